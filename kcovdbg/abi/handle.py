@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Remote handles: ``u64`` values that connect a background section with the task that wants its coverage.
+
+Layout (include/uapi/linux/kcov.h since Linux kernel commit eec028c9386e ("kcov: remote coverage support") (in v5.5)): the
+subsystem in the top byte, the instance in the low 32 bits, bits 32-55 zero.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+SUBSYSTEM_SHIFT: Final = 56
+SUBSYSTEM_MASK: Final = 0xFF << SUBSYSTEM_SHIFT
+INSTANCE_MASK: Final = 0xFFFFFFFF
+RESERVED_MASK: Final = ~(SUBSYSTEM_MASK | INSTANCE_MASK) & 0xFFFFFFFFFFFFFFFF
+
+COMMON: Final = 0
+USB: Final = 1
+# Trees exist that add subsystems of their own, so an unknown number is shown, not refused.
+_SUBSYSTEM_NAMES: Final = {COMMON: "common", USB: "usb"}
+
+MAX_HANDLES: Final = 0x100
+"""``KCOV_REMOTE_MAX_HANDLES``: how many handles one KCOV_REMOTE_ENABLE takes beside the common one."""
+
+
+class Handle(NamedTuple):
+    """A remote handle in its parts."""
+
+    value: int
+    subsystem: int
+    instance: int
+
+    @property
+    def subsystem_name(self) -> str:
+        """``common``, ``usb``, or the number of a subsystem that mainline doesn't have."""
+        return _SUBSYSTEM_NAMES.get(self.subsystem, f"{self.subsystem:#x}")
+
+    @property
+    def reserved(self) -> int:
+        """Bits 32-55 in place; the kernel accepts no handle in which one is set."""
+        return self.value & RESERVED_MASK
+
+    def __str__(self) -> str:
+        if self.reserved:
+            return f"{self.value:#x}"
+        # A USB instance is a bus number, which people write in decimal; common instances are arbitrary words.
+        instance = str(self.instance) if self.subsystem == USB else f"{self.instance:#x}"
+        return f"{self.subsystem_name}:{instance}"
+
+
+def decode_handle(value: int) -> Handle:
+    """Split a handle.
+
+    :param value: ``u64`` as registered.
+    """
+    return Handle(value, value >> SUBSYSTEM_SHIFT & 0xFF, value & INSTANCE_MASK)
+
+
+def parse_handle(text: str) -> int:
+    """Read a handle as people write it: ``usb:1``, ``common:0x42`` or the whole word.
+
+    :raises ValueError: when it is neither.
+    """
+    if match := re.fullmatch(r"(\w+):(0[xX][0-9a-fA-F]+|\d+)", text):
+        numbers = {name: number for number, name in _SUBSYSTEM_NAMES.items()}
+        name = match[1].lower()
+        subsystem = numbers[name] if name in numbers else int(name, 0)
+        instance = int(match[2], 0)
+        if not 0 <= subsystem <= 0xFF or instance > INSTANCE_MASK:
+            raise ValueError(f"not a handle: {text}")
+        return subsystem << SUBSYSTEM_SHIFT | instance
+    value = int(text, 0)
+    if not 0 <= value < 1 << 64:
+        raise ValueError(f"not a handle: {text}")
+    return value
+
+
+def is_common(value: int) -> bool:
+    """Tell whether a task may carry this word in ``kcov_handle``: subsystem common, a non-zero instance, nothing reserved."""
+    return value & ~INSTANCE_MASK == 0 and value != 0
+
+
+_GOLDEN_RATIO_64: Final = 0x61C8864680B583EB
+_GOLDEN_RATIO_32: Final = 0x61C88647
+
+
+def find_bucket(value: int, bits: int, word_size: int) -> int:
+    """Return the bucket of ``kcov_remote_map`` that a handle belongs into.
+
+    The kernel's ``hash_min()`` is ``hash_32()`` for keys of up to four bytes and ``hash_long()`` for longer ones, and
+    ``hash_long()`` on a 32-bit kernel takes the low half only.
+
+    :param bits: log2 of the number of buckets (4 in every kernel seen).
+    :param word_size: bytes of the kernel's ``unsigned long``.
+    """
+    if word_size == 8:
+        return (value * _GOLDEN_RATIO_64 & 0xFFFFFFFFFFFFFFFF) >> (64 - bits)
+    return ((value & 0xFFFFFFFF) * _GOLDEN_RATIO_32 & 0xFFFFFFFF) >> (32 - bits)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The errors that a user can cause or meet, each with a hint on what to do next.
+
+Findings about a damaged or unusual kernel are data (:class:`kcovdbg.model.finding.Finding`, and the ``errors`` of a row), not
+exceptions: a partial answer is an answer.
+"""
+
+from __future__ import annotations
+
+
+class KcovdbgError(Exception):
+    """Anything that is told to the user in one line.
+
+    :param message: what went wrong, one line.
+    :param hint: what to do next, one line, or None where the message already says it.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(KcovdbgError):
+    """The command's words can't be understood."""
+
+
+class TargetError(KcovdbgError):
+    """The target can't be opened, or isn't what it should be."""
+
+
+class ReadError(KcovdbgError):
+    """Memory of the target can't be read.
+
+    :param address: the first address that can't be read.
+    """
+
+    def __init__(self, message: str, address: int, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.address = address
+
+
+class MissingTypeError(KcovdbgError, LookupError):
+    """The debug info has no such type, or this kernel's type has no such member."""
+
+
+class MissingSymbolError(KcovdbgError, LookupError):
+    """The target has no such symbol."""
+
+
+class CapabilityError(KcovdbgError):
+    """This target, or this installation, lacks what the command needs."""

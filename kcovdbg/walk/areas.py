@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The lists of areas that remote sections left for the next one.
+
+While an area is on a list its first bytes are a ``struct kcov_remote_area``; while it is in use they are the count word.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.era import Feature
+from kcovdbg.errors import MissingSymbolError, ReadError
+from kcovdbg.target import Target
+from kcovdbg.walk.chain import follow_chain
+from kcovdbg.walk.layout import AREA, Layout
+from kcovdbg.walk.pointer import check_pointer, read_word
+
+TASK_LIST: Final = "task"
+IRQ_LIST: Final = "irq"
+# The cache is never trimmed, but each area takes at least a page of the vmalloc space.
+_MAX_AREAS: Final = 1 << 20
+
+
+class CachedArea(NamedTuple):
+    """What ``struct kcov_remote_area`` says."""
+
+    address: int
+    size: int
+    """In words."""
+    list: str
+
+
+def read_cached_areas(target: Target, layout: Layout) -> tuple[tuple[CachedArea, ...], tuple[str, ...]]:
+    """Read the free areas: ``kcov_remote_areas``, one list, or since August 2026 one for tasks and one for softirqs.
+
+    :return: the areas in the lists' order, and remarks on what couldn't be read.
+    """
+    if not layout.generation.has(Feature.REMOTE):
+        return (), ()
+    if layout.area is None:
+        return (), (f"the debug info has no {AREA}: cached areas can't be read",)
+    try:
+        heads = target.symbol("kcov_remote_areas").address
+    except MissingSymbolError as error:
+        return (), (f"cached areas can't be found: {error}",)
+    names = (TASK_LIST, IRQ_LIST) if layout.generation.has(Feature.AREA_LISTS) else (TASK_LIST,)
+    area = layout.area
+    link_offset = area.offset("next")
+
+    def read_area(link: int) -> tuple[tuple[int, int], int]:
+        address = link - link_offset
+        # Areas are vmalloc areas, so they start with a page.
+        check_pointer(target, address, AREA, 4096)
+        following, _, size = area.read(target, address)
+        return (address, size), following
+
+    found: list[CachedArea] = []
+    remarks: list[str] = []
+    for index, name in enumerate(names):
+        head = heads + index * 2 * target.word_size
+        try:
+            first = read_word(target, head)
+        except ReadError as error:
+            remarks.append(f"the list of {name} areas can't be read: {error}")
+            continue
+        chain = follow_chain(first, head, read_area, _MAX_AREAS)
+        while True:
+            try:
+                address, size = next(chain)
+            except StopIteration as stop:
+                if stop.value is not None:
+                    remarks.append(f"the list of {name} areas is broken: {stop.value}")
+                break
+            found.append(CachedArea(address, size, name))
+    return tuple(found), tuple(remarks)

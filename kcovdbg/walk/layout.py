@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which generation of KCOV this kernel has, by its members, and where these lie.
+
+The detection order is that of kcov-abi.md 9: first match wins in each group. Nothing here looks at a release number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kcovdbg.abi import mode
+from kcovdbg.abi.era import Feature
+from kcovdbg.errors import MissingSymbolError, MissingTypeError, TargetError
+from kcovdbg.model.generation import Generation
+from kcovdbg.target import Target
+from kcovdbg.walk.block import BlockLayout
+
+TASK: Final = "struct task_struct"
+KCOV: Final = "struct kcov"
+REMOTE: Final = "struct kcov_remote"
+AREA: Final = "struct kcov_remote_area"
+PERCPU: Final = "struct kcov_percpu_data"
+MODE: Final = "enum kcov_mode"
+
+# The paths of each field, newest kernel first. The deduplication series of 2025 moved size, area and sequence into
+# struct kcov_state, in its first version inside a further member `s`.
+_TASK_FIELDS: Final[Mapping[str, Sequence[str]]] = {
+    "pid": ("pid",),
+    "tgid": ("tgid",),
+    "comm": ("comm",),
+    "flags": ("flags",),
+    # Linux kernel commit bcf9033e5449 ("sched: move CPU field back into thread_info if THREAD_INFO_IN_TASK=y") (in v5.16);
+    # before, and since c65eacbe290b (in v4.9), in task_struct itself; before that in the thread_info at the stack's end.
+    "cpu": ("thread_info.cpu", "cpu"),
+    "on_cpu": ("on_cpu",),
+    "mm": ("mm",),
+    "files": ("files",),
+    "kcov_mode": ("kcov_mode", "kcov_state.mode"),
+    "kcov_size": ("kcov_size", "kcov_state.size", "kcov_state.s.size"),
+    "kcov_area": ("kcov_area", "kcov_state.area", "kcov_state.s.area"),
+    "kcov": ("kcov",),
+    "kcov_remote": ("kcov_remote",),
+    "kcov_handle": ("kcov_handle",),
+    "kcov_sequence": ("kcov_sequence", "kcov_state.sequence", "kcov_state.s.sequence"),
+    "kcov_softirq": ("kcov_softirq",),
+    "saved_mode": ("kcov_saved_mode",),
+    "saved_size": ("kcov_saved_size",),
+    "saved_area": ("kcov_saved_area",),
+    "saved_kcov": ("kcov_saved_kcov",),
+    "saved_sequence": ("kcov_saved_sequence",),
+}
+# What a walk over the lists needs besides.
+_TASK_LINKS: Final[Mapping[str, Sequence[str]]] = {
+    "tasks_next": ("tasks.next",),
+    "tasks_prev": ("tasks.prev",),
+    "thread_next": ("thread_node.next",),
+    "thread_prev": ("thread_node.prev",),
+    "signal": ("signal",),
+}
+_KCOV_FIELDS: Final[Mapping[str, Sequence[str]]] = {
+    # refcount_t since Linux kernel commit 39e07cb60860 ("kcov: convert kcov.refcount to refcount_t") (in v5.1), atomic_t
+    # before; called rc in the posting of 2016.
+    "refcount": ("refcount.refs.counter", "refcount.counter", "rc.refs.counter", "rc.counter"),
+    "lock": ("lock",),
+    "mode": ("mode", "state.mode"),
+    "size": ("size", "state.size", "state.s.size"),
+    "area": ("area", "state.area", "state.s.area"),
+    "t": ("t",),
+    "remote": ("remote",),
+    "remote_size": ("remote_size",),
+    "sequence": ("sequence", "state.sequence", "state.s.sequence"),
+}
+_REMOTE_FIELDS: Final[Mapping[str, Sequence[str]]] = {
+    "handle": ("handle",),
+    "kcov": ("kcov",),
+    "next": ("hnode.next",),
+    "pprev": ("hnode.pprev",),
+}
+_AREA_FIELDS: Final[Mapping[str, Sequence[str]]] = {"next": ("list.next",), "prev": ("list.prev",), "size": ("size",)}
+_PERCPU_FIELDS: Final[Mapping[str, Sequence[str]]] = {
+    "irq_area": ("irq_area",),
+    "saved_mode": ("saved_mode",),
+    "saved_size": ("saved_size", "saved_state.size", "saved_state.s.size"),
+    "saved_area": ("saved_area", "saved_state.area", "saved_state.s.area"),
+    "saved_kcov": ("saved_kcov",),
+    "saved_sequence": ("saved_sequence", "saved_state.sequence", "saved_state.s.sequence"),
+}
+
+# Everything whose meaning some generation defines; a member with kcov in its name beyond these is said to be unknown.
+_KNOWN_TASK_MEMBERS: Final = frozenset(
+    "kcov_mode kcov_size kcov_area kcov kcov_remote kcov_handle kcov_sequence kcov_softirq kcov_state kcov_ext_format "
+    "kcov_writing kcov_saved_mode kcov_saved_size kcov_saved_area kcov_saved_kcov kcov_saved_sequence kcov_saved_ext_format "
+    "kcov_dataflow_seq kcov_df_size kcov_df_area kcov_df_enabled kcov_df_seq kcov_df kcov_df_remote_depth".split()
+)
+_KNOWN_KCOV_MEMBERS: Final = frozenset(
+    "refcount rc lock mode size area t remote remote_size sequence state kcov_ext_format pc_range prev_pc map map_edge".split()
+)
+_KNOWN_MODES: Final = frozenset(
+    "DISABLED INIT TRACE TRACE_PC TRACE_CMP REMOTE INVALID UNIQUE_PC TRACE_UNIQUE_PC TRACE_UNIQ_PC TRACE_UNIQ_EDGE "
+    "TRACE_UNIQ_CMP INIT_TRACE INIT_UNIQUE".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The places of everything that the walkers read in one kernel.
+
+    A structure that the debug info doesn't have is None; what needs it says so.
+    """
+
+    generation: Generation
+    task: BlockLayout
+    """``struct task_struct``: the fields of :class:`~kcovdbg.model.task.TaskFields` but the address, then the links."""
+    kcov: BlockLayout | None
+    remote: BlockLayout | None
+    area: BlockLayout | None
+    percpu: BlockLayout | None
+    modes: Mapping[str, int]
+    """``enum kcov_mode``."""
+    mode_flags: int
+    """The bits of a task's mode word that aren't mode."""
+    buffer_word: int
+    """Bytes of one word of a buffer."""
+
+    def mode_name(self, word: int) -> str:
+        """Name the mode in a task's or an object's mode word, flags masked."""
+        return mode.mode_name(mode.strip_flags(word, self.mode_flags), self.modes)
+
+
+TASK_FIELD_COUNT: Final = len(_TASK_FIELDS)
+
+
+def detect_layout(target: Target) -> Layout:
+    """Look at a kernel's types once.
+
+    :raises TargetError: when the kernel has no KCOV, or its debug info has no types.
+    """
+    try:
+        task = BlockLayout(target, TASK, {**_TASK_FIELDS, **_TASK_LINKS})
+    except MissingTypeError:
+        raise TargetError(
+            "the debug info has no struct task_struct", hint="give the kernel's vmlinux, with debug info, by -s VMLINUX"
+        ) from None
+    if not (task.has("kcov_mode") or task.has("kcov_area") or task.has("kcov")):
+        raise TargetError(
+            "this kernel has no KCOV: struct task_struct has no kcov members",
+            hint="build it with CONFIG_KCOV=y, or look at another one",
+        )
+    kcov = _find_layout(target, KCOV, _KCOV_FIELDS)
+    percpu = _find_layout(target, PERCPU, _PERCPU_FIELDS)
+    try:
+        modes = dict(target.enumerators(MODE))
+    except MissingTypeError:
+        modes = {}
+    generation = _detect_generation(target, task, kcov, percpu, modes)
+    return Layout(
+        generation=generation,
+        task=task,
+        kcov=kcov,
+        remote=_find_layout(target, REMOTE, _REMOTE_FIELDS),
+        area=_find_layout(target, AREA, _AREA_FIELDS),
+        percpu=percpu,
+        modes=modes,
+        mode_flags=_find_mode_flags(generation),
+        buffer_word=4 if generation.has(Feature.WORDS_32) else target.word_size,
+    )
+
+
+def _find_layout(target: Target, type_name: str, fields: Mapping[str, Sequence[str]]) -> BlockLayout | None:
+    try:
+        return BlockLayout(target, type_name, fields)
+    except MissingTypeError:
+        return None
+
+
+def _has_member(target: Target, type_name: str, path: str) -> bool:
+    try:
+        target.member(type_name, path)
+    except MissingTypeError:
+        return False
+    return True
+
+
+def _find_mode_flags(generation: Generation) -> int:
+    flags = mode.PAUSED if generation.has(Feature.PAUSED_FLAG) else 0
+    if generation.has(Feature.CTXSW_FLAG):
+        flags |= mode.IN_CTXSW_LOCHMANN if generation.has(Feature.TEXT_BITMAP) else mode.IN_CTXSW
+    return flags
+
+
+def _detect_generation(
+    target: Target, task: BlockLayout, kcov: BlockLayout | None, percpu: BlockLayout | None, modes: Mapping[str, int]
+) -> Generation:
+    features: set[Feature] = set()
+    names = {name.upper().removeprefix(mode.PREFIX) for name in modes}
+    has_remote = kcov.has("remote") if kcov is not None else task.has("kcov_handle")
+
+    # Group A: the base.
+    if kcov is not None and _has_member(target, KCOV, "rc"):
+        era = "E0"
+        features |= {Feature.WORDS_32, Feature.VMA_REFERENCES}
+    elif names == {"DISABLED", "TRACE"} or (names and "TRACE_CMP" not in names and not has_remote):
+        era = "E1"
+    elif not has_remote:
+        era = "E2"
+        features.add(Feature.COMPARISONS)
+    elif not task.has("kcov_softirq"):
+        era = "E3"
+        features |= {Feature.COMPARISONS, Feature.REMOTE}
+    else:
+        era = "E5-E6"
+        features |= {Feature.COMPARISONS, Feature.REMOTE, Feature.SOFTIRQ}
+
+    # The mode was the enumeration itself, without flags, before Linux kernel commit 0ed557aa8139 ("sched/core / kcov: avoid
+    # kcov_area during task switch") (in v4.18).
+    member = task.members["kcov_mode"]
+    if member is not None and not member.type_name.startswith("enum") and era not in ("E0", "E1"):
+        features.add(Feature.CTXSW_FLAG)
+
+    if Feature.SOFTIRQ in features:
+        # Group B: where an interrupted session is saved.
+        if task.has("saved_kcov"):
+            features.add(Feature.SAVED_IN_TASK)
+        elif percpu is not None and percpu.has("saved_kcov"):
+            features.add(Feature.SAVED_PER_CPU)
+        if percpu is not None and percpu.has("irq_area"):
+            features.add(Feature.IRQ_AREA_PER_CPU)
+        # Group C: how the owner of a KCOV_REMOTE_ENABLE is marked.
+        if task.has("kcov_remote"):
+            features.add(Feature.OWNER_MEMBER)
+        if "REMOTE" in names:
+            features.add(Feature.MODE_REMOTE)
+        if Feature.SAVED_IN_TASK in features:
+            era = "E9b" if Feature.OWNER_MEMBER in features else "E9a"
+        elif Feature.OWNER_MEMBER in features:
+            era = "E8"
+        elif Feature.MODE_REMOTE in features:
+            era = "E7"
+        elif Feature.IRQ_AREA_PER_CPU in features and not _has_member(target, PERCPU, "lock"):
+            era = "E4"
+        # Group D, whether the buffer exists from KCOV_INIT_TRACE on, can't be seen in the types: E5-E6.
+    # Group E: one list of areas, or one for tasks and one for softirqs.
+    if Feature.REMOTE in features and _area_list_count(target) == 2:
+        features.add(Feature.AREA_LISTS)
+
+    variants = _detect_variants(target, kcov, names, features)
+    return Generation(
+        era=era,
+        variants=tuple(variants),
+        features=frozenset(feature.value for feature in features),
+        unrecognised=_find_unrecognised(target, names),
+    )
+
+
+def _area_list_count(target: Target) -> int:
+    try:
+        _, length = target.variable_type("kcov_remote_areas")
+    except MissingSymbolError:
+        try:
+            # Without a type the symbol's size tells one list head from two.
+            return target.symbol("kcov_remote_areas").size // (2 * target.word_size)
+        except MissingSymbolError:
+            return 0
+    return length or 1
+
+
+def _detect_variants(target: Target, kcov: BlockLayout | None, names: set[str], features: set[Feature]) -> list[str]:
+    # Group F: what postings and other trees add. None of it has been merged (November 2026).
+    variants: list[str] = []
+    if "TRACE_UNIQ_PC" in names:
+        variants.append("UNIQ_PC/UNIQ_EDGE/UNIQ_CMP (January 2025)")
+        features.add(Feature.UNIQUE_MAPS)
+    if "INIT_UNIQUE" in names:
+        variants.append("KCOV_INIT_UNIQUE (2021)")
+        features.add(Feature.TEXT_BITMAP)
+    if _has_member(target, TASK, "kcov_state"):
+        features.add(Feature.STATE_STRUCT)
+        if _has_member(target, TASK, "kcov_state.s"):
+            variants.append("KCOV_UNIQUE_ENABLE v1 (2025)")
+            features.add(Feature.UNIQUE_BITMAP)
+        elif _has_member(target, TASK, "kcov_state.bitmap"):
+            variants.append("KCOV_UNIQUE_ENABLE v2-v4 (2025)")
+            features.add(Feature.UNIQUE_BITMAP)
+        else:
+            variants.append("struct kcov_state without KCOV_UNIQUE_ENABLE (2025)")
+    if kcov is not None and _has_member(target, KCOV, "kcov_ext_format"):
+        variants.append("KCOV_TRACE_PC_EXT v1 (2026)")
+        features.add(Feature.EXT_RECORDS)
+    if kcov is not None and _has_member(target, KCOV, "pc_range"):
+        variants.append("KCOV_PC_RANGE (2021)")
+        features.add(Feature.PC_RANGE)
+    if _has_member(target, TASK, "kcov_writing"):
+        variants.append("kcov_writing (2022)")
+    if _has_member(target, TASK, "kcov_df"):
+        variants.append("kcov_dataflow in its own file (2026)")
+        features.add(Feature.DATAFLOW)
+    elif _has_member(target, TASK, "kcov_dataflow_seq"):
+        variants.append("kcov_dataflow in kcov.c (2026)")
+        features.add(Feature.DATAFLOW)
+    return variants
+
+
+def _find_unrecognised(target: Target, names: set[str]) -> tuple[str, ...]:
+    found = [
+        f"{TASK}.{name}" for name in target.member_names(TASK) if name.startswith("kcov") and name not in _KNOWN_TASK_MEMBERS
+    ]
+    try:
+        found += [f"{KCOV}.{name}" for name in target.member_names(KCOV) if name not in _KNOWN_KCOV_MEMBERS]
+    except MissingTypeError:
+        found.append(f"{KCOV} is not in the debug info")
+    found += [f"{mode.PREFIX}{name}" for name in sorted(names - _KNOWN_MODES)]
+    return tuple(found)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``kcov_remote_map``: the handles that background sections look up."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.era import Feature
+from kcovdbg.errors import MissingSymbolError, ReadError
+from kcovdbg.target import Target
+from kcovdbg.walk.chain import follow_chain
+from kcovdbg.walk.layout import REMOTE, Layout
+from kcovdbg.walk.pointer import check_pointer
+
+# DEFINE_HASHTABLE(kcov_remote_map, 4) in every version seen; the symbol's own type says when that changes.
+_DEFAULT_BUCKETS: Final = 16
+# Each KCOV_REMOTE_ENABLE registers up to 257 handles; the number of its users is bounded by nothing but memory.
+_MAX_CHAIN: Final = 1 << 20
+
+
+class RemoteEntry(NamedTuple):
+    """What ``struct kcov_remote`` says."""
+
+    address: int
+    handle: int
+    kcov: int
+    bucket: int
+
+
+class RemoteMap(NamedTuple):
+    """The entries of the hash and what couldn't be read of it."""
+
+    buckets: int
+    entries: tuple[RemoteEntry, ...]
+    remarks: tuple[str, ...]
+
+
+def read_remote_map(target: Target, layout: Layout) -> RemoteMap:
+    """Read the hash of remote handles.
+
+    ``DEFINE_HASHTABLE(kcov_remote_map, 4)``, since Linux kernel commit eec028c9386e ("kcov: remote coverage support") (v5.5).
+    """
+    if not layout.generation.has(Feature.REMOTE):
+        return RemoteMap(0, (), (f"this kernel's KCOV ({layout.generation.era}) has no remote handles",))
+    if layout.remote is None:
+        return RemoteMap(0, (), (f"the debug info has no {REMOTE}: handles can't be read",))
+    try:
+        head = target.symbol("kcov_remote_map")
+        _, length = target.variable_type("kcov_remote_map")
+    except MissingSymbolError as error:
+        return RemoteMap(0, (), (f"handles can't be found: {error}",))
+    buckets = length or _DEFAULT_BUCKETS
+    word = target.word_size
+    order = "big" if target.big_endian else "little"
+    try:
+        heads = target.read(head.address, buckets * word)
+    except ReadError as error:
+        return RemoteMap(buckets, (), (f"kcov_remote_map can't be read: {error}",))
+
+    entries: list[RemoteEntry] = []
+    remarks: list[str] = []
+    remote = layout.remote
+    link_offset = remote.offset("next")
+    for bucket in range(buckets):
+        first = int.from_bytes(heads[bucket * word : (bucket + 1) * word], order)  # type: ignore[arg-type]
+
+        def read_entry(link: int, bucket: int = bucket) -> tuple[RemoteEntry, int]:
+            address = link - link_offset
+            check_pointer(target, address, REMOTE)
+            handle, kcov, following, _ = remote.read(target, address)
+            return RemoteEntry(address, handle, kcov, bucket), following
+
+        chain = follow_chain(first, 0, read_entry, _MAX_CHAIN)
+        while True:
+            try:
+                entries.append(next(chain))
+            except StopIteration as stop:
+                if stop.value is not None:
+                    remarks.append(f"bucket {bucket} of kcov_remote_map is broken: {stop.value}")
+                break
+    return RemoteMap(buckets, tuple(entries), tuple(remarks))

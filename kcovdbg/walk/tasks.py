@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Every task of a kernel: all threads, idle and exiting ones too.
+
+A task is read in one piece, list pointers included, so that walking costs one read per task. Lists are followed with bounds:
+a cut or looped list gives the tasks that can be reached, from the other end too, and a remark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any, Final
+
+from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.model.task import TaskFields
+from kcovdbg.target import Target
+from kcovdbg.walk.layout import TASK, TASK_FIELD_COUNT, Layout
+from kcovdbg.walk.pointer import check_pointer, read_word
+
+# PID_MAX_LIMIT on 64-bit kernels: no kernel has more tasks than that.
+_MAX_TASKS: Final = 4 * 1024 * 1024
+
+PF_KTHREAD: Final = 0x00200000
+PF_EXITING: Final = 0x00000004
+
+
+def decode_comm(data: bytes) -> str:
+    r"""Decode ``task_struct.comm``, which holds any bytes but NUL.
+
+    What isn't UTF-8 is shown as ``\xNN``; what a terminal would obey is the renderers' to escape.
+    """
+    return data.split(b"\0", 1)[0].decode("utf-8", "backslashreplace")
+
+
+def _make_fields(address: int, values: tuple[Any, ...]) -> TaskFields:
+    # The order is that of the layout's fields: pid, tgid, comm, flags, cpu, on_cpu, …
+    return TaskFields(address, values[0], values[1], decode_comm(values[2] or b""), *values[3:TASK_FIELD_COUNT])
+
+
+class TaskWalk:
+    """One walk over the tasks.
+
+    Iterating yields :class:`TaskFields`; afterwards ``remarks`` says what couldn't be reached or read.
+
+    :param target: the kernel.
+    :param layout: of this kernel.
+    """
+
+    def __init__(self, target: Target, layout: Layout) -> None:
+        self._target = target
+        self._layout = layout
+        self._seen: set[int] = set()
+        self.remarks: list[str] = []
+        names = layout.task.names
+        self._tasks_next = names.index("tasks_next")
+        self._tasks_prev = names.index("tasks_prev")
+        self._thread_next = names.index("thread_next")
+        self._thread_prev = names.index("thread_prev")
+        self._signal = names.index("signal")
+
+    def __iter__(self) -> Iterator[TaskFields]:
+        try:
+            init = self._target.symbol("init_task").address
+            tasks_offset = self._layout.task.offset("tasks_next")
+        except (MissingSymbolError, MissingTypeError) as error:
+            self.remarks.append(f"the task list can't be found: {error}")
+        else:
+            yield from self._walk_processes(init, tasks_offset)
+        yield from self._walk_cpus()
+
+    def _read(self, address: int) -> tuple[Any, ...]:
+        """Read a task's members and links; a task with a missing page is read as far as it goes."""
+        check_pointer(self._target, address, TASK)
+        layout = self._layout.task
+        try:
+            return layout.read(self._target, address)
+        except ReadError:
+            values, lost = layout.read_partly(self._target, address)
+            self.remarks.append(f"task {address:#x}: {', '.join(lost)} can't be read")
+            return values
+
+    def _walk_processes(self, init: int, tasks_offset: int) -> Iterator[TaskFields]:
+        try:
+            values = self._read(init)
+        except ReadError as error:
+            self.remarks.append(f"the task list can't be read: {error}")
+            return
+        backwards = values[self._tasks_prev]
+        yield from self._walk_group(init, values)
+        broken = yield from self._follow(values[self._tasks_next], init, tasks_offset, self._tasks_next)
+        if broken is None:
+            return
+        self.remarks.append(f"the task list is broken: {broken}; what can be reached from its other end follows")
+        broken = yield from self._follow(backwards, init, tasks_offset, self._tasks_prev)
+        if broken is not None and "twice" not in broken:
+            self.remarks.append(f"the task list is broken from its other end too: {broken}")
+
+    def _follow(self, node: int | None, init: int, tasks_offset: int, link: int) -> Generator[TaskFields, None, str | None]:
+        """Follow the list of processes in one direction; return why it ended early, None where it came around."""
+        while len(self._seen) < _MAX_TASKS:
+            if node is None:
+                return "a link can't be read"
+            leader = node - tasks_offset
+            if leader == init:
+                return None
+            if leader in self._seen:
+                return f"task {leader:#x} is on it twice"
+            try:
+                values = self._read(leader)
+            except ReadError as error:
+                return str(error)
+            yield from self._walk_group(leader, values)
+            node = values[link]
+        return f"it has more than {_MAX_TASKS} tasks"
+
+    def _walk_group(self, leader: int, values: tuple[Any, ...]) -> Iterator[TaskFields]:
+        """Yield a process's threads, the leader first."""
+        self._seen.add(leader)
+        yield _make_fields(leader, values)
+        following, before, signal = values[self._thread_next], values[self._thread_prev], values[self._signal]
+        try:
+            # Linux kernel commit 0c740d0afc3b ("introduce for_each_thread() to replace the buggy while_each_thread()") (in
+            # v3.14): the list's head is in signal_struct.
+            head = signal + self._target.member("struct signal_struct", "thread_head").offset if signal else None
+            node_offset = self._layout.task.offset("thread_next")
+        except MissingTypeError as error:
+            if not self.remarks or "threads" not in self.remarks[-1]:
+                self.remarks.append(f"threads can't be followed: {error}")
+            return
+        if not head or following is None:
+            # An exiting leader has no signal_struct any more; init_task's own is static.
+            return
+        if following == head == before:
+            return
+        broken = yield from self._follow_threads(following, head, node_offset)
+        if broken is None and before != head:
+            # The leader isn't the first on the list, after an execve of another thread for instance.
+            try:
+                first = read_word(self._target, head)
+            except ReadError as error:
+                broken = str(error)
+            else:
+                broken = yield from self._follow_threads(first, leader + node_offset, node_offset)
+        if broken is not None:
+            self.remarks.append(f"the thread list of process {values[1]} is broken: {broken}")
+
+    def _follow_threads(self, node: int, end: int, node_offset: int) -> Generator[TaskFields, None, str | None]:
+        while len(self._seen) < _MAX_TASKS:
+            if node == end:
+                return None
+            thread = node - node_offset
+            if thread in self._seen:
+                return f"task {thread:#x} is on it twice"
+            try:
+                values = self._read(thread)
+            except ReadError as error:
+                return str(error)
+            self._seen.add(thread)
+            yield _make_fields(thread, values)
+            node = values[self._thread_next]
+            if node is None:
+                return "a link can't be read"
+        return f"there are more than {_MAX_TASKS} tasks"
+
+    def _walk_cpus(self) -> Iterator[TaskFields]:
+        """Yield idle tasks, which are on no list, and running ones that the lists didn't lead to."""
+        for cpu in self._target.cpus():
+            for member in ("idle", "curr"):
+                try:
+                    address = read_word(
+                        self._target, self._target.per_cpu("runqueues", cpu) + self._target.member("struct rq", member).offset
+                    )
+                    # A possible CPU that was never online has no idle task.
+                    if not address or address in self._seen:
+                        continue
+                    values = self._read(address)
+                except (MissingSymbolError, MissingTypeError, ReadError) as error:
+                    self.remarks.append(f"CPU {cpu}'s {'idle' if member == 'idle' else 'current'} task can't be read: {error}")
+                    continue
+                self._seen.add(address)
+                yield _make_fields(address, values)
+
+
+def find_current_tasks(target: Target) -> dict[int, int]:
+    """Return each CPU's current task, ``struct task_struct *``; CPUs where it can't be read are left out."""
+    found: dict[int, int] = {}
+    for cpu in target.cpus():
+        try:
+            offset = target.member("struct rq", "curr").offset
+            address = read_word(target, target.per_cpu("runqueues", cpu) + offset)
+        except (MissingSymbolError, MissingTypeError, ReadError):
+            continue
+        if address:
+            found[cpu] = address
+    return found
+
+
+def read_task(target: Target, layout: Layout, address: int) -> TaskFields:
+    """Read one task's fields.
+
+    :param address: ``struct task_struct *``.
+    :raises ReadError: when it can't be read, or is no kernel address.
+    """
+    check_pointer(target, address, TASK)
+    return _make_fields(address, layout.task.read(target, address))
