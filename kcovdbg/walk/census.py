@@ -172,7 +172,7 @@ class Census:
         )
 
     def _task(self, fields: TaskFields) -> Task:
-        task = self._interpret(fields)
+        task = self.interpret(fields)
         for _ in range(_RETRIES if self._target.live else 0):
             if not task.errors:
                 return task
@@ -183,10 +183,11 @@ class Census:
                 break
             for pointer in (fields.kcov, fields.kcov_remote, fields.saved_kcov):
                 self._kcov_cache.pop(pointer or 0, None)
-            task = self._interpret(fields)
+            task = self.interpret(fields)
         return task
 
-    def _interpret(self, fields: TaskFields) -> Task:
+    def interpret(self, fields: TaskFields) -> Task:
+        """Say what a task's fields mean."""
         layout = self._layout
         errors: list[str] = []
         word = fields.kcov_mode or 0
