@@ -11,9 +11,12 @@ from kcovdbg.render.renderable import Line
 from kcovdbg.render.width import text_width
 
 
-def error_lines(error: KcovdbgError) -> Iterator[Line]:
-    """Yield the lines of an error."""
-    yield (("error", "kcovdbg: "), ("", str(error)))
+def error_lines(error: KcovdbgError, where: str | None = None) -> Iterator[Line]:
+    """Yield the lines of an error.
+
+    :param where: the file and line that it came from, if it came from one.
+    """
+    yield (("error", "kcovdbg: "), ("", f"{where}: {error}" if where is not None else str(error)))
     if isinstance(error, LineError):
         yield (("", f"  {error.line}"),)
         yield (("", " " * (2 + text_width(escape(error.line[: error.column])))), ("caret", "^"))

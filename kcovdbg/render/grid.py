@@ -56,7 +56,7 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
 
     :param width: of the terminal; None where the output goes anywhere else, and then nothing is dropped or shortened.
     """
-    columns = [column for column in table.columns if not column.json_only]
+    columns = table.text_columns
     notes = _Notes(table)
     rows = iter(table.rows)
     sample = list(islice(rows, _SAMPLE))

@@ -34,6 +34,16 @@ class Table:
     """From a row to what it is called in such a note."""
     details: Callable[[Any], Iterable[Line]] | None = None
     """From a row to lines below it in text."""
+    show: Sequence[str] | None = None
+    """The keys of the columns that the text view has, in its order; by default all that aren't ``json_only``."""
+
+    @property
+    def text_columns(self) -> list[Column]:
+        """The columns of the text view."""
+        if self.show is None:
+            return [column for column in self.columns if not column.json_only]
+        by_key = {column.key: column for column in self.columns}
+        return [by_key[key] for key in self.show]
 
 
 @dataclass(frozen=True, slots=True)
