@@ -79,7 +79,7 @@ def _open_pipeline(pipeline: str, stdout: TextIO) -> Iterator[TextIO]:
         assert process.stdin is not None
         try:
             with process.stdin as stream:
-                yield stream
+                yield cast("TextIO", stream)
         except BrokenPipeError:
             # head has seen enough.
             pass
