@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, cast
 
 from kcovdbg.commands.line import CommandLine, Redirection
 from kcovdbg.errors import KcovdbgError
