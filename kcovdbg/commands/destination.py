@@ -120,9 +120,11 @@ def _stdout_file(stdout: TextIO) -> Iterator[int]:
         import tempfile
 
         with tempfile.TemporaryFile() as file:
-            yield file.fileno()
-            file.seek(0)
-            stdout.write(file.read().decode("utf-8", "backslashreplace"))
+            try:
+                yield file.fileno()
+            finally:
+                file.seek(0)
+                stdout.write(file.read().decode("utf-8", "backslashreplace"))
     else:
         yield descriptor
 
