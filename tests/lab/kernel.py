@@ -53,6 +53,14 @@ class Kernel:
     recipe: Recipe
     directory: Path
 
+    @classmethod
+    def at(cls, directory: Path) -> Kernel:
+        """The kernel in a directory of the cache."""
+        recorded = json.loads((directory / "recipe.json").read_text())["recipe"]
+        # JSON has no tuples.
+        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
+        return cls(Recipe(**fields), directory)
+
     @property
     def key(self) -> str:
         return self.directory.name
