@@ -69,6 +69,7 @@ static void st_leader(struct slot *s)
 	struct slot *t = slot_new("kc-zleader/t");
 	pthread_t thread;
 
+	leader = s;
 	if (pthread_create(&thread, NULL, leader_thread, t)) {
 		slot_missing(s, "pthread_create");
 		return;
@@ -121,7 +122,7 @@ void states_dead(void)
 {
 	zombie = slot_new("kc-zombie");
 	spawn_state("kc-zparent", st_zombie_parent);
-	leader = spawn_state("kc-zleader", st_leader);
+	spawn_state("kc-zleader", st_leader);
 	exiting = slot_new("kc-exiting");
 	spawn_state("kc-tracer", st_tracer);
 }
