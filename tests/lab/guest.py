@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,8 @@ class Machine:
 
     def command_line(self) -> str:
         # A panicked machine stands still, to be dumped. Warnings and worse are printed, as serial output takes time.
-        return f"console=ttyS0 loglevel=5 panic=0 random.trust_cpu=on {self.append}".strip()
+        # Of two USB controllers, one has the gadget of the standing states, the other is for traffic.
+        return f"console=ttyS0 loglevel=5 panic=0 random.trust_cpu=on dummy_hcd.num=2 {self.append}".strip()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,10 +181,13 @@ class Guest:
     def stop(self) -> None:
         """End the guest and remove its directory. May be called at any time, also twice."""
         atexit.unregister(self.stop)
-        for connection in (self._qmp, self._input):
-            if connection is not None:
-                with contextlib.suppress(OSError):
-                    connection.close()
+        if self._qmp is not None:
+            self._qmp.close()
+        if self._input is not None:
+            # Closing alone would leave the reading thread waiting.
+            with contextlib.suppress(OSError):
+                self._input.shutdown(socket.SHUT_RDWR)
+            self._input.close()
         self._qmp = self._input = None
         if self._process is not None:
             self._process.kill()
@@ -207,8 +212,10 @@ class Guest:
         """Say a line to the workload."""
         if self._input is None:
             self._input = socket.socket(socket.AF_UNIX)
-            self._input.settimeout(10)
             self._input.connect(str(self.sockets.truth))
+            # What the guest prints comes back here as well as into the log. Unread it would stop the guest's port after
+            # some 300 characters, as QEMU sends them one by one and each fills a buffer of the socket's.
+            threading.Thread(target=_discard, args=(self._input,), daemon=True).start()
         self._input.sendall(line.encode() + b"\n")
 
     def wait_truth(
@@ -330,7 +337,8 @@ class Guest:
             *("-qmp", f"unix:{sockets.qmp},server=on,wait=off"),
             *("-qmp", f"unix:{sockets.debugger_qmp},server=on,wait=off"),
             *("-monitor", f"unix:{sockets.monitor},server=on,wait=off"),
-            *("-chardev", f"socket,id=gdb,fd={gdb_fd},server=on,wait=off", "-gdb", "chardev:gdb"),
+            # The stub sends acknowledgement and answer apart: held back by Nagle's algorithm, each would take 40 ms.
+            *("-chardev", f"socket,id=gdb,fd={gdb_fd},server=on,wait=off,nodelay=on", "-gdb", "chardev:gdb"),
         ]
 
     def _wait_sockets(self) -> None:
@@ -352,6 +360,13 @@ class Guest:
         if not self.sockets.console_log.exists():
             return "(nothing on the console)"
         return "\n".join(self.console().splitlines()[-lines:])
+
+
+def _discard(connection: socket.socket) -> None:
+    """Read until the other side or our own closes."""
+    with contextlib.suppress(OSError):
+        while connection.recv(65536):
+            pass
 
 
 def detached_guests() -> list[Guest]:

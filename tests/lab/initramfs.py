@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from tests.lab import cache, requirements
 from tests.lab.cpio import CpioWriter
@@ -20,8 +20,6 @@ HERE = Path(__file__).parent
 WORKLOAD = HERE / "workload"
 MODULES = HERE / "modules"
 COMPILE = ("gcc", "-static", "-O2", "-Wall", "-Wextra", "-pthread")
-# Instrumented like the kernel; spelled out, as kernels differ in whether the option for all covers external modules.
-KBUILD = "KCOV_INSTRUMENT := y\nobj-m := {objects}\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +50,9 @@ def make_userland(kernel: Kernel, workload: Path = WORKLOAD, modules: Path = MOD
     """The workload and the modules for a kernel, compiled unless they are in the cache."""
     requirements.ensure({"gcc": "build-essential", "make": "build-essential"})
     sources = sorted(workload.glob("*.[ch]"))
-    module_sources = sorted(modules.glob("*.[ch]"))
+    module_sources = sorted(path for path in modules.glob("*") if path.suffix in (".c", ".h") or path.name == "Kbuild")
     # The kernel is in the key, as modules fit one kernel only.
-    digest = hashlib.sha256(f"{kernel.key} {COMPILE} {KBUILD}".encode())
+    digest = hashlib.sha256(f"{kernel.key} {COMPILE}".encode())
     for path in (*sources, *module_sources, Path(__file__), HERE / "cpio.py"):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
 
@@ -69,12 +67,12 @@ def make_userland(kernel: Kernel, workload: Path = WORKLOAD, modules: Path = MOD
     return Userland(cache.make_whole(cache.root() / f"userland-{digest.hexdigest()[:16]}", fill))
 
 
-def write_initramfs(stream, init: bytes, files: Mapping[str, bytes]) -> None:
+def write_initramfs(stream: BinaryIO, init: bytes, files: Mapping[str, bytes]) -> None:
     """An archive with a program as /init, and files."""
     writer = CpioWriter(stream)
-    # /init's standard streams: devtmpfs isn't mounted yet when the kernel opens them.
     for name in ("dev", "proc", "sys", "tmp", "mnt"):
         writer.directory(name)
+    # For init's standard streams: devtmpfs isn't mounted yet when the kernel opens them.
     writer.character_device("dev/console", 5, 1)
     writer.file("init", init, 0o755)
     for name in sorted({str(Path(path).parent) for path in files} - {"."}):
@@ -85,15 +83,13 @@ def write_initramfs(stream, init: bytes, files: Mapping[str, bytes]) -> None:
 
 
 def _build_modules(kernel: Kernel, sources: list[Path], work: Path) -> list[Path]:
-    """Each C file becomes a module of its name."""
-    objects = [f"{path.stem}.o" for path in sources if path.suffix == ".c"]
-    if not objects:
+    """What Kbuild makes of the sources, in a copy, as kbuild leaves its objects beside them."""
+    if not sources:
         return []
     build = work / "modules"
     build.mkdir()
     for path in sources:
         shutil.copy(path, build)
-    (build / "Kbuild").write_text(KBUILD.format(objects=" ".join(objects)))
     # As in the kernel's own debug info: no directory of the machine it was built on.
     mapping = f"KCFLAGS=-ffile-prefix-map={build}=modules -ffile-prefix-map={kernel.tree}={kernel.facts['source_name']}"
     run_logged(["make", "-C", str(kernel.tree), f"M={build}", mapping, "modules"], work)

@@ -36,6 +36,8 @@ class Rsp:
         self.stopped = True
         try:
             self._socket.connect(address)
+            if family == socket.AF_INET:
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._drain()
             # Without "multiprocess", which would make QEMU ignore the `D` of a client that forgets the process.
             self._ask(b"qSupported:hwbreak+")
@@ -100,6 +102,12 @@ class Rsp:
 
     def clear_breakpoint(self, address: int) -> None:
         self._expect_ok(b"z1,%x,1" % address)
+
+    def step(self) -> None:
+        """Run one instruction."""
+        self._send(b"s")
+        if self.wait_stop(10) is None:
+            raise RspError("a single step does not end")
 
     def resume(self) -> None:
         """Let the guest run on."""

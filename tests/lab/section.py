@@ -8,6 +8,7 @@ and bytes through the GDB stub. The guest has one CPU, so at a stop nothing else
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -92,7 +93,7 @@ STATES = {
     for state in [
         State("hub-section", ("traffic usb hub",), lambda s: _in_task(s) and s["comm"].startswith("kworker")),
         State("vhost-section", ("traffic vhost",), lambda s: _in_task(s) and s["comm"].startswith("vhost")),
-        State("softirq-over-local", ("traffic usb enabled",), lambda s: _in_softirq(s, "local")),
+        State("softirq-over-local", ("traffic usb",), lambda s: _in_softirq(s, "local")),
         State("softirq-over-none", ("traffic usb plain",), lambda s: _in_softirq(s, None) and s["pid"] != 0),
         State("softirq-over-idle", ("traffic usb hub",), lambda s: _in_softirq(s, None) and s["pid"] == 0),
         State("softirq-over-section", ("traffic usb plain", "traffic usb hub"), lambda s: _in_softirq(s, "remote")),
@@ -104,7 +105,9 @@ STATES = {
 def read_layout(kernel: Kernel) -> Layout:
     """Read it from vmlinux and System.map; takes some tenths of a second."""
     program = drgn.Program(drgn.Platform(drgn.Architecture.X86_64))
-    program.load_debug_info([str(kernel.vmlinux)])
+    # Without a target there is no main module for vmlinux to match; types need none.
+    module = program.extra_module("vmlinux", create=True)
+    module.try_file(kernel.vmlinux, force=True)
     task = program.type("struct task_struct")
     symbols = read_system_map(kernel.system_map)
     kcov_names = [m.name for m in task.members or () if m.name and m.name.startswith("kcov")]
@@ -292,20 +295,21 @@ def _require_made(lines: list[dict[str, Any]], command: str) -> None:
 def _hunt(stub: Rsp, probe: Probe, state: State, timeout: float) -> tuple[dict[str, Any], int]:
     """Go from stop to stop until one is in the wanted state."""
     deadline = time.monotonic() + timeout
-    seen: dict[str, int] = {}
-    stub.set_breakpoint(probe.address(STOP_AT))
-    try:
-        while (left := deadline - time.monotonic()) > 0:
-            stub.resume()
-            if stub.wait_stop(left) is None:
-                stub.interrupt()
-                break
-            section = probe.look()
-            if state.wanted(section):
-                return section, sum(seen.values()) + 1
-            kind = f"{section['context']}, {section['collecting']} over {section['beneath']}, {section['comm']}"
-            seen[kind] = seen.get(kind, 0) + 1
-    finally:
-        # The breakpoint is the CPU's, not memory's: clearing it changes nothing in a dump taken now.
-        stub.clear_breakpoint(probe.address(STOP_AT))
-    raise LabError(f"{state.name} was not reached within {timeout} s; the stops were {seen}")
+    seen: collections.Counter[str] = collections.Counter()
+    stop_at = probe.address(STOP_AT)
+    while (left := deadline - time.monotonic()) > 0:
+        # Past the instruction where it stands: the stub would stop there again at once.
+        stub.step()
+        stub.set_breakpoint(stop_at)
+        stub.resume()
+        if stub.wait_stop(left) is None:
+            stub.interrupt()
+        # The breakpoint is the CPU's and in no memory; a dump taken now doesn't show it either way.
+        stub.clear_breakpoint(stop_at)
+        section = probe.look()
+        if section["rip"] != stop_at:
+            continue
+        if state.wanted(section):
+            return section, seen.total() + 1
+        seen[f"{section['context']}: {section['collecting']} over {section['beneath']}, {section['comm']}"] += 1
+    raise LabError(f"{state.name} was not reached within {timeout} s; the stops were {dict(seen)}")
