@@ -74,15 +74,33 @@ static void stop(void)
 	crowd_stop();
 }
 
+/*
+ * A controller for another gadget: the second if there is one, else the first, from which the gadget of the standing states then has
+ * to go. kc-usb sees it leave.
+ */
+static int free_controller(void)
+{
+	struct slot *old = slot_find("kc-gadget");
+
+	if (usb_dummy_bus(1))
+		return 1;
+	if (old && !old->missing[0]) {
+		kill(old->pid, SIGKILL);
+		waitpid(old->pid, NULL, 0);
+		old->used = false;
+	}
+	return 0;
+}
+
 static bool traffic(const char *kind)
 {
 	atomic_store(&shm->traffic, 0);
-	if (!strcmp(kind, "usb") || !strcmp(kind, "usb enabled"))
+	if (!strcmp(kind, "usb"))
 		start("kc-traffic", usb_traffic_enabled, 0, 5000);
 	else if (!strcmp(kind, "usb plain"))
 		start("kc-traffic-p", usb_traffic_plain, 0, 5000);
 	else if (!strcmp(kind, "usb hub"))
-		start("kc-traffic-h", usb_traffic_hub, 0, 5000);
+		start("kc-traffic-h", usb_traffic_hub, free_controller(), 5000);
 	else if (!strcmp(kind, "vhost"))
 		start("kc-traffic-v", vhost_traffic, 0, 5000);
 	else
@@ -90,24 +108,18 @@ static bool traffic(const char *kind)
 	return true;
 }
 
-/* The gadget of the standing states has to go first, if there is one controller only: kc-usb then sees it leave. */
 static void inflight_hub(void)
 {
-	int udc = usb_dummy_bus(1) ? 1 : 0;
-	struct slot *old = slot_find("kc-gadget");
+	int udc = free_controller();
+	struct slot *s = start("kc-mute", udc ? usb_mute_owner : usb_gadget_mute, udc, 5000);
 
-	if (!udc && old && old->used && old->pid > 0 && !old->missing[0]) {
-		kill(old->pid, SIGKILL);
-		waitpid(old->pid, NULL, 0);
-		old->used = false;
-	}
+	if (!s || s->missing[0])
+		return;
 	/* hub_event is in its section from the first request that stays without an answer. */
-	start("kc-mute", usb_gadget_mute, udc, 5000);
-	for (int i = 0; i < 200 && nrunning && !atomic_load(&running[nrunning - 1]->done_calls); i++)
+	for (int i = 0; i < 500 && !atomic_load(&s->done_calls); i++)
 		msleep(10);
-	truth("\"state\": \"hub-section\", \"bus\": %d, \"handle\": \"0x%lx\", \"held_by\": %s, \"requests\": %d", usb_dummy_bus(udc),
-	      1UL << 56 | usb_dummy_bus(udc), udc ? "null" : "\"kc-usb\"",
-	      nrunning ? atomic_load(&running[nrunning - 1]->done_calls) : 0);
+	truth("\"state\": \"hub-section\", \"bus\": %d, \"handle\": \"0x%lx\", \"held_by\": \"%s\", \"requests\": %d",
+	      usb_dummy_bus(udc), 1UL << 56 | usb_dummy_bus(udc), udc ? "kc-mute" : "kc-usb", atomic_load(&s->done_calls));
 }
 
 /* A count that no buffer can have, written by the one who owns the buffer. */

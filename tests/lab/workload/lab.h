@@ -155,6 +155,7 @@ void usb_gadget_mute(struct slot *s);
 void usb_traffic_enabled(struct slot *s);
 void usb_traffic_plain(struct slot *s);
 void usb_traffic_hub(struct slot *s);
+void usb_mute_owner(struct slot *s);
 bool usb_have_gadget(void);
 void usb_start(void);
 void usb_finish(void);

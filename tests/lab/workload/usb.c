@@ -120,7 +120,8 @@ void usb_finish(void)
 		   atomic_load(&gadget->done_calls));
 }
 
-static int open_device(struct slot *s)
+/* Bulk transfers need the interface, which one process can have: a second one makes do with control transfers. */
+static int open_device(struct slot *s, bool *claimed)
 {
 	unsigned int interface = 0;
 	char path[64];
@@ -131,10 +132,12 @@ static int open_device(struct slot *s)
 		return -1;
 	}
 	fd = open(path, O_RDWR);
-	if (fd < 0 || ioctl(fd, USBDEVFS_CLAIMINTERFACE, &interface)) {
+	if (fd < 0) {
 		slot_missing(s, "%s: %s", path, strerror(errno));
 		return -1;
 	}
+	*claimed = !ioctl(fd, USBDEVFS_CLAIMINTERFACE, &interface);
+	slot_extra(s, ", \"device\": \"%s\", \"transfers\": \"%s\"", path, *claimed ? "bulk and control" : "control");
 	return fd;
 }
 
@@ -149,61 +152,57 @@ static unsigned char endpoint(int fd, bool in)
 	return in ? 0x81 : 0x02;
 }
 
-static void control_transfer(int fd)
-{
-	static unsigned char data[64];
-	struct usbdevfs_ctrltransfer t = {
-		.bRequestType = USB_DIR_IN | USB_TYPE_VENDOR,
-		.bRequest = 0x42,
-		.wLength = sizeof(data),
-		.timeout = 1000,
-		.data = data,
-	};
-
-	ioctl(fd, USBDEVFS_CONTROL, &t);
-}
-
 /*
  * Asynchronous transfers, and system calls until they are back: the softirq that gives them back interrupts this task while it runs,
  * which is what makes KCOV save a session and resume it. A task that waited would be asleep by then.
  */
-static void transfers(int fd, struct kc *k)
+static void transfers(int fd, struct kc *k, bool bulk)
 {
-	static unsigned char data[2][BULK];
-	struct usbdevfs_urb urb[2], *back;
-	unsigned char eps[2] = { endpoint(fd, true), endpoint(fd, false) };
-	unsigned long round = 0;
+	static const struct usb_ctrlrequest setup = {
+		.bRequestType = USB_DIR_IN | USB_TYPE_VENDOR,
+		.bRequest = 0x42,
+		.wLength = 64,
+	};
+	static unsigned char data[3][BULK];
+	struct usbdevfs_urb urb[3], *back;
+	unsigned char eps[3] = { 0, endpoint(fd, true), endpoint(fd, false) };
 
-	for (;;) {
+	for (unsigned long round = 0;; round++) {
 		int pending = 0;
 
-		for (int i = 0; i < 2; i++) {
+		for (int i = 0; i < 3; i++) {
+			/* Control transfers now and then only, unless there is nothing else. */
+			if (bulk ? !i && round % 16 : i)
+				continue;
 			memset(&urb[i], 0, sizeof(urb[i]));
-			urb[i].type = USBDEVFS_URB_TYPE_BULK;
+			urb[i].type = i ? USBDEVFS_URB_TYPE_BULK : USBDEVFS_URB_TYPE_CONTROL;
 			urb[i].endpoint = eps[i];
 			urb[i].buffer = data[i];
-			urb[i].buffer_length = BULK;
+			urb[i].buffer_length = i ? BULK : sizeof(setup) + 64;
+			if (!i)
+				memcpy(data[i], &setup, sizeof(setup));
 			pending += !ioctl(fd, USBDEVFS_SUBMITURB, &urb[i]);
 		}
 		if (!pending)
 			msleep(10);
-		for (int spins = 0; pending && spins < 200000; spins++) {
+		while (pending) {
 			syscall(SYS_getppid);
 			if (k && k->area[0] >= k->size - 1)
 				__atomic_store_n(&k->area[0], 0, __ATOMIC_SEQ_CST);
 			if (!ioctl(fd, USBDEVFS_REAPURBNDELAY, &back))
 				pending--;
+			else if (errno == ENODEV)
+				break;
 		}
 		atomic_fetch_add(&shm->traffic, 1);
-		if (++round % 16 == 0)
-			control_transfer(fd);
 	}
 }
 
 void usb_traffic_enabled(struct slot *s)
 {
+	bool bulk;
 	struct kc k;
-	int fd = open_device(s);
+	int fd = open_device(s, &bulk);
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (fd < 0 || kc_setup(s, &k, 42 * PAGE_WORDS))
@@ -214,25 +213,46 @@ void usb_traffic_enabled(struct slot *s)
 	if (kc_enable(s, &k, TRACE_PC))
 		return;
 	atomic_store(&s->ready, 1);
-	transfers(fd, &k);
+	transfers(fd, &k, bulk);
 }
 
 void usb_traffic_plain(struct slot *s)
 {
-	int fd = open_device(s);
+	bool bulk;
+	int fd = open_device(s, &bulk);
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (fd < 0)
 		return;
 	s->asleep = false;
 	atomic_store(&s->ready, 1);
-	transfers(fd, NULL);
+	transfers(fd, NULL, bulk);
+}
+
+/* Holds the handle of the second controller's bus, which kc-usb doesn't. */
+static void own_second_bus(struct slot *s, int udc)
+{
+	uint64_t handle = kcov_remote_handle(KCOV_SUBSYSTEM_USB, usb_dummy_bus(udc));
+	struct kc k;
+
+	if (kc_setup(s, &k, 43 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 26 * PAGE_WORDS, &handle, 1, 0))
+		return;
+	slot_object(s, &k, 2, 1);
+	s->volatile_count = true;
+}
+
+void usb_mute_owner(struct slot *s)
+{
+	own_second_bus(s, atomic_load(&s->done_calls));
+	if (!s->missing[0])
+		usb_gadget_mute(s);
 }
 
 /* Plugs a gadget in and pulls it out again, for ever: hub_event enumerates it each time. */
 void usb_traffic_hub(struct slot *s)
 {
-	int udc = usb_dummy_bus(1) ? 1 : 0;
+	int udc = atomic_exchange(&s->done_calls, 0);
+	int bus = usb_dummy_bus(udc);
 	char path[64];
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -241,31 +261,22 @@ void usb_traffic_hub(struct slot *s)
 		return;
 	}
 	s->asleep = false;
-	slot_extra(s, ", \"bus\": %d", usb_dummy_bus(udc));
-	if (udc) {
-		/* kc-usb doesn't hold this bus's handle: take it. */
-		uint64_t handle = kcov_remote_handle(KCOV_SUBSYSTEM_USB, usb_dummy_bus(udc));
-		struct kc k;
-
-		if (kc_setup(s, &k, 43 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 26 * PAGE_WORDS, &handle, 1, 0))
-			return;
-		slot_object(s, &k, 2, 1);
-		s->volatile_count = true;
-	}
+	slot_extra(s, ", \"bus\": %d", bus);
+	if (udc)
+		own_second_bus(s, udc);
 	atomic_store(&s->ready, 1);
 	for (;;) {
 		uint64_t end = now_ms() + 10000;
-		struct slot scratch = { 0 };
+		struct slot scratch = { .state = "kc-plug" };
 		pid_t pid;
 
-		snprintf(scratch.state, sizeof(scratch.state), "kc-plug");
 		atomic_store(&scratch.done_calls, udc);
 		pid = spawn(&scratch, usb_gadget);
-		while (!usb_find_device(usb_dummy_bus(udc), path, sizeof(path)) && now_ms() < end)
+		while (!usb_find_device(bus, path, sizeof(path)) && now_ms() < end)
 			msleep(5);
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
-		while (usb_find_device(usb_dummy_bus(udc), path, sizeof(path)) && now_ms() < end)
+		while (usb_find_device(bus, path, sizeof(path)) && now_ms() < end)
 			msleep(5);
 		atomic_fetch_add(&shm->traffic, 1);
 	}
