@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from kcovdbg.render.escape import escape
@@ -59,11 +60,9 @@ class Column:
         if self.value is not None:
             return self.value
         key = self.key
-
-        def read(row: Any) -> Any:
-            return row[key] if isinstance(row, Mapping) else getattr(row, key)
-
-        return read
+        attribute = attrgetter(key)
+        # Checked each time, and so for the one type that makes it cheap.
+        return lambda row: row[key] if isinstance(row, dict) else attribute(row)
 
     def formatter(self) -> Callable[[Any], str]:
         """Return the function from a row to what the text view shows: printable, on one line."""
@@ -75,10 +74,10 @@ class Column:
             return lambda row: ABSENT if (value := read(row)) is None else show(value)
         return lambda row: ABSENT if (value := read(row)) is None else escape(show(value))
 
-    def styler(self) -> Callable[[Any], str]:
-        """Return the function from a row to its cell's style class."""
-        style = self.kind.style if self.style is None else self.style
-        return style if callable(style) else lambda _row: style
+    @property
+    def cell_style(self) -> str | Callable[[Any], str]:
+        """The style class of cells, or the function from a row to it."""
+        return self.kind.style if self.style is None else self.style
 
     def encoder(self) -> Callable[[Any], object]:
         """Return the function from a row to what JSON holds."""

@@ -26,7 +26,7 @@ RANKS = {package: rank for rank, packages in enumerate(LAYERS) for package in pa
 FOREIGN = {
     "drgn": (
         "kcovdbg.target.drgn",
-        "kcovdbg.target.opening",
+        "kcovdbg.target.programs",
         "kcovdbg.helpers",
         "kcovdbg.frontends.drgn_plugin",
         "kcovdbg.frontends.drgn_commands",
