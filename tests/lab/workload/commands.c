@@ -141,12 +141,13 @@ static void st_crash(struct slot *s)
 	int fd = open("/proc/sysrq-trigger", O_WRONLY);
 	struct kc k;
 
-	if (fd < 0 || kc_setup(s, &k, 44 * PAGE_WORDS)) {
+	/* Large: the panic's own output is recorded after what led to it. */
+	if (fd < 0 || kc_setup(s, &k, 2048 * PAGE_WORDS)) {
 		slot_missing(s, "no /proc/sysrq-trigger");
 		return;
 	}
 	slot_object(s, &k, 2, 1);
-	slot_extra(s, ", \"expect_last\": [\"__handle_sysrq\", \"sysrq_handle_crash\"]");
+	slot_extra(s, ", \"expect_functions\": [\"__handle_sysrq\", \"sysrq_handle_crash\", \"panic\"]");
 	s->mode = TRACE_PC;
 	s->enabled = true;
 	s->owner = s->tid;

@@ -53,11 +53,12 @@ void crowd(unsigned int n)
 	atomic_int *counts = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	uint64_t begin = now_ms(), end = begin + 300000;
 	unsigned int left = n, forked = 0;
+	unsigned long tasks = count_tasks();
 	char text[32];
 
-	snprintf(text, sizeof(text), "%u", n * 2 + 1000);
+	snprintf(text, sizeof(text), "%lu", tasks + n + 2000);
 	spew("/proc/sys/kernel/threads-max", text);
-	snprintf(text, sizeof(text), "%u", n + 40000);
+	snprintf(text, sizeof(text), "%lu", tasks + n + 40000);
 	spew("/proc/sys/kernel/pid_max", text);
 	leaders = realloc(leaders, (nleaders + processes) * sizeof(*leaders));
 	while (left) {

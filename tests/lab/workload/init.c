@@ -79,8 +79,8 @@
  * ABOUT THE SYSTEM
  *
  *   kernel       release, version, machine, build_id, cpus, symbols (name: address), cmdline
- *   tasks        tids: [tid, tgid, name, task_state] of every task /proc shows; idle tasks aren't among them. name is what
- *                /proc/TID/stat has, which for a kworker is longer than its comm
+ *   tasks        tids: [tid, tgid, name, task_state] of every task /proc shows, or null if there are more than 2000; count. Idle
+ *                tasks aren't among them. name is what /proc/TID/stat has, which for a kworker is longer than its comm
  *   vmalloc      areas whose caller is one of kcov's functions; size includes the guard page; user: made for mapping
  *   maps         lines of /proc/PID/maps of KCOV mappings; fds: [pid, fd] of each descriptor for KCOV
  *
@@ -105,7 +105,9 @@
  *   bogus               kc-bogus: a disabled buffer whose count word user space has overwritten
  *   storm SECONDS       many threads do everything at random. State `storm` when it runs, and again with the counts of operations
  *   stop                end what traffic, inflight, bogus and threads have started
- *   crash               kc-crash is enabled and triggers a crash by sysrq. Its line and the answer come before
+ *   crash               kc-crash is enabled and triggers a crash by sysrq. Its line and the answer come before that: the line is
+ *                       what its state is going to be, with an empty buffer. `expect_functions` will be among its records; what
+ *                       follows them there is the panic's own output
  *   quit                reboot; QEMU's -no-reboot makes that an exit
  *
  * The kernel command line may say kcovlab.mode=WORD,WORD,... : `stand` (the states above; implied), `none` (no states), and commands with

@@ -144,6 +144,7 @@ struct vhost {
 };
 int vhost_start(struct vhost *v, uint32_t cid);
 int vhost_packet(struct vhost *v);
+void vhost_workers(struct slot *s);
 void vhost_traffic(struct slot *s);
 void vhost_inflight(struct slot *s);
 

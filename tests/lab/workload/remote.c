@@ -2,7 +2,6 @@
 /* Owners of KCOV_REMOTE_ENABLE: with a common handle that a vhost worker carries, with USB handles, without any; and their heirs. */
 #include "lab.h"
 
-#include <dirent.h>
 #include <linux/kcov.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,22 +15,6 @@
 #define HANDLE_ORPHAN	0x4204UL
 
 static struct slot *child;
-
-/* The worker is a thread of the owner since 6.4, and before that a kernel thread named after it. */
-static void note_workers(struct slot *s)
-{
-	DIR *d = opendir("/proc/self/task");
-	struct dirent *e;
-
-	while (d && (e = readdir(d))) {
-		pid_t tid = atoi(e->d_name);
-
-		if (tid && tid != s->tid && s->nworkers < MAX_WORKERS)
-			s->workers[s->nworkers++] = tid;
-	}
-	if (d)
-		closedir(d);
-}
 
 static void vhost_owner(struct slot *s, uint64_t words, enum trace mode, uint32_t area_size, uint64_t handle, const uint64_t *more,
 			int nmore, uint32_t cid)
@@ -48,7 +31,7 @@ static void vhost_owner(struct slot *s, uint64_t words, enum trace mode, uint32_
 		slot_extra(s, ", \"vhost\": null, \"vhost_missing\": \"%s\"", v.why);
 		return;
 	}
-	note_workers(s);
+	vhost_workers(s);
 	for (int i = 0; i < 3; i++)
 		sent += !vhost_packet(&v);
 	slot_extra(s, ", \"vhost\": \"%s\", \"packets\": %d, \"area_sizes\": [%u]", v.kind, sent, area_size);

@@ -5,6 +5,7 @@
  */
 #include "lab.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>
@@ -14,6 +15,7 @@
 #include <linux/virtio_ring.h>
 #include <linux/virtio_vsock.h>
 #include <net/if.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -153,6 +155,22 @@ int vhost_start(struct vhost *v, uint32_t cid)
 	return start_on(v, "/dev/vhost-vsock", 0, start_vsock);
 }
 
+/* The worker is a thread of the owner since 6.4, and before that a kernel thread named after it. */
+void vhost_workers(struct slot *s)
+{
+	DIR *d = opendir("/proc/self/task");
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		pid_t tid = atoi(e->d_name);
+
+		if (tid && tid != s->tid && s->nworkers < MAX_WORKERS)
+			s->workers[s->nworkers++] = tid;
+	}
+	if (d)
+		closedir(d);
+}
+
 static size_t make_packet(struct vhost *v, unsigned char *data)
 {
 	struct virtio_vsock_hdr *hdr = (void *)data;
@@ -268,11 +286,5 @@ void vhost_inflight(struct slot *s)
 	if (write(v.kick[v.queue], &one, sizeof(one)) != sizeof(one))
 		slot_missing(s, "kick");
 	msleep(100);
-	for (pid_t tid = s->tid + 1; tid < s->tid + 200 && s->nworkers < MAX_WORKERS; tid++) {
-		char path[64];
-
-		snprintf(path, sizeof(path), "/proc/self/task/%d", tid);
-		if (!access(path, F_OK))
-			s->workers[s->nworkers++] = tid;
-	}
+	vhost_workers(s);
 }
