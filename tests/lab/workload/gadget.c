@@ -215,6 +215,7 @@ static bool start(struct slot *s, int udc)
 	return true;
 }
 
+/* Returns when the kernel has no more events for us, or when a signal says that it is enough. */
 static void events(struct slot *s, bool mute)
 {
 	struct {
@@ -227,11 +228,8 @@ static void events(struct slot *s, bool mute)
 	for (;;) {
 		memset(&event, 0, sizeof(event));
 		event.head.length = sizeof(event.request);
-		if (ioctl(raw, USB_RAW_IOCTL_EVENT_FETCH, &event) < 0) {
-			if (errno == EINTR)
-				continue;
+		if (ioctl(raw, USB_RAW_IOCTL_EVENT_FETCH, &event) < 0)
 			return;
-		}
 		switch (event.head.type) {
 		case USB_RAW_EVENT_CONNECT:
 			memset(&info, 0, sizeof(info));
@@ -260,17 +258,27 @@ void usb_gadget(struct slot *s)
 	events(s, false);
 }
 
+static void wake(int sig)
+{
+	(void)sig;
+}
+
 /*
- * A gadget that never answers: hub_event waits seconds for each descriptor it asks for, in the middle of its remote section, and asks
- * several times.
+ * A gadget that never answers. hub_event waits five seconds for the first descriptor, in the middle of its remote section. What it
+ * asks for next is refused by the kernel, as the first request is still open, and soon it gives up: so plug the gadget out and in
+ * again before that.
  */
 void usb_gadget_mute(struct slot *s)
 {
+	struct sigaction sa = { .sa_handler = wake };
 	int udc = atomic_exchange(&s->done_calls, 0);
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (!start(s, udc))
-		return;
-	atomic_store(&s->ready, 1);
-	events(s, true);
+	sigaction(SIGALRM, &sa, NULL);
+	while (start(s, udc)) {
+		atomic_store(&s->ready, 1);
+		alarm(4);
+		events(s, true);
+		close(raw);
+	}
 }

@@ -99,8 +99,9 @@
  *   traffic usb hub     kc-traffic-h: a gadget plugged in and out without end, on dummy_hcd.1 if there is one (then it owns that bus's
  *                       handle), else on dummy_hcd.0, where kc-gadget is in the way: then kc-gadget is ended
  *   traffic vhost       kc-traffic-v: packets through a vhost worker without end, for an owner of its own
- *   inflight hub        kc-mute: a gadget that doesn't answer. hub_event sits inside its remote section for seconds, again and again
- *                       for about a minute. On dummy_hcd.1 or instead of kc-gadget, as above
+ *   inflight hub        kc-mute: a gadget that doesn't answer. hub_event sits inside its remote section for four seconds from the
+ *                       answer on, and again and again, with short gaps. On dummy_hcd.1 or instead of kc-gadget, as above; state
+ *                       `hub-section` says whose handle it is (`held_by`): that one's reference count is then 1 more
  *   inflight vhost      kc-stuck: a vhost worker that sleeps inside its remote section for ever (needs userfaultfd)
  *   bogus               kc-bogus: a disabled buffer whose count word user space has overwritten
  *   storm SECONDS       many threads do everything at random. State `storm` when it runs, and again with the counts of operations
