@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* Coverage in the text of modules: one that stays loaded, and one that is unloaded while its PCs are still in a buffer. */
+/*
+ * Coverage in the text of modules: one that stays loaded, and one that is unloaded while its PCs
+ * are still in a buffer.
+ */
 #include "lab.h"
 
 #include <errno.h>
@@ -40,11 +43,13 @@ static void note_functions(struct slot *s, const char *module)
 	unsigned long address;
 	const char *sep = "";
 
-	slot_extra(s, ", \"module\": \"%s\", \"text\": \"0x%lx\", \"functions\": {", module, section(module, ".text"));
+	slot_extra(s, ", \"module\": \"%s\", \"text\": \"0x%lx\", \"functions\": {", module,
+		   section(module, ".text"));
 	snprintf(wanted, sizeof(wanted), "[%s]", module);
 	while (in && fgets(buf, sizeof(buf), in)) {
-		if (sscanf(buf, "%lx %c %255s %255s", &address, &type, name, mod) != 4 || strcmp(mod, wanted) ||
-		    (type != 't' && type != 'T') || strncmp(name, "kcovlab_", 8))
+		if (sscanf(buf, "%lx %c %255s %255s", &address, &type, name, mod) != 4 ||
+		    strcmp(mod, wanted) || (type != 't' && type != 'T') ||
+		    strncmp(name, "kcovlab_", 8))
 			continue;
 		slot_extra(s, "%s\"%s\": \"0x%lx\"", sep, name, address);
 		sep = ", ";

@@ -13,10 +13,21 @@
 /* A list of more tasks than this takes a serial line too long. */
 #define MANY_TASKS 2000
 
-static const char *const symbols[] = {
-	"_text", "_stext", "_etext", "init_task", "kcov_fops", "kcov_remote_lock", "kcov_remote_map", "kcov_remote_areas",
-	"kcov_percpu_data", "__sanitizer_cov_trace_pc", "kcov_remote_start", "kcov_remote_stop", "kcov_ioctl", "hub_event", NULL
-};
+static const char *const symbols[] = { "_text",
+				       "_stext",
+				       "_etext",
+				       "init_task",
+				       "kcov_fops",
+				       "kcov_remote_lock",
+				       "kcov_remote_map",
+				       "kcov_remote_areas",
+				       "kcov_percpu_data",
+				       "__sanitizer_cov_trace_pc",
+				       "kcov_remote_start",
+				       "kcov_remote_stop",
+				       "kcov_ioctl",
+				       "hub_event",
+				       NULL };
 
 static void json_symbols(FILE *f)
 {
@@ -75,8 +86,10 @@ void truth_kernel(void)
 	json_string(f, u.release);
 	fputs(", \"version\": ", f);
 	json_string(f, u.version);
-	fprintf(f, ", \"machine\": \"%s\", \"page_size\": %ld, \"cpus_online\": %ld, \"cpus_configured\": %ld", u.machine,
-		sysconf(_SC_PAGESIZE), sysconf(_SC_NPROCESSORS_ONLN), sysconf(_SC_NPROCESSORS_CONF));
+	fprintf(f,
+		", \"machine\": \"%s\", \"page_size\": %ld, \"cpus_online\": %ld, \"cpus_configured\": %ld",
+		u.machine, sysconf(_SC_PAGESIZE), sysconf(_SC_NPROCESSORS_ONLN),
+		sysconf(_SC_NPROCESSORS_CONF));
 	if (slurp("/sys/devices/system/cpu/possible", buf, sizeof(buf)) > 0) {
 		buf[strcspn(buf, "\n")] = 0;
 		fprintf(f, ", \"cpus_possible\": \"%s\"", buf);
@@ -125,8 +138,9 @@ static void json_task(FILE *f, int tgid, int tid)
 	char path[64], buf[1024], *end, *start;
 
 	/*
-	 * status and comm escape or cut at newlines differently; stat has the raw bytes between the first opening and the last closing
-	 * bracket. Kernel threads show the name of their work there, which is longer than comm: cut as the kernel's member is.
+	 * status and comm escape or cut at newlines differently; stat has the raw bytes between the
+	 * first opening and the last closing bracket. Kernel threads show the name of their work
+	 * there, which is longer than comm: cut as the kernel's member is.
 	 */
 	snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", tgid, tid);
 	if (slurp(path, buf, sizeof(buf)) <= 0)
@@ -154,7 +168,9 @@ void truth_tasks(void)
 	unsigned long n = count_tasks();
 	FILE *f = truth_begin();
 
-	fprintf(f, "\"state\": \"tasks\", \"count\": %lu, \"fields\": [\"tid\", \"tgid\", \"name\", \"task_state\"], \"tids\": ", n);
+	fprintf(f,
+		"\"state\": \"tasks\", \"count\": %lu, \"fields\": [\"tid\", \"tgid\", \"name\", \"task_state\"], \"tids\": ",
+		n);
 	if (n > MANY_TASKS) {
 		fputs("null", f);
 	} else {
@@ -185,10 +201,13 @@ void truth_vmalloc(void)
 	fputs(", \"areas\": [", f);
 	while (fgets(buf, sizeof(buf), in)) {
 		buf[strcspn(buf, "\n")] = 0;
-		if (!strstr(buf, " kcov_") || sscanf(buf, "%lx-%lx %lu %127s", &start, &end, &size, caller) != 4)
+		if (!strstr(buf, " kcov_") ||
+		    sscanf(buf, "%lx-%lx %lu %127s", &start, &end, &size, caller) != 4)
 			continue;
-		fprintf(f, "%s{\"start\": \"0x%lx\", \"end\": \"0x%lx\", \"size\": %lu, \"caller\": \"%s\", \"user\": %s}",
-			first ? "" : ", ", start, end, size, caller, strstr(buf, " user") ? "true" : "false");
+		fprintf(f,
+			"%s{\"start\": \"0x%lx\", \"end\": \"0x%lx\", \"size\": %lu, \"caller\": \"%s\", \"user\": %s}",
+			first ? "" : ", ", start, end, size, caller,
+			strstr(buf, " user") ? "true" : "false");
 		first = false;
 	}
 	fputc(']', f);
