@@ -55,7 +55,8 @@
  *   records       the words of all counted records, in order, as the kernel wrote them (KASLR
  *                 offset not added back), if they are 400 at most; else `head` and `tail`, the
  *                 first and the last 16 of them
- *   calls         what was called, in order
+ *   calls         what was called, in order, except that calls made while KCOV was enabled may stand
+ *                 before KCOV_ENABLE: to note them there would have been recorded
  *
  * A state that this kernel can't have is {"state": S, "missing": why}.
  *
