@@ -16,7 +16,7 @@ import drgn
 from kcovdbg.errors import TargetError
 from kcovdbg.target import dumpfile, elf, slices, standing
 from kcovdbg.target.address import parse_address
-from kcovdbg.target.drgn import DrgnTarget, read_vmcoreinfo
+from kcovdbg.target.drgn import DrgnTarget, read_vmcoreinfo, refuse_user_addresses
 from kcovdbg.target.origin import Origin, moves_on
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.rsp import RspClient, StubReadError
@@ -68,6 +68,7 @@ def open_core(path: str, symbols: Sequence[str]) -> DrgnTarget:
                 f"{path} says nothing about a kernel: it has no VMCOREINFO",
                 hint="dumps of QEMU guests need -device vmcoreinfo, and a kernel with CONFIG_FW_CFG_SYSFS and CONFIG_KEXEC",
             )
+        refuse_user_addresses(prog)
         _load_symbols(prog, files, beside=Path(path).parent, notes=notes)
     notes += _describe_slice(unpacked.path)
     return _make_target(prog, path, False, notes, Origin(read_notes=lambda: dumpfile.read_notes(unpacked.path)))

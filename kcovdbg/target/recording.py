@@ -20,7 +20,7 @@ from drgn.helpers.linux.mm import follow_phys, phys_to_virt
 
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError, TargetError
 from kcovdbg.target import Target, elf, slices
-from kcovdbg.target.drgn import DrgnTarget
+from kcovdbg.target.drgn import DrgnTarget, refuse_user_addresses
 from kcovdbg.target.slices import PAGE, Run
 
 _MACHINES: Final = {
@@ -106,6 +106,7 @@ def record(target: DrgnTarget, work: Callable[[Target], None]) -> Recording:
         memory = RecordedMemory(lambda page: read(page, PAGE, True))
         prog = _open_empty(machine, notes)
         prog.add_memory_segment(0, _PHYSICAL_SIZE, memory.read, physical=True)
+        refuse_user_addresses(prog)
         paths = [module.debug_file_path for module in target.prog.modules() if module.debug_file_path is not None]
         with contextlib.suppress(drgn.MissingDebugInfoError):
             # As when the slice is opened, so that what this reads is in it.
