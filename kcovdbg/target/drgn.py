@@ -422,6 +422,17 @@ class DrgnSlab:
                         continue
                     yield SlabObject(address, data)
 
+    def for_each_file(self) -> Iterator[int]:
+        """Yield every allocated ``struct file *``, whoever holds it.
+
+        :raises ReadError: when the cache can't be read further.
+        """
+        with _walking("the slab cache of files"):
+            for cache in for_each_slab_cache(self._prog):
+                if cache.name.string_() == b"filp":
+                    for found in slab_cache_for_each_allocated_object(cache, "char"):
+                        yield int(found.value_())
+
     def _find_caches(self, size: int) -> list[drgn.Object]:
         """Return the smallest general caches with room for the size, one of each family."""
         best: dict[str, tuple[int, drgn.Object]] = {}
