@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import drgn
@@ -20,7 +18,8 @@ from drgn.helpers.linux.mm import follow_phys, phys_to_virt
 
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError, TargetError
 from kcovdbg.target import Target, elf, slices
-from kcovdbg.target.drgn import DrgnTarget
+from kcovdbg.target.bare import PHYSICAL_SIZE, open_bare
+from kcovdbg.target.drgn import DrgnTarget, refuse_user_addresses
 from kcovdbg.target.slices import PAGE, Run
 
 _MACHINES: Final = {
@@ -29,9 +28,20 @@ _MACHINES: Final = {
     drgn.Architecture.RISCV64: 243,
     drgn.Architecture.PPC64: 21,
 }
-_PHYSICAL_SIZE: Final = 1 << 52
-# Where the empty slice pretends to have its only page: neither address exists on any machine.
-_NOWHERE: Final = Run(0x8000_0000_0000_0000, _PHYSICAL_SIZE - PAGE, PAGE)
+# Which kernel it is, its command line, its CPUs, where its memory is.
+_BASICS: Final = (
+    "linux_banner",
+    "init_uts_ns",
+    "saved_command_line",
+    "__per_cpu_offset",
+    "__cpu_possible_mask",
+    "__cpu_online_mask",
+    "vmcoreinfo_note",
+    "phys_base",
+    "page_offset_base",
+    "vmemmap_base",
+    "vmalloc_base",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +114,15 @@ def record(target: DrgnTarget, work: Callable[[Target], None]) -> Recording:
         notes = _find_notes(target, stands_still)
         read = target.prog.read
         memory = RecordedMemory(lambda page: read(page, PAGE, True))
-        prog = _open_empty(machine, notes)
-        prog.add_memory_segment(0, _PHYSICAL_SIZE, memory.read, physical=True)
+        prog = open_bare(machine, notes)
+        prog.add_memory_segment(0, PHYSICAL_SIZE, memory.read, physical=True)
+        refuse_user_addresses(prog)
         paths = [module.debug_file_path for module in target.prog.modules() if module.debug_file_path is not None]
         with contextlib.suppress(drgn.MissingDebugInfoError):
             # As when the slice is opened, so that what this reads is in it.
             prog.load_debug_info(paths, default=True)
         recorder = RecordingTarget(prog, target.name)
+        _read_basics(recorder)
         work(recorder)
         direct_map, mapped = _find_mappings(recorder)
     return Recording(machine, notes, memory.pages, direct_map, mapped, stands_still)
@@ -147,6 +159,18 @@ def write_slice(path: str | os.PathLike[str], recording: Recording) -> int:
     )
 
 
+def _read_basics(target: RecordingTarget) -> None:
+    """Read what debuggers look at before anything else, so that others than ours can use the slice."""
+    for name in _BASICS:
+        with contextlib.suppress(KcovdbgError):
+            symbol = target.symbol(name)
+            target.read(symbol.address, max(symbol.size, target.word_size))
+    with contextlib.suppress(KcovdbgError):
+        words = (target.read(target.symbol(name).address, target.word_size) for name in ("vmcoreinfo_data", "vmcoreinfo_size"))
+        address, size = (int.from_bytes(word, "little") for word in words)
+        target.read(address, min(size, PAGE))
+
+
 def _find_notes(target: DrgnTarget, stands_still: bool) -> bytes:
     try:
         notes = target.origin.read_notes()
@@ -161,17 +185,6 @@ def _find_notes(target: DrgnTarget, stands_still: bool) -> bytes:
     if not stands_still and (slices.NOTE_NAME, slices.NOTE_INCONSISTENT) not in names:
         notes += elf.make_note(slices.NOTE_NAME, slices.NOTE_INCONSISTENT, b"")
     return notes
-
-
-def _open_empty(machine: int, notes: bytes) -> drgn.Program:
-    """Make a Program over a slice without memory."""
-    with tempfile.NamedTemporaryFile(prefix="kcovdbg-", suffix=".slice") as file:
-        for piece in slices.build_slice(machine, notes, {_NOWHERE.paddr: bytes(PAGE)}, _NOWHERE.vaddr - _NOWHERE.paddr, ()):
-            file.write(piece)
-        file.flush()
-        prog = drgn.Program()
-        prog.set_core_dump(Path(file.name))
-    return prog
 
 
 def _find_mappings(target: RecordingTarget) -> tuple[int | None, tuple[Run, ...]]:
