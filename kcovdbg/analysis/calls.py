@@ -42,7 +42,8 @@ class Call(NamedTuple):
 class Event(NamedTuple):
     """One record, as far as the tree is concerned."""
 
-    index: int
+    number: int
+    """Index of the record."""
     kind: Kind
     pc: int
 

@@ -28,8 +28,8 @@ class Difference(NamedTuple):
 
     side: Side
     pc: int
-    count: int
-    """Records in all runs of both sides."""
+    records: int
+    """In all runs of both sides."""
     left_runs: int
     """How many runs on the left have it."""
     right_runs: int
@@ -45,7 +45,7 @@ class Comparison(NamedTuple):
     left_runs: int
     right_runs: int
 
-    def count(self, side: Side) -> int:  # type: ignore[override]
+    def number_of(self, side: Side) -> int:
         """Return how many PCs are of a side."""
         return sum(difference.side is side for difference in self.differences)
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from kcovdbg.analysis.naming import Names
 from kcovdbg.commands.command import Command, CommandTable, Need
+from kcovdbg.commands.locating import make_locate
 from kcovdbg.commands.terminal import Terminal, find_terminal
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.render.theme import Color
@@ -57,6 +59,16 @@ class Session:
         if self._open_target is None:
             raise TargetError("no target", hint="kcovdbg -c VMCORE -s VMLINUX; kcovdbg --help lists the others")
         return self._open_target()
+
+    @property
+    def has_target(self) -> bool:
+        """Whether the user gave a kernel to look at; whether it can be opened is seen when it is."""
+        return self._open_target is not None
+
+    @cached_property
+    def names(self) -> Names:
+        """Names for recorded PCs; without a target, PCs have none."""
+        return Names(make_locate(self.target if self.has_target else None))
 
     @cached_property
     def layout(self) -> Layout:
