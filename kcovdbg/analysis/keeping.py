@@ -33,6 +33,8 @@ class Kept:
 
     shell: Buffer
     """The buffer, with no words in it."""
+    source: str
+    """What it was when it was kept."""
     distinct: int
     """How many distinct words there are."""
     typecode: str
@@ -55,10 +57,11 @@ def _decompress(data: bytes) -> bytes:
     return bytes(_zstd.decompress(data)) if _zstd is not None else zlib.decompress(data)
 
 
-def keep(buffer: Buffer, name: str) -> Kept:
+def keep(buffer: Buffer, name: str, source: str) -> Kept:
     """Put a buffer into its short form.
 
     :param name: ``@name``.
+    :param source: the buffer's name until now.
     """
     words = buffer.words
     distinct = sorted(set(words))
@@ -66,7 +69,7 @@ def keep(buffer: Buffer, name: str) -> Kept:
     place: dict[int, int] = {word: index for index, word in enumerate(distinct)}
     ids = array(typecode, map(place.__getitem__, words))
     shell = replace(buffer, name=name, words=array(words.typecode), live=False)
-    return Kept(shell, len(distinct), typecode, _compress(encode_ascending(distinct)), _compress(ids.tobytes()))
+    return Kept(shell, source, len(distinct), typecode, _compress(encode_ascending(distinct)), _compress(ids.tobytes()))
 
 
 def restore(kept: Kept) -> Buffer:
