@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, cast
 
 from kcovdbg.commands.line import CommandLine, Redirection
 from kcovdbg.errors import KcovdbgError
@@ -79,7 +79,7 @@ def _open_pipeline(pipeline: str, stdout: TextIO) -> Iterator[TextIO]:
         assert process.stdin is not None
         try:
             with process.stdin as stream:
-                yield stream
+                yield cast("TextIO", stream)
         except BrokenPipeError:
             # head has seen enough.
             pass

@@ -15,7 +15,10 @@ from kcovdbg.render.renderable import Lines, Table
 
 def _run(context: Context, args: Namespace) -> Table | Lines:
     if args.command is None:
-        remarks = ("help COMMAND tells about one; every answer can be piped and redirected: tasks | grep syz, objects > file",)
+        remarks = (
+            "help COMMAND tells about one, as does COMMAND?",
+            "every answer can be piped and redirected: tasks | grep syz, objects > file; ! runs a command of the shell's",
+        )
         return Table(COMMAND_COLUMNS, tuple(context.session.commands), remarks=remarks)
     try:
         command = context.session.commands.find(args.command)
