@@ -388,11 +388,19 @@ def guess_format(words: Sequence[int], count: int, low: int, high: int) -> Recor
         return None
     if all(low <= word <= high for word in sample):
         return RecordFormat.PC
-    if all(low <= word | _EXT_IP_ONES <= high and word >> _EXT_TYPE_SHIFT in _EXT_KINDS for word in sample):
-        return RecordFormat.PC_EXT
     records = words[: min(count, 16) * CMP_WORDS]
-    if len(records) < CMP_WORDS or len(records) % CMP_WORDS:
-        return None
-    if all(kind <= _CMP_BITS for kind in records[::CMP_WORDS]) and all(low <= pc <= high for pc in records[3::CMP_WORDS]):
+    if (
+        len(records) >= CMP_WORDS
+        and not len(records) % CMP_WORDS
+        and all(kind <= _CMP_BITS for kind in records[::CMP_WORDS])
+        and all(low <= pc <= high for pc in records[3::CMP_WORDS])
+    ):
         return RecordFormat.CMP
+    if all(low <= word | _EXT_IP_ONES <= high and _is_extended(word) for word in sample):
+        return RecordFormat.PC_EXT
     return None
+
+
+def _is_extended(word: int) -> bool:
+    """Tell whether this can be a record with a type: below the type are zeros, and then a kernel address."""
+    return word >> _EXT_TYPE_SHIFT == 0xF or (word >> 56 in (0x00, 0x10) and word >> 48 & 0xFF == 0xFF)

@@ -18,7 +18,7 @@ from kcovdbg.analysis.naming import Names
 from kcovdbg.commands.argument import Argument, Count, Value
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import Filter, find_buffer, frame_text, function_text, matching_words, title
+from kcovdbg.commands.what import Filter, find_buffer, frame_text, function_text, matching_words, name_remarks, title
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
@@ -151,7 +151,9 @@ _KINDS: Final = frozenset({record.RecordFormat.PC_EXT})
 def _errors(row: Row) -> tuple[str, ...]:
     if row.location is None:
         return ("the low 12 bits are mixed with the previous address",) if row.record.kind is Kind.EDGE else ("no address",)
-    return () if row.location.remark is None else (row.location.remark,)
+    if row.location.remark is not None:
+        return (row.location.remark,)
+    return () if row.location.frames else ("there is no kernel to look it up in",)
 
 
 class _Piece(NamedTuple):
@@ -250,7 +252,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     names = context.session.names
     wanted = Filter(names, args.function or (), args.file or ())
     indices = present_indices(buffer, wanted)
-    remarks = [*buffer.remarks]
+    remarks = [*buffer.remarks, *name_remarks(context)]
     if not wanted.passes_all:
         remarks.append(f"{len(indices)} of {buffer.count} records match")
     limit = args.n if args.n is not None else (_TAIL if args.tail else None)

@@ -16,7 +16,7 @@ def make_locate(target: Target | None) -> Locate:
     :param target: None where traces are looked at without a kernel: then nothing has a name.
     """
     if target is None:
-        return lambda pcs: [Location(pc, (), "no kernel is given to look names up in") for pc in pcs]
+        return lambda pcs: [Location(pc, ()) for pc in pcs]
 
     def locate(pcs: Sequence[int]) -> list[Location]:
         offset = target.kaslr_offset

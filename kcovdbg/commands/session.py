@@ -12,7 +12,7 @@ from kcovdbg.analysis.naming import Names
 from kcovdbg.commands.command import Command, CommandTable, Need
 from kcovdbg.commands.locating import make_locate
 from kcovdbg.commands.terminal import Terminal, find_terminal
-from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.render.theme import Color
 from kcovdbg.render.writer import Format
 from kcovdbg.target import Target
@@ -47,6 +47,8 @@ class Session:
         """Buffers that were kept, by their ``@name``."""
         self.debug = False
         """Whether errors show where they come from."""
+        self.target_problem = "no kernel is given"
+        """Why there is no :attr:`optional_target`."""
         self._open_target = open_target
         self._find_terminal = find_terminal
 
@@ -60,15 +62,19 @@ class Session:
             raise TargetError("no target", hint="kcovdbg -c VMCORE -s VMLINUX; kcovdbg --help lists the others")
         return self._open_target()
 
-    @property
-    def has_target(self) -> bool:
-        """Whether the user gave a kernel to look at; whether it can be opened is seen when it is."""
-        return self._open_target is not None
+    @cached_property
+    def optional_target(self) -> Target | None:
+        """The kernel, None where there is none or it can't be opened: a trace file can be looked at without one."""
+        try:
+            return self.target
+        except KcovdbgError as error:
+            self.target_problem = str(error)
+            return None
 
     @cached_property
     def names(self) -> Names:
         """Names for recorded PCs; without a target, PCs have none."""
-        return Names(make_locate(self.target if self.has_target else None))
+        return Names(make_locate(self.optional_target))
 
     @cached_property
     def layout(self) -> Layout:

@@ -48,7 +48,7 @@ _COLUMNS: Final = (
 
 
 def _run(context: Context, args: Namespace) -> Table:
-    offset = context.session.target.kaslr_offset if context.session.has_target else 0
+    offset = context.target.kaslr_offset
     pcs = [(word - offset & _MASK) if args.address else word for word in args.pcs]
     names = context.session.names
     names.learn(pcs)

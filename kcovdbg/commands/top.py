@@ -15,7 +15,7 @@ from kcovdbg.commands.argument import Argument, Value
 from kcovdbg.commands.buffer import FILTERS, FRAME_COLUMNS
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import Filter, find_buffer, find_counts, title
+from kcovdbg.commands.what import Filter, find_buffer, find_counts, name_remarks, title
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
 from kcovdbg.render.kind import NUMBER, PATH, SHARE, SYMBOL, WORD
@@ -66,7 +66,7 @@ def _make_columns(by: str, has_order: bool) -> tuple[Column, ...]:
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     names = context.session.names
-    remarks: list[str] = []
+    remarks = [*name_remarks(context)]
     if is_expression(args.what):
         # A set has no order, so that nothing can be said about loops.
         counts = find_counts(context, args.what, remarks)
@@ -90,7 +90,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     total = sum(counts.values())
     if wasted:
         remarks.append(
-            f"{wasted} of {total} records ({wasted / total:.0%}) only repeat a point that the same run of one function already had"
+            f"{wasted} of {total} records ({wasted / total:.0%}) only repeat a point of the same run of one function"
         )
     yield Lines(((("header", heading),),))
     yield Table(

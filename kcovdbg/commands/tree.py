@@ -13,7 +13,7 @@ from kcovdbg.commands.argument import Argument, Value
 from kcovdbg.commands.buffer import FRAME_COLUMNS
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import find_buffer, frame_text, title
+from kcovdbg.commands.what import find_buffer, frame_text, name_remarks, title
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
@@ -78,7 +78,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     names.learn(call.pc for call in calls)
     yield Lines(((("header", title(buffer)),),))
     rows = (_Row(call, names[call.pc]) for call in calls)
-    yield Table(_COLUMNS, rows, remarks=buffer.remarks, empty="no entry or exit is in the buffer")
+    yield Table(_COLUMNS, rows, remarks=(*buffer.remarks, *name_remarks(context)), empty="no entry or exit is in the buffer")
 
 
 TREE = Command(

@@ -17,7 +17,7 @@ from kcovdbg.commands.suggest import suggest
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.walk.buffers import read_buffer
+from kcovdbg.walk.buffers import check_name, read_buffer
 
 FILE = "file:"
 
@@ -31,10 +31,11 @@ def find_buffer(context: Context, what: str) -> Buffer:
     if what.startswith("@"):
         return restore(find_kept(context, what))
     if what.startswith(FILE):
-        target = context.session.target if context.session.has_target else None
+        target = context.session.optional_target
         if target is None:
             return read_trace(what.removeprefix(FILE))
         return read_trace(what.removeprefix(FILE), kaslr_offset=target.kaslr_offset, build_id=target.build_id)
+    check_name(what)
     return read_buffer(context.target, context.layout, context.census, what)
 
 
@@ -60,7 +61,7 @@ def find_counts(context: Context, what: str, remarks: list[str]) -> Mapping[int,
 
     def find(name: str) -> Mapping[int, int]:
         buffer = find_buffer(context, name)
-        remarks.extend(f"{name}: {remark}" for remark in buffer.remarks)
+        remarks.extend(told for remark in buffer.remarks if (told := f"{name}: {remark}") not in remarks)
         return count_pcs(buffer)
 
     return evaluate(what, find) if is_expression(what) else find(what)
@@ -84,6 +85,17 @@ def title(buffer: Buffer) -> str:
     if buffer.full:
         parts.append("FULL")
     return ", ".join(parts)
+
+
+def name_remarks(context: Context) -> tuple[str, ...]:
+    """Say why nothing has a name, where that is so."""
+    return () if context.session.optional_target is not None else (f"without names: {context.session.target_problem}",)
+
+
+def kaslr_offset(context: Context) -> int:
+    """Return what is to be added to a recorded PC; 0 without a kernel."""
+    target = context.session.optional_target
+    return 0 if target is None else target.kaslr_offset
 
 
 def frame_text(frame: Frame) -> str:

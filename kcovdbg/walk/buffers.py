@@ -30,6 +30,7 @@ from kcovdbg.walk.pointer import check_pointer, read_word
 _RETRIES: Final = 3
 # An area whose size nobody tells is read this far at most: 8 MiB of 64-bit words.
 _UNKNOWN_SIZE: Final = 1 << 20
+_FORMS: Final = "TID, kcov:ADDRESS, area:ADDRESS, fd:PID/FD, saved:CPU, saved:tTID, file:PATH or @NAME"
 _FREE_LIST_REMARK: Final = "the area is on the free list: list pointers overlay its count, and what it holds is left over"
 
 
@@ -71,6 +72,7 @@ def find_place(target: Target, layout: Layout, census: Census, name: str) -> Pla
     :raises UsageError: when the name is of no such form.
     :raises KcovdbgError: when there is no such buffer.
     """
+    check_name(name)
     kind, colon, rest = name.partition(":")
     if not colon:
         return _place_of_task(layout, census, name, _number(name, name, 10))
@@ -79,15 +81,31 @@ def find_place(target: Target, layout: Layout, census: Census, name: str) -> Pla
     if kind == "area":
         return _place_of_area(target, layout, census, name, _number(rest, name))
     if kind == "fd":
+        pid, _, fd = rest.partition("/")
+        return _place_of_descriptor(target, layout, census, name, _number(pid, name, 10), _number(fd, name, 10))
+    return _place_of_saved(layout, census, name, rest)
+
+
+def check_name(name: str) -> None:
+    """Make sure that this has the form of a buffer's name, without looking for it.
+
+    :raises UsageError: when it hasn't.
+    """
+    kind, colon, rest = name.partition(":")
+    if not colon:
+        _number(name, name, 10)
+    elif kind in ("kcov", "area"):
+        _number(rest, name)
+    elif kind == "fd":
         pid, slash, fd = rest.partition("/")
         if not slash:
             raise UsageError(f"{name}: a descriptor is fd:PID/FD", hint="for instance fd:41/3")
-        return _place_of_descriptor(target, layout, census, name, _number(pid, name, 10), _number(fd, name, 10))
-    if kind == "saved":
-        return _place_of_saved(layout, census, name, rest)
-    raise UsageError(
-        f"{name} names no buffer", hint="TID, kcov:ADDRESS, area:ADDRESS, fd:PID/FD, saved:CPU, saved:tTID, file:PATH or @NAME"
-    )
+        _number(pid, name, 10)
+        _number(fd, name, 10)
+    elif kind == "saved":
+        _number(rest.removeprefix("t"), name, 10)
+    else:
+        raise UsageError(f"{name} names no buffer", hint=_FORMS)
 
 
 def _number(text: str, name: str, base: int = 16) -> int:
@@ -96,7 +114,7 @@ def _number(text: str, name: str, base: int = 16) -> int:
     except ValueError:
         raise UsageError(
             f"{name}: {text or 'nothing'} is no {'number' if base == 10 else 'address'}",
-            hint="TID, kcov:ADDRESS, area:ADDRESS, fd:PID/FD, saved:CPU, saved:tTID, file:PATH or @NAME",
+            hint=_FORMS,
         ) from None
 
 
