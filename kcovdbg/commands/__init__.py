@@ -17,7 +17,8 @@ from kcovdbg.commands.sym import SYM
 from kcovdbg.commands.tasks import TASKS
 from kcovdbg.commands.top import TOP
 from kcovdbg.commands.tree import TREE
+from kcovdbg.commands.view import VIEW
 from kcovdbg.commands.watch import WATCH
 
-COMMANDS = CommandTable((INFO, TASKS, OBJECTS, REMOTE, AREAS, PERCPU, BUFFER, TOP, DIFF, TREE, SYM, KEEP, WATCH, HELP))
+COMMANDS = CommandTable((INFO, TASKS, OBJECTS, REMOTE, AREAS, PERCPU, BUFFER, VIEW, TOP, DIFF, TREE, SYM, KEEP, WATCH, HELP))
 """Every command, in the order of help."""

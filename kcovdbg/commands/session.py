@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kcovdbg.analysis.naming import Names
 from kcovdbg.commands.command import Command, CommandTable, Need
@@ -18,6 +18,9 @@ from kcovdbg.render.writer import Format
 from kcovdbg.target import Target
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import Layout, detect_layout
+
+if TYPE_CHECKING:
+    from kcovdbg.commands.viewing import Source, View
 
 _NATIVE_MODULE = "kcovdbg._native"
 
@@ -45,6 +48,10 @@ class Session:
         """For commands that don't say otherwise."""
         self.kept: dict[str, Any] = {}
         """Buffers that were kept, by their ``@name``."""
+        self.show_view: Callable[[View], None] | None = None
+        """Shows a view full-screen and returns when the user leaves it; None where a frontend can't."""
+        self.source: Source | None = None
+        """Finds the lines of a source file."""
         self.debug = False
         """Whether errors show where they come from."""
         self.target_problem = "no kernel is given"
