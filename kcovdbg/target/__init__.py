@@ -107,6 +107,12 @@ class SlabSource(Protocol):
         :raises ReadError: when a cache can't be read further.
         """
 
+    def for_each_file(self) -> Iterator[int]:
+        """Yield every allocated ``struct file *``, whoever holds it.
+
+        :raises ReadError: when the cache can't be read further.
+        """
+
 
 class StackSource(Protocol):
     """Unwinds kernel stacks."""

@@ -69,7 +69,7 @@ class FileWalk:
                 self.remarks.append(f"the file table of process {task.tgid} can't be read: {error}")
                 continue
             for fd, file in descriptors:
-                kcov = self._find_kcov(file, f"descriptor {fd} of process {task.tgid}")
+                kcov = self.find_kcov(file, f"descriptor {fd} of process {task.tgid}")
                 if kcov is not None:
                     yield KcovFile(task.tgid, file, kcov, fd=fd)
 
@@ -88,7 +88,7 @@ class FileWalk:
             seen.add(task.mm)
             try:
                 for vma in source.for_each_vma(task.mm):
-                    kcov = self._find_kcov(vma.file, f"the mapping at {vma.start:#x} of process {task.tgid}")
+                    kcov = self.find_kcov(vma.file, f"the mapping at {vma.start:#x} of process {task.tgid}")
                     if kcov is not None:
                         yield KcovFile(task.tgid, vma.file, kcov, start=vma.start, end=vma.end, pgoff=vma.pgoff)
             except ReadError as error:
@@ -115,8 +115,11 @@ class FileWalk:
         order = "big" if self._target.big_endian else "little"
         return [(fd, int.from_bytes(pointers[fd * word : (fd + 1) * word], order)) for fd in fds]  # type: ignore[arg-type]
 
-    def _find_kcov(self, file: int, what: str) -> int | None:
-        """Return the object behind a ``struct file``, None where it isn't one of KCOV's."""
+    def find_kcov(self, file: int, what: str) -> int | None:
+        """Return the object behind a ``struct file``, None where it isn't one of KCOV's.
+
+        :param what: whose file it is, for the remark where it can't be read.
+        """
         if file in self._files:
             return self._files[file]
         kcov: int | None = None

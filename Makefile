@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+# Everything installs what it needs: Python packages into .venv, system packages with apt-get where this is root on Debian.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check format bench lab clean
+
+demo: $(VENV)/.installed
+	@$(BIN)/kcovdbg --demo -e info -e tasks -e objects -e remote -e areas -e saved
+
+test: $(VENV)/.dev
+	$(BIN)/python -m tests.prepare
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/unit
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m tests.bench
+
+lab: $(VENV)/.dev
+	$(BIN)/python -m tests.lab build
+
+# Debian's python3 comes without ensurepip: python3-venv has it.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -q && apt-get install -y --no-install-recommends python3-venv python3-dev; \
+	  else echo "needs Python's venv module: sudo apt-get install python3-venv python3-dev" >&2; exit 2; fi; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install -q -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	$(BIN)/python -m pip install -q --group dev
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

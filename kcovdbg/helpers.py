@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""drgn helpers for KCOV.
+
+The walkers find addresses; these helpers wrap them in drgn Objects, so that they combine with everything else in drgn::
+
+    >>> from kcovdbg.helpers import for_each_kcov, kcov_count
+    >>> for kcov in for_each_kcov(prog):
+    ...     print(hex(kcov), kcov.mode, kcov_count(kcov))
+
+All of them know every generation of KCOV that kcovdbg knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import drgn
+from drgn import NULL, Object, Program
+from drgn.helpers.common.prog import takes_program_or_default
+
+from kcovdbg.abi.handle import decode_handle
+from kcovdbg.target.drgn import DrgnTarget
+from kcovdbg.walk.census import Census
+from kcovdbg.walk.layout import Layout, detect_layout
+from kcovdbg.walk.objects import find_capacity, read_count
+from kcovdbg.walk.tasks import read_task
+
+if TYPE_CHECKING:
+    from kcovdbg.model.kcov import Reference
+    from kcovdbg.model.task import Task
+
+__all__ = (
+    "decode_kcov_handle",
+    "find_kcov_area",
+    "for_each_kcov",
+    "for_each_kcov_area",
+    "for_each_kcov_remote",
+    "for_each_kcov_saved",
+    "for_each_kcov_task",
+    "kcov_capacity",
+    "kcov_count",
+    "kcov_generation",
+    "kcov_mode_name",
+    "kcov_references",
+    "kcov_task_state",
+    "kcov_words",
+)
+
+_TARGET = "kcovdbg_target"
+_LAYOUT = "kcovdbg_layout"
+
+
+def _target(prog: Program) -> tuple[DrgnTarget, Layout]:
+    # Types are looked at once for each Program: its cache lives as long as it does.
+    cache = prog.cache
+    if _LAYOUT not in cache:
+        target = DrgnTarget(prog, "drgn", bool(prog.flags & drgn.ProgramFlags.IS_LIVE))
+        cache[_LAYOUT] = detect_layout(target)
+        cache[_TARGET] = target
+    return cache[_TARGET], cache[_LAYOUT]
+
+
+def _census(prog: Program) -> Census:
+    return Census(*_target(prog))
+
+
+def _object(prog: Program, type_name: str, address: int | None) -> Object:
+    return Object(prog, f"{type_name} *", address) if address else NULL(prog, f"{type_name} *")
+
+
+@takes_program_or_default
+def kcov_generation(prog: Program) -> str:
+    """Return the era of this kernel's KCOV, by its members.
+
+    :return: for instance ``E9a``; the documentation has the table of generations.
+    """
+    return _target(prog)[1].generation.era
+
+
+@takes_program_or_default
+def for_each_kcov(prog: Program) -> Iterator[Object]:
+    """Iterate over every ``struct kcov``: those of tasks, saved sessions, handles, open files, mappings and lost buffers.
+
+    :return: Iterator of ``struct kcov *`` objects.
+    """
+    for address in _census(prog).objects:
+        yield _object(prog, "struct kcov", address)
+
+
+@takes_program_or_default
+def for_each_kcov_task(prog: Program) -> Iterator[Object]:
+    """Iterate over the tasks that have any of KCOV's state, idle and exiting ones too.
+
+    :return: Iterator of ``struct task_struct *`` objects.
+    """
+    for task in _census(prog).tasks():
+        yield _object(prog, "struct task_struct", task.fields.address)
+
+
+@takes_program_or_default
+def for_each_kcov_remote(prog: Program) -> Iterator[Object]:
+    """Iterate over the registered remote handles.
+
+    :return: Iterator of ``struct kcov_remote *`` objects.
+    """
+    for entry in _census(prog).remote_map.entries:
+        yield _object(prog, "struct kcov_remote", entry.address)
+
+
+@takes_program_or_default
+def for_each_kcov_area(prog: Program) -> Iterator[tuple[Object, str, str]]:
+    """Iterate over remote and softirq areas.
+
+    :return: Iterator of (``void *`` object, list, state): the list is ``task`` or ``irq``, the state ``cached``, ``in-use``,
+        ``saved`` or ``unclaimed``.
+    """
+    for area in _census(prog).areas:
+        yield Object(prog, "void *", area.address), area.list, area.state
+
+
+@takes_program_or_default
+def for_each_kcov_saved(prog: Program) -> Iterator[tuple[Object, Object]]:
+    """Iterate over the sessions that a softirq section interrupted.
+
+    :return: Iterator of (``struct task_struct *`` whose session it is, ``struct kcov *`` of the session) objects; NULL where
+        it isn't known.
+    """
+    for saved in _census(prog).saved:
+        yield _object(prog, "struct task_struct", saved.task), _object(prog, "struct kcov", saved.kcov)
+
+
+def kcov_task_state(task: Object) -> Task:
+    """Say what a task's KCOV fields mean.
+
+    :param task: ``struct task_struct *``
+    :return: role, owner, count and the fields as read, see :class:`kcovdbg.model.task.Task`.
+    :raises ReadError: when the task can't be read.
+    """
+    target, layout = _target(task.prog_)
+    return Census(target, layout).interpret(read_task(target, layout, task.value_()))
+
+
+def kcov_references(kcov: Object) -> tuple[Reference, ...]:
+    """Return everybody who refers to an object; those that the kernel counts have ``counts == 1``.
+
+    :param kcov: ``struct kcov *``
+    """
+    found = _census(kcov.prog_).objects.get(kcov.value_())
+    return () if found is None else found.references
+
+
+def find_kcov_area(kcov_or_task: Object) -> Object:
+    """Return the buffer of an object, or the one that a task collects into.
+
+    :param kcov_or_task: ``struct kcov *`` or ``struct task_struct *``
+    :return: ``void *``, NULL where there is none.
+    """
+    target, _ = _target(kcov_or_task.prog_)
+    type_name, paths = _area_paths(kcov_or_task)
+    for path in paths:
+        try:
+            member = target.member(type_name, path)
+        except LookupError:
+            continue
+        address = kcov_or_task.value_() + member.offset
+        return Object(kcov_or_task.prog_, "void *", kcov_or_task.prog_.read_word(address))
+    return NULL(kcov_or_task.prog_, "void *")
+
+
+def _area_paths(kcov_or_task: Object) -> tuple[str, tuple[str, ...]]:
+    if kcov_or_task.type_.type.tag == "task_struct":
+        return "struct task_struct", ("kcov_area", "kcov_state.area", "kcov_state.s.area")
+    return "struct kcov", ("area", "state.area", "state.s.area")
+
+
+def kcov_count(kcov: Object) -> int | None:
+    """Return the count word of an object's buffer, as it stands: user space can write it.
+
+    :param kcov: ``struct kcov *``
+    :return: None where it has no buffer.
+    """
+    target, layout = _target(kcov.prog_)
+    area = find_kcov_area(kcov).value_()
+    return read_count(target, layout, area) if area else None
+
+
+def kcov_capacity(kcov: Object) -> int | None:
+    """Return how many records fit into an object's buffer.
+
+    :param kcov: ``struct kcov *``
+    :return: None where it has no buffer.
+    """
+    found = _census(kcov.prog_).kcov(kcov.value_())
+    _, layout = _target(kcov.prog_)
+    return find_capacity(layout, layout.mode_name(found.mode or 0), found.size)
+
+
+def kcov_words(kcov: Object) -> list[int]:
+    """Return an object's whole buffer as words of the kernel, the count word first.
+
+    :param kcov: ``struct kcov *``
+    """
+    target, layout = _target(kcov.prog_)
+    found = _census(kcov.prog_).kcov(kcov.value_())
+    if not found.area or not found.size:
+        return []
+    data = target.read(found.area, found.size * layout.buffer_word)
+    order = "big" if target.big_endian else "little"
+    if order == "little":
+        return memoryview(data).cast("Q" if layout.buffer_word == 8 else "I").tolist()
+    word = layout.buffer_word
+    return [int.from_bytes(data[i : i + word], "big") for i in range(0, len(data), word)]
+
+
+def kcov_mode_name(kcov_or_task: Object) -> str:
+    """Name the mode of an object or a task, flag bits masked.
+
+    :param kcov_or_task: ``struct kcov *`` or ``struct task_struct *``
+    :return: for instance ``TRACE_PC``.
+    """
+    prog = kcov_or_task.prog_
+    _, layout = _target(prog)
+    if kcov_or_task.type_.type.tag == "task_struct":
+        return kcov_task_state(kcov_or_task).mode
+    return layout.mode_name(_census(prog).kcov(kcov_or_task.value_()).mode or 0)
+
+
+def decode_kcov_handle(handle: Object | int) -> str:
+    """Write a remote handle as people do.
+
+    :param handle: ``u64``
+    :return: for instance ``usb:1`` or ``common:0x42``.
+    """
+    return str(decode_handle(int(handle)))

@@ -1,0 +1,494 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""All of KCOV's state, put together: what each walker found, who refers to whom, and what a task's fields mean.
+
+A :class:`Census` is one look at a kernel. It reads what is asked of it, once; a new look is a new census.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Final
+
+from kcovdbg.abi import mode as modes
+from kcovdbg.abi.era import Feature
+from kcovdbg.errors import MissingTypeError, ReadError
+from kcovdbg.model.area import Area
+from kcovdbg.model.kcov import Kcov, KcovFields, Reference
+from kcovdbg.model.remote import RemoteHandle
+from kcovdbg.model.snapshot import Snapshot
+from kcovdbg.model.task import Role, SavedState, Task, TaskFields
+from kcovdbg.target import Target, VmallocArea
+from kcovdbg.walk.areas import IRQ_LIST, TASK_LIST, CachedArea, read_cached_areas
+from kcovdbg.walk.files import FileWalk, KcovFile
+from kcovdbg.walk.layout import Layout
+from kcovdbg.walk.objects import decode_kcov, find_capacity, looks_like_kcov, read_count, read_kcov
+from kcovdbg.walk.remote import RemoteMap, read_remote_map
+from kcovdbg.walk.saved import PerCpu, find_saved, read_per_cpu, saved_in_task
+from kcovdbg.walk.tasks import TaskWalk, find_current_tasks, read_task
+
+# How often a live kernel is asked again when what was read disagrees: the state of a running task is consistent again within
+# a system call.
+_RETRIES: Final = 3
+# Who allocates KCOV's buffers (kcov-abi.md 10.6): user buffers since Linux kernel commit 17581aa136b2 ("kcov: split ioctl
+# handling into locked and unlocked parts") (in v5.18) in the ioctl, before in mmap; kcov_map_init is the 2025 series'.
+_USER_CALLERS: Final = ("kcov_ioctl", "kcov_mmap", "kcov_map_init")
+_AREA_CALLERS: Final = {"kcov_remote_start": TASK_LIST, "kcov_init": IRQ_LIST}
+
+
+class Census:
+    """One look at all of KCOV's state.
+
+    :param target: the kernel.
+    :param layout: of this kernel.
+    """
+
+    def __init__(self, target: Target, layout: Layout) -> None:
+        self._target = target
+        self._layout = layout
+        self._kcov_cache: dict[int, KcovFields | ReadError | MissingTypeError] = {}
+        self._remarks: dict[str, tuple[str, ...]] = {}
+
+    # What was read.
+
+    @cached_property
+    def task_fields(self) -> tuple[TaskFields, ...]:
+        """Every task, as read."""
+        walk = TaskWalk(self._target, self._layout)
+        found = tuple(walk)
+        self._remarks["tasks"] = tuple(walk.remarks)
+        return found
+
+    @cached_property
+    def by_address(self) -> Mapping[int, TaskFields]:
+        """Every task by its address."""
+        return {task.address: task for task in self.task_fields}
+
+    @cached_property
+    def _current(self) -> Mapping[int, int]:
+        return find_current_tasks(self._target)
+
+    @cached_property
+    def _per_cpu(self) -> tuple[PerCpu, ...]:
+        found, self._remarks["per-cpu"] = read_per_cpu(self._target, self._layout)
+        return found
+
+    @cached_property
+    def remote_map(self) -> RemoteMap:
+        """The hash of handles, as read."""
+        found = read_remote_map(self._target, self._layout)
+        self._remarks["remote"] = found.remarks
+        return found
+
+    @cached_property
+    def cached_areas(self) -> tuple[CachedArea, ...]:
+        """The free areas, as read."""
+        found, self._remarks["areas"] = read_cached_areas(self._target, self._layout)
+        return found
+
+    @cached_property
+    def _files(self) -> tuple[KcovFile, ...]:
+        walk = FileWalk(self._target)
+        users = self.task_fields
+        found = (*walk.for_each_descriptor(users), *walk.for_each_mapping(users))
+        self._remarks["files"] = tuple(walk.remarks)
+        return found
+
+    @cached_property
+    def _vmalloc(self) -> tuple[VmallocArea, ...]:
+        """The vmalloc areas that KCOV allocated."""
+        source = self._target.vmalloc
+        if source is None:
+            self._remarks["vmalloc"] = ("this target can't list vmalloc areas: buffers that nothing refers to aren't found",)
+            return ()
+        found: list[VmallocArea] = []
+        try:
+            found.extend(
+                area
+                for area in source.for_each_vmalloc_area()
+                if _plain_name(area.caller) in _USER_CALLERS or _plain_name(area.caller) in _AREA_CALLERS
+            )
+        except ReadError as error:
+            self._remarks["vmalloc"] = (f"the vmalloc areas can't be read to their end: {error}",)
+        return tuple(found)
+
+    def kcov(self, address: int) -> KcovFields:
+        """Read an object, once a census.
+
+        :raises ReadError: when it can't be read.
+        :raises MissingTypeError: when the debug info has no ``struct kcov``.
+        """
+        known = self._kcov_cache.get(address)
+        if known is None:
+            try:
+                known = read_kcov(self._target, self._layout, address)
+            except (ReadError, MissingTypeError) as error:
+                known = error
+            self._kcov_cache[address] = known
+        if isinstance(known, KcovFields):
+            return known
+        raise known
+
+    # What it means.
+
+    @cached_property
+    def saved(self) -> tuple[SavedState, ...]:
+        """The sessions that are saved now."""
+        per_cpu = self._per_cpu
+        needs_current = self._layout.generation.has(Feature.SAVED_PER_CPU)
+        return find_saved(self._layout, self.task_fields, per_cpu, self._current if needs_current else {})
+
+    @cached_property
+    def _saved_by_task(self) -> Mapping[int, SavedState]:
+        return {saved.task: saved for saved in self.saved if saved.task is not None}
+
+    def tasks(self, *, all_tasks: bool = False) -> tuple[Task, ...]:
+        """Interpret the tasks.
+
+        :param all_tasks: those without any KCOV state too.
+        """
+        # Everything that decides about a task's state is in its fields, but for a session saved on its CPU.
+        saved = self._saved_by_task
+        return tuple(
+            self._task(fields) for fields in self.task_fields if all_tasks or fields.address in saved or self.has_state(fields)
+        )
+
+    def has_state(self, fields: TaskFields) -> bool:
+        """Tell whether a task has anything of KCOV's.
+
+        A sequence alone is no state: kcov_stop() leaves it behind. Neither is the flag of a task that is switched out.
+        """
+        return bool(
+            fields.kcov
+            or fields.kcov_remote
+            or fields.saved_kcov
+            or fields.kcov_area
+            or fields.kcov_size
+            or fields.kcov_handle
+            or fields.kcov_softirq
+            or fields.saved_mode
+            or modes.strip_flags(fields.kcov_mode or 0, self._layout.mode_flags)
+        )
+
+    def _task(self, fields: TaskFields) -> Task:
+        task = self.interpret(fields)
+        for _ in range(_RETRIES if self._target.live else 0):
+            if not task.errors:
+                return task
+            # A live kernel moves: read the task again, and its objects.
+            try:
+                fields = read_task(self._target, self._layout, fields.address)
+            except ReadError:
+                break
+            for pointer in (fields.kcov, fields.kcov_remote, fields.saved_kcov):
+                self._kcov_cache.pop(pointer or 0, None)
+            task = self.interpret(fields)
+        return task
+
+    def interpret(self, fields: TaskFields) -> Task:
+        """Say what a task's fields mean."""
+        layout = self._layout
+        errors: list[str] = []
+        word = fields.kcov_mode or 0
+        mode = layout.mode_name(word)
+        role = self._role(mode, fields.kcov, fields.kcov_area, errors)
+        if fields.kcov_softirq:
+            role = Role.SOFTIRQ_SECTION
+        saved = self._saved_of(fields)
+        beneath = None
+        if saved is not None:
+            beneath = self._role(layout.mode_name(saved.mode or 0), saved.kcov, saved.area, errors)
+        owned = self._owned(fields, errors)
+        area, size = fields.kcov_area, fields.kcov_size
+        if not area and owned is not None:
+            area, size, mode_of_buffer = owned.area, owned.size, layout.mode_name(owned.mode or 0)
+        else:
+            mode_of_buffer = mode
+        count, full = self._count(area, size, mode_of_buffer, errors)
+        return Task(
+            fields=fields,
+            mode=mode,
+            in_ctxsw=bool(word & layout.mode_flags & ~modes.PAUSED) if layout.generation.has(Feature.CTXSW_FLAG) else None,
+            role=role,
+            beneath=beneath,
+            owns_remote=owned is not None if layout.generation.has(Feature.REMOTE) else None,
+            count=count,
+            full=full,
+            saved=saved,
+            errors=tuple(errors),
+        )
+
+    def _saved_of(self, fields: TaskFields) -> SavedState | None:
+        if self._layout.generation.has(Feature.SAVED_IN_TASK):
+            saved = saved_in_task(fields)
+            return None if saved.is_empty else saved
+        return self._saved_by_task.get(fields.address)
+
+    def _role(self, mode: str, kcov: int | None, area: int | None, errors: list[str]) -> Role | None:
+        """Say what a session collects: a local one's area is the object's own, a section's never is (kcov-abi.md T2, T6)."""
+        if not modes.is_tracing(mode) or not kcov:
+            # A mode without an object is the boot-time self-test's (v6.11): nothing collects into the task.
+            return Role.NONE
+        try:
+            fields = self.kcov(kcov)
+        except (ReadError, MissingTypeError) as error:
+            errors.append(f"kcov {kcov:#x}: {error}")
+            return None
+        if not self._layout.generation.has(Feature.REMOTE) or fields.area == area:
+            return Role.LOCAL
+        return Role.REMOTE_SECTION
+
+    def _owned(self, fields: TaskFields, errors: list[str]) -> KcovFields | None:
+        """Return the object of a KCOV_REMOTE_ENABLE that this task did, None where it did none."""
+        if not self._layout.generation.has(Feature.REMOTE):
+            return None
+        saved = self._saved_of(fields)
+        for pointer in dict.fromkeys((fields.kcov_remote, fields.kcov, saved.kcov if saved is not None else None)):
+            if not pointer:
+                continue
+            try:
+                kcov = self.kcov(pointer)
+            except (ReadError, MissingTypeError) as error:
+                message = f"kcov {pointer:#x}: {error}"
+                if message not in errors:
+                    errors.append(message)
+                continue
+            if kcov.remote and kcov.task == fields.address:
+                return kcov
+        return None
+
+    def _count(self, area: int | None, size: int | None, mode: str, errors: list[str]) -> tuple[int | None, bool | None]:
+        if not area:
+            return None, None
+        try:
+            count = read_count(self._target, self._layout, area)
+        except ReadError as error:
+            errors.append(f"buffer {area:#x}: {error}")
+            return None, None
+        capacity = find_capacity(self._layout, mode, size)
+        return count, None if capacity is None else count >= capacity
+
+    # Objects.
+
+    @cached_property
+    def objects(self) -> Mapping[int, Kcov]:
+        """Every ``struct kcov`` by its address, found by every road of kcov-abi.md 10, with everybody who refers to it."""
+        roads: dict[int, list[str]] = defaultdict(list)
+        references: dict[int, list[Reference]] = defaultdict(list)
+
+        for address, road, reference in self._references():
+            if road not in roads[address]:
+                roads[address].append(road)
+            if reference is not None:
+                references[address].append(reference)
+        self._add_files(self._files, roads, references)
+        self._add_attached(roads, references)
+        self._add_unreferenced(roads, references)
+        return {address: self._object(address, tuple(references[address]), tuple(roads[address])) for address in sorted(roads)}
+
+    def _references(self) -> Iterator[tuple[int, str, Reference | None]]:
+        """Yield (object, road, reference) for what tasks, saved state and the hash refer to."""
+        for task in self.tasks():
+            fields = task.fields
+            if fields.kcov:
+                section = task.role in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION)
+                # The reference of a session that is the object's own task is counted by the object's `t`, below.
+                yield fields.kcov, "task", Reference("section", 1, fields.pid, cpu=fields.cpu) if section else None
+            if fields.kcov_remote:
+                yield fields.kcov_remote, "task", None
+            if task.saved is not None and task.saved.kcov:
+                # A section that was interrupted keeps its own reference; a local session's is that of `t`.
+                counts = int(task.beneath is Role.REMOTE_SECTION)
+                yield task.saved.kcov, "saved", Reference("saved", counts, fields.pid, cpu=task.saved.cpu)
+        for saved in self.saved:
+            if saved.task is None and saved.kcov:
+                yield saved.kcov, "saved", Reference("saved", 0, cpu=saved.cpu)
+        for entry in self.remote_map.entries:
+            # Hash entries hold no reference.
+            yield entry.kcov, "remote", Reference("remote", 0, handle=entry.handle)
+
+    def _add_files(
+        self, files: tuple[KcovFile, ...], roads: dict[int, list[str]], references: dict[int, list[Reference]]
+    ) -> None:
+        counted: set[int] = set()
+        per_mapping = self._layout.generation.has(Feature.VMA_REFERENCES)
+        for file in files:
+            kind = "vma" if file.fd is None else "fd"
+            counts = int(file.file not in counted or (per_mapping and kind == "vma"))
+            counted.add(file.file)
+            if kind not in roads[file.kcov]:
+                roads[file.kcov].append(kind)
+            references[file.kcov].append(Reference(kind, counts, file.pid, file.fd, file.file, file.start))
+
+    def _add_attached(self, roads: Mapping[int, list[str]], references: dict[int, list[Reference]]) -> None:
+        """Add the reference that an enabled task holds: one exactly while ``kcov->t`` is set (kcov-abi.md K1)."""
+        for address in roads:
+            try:
+                fields = self.kcov(address)
+            except (ReadError, MissingTypeError):
+                continue
+            if fields.task:
+                references[address].insert(0, Reference("task", 1, self._owner(fields.task)[0]))
+
+    def _add_unreferenced(self, roads: dict[int, list[str]], references: dict[int, list[Reference]]) -> None:
+        """Look for objects that no road led to, and for files that no table or mapping shows."""
+        areas = self._areas_of(roads)
+        lost = {area.start for area in self._vmalloc if _plain_name(area.caller) in _USER_CALLERS} - areas
+        unbalanced = any(
+            (kcov := self._kcov_or_none(address)) is not None
+            and (kcov.refcount or 0) > sum(reference.counts for reference in references[address])
+            for address in roads
+        )
+        slab = self._target.slab
+        if not (lost or unbalanced):
+            return
+        if slab is None:
+            self._remarks["slab"] = ("this target can't search the slab allocator: files that no process holds aren't found",)
+        else:
+            self._search_files(slab.for_each_file(), roads, references)
+            areas = self._areas_of(roads)
+            if lost - areas and self._layout.kcov is not None:
+                self._search_slab(lost - areas, roads)
+                areas = self._areas_of(roads)
+        self._remarks["lost"] = tuple(f"no struct kcov refers to the buffer at {area:#x}" for area in sorted(lost - areas))
+
+    def _areas_of(self, addresses: Iterable[int]) -> set[int]:
+        """Return the buffers of the objects that can be read."""
+        objects = (self._kcov_or_none(address) for address in addresses)
+        return {kcov.area for kcov in objects if kcov is not None and kcov.area}
+
+    def _search_files(self, files: Iterator[int], roads: dict[int, list[str]], references: dict[int, list[Reference]]) -> None:
+        """Find files of KCOV that are in flight over a socket, registered with io_uring, or leaked."""
+        known = {reference.file for found in references.values() for reference in found}
+        walk = FileWalk(self._target)
+        try:
+            extra = tuple(
+                KcovFile(0, file, kcov)
+                for file in files
+                if file not in known and (kcov := walk.find_kcov(file, "a struct file of the slab cache")) is not None
+            )
+        except ReadError as error:
+            self._remarks["slab"] = (f"the slab cache of files can't be read to its end: {error}",)
+            return
+        for file in extra:
+            if "file" not in roads[file.kcov]:
+                roads[file.kcov].append("file")
+            references[file.kcov].append(Reference("fd", 1, file=file.file))
+            fields = self._kcov_or_none(file.kcov)
+            if fields is not None and fields.task and not any(found.kind == "task" for found in references[file.kcov]):
+                references[file.kcov].insert(0, Reference("task", 1, self._owner(fields.task)[0]))
+
+    def _search_slab(self, areas: set[int], roads: dict[int, list[str]]) -> None:
+        """Find the objects of buffers that nothing leads to, by what a ``struct kcov`` looks like (kcov-abi.md 10.7)."""
+        layout = self._layout.kcov
+        slab = self._target.slab
+        if layout is None or slab is None:
+            return
+        try:
+            for item in slab.for_each_slab_object(layout.size):
+                block = item.data[layout.start : layout.start + layout.span]
+                if len(block) < layout.span:
+                    continue
+                fields = decode_kcov(self._layout, item.address, block)
+                if fields.area in areas and looks_like_kcov(self._target, fields, fields.area or 0):
+                    roads[item.address].append("vmalloc")
+        except ReadError as error:
+            self._remarks["slab"] = (f"the slab caches can't be read to their end: {error}",)
+
+    def _kcov_or_none(self, address: int) -> KcovFields | None:
+        try:
+            return self.kcov(address)
+        except (ReadError, MissingTypeError):
+            return None
+
+    def _owner(self, task: int) -> tuple[int | None, str | None, str | None]:
+        """Return pid and comm of an object's ``t``, and why they are missing."""
+        fields = self.by_address.get(task)
+        if fields is not None:
+            return fields.pid, fields.comm, None
+        try:
+            fields = read_task(self._target, self._layout, task)
+        except ReadError as error:
+            return None, None, f"t {task:#x}: {error}"
+        return fields.pid, fields.comm, f"t {task:#x} is on no task list"
+
+    def _object(self, address: int, references: tuple[Reference, ...], roads: tuple[str, ...]) -> Kcov:
+        try:
+            fields = self.kcov(address)
+        except (ReadError, MissingTypeError) as error:
+            return Kcov(None, address, None, None, None, None, None, None, references, roads, (str(error),))
+        errors: list[str] = []
+        pid = comm = None
+        if fields.task:
+            pid, comm, problem = self._owner(fields.task)
+            if problem is not None:
+                errors.append(problem)
+        mode = self._layout.mode_name(fields.mode or 0)
+        count, full = self._count(fields.area, fields.size, mode, errors)
+        capacity = find_capacity(self._layout, mode, fields.size)
+        return Kcov(fields, address, mode, pid, comm, count, capacity, full, references, roads, tuple(errors))
+
+    # Handles and areas.
+
+    @cached_property
+    def remote(self) -> tuple[RemoteHandle, ...]:
+        """The registered handles with their owners."""
+        found: list[RemoteHandle] = []
+        for entry in self.remote_map.entries:
+            pid = comm = None
+            errors: tuple[str, ...] = ()
+            try:
+                fields = self.kcov(entry.kcov)
+            except (ReadError, MissingTypeError) as error:
+                errors = (f"kcov {entry.kcov:#x}: {error}",)
+            else:
+                if fields.task:
+                    pid, comm, problem = self._owner(fields.task)
+                    errors = () if problem is None else (problem,)
+            found.append(RemoteHandle(entry.address, entry.handle, entry.bucket, entry.kcov, pid, comm, errors))
+        return tuple(found)
+
+    @cached_property
+    def areas(self) -> tuple[Area, ...]:
+        """Remote and softirq areas: on a list, idle on their CPU, in use, of an interrupted section, or unclaimed."""
+        found = [Area(area.address, area.size, area.list, "cached") for area in self.cached_areas]
+        used: dict[int, Area] = {}
+        for task in self.tasks():
+            fields = task.fields
+            if task.role in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION) and fields.kcov_area:
+                kind = IRQ_LIST if task.role is Role.SOFTIRQ_SECTION else TASK_LIST
+                used[fields.kcov_area] = Area(fields.kcov_area, fields.kcov_size, kind, "in-use", fields.pid, fields.cpu)
+            saved = task.saved
+            if saved is not None and task.beneath is Role.REMOTE_SECTION and saved.area:
+                used[saved.area] = Area(saved.area, saved.size, TASK_LIST, "saved", fields.pid, saved.cpu)
+        known = {area.size for area in used.values() if area.list == IRQ_LIST}
+        for instance in self._per_cpu:
+            if instance.irq_area and instance.irq_area not in used:
+                # What isn't in use doesn't say its size; all CPUs' areas have the same.
+                size = next(iter(known), None) or self._vmalloc_words(instance.irq_area)
+                found.append(Area(instance.irq_area, size, IRQ_LIST, "cached", cpu=instance.cpu))
+        found.extend(used.values())
+        claimed = {area.address for area in found}
+        for area in self._vmalloc:
+            sections = _AREA_CALLERS.get(_plain_name(area.caller))
+            if sections is not None and area.start not in claimed:
+                found.append(Area(area.start, area.size // self._layout.buffer_word, sections, "unclaimed"))
+        return tuple(found)
+
+    def _vmalloc_words(self, start: int) -> int | None:
+        return next((area.size // self._layout.buffer_word for area in self._vmalloc if area.start == start), None)
+
+    def remarks(self) -> tuple[str, ...]:
+        """Say what the answers so far lack."""
+        return tuple(remark for remarks in self._remarks.values() for remark in remarks)
+
+    def snapshot(self) -> Snapshot:
+        """Look at everything."""
+        tasks, objects, remote, areas, saved = self.tasks(all_tasks=True), self.objects, self.remote, self.areas, self.saved
+        return Snapshot(tasks, objects, remote, areas, saved, self.remarks())
+
+
+def _plain_name(function: str) -> str:
+    """Return a function's name without what the compiler appends to a clone's."""
+    return function.split(".", 1)[0]
