@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import Comparison
@@ -29,9 +29,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Location
 from kcovdbg.render.renderable import Fragment, Line
 from kcovdbg.render.side_by_side import columns, fit, pair
-
-Source: TypeAlias = Callable[[str], Sequence[str] | None]
-"""From a file, relative to the build's root, to its lines; None where it can't be found."""
+from kcovdbg.symbols.source import SourceTree
 
 _MASK: Final = (1 << 64) - 1
 # A pane narrower than this has no room for addresses.
@@ -126,7 +124,7 @@ class View:
         right: Side | None = None,
         *,
         by_index: bool = False,
-        source: Source | None = None,
+        source: SourceTree | None = None,
         remarks: Sequence[str] = (),
     ) -> None:
         self.left, self.right = left, right
