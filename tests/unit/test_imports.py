@@ -26,6 +26,7 @@ RANKS = {package: rank for rank, packages in enumerate(LAYERS) for package in pa
 FOREIGN = {
     "drgn": (
         "kcovdbg.target.drgn",
+        "kcovdbg.target.drgn_source",
         "kcovdbg.target.opening",
         "kcovdbg.helpers",
         "kcovdbg.frontends.drgn_plugin",
@@ -35,7 +36,7 @@ FOREIGN = {
     "gdb": ("kcovdbg.target.gdb", "kcovdbg.frontends.gdb_commands"),
     "prompt_toolkit": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
     "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
-    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.native"),
+    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.hot"),
 }
 
 
