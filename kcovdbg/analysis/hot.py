@@ -49,7 +49,7 @@ class Words(NamedTuple):
     or_bits: int = 0
     """Set in each word: the upper half that a 32-bit buffer implies, the bits that a record's type took."""
 
-    def count(self) -> int:
+    def record_count(self) -> int:
         """Count the PCs."""
         size = memoryview(self.data).nbytes - self.first
         stride = self.stride or self.word_size
@@ -57,7 +57,7 @@ class Words(NamedTuple):
 
     def to_array(self) -> array[int]:
         """Return the PCs."""
-        code, count = ("Q" if self.word_size == 8 else "I"), self.count()
+        code, count = ("Q" if self.word_size == 8 else "I"), self.record_count()
         view = memoryview(self.data).cast("B")
         step = (self.stride or self.word_size) // self.word_size
         words = array(code)
@@ -93,7 +93,7 @@ class _NativeNumbering:
     def _words(self, words: Words) -> Any:
         view = ffi.from_buffer(words.data)
         native = ffi.new("struct kcovdbg_words *")
-        native.count = words.count()
+        native.count = words.record_count()
         native.words = ffi.cast("char *", view) + words.first if native.count else ffi.NULL
         native.stride = words.stride or words.word_size
         native.or_bits = words.or_bits
@@ -117,7 +117,7 @@ class _NativeNumbering:
 
     def ids(self, words: Words) -> array[int]:
         native, _keep = self._words(words)
-        ids = _zeros("I", words.count())
+        ids = _zeros("I", words.record_count())
         lib.kcovdbg_text_ids(self._text, native, ffi.from_buffer("uint32_t[]", ids))
         return ids
 

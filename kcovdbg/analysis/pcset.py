@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any
 
 from kcovdbg.analysis.hot import NO_ID, find_ordinals
 
 try:
-    from pyroaring import BitMap
+    import pyroaring
 except ImportError:
-    BitMap = None
-
-HAS_ROARING: Final = BitMap is not None
+    HAS_ROARING = False
+else:
+    HAS_ROARING = True
 
 
 class PcUniverse:
@@ -45,7 +45,7 @@ class PcUniverse:
                 if ordinal == NO_ID:
                     ordinals[index] = self._ordinal_of_other(pcs[index])
         if self._roaring:
-            bits = BitMap(ordinals)
+            bits = pyroaring.BitMap(ordinals)
             # Runs of points in a row, which is how code is executed, take less than half the memory.
             bits.run_optimize()
             bits.shrink_to_fit()

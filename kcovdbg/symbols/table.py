@@ -114,6 +114,7 @@ class Table:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except ValueError as error:
                 raise TableError(f"{path} is empty") from error
+        self._whole = memoryview(self._map)
         self._parts: dict[str, memoryview[int]] = {}
         try:
             self._open(build_id)
@@ -135,14 +136,13 @@ class Table:
         self.build_id = found_id[:id_size].hex()
         if build_id is not None and build_id != self.build_id:
             raise TableError(f"{self.path} is of another build")
-        whole = memoryview(self._map)
-        with whole[_HEADER.size :] as payload:
+        with self._whole[_HEADER.size :] as payload:
             if zlib.crc32(payload) != checksum:
                 raise TableError(f"{self.path} is damaged")
         self._base: int = base
         for index, (name, code) in enumerate(_ARRAYS.items()):
             at, size = _ENTRY.unpack_from(self._map, _HEADER.size + index * _ENTRY.size)
-            self._parts[name] = whole[at : at + size].cast(code)
+            self._parts[name] = self._whole[at : at + size].cast(code)
         self._offset = self._parts["offset"]
         self._chain = self._parts["chain"]
         self._bucket = self._parts["bucket"]
@@ -157,6 +157,7 @@ class Table:
         for part in self._parts.values():
             part.release()
         self._parts = {}
+        self._whole.release()
         self._map.close()
 
     def __len__(self) -> int:
@@ -220,7 +221,12 @@ class Table:
         strings = self._strings
         frame = _make_frame(
             Frame,
-            (strings.get(function) or self._text(function), strings.get(file) or self._text(file), line or None, column or None),
+            (
+                strings.get(function) or self._text(function),
+                strings.get(file) or self._text(file),
+                line or None,
+                column or None,
+            ),
         )
         self._frames[index] = frame
         return frame

@@ -27,6 +27,7 @@ FOREIGN = {
     "drgn": (
         "kcovdbg.target.drgn",
         "kcovdbg.target.programs",
+        "kcovdbg.target.drgn_source",
         "kcovdbg.helpers",
         "kcovdbg.frontends.drgn_plugin",
         "kcovdbg.frontends.drgn_commands",
@@ -35,7 +36,7 @@ FOREIGN = {
     "gdb": ("kcovdbg.target.gdb", "kcovdbg.frontends.gdb_commands"),
     "prompt_toolkit": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
     "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
-    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.native"),
+    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.hot"),
 }
 
 
