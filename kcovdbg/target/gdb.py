@@ -19,7 +19,7 @@ import gdb
 
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError, TargetError
 from kcovdbg.target import Member, SlabSource, StackSource, Symbol, VmallocSource, VmaSource
-from kcovdbg.target.elf import ElfFile
+from kcovdbg.target.image import ElfFile
 from kcovdbg.target.relocation import (
     MismatchError,
     check_image,

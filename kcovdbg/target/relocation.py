@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from kcovdbg.errors import KcovdbgError, ReadError
-from kcovdbg.target.elf import ElfFile, find_build_id, parse_notes
+from kcovdbg.target.image import ElfFile, find_build_id, parse_notes
 
 Read = Callable[[int, int], bytes]
 
