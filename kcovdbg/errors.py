@@ -24,6 +24,19 @@ class UsageError(KcovdbgError):
     """The command's words can't be understood."""
 
 
+class LineError(UsageError):
+    """A command line can't be understood, and one can point at the place.
+
+    :param line: as it was typed.
+    :param column: index of the character that is wrong; the line's length for what is missing at its end.
+    """
+
+    def __init__(self, message: str, line: str, column: int, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.line = line
+        self.column = column
+
+
 class TargetError(KcovdbgError):
     """The target can't be opened, or isn't what it should be."""
 

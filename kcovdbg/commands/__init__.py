@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The commands. One is an entry in a module of its own, and its name in this list."""
+
+from __future__ import annotations
+
+from kcovdbg.commands.areas import AREAS
+from kcovdbg.commands.command import CommandTable
+from kcovdbg.commands.help import HELP
+from kcovdbg.commands.info import INFO
+from kcovdbg.commands.objects import OBJECTS
+from kcovdbg.commands.percpu import PERCPU
+from kcovdbg.commands.remote import REMOTE
+from kcovdbg.commands.tasks import TASKS
+from kcovdbg.commands.watch import WATCH
+
+COMMANDS = CommandTable((INFO, TASKS, OBJECTS, REMOTE, AREAS, PERCPU, WATCH, HELP))
+"""Every command, in the order of help."""

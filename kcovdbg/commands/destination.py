@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Files and pipelines that a command's output goes to, and the shell's own commands."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO, cast
+
+from kcovdbg.commands.line import CommandLine, Redirection
+from kcovdbg.errors import KcovdbgError
+
+_NOT_STARTED = 126
+"""From this status on sh couldn't start the command, or it died of a signal."""
+
+
+@contextlib.contextmanager
+def open_destination(line: CommandLine, stdout: TextIO) -> Iterator[TextIO]:
+    """Open what a line's output goes to.
+
+    A file that is replaced gets its name when all is written; after an error its old content is still there.
+
+    :raises KcovdbgError: when the file can't be written, or the pipeline can't be started.
+    """
+    if line.pipeline is not None:
+        with _open_pipeline(line.pipeline, stdout) as stream:
+            yield stream
+    elif line.redirection is not None:
+        try:
+            with _open_file(line.redirection) as stream:
+                yield stream
+        except OSError as error:
+            raise KcovdbgError(f"{line.redirection.path} can't be written: {error.strerror or error}") from error
+    else:
+        yield stdout
+
+
+@contextlib.contextmanager
+def _open_file(redirection: Redirection) -> Iterator[TextIO]:
+    path = Path(redirection.path).expanduser()
+    # A link stays a link: what it points at is replaced.
+    path = path.resolve() if path.is_symlink() else path
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        mode = None
+    if redirection.append or (mode is not None and not stat.S_ISREG(mode)):
+        # Appending to a file is visible as it goes; a device or a FIFO has no name to give it later.
+        with path.open("a" if redirection.append else "w", encoding="utf-8", errors="backslashreplace") as stream:
+            yield stream
+        return
+    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}")
+    try:
+        # Exclusive, and with the permissions that the umask leaves, which those of tempfile aren't.
+        with temporary.open("x", encoding="utf-8", errors="backslashreplace") as stream:
+            if mode is not None:
+                os.fchmod(stream.fileno(), stat.S_IMODE(mode))
+            yield stream
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _open_pipeline(pipeline: str, stdout: TextIO) -> Iterator[TextIO]:
+    with (
+        _stdout_file(stdout) as file,
+        subprocess.Popen(
+            ["sh", "-c", pipeline], stdin=subprocess.PIPE, stdout=file, encoding="utf-8", errors="backslashreplace"
+        ) as process,
+    ):
+        assert process.stdin is not None
+        try:
+            with process.stdin as stream:
+                yield cast("TextIO", stream)
+        except BrokenPipeError:
+            # head has seen enough.
+            pass
+        finally:
+            status = _wait(process)
+    if status >= _NOT_STARTED:
+        # What else it means by its status is its own affair: grep's 1 is no error of ours.
+        raise KcovdbgError(f"the pipeline ended with status {status}: {pipeline}")
+
+
+def _wait(process: subprocess.Popen[str]) -> int:
+    """Wait for a child; C-c goes to it too, and it ends by itself."""
+    while True:
+        try:
+            status = process.wait()
+        except KeyboardInterrupt:
+            continue
+        # Killed by a signal is what a pager's or head's end may look like.
+        return 0 if status in (-signal.SIGPIPE, 128 + signal.SIGPIPE, -signal.SIGINT, 128 + signal.SIGINT) else abs(status)
+
+
+@contextlib.contextmanager
+def _stdout_file(stdout: TextIO) -> Iterator[int]:
+    """Give a child a file descriptor that ends up in a stream, which may have none of its own."""
+    stdout.flush()
+    try:
+        descriptor = stdout.fileno()
+    except (AttributeError, OSError):
+        with tempfile.TemporaryFile() as file:
+            yield file.fileno()
+            file.seek(0)
+            stdout.write(file.read().decode("utf-8", "backslashreplace"))
+    else:
+        yield descriptor
+
+
+def run_shell(command: str, stdout: TextIO) -> int:
+    """Run a command of the shell's; without one the user's shell itself.
+
+    :return: its exit status.
+    """
+    words = ["sh", "-c", command] if command else [os.environ.get("SHELL", "sh")]
+    with _stdout_file(stdout) as file, subprocess.Popen(words, stdout=file, text=True) as process:
+        return _wait(process)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The language of a command line: words with quotes, a pipeline to the shell, redirection, comments.
+
+::
+
+    tasks --mode trace-pc       # a comment
+    buffer 41 | grep ext4       the rest of the line goes to sh as it is
+    objects --json > state.json
+    ! dmesg | tail              a line of the shell's
+    tasks?                      as well as ?tasks: help tasks
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kcovdbg.errors import LineError
+
+
+class Word(NamedTuple):
+    """One word, unquoted."""
+
+    text: str
+    column: int
+    """Where it begins."""
+
+
+class Redirection(NamedTuple):
+    """Where the output goes."""
+
+    path: str
+    append: bool
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """A line in its parts."""
+
+    source: str
+    words: tuple[Word, ...] = ()
+    redirection: Redirection | None = None
+    pipeline: str | None = None
+    """What sh shall do with the output."""
+    shell: str | None = None
+    """What sh shall do instead of a command of ours."""
+
+
+_TOKEN = re.compile(
+    r"""(?P<blank>\s+)
+    | (?P<comment>\#.*)
+    | (?P<pipe>\|)
+    | (?P<redirect>>>?)
+    | (?P<refused>[0-9]+>{1,2}(?!\S*[0-9]>) | [<;&])
+    | (?P<word>(?: [^\s"'\\|<>;&] | \\. | "(?:[^"\\]|\\.)*" | '[^']*' )+)
+    | (?P<broken>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_PIECE = re.compile(
+    r"""\\(?P<escaped>.) | "(?P<double>(?:[^"\\]|\\.)*)" | '(?P<single>[^']*)' | (?P<plain>.)""", re.VERBOSE | re.DOTALL
+)
+_REFUSALS = {
+    "<": "a command reads no input",
+    ";": "one command to a line",
+    "&": "commands don't run in the background",
+}
+
+
+def parse_line(source: str) -> CommandLine:
+    """Read one line.
+
+    :raises LineError: when it can't be understood.
+    """
+    stripped = source.lstrip()
+    if stripped.startswith("!"):
+        return CommandLine(source, shell=stripped[1:].strip())
+    if stripped.startswith("?"):
+        return _help(source, stripped[1:].strip())
+    words: list[Word] = []
+    redirection: Redirection | None = None
+    pending: re.Match[str] | None = None
+    for match in _TOKEN.finditer(source):
+        kind, text, column = match.lastgroup, match[0], match.start()
+        if kind == "word":
+            word = Word(_unquote(text), column)
+            if pending is None:
+                words.append(word)
+            else:
+                redirection = Redirection(word.text, pending[0] == ">>", column)
+                pending = None
+        elif kind == "comment":
+            break
+        elif kind == "refused" or (kind == "redirect" and redirection is not None):
+            raise LineError(_REFUSALS.get(text, "only the output can be redirected, and once"), source, column)
+        elif kind == "broken":
+            message = "the line ends after a backslash" if text == "\\" else f"this quote isn't closed: {text}"
+            raise LineError(message, source, column)
+        elif pending is not None and kind in ("redirect", "pipe"):
+            break
+        elif kind == "redirect":
+            pending = match
+        elif kind == "pipe":
+            return _pipe(source, words, redirection, match)
+    if pending is not None:
+        raise LineError(f"{pending[0]} needs a file", source, pending.end())
+    if redirection is not None and not words:
+        raise LineError("there is no command whose output could go there", source, 0)
+    if len(words) == 1 and len(words[0].text) > 1 and source.rstrip().endswith("?") and words[0].text.endswith("?"):
+        return _help(source, words[0].text[:-1])
+    return CommandLine(source, tuple(words), redirection)
+
+
+def _pipe(source: str, words: list[Word], redirection: Redirection | None, match: re.Match[str]) -> CommandLine:
+    if not words:
+        raise LineError("there is no command before |", source, match.start())
+    if redirection is not None:
+        raise LineError("the output already goes to a file", source, match.start(), hint="use tee in the pipeline")
+    pipeline = source[match.end() :].strip()
+    if not pipeline:
+        raise LineError("| needs a command of the shell", source, match.end())
+    return CommandLine(source, tuple(words), pipeline=pipeline)
+
+
+def _help(source: str, topic: str) -> CommandLine:
+    column = source.index("?")
+    words = [Word("help", column)]
+    if topic:
+        words.append(Word(topic, source.index(topic)))
+    return CommandLine(source, tuple(words))
+
+
+def _unquote(text: str) -> str:
+    if not any(character in text for character in "\\\"'"):
+        return text
+    parts: list[str] = []
+    for piece in _PIECE.finditer(text):
+        if piece["double"] is not None:
+            # As in sh: within double quotes a backslash keeps only these from meaning something.
+            parts.append(re.sub(r'\\(["\\$`])', r"\1", piece["double"]))
+        else:
+            parts.append(next(part for part in (piece["escaped"], piece["single"], piece["plain"]) if part is not None))
+    return "".join(parts)

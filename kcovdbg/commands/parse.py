@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A command's words -> its arguments, by an argparse parser made from the command's data."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+from kcovdbg.commands.argument import Argument, Count, Value, WordError, convert
+from kcovdbg.commands.command import COMMON_OPTIONS, Command
+from kcovdbg.commands.suggest import suggest
+
+_NARGS = {Count.OPTIONAL: "?", Count.ANY: "*", Count.SOME: "+", Count.REST: argparse.REMAINDER}
+
+
+class _Parser(ArgumentParser):
+    """A parser that raises instead of exiting, and prints nothing."""
+
+    def error(self, message: str) -> NoReturn:
+        raise WordError(message, None)
+
+
+def make_parser(command: Command) -> ArgumentParser:
+    """Make the parser of a command."""
+    parser = _Parser(prog=command.name, add_help=False, allow_abbrev=False)
+    for argument in (*command.arguments, *COMMON_OPTIONS):
+        _add(parser, argument)
+    return parser
+
+
+def _add(parser: ArgumentParser, argument: Argument) -> None:
+    options: dict[str, Any] = {}
+    if argument.is_option:
+        options["dest"] = argument.attribute
+    if argument.value is Value.FLAG:
+        options |= {"action": "store_true"}
+    else:
+        options |= {"type": partial(convert, argument), "metavar": argument.placeholder, "default": argument.default}
+        if argument.is_option and argument.count is Count.ANY:
+            options["action"] = "append"
+        elif argument.count in _NARGS:
+            options["nargs"] = _NARGS[argument.count]
+    parser.add_argument(*(argument.names if argument.is_option else (argument.attribute,)), **options)
+
+
+def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
+    """Read the words that follow a command's name.
+
+    :raises WordError: when they can't be understood.
+    """
+    parser = make_parser(command)
+    # Help is given whatever else is wrong or missing.
+    own = words[: words.index("--")] if "--" in words else words
+    if not command.takes_rest and ("--help" in own or "-h" in own):
+        return Namespace(help=True, json="--json" in own, csv="--csv" in own)
+    if command.takes_rest:
+        if words and words[0] in ("-h", "--help"):
+            return Namespace(help=True, json=False, csv=False)
+        args, extra = parser.parse_known_args(words)
+        for argument in command.arguments:
+            if argument.count is Count.REST:
+                rest = getattr(args, argument.attribute)
+                setattr(args, argument.attribute, rest[1:] if rest[:1] == ["--"] else rest)
+    else:
+        # Options may stand among positional arguments.
+        args, extra = parser.parse_known_intermixed_args(words)
+    if extra:
+        raise _refuse(command, extra[0])
+    if args.json and args.csv:
+        raise WordError("--json and --csv exclude each other", "--csv")
+    return args
+
+
+def _refuse(command: Command, word: str) -> WordError:
+    if word.startswith("-") and word != "-":
+        options = [name for argument in (*command.arguments, *COMMON_OPTIONS) for name in argument.names if name[0] == "-"]
+        name = word.split("=", 1)[0]
+        hint = suggest(name, options) or f"usage: {command.usage}"
+        return WordError(f"{command.name} has no option {name}", word, hint=hint)
+    return WordError(f"{command.name} can't do anything with {word}", word, hint=f"usage: {command.usage}")

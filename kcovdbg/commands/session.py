@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What commands work with: the kernel, what was kept, and where the answer goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from kcovdbg.commands.command import Command, CommandTable, Need
+from kcovdbg.commands.terminal import Terminal, find_terminal
+from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.render.theme import Color
+from kcovdbg.render.writer import Format
+from kcovdbg.target import Target
+from kcovdbg.walk.census import Census
+from kcovdbg.walk.layout import Layout, detect_layout
+
+_NATIVE_MODULE = "kcovdbg._native"
+
+
+class Session:
+    """One run of kcovdbg, or one kernel inside another debugger.
+
+    :param commands: the table.
+    :param open_target: opens the kernel when a command first needs it; None where the user gave none.
+    :param color: what the user said about colours.
+    :param find_terminal: looks at the streams; other debuggers have their own.
+    """
+
+    def __init__(
+        self,
+        commands: CommandTable,
+        open_target: Callable[[], Target] | None = None,
+        *,
+        color: Color = Color.AUTO,
+        find_terminal: Callable[[Color], Terminal] = find_terminal,
+    ) -> None:
+        self.commands = commands
+        self.color = color
+        self.format = Format.TEXT
+        """For commands that don't say otherwise."""
+        self.kept: dict[str, Any] = {}
+        """Buffers that were kept, by their ``@name``."""
+        self.debug = False
+        """Whether errors show where they come from."""
+        self._open_target = open_target
+        self._find_terminal = find_terminal
+
+    @cached_property
+    def target(self) -> Target:
+        """The kernel, opened when first asked for.
+
+        :raises TargetError: when it can't be opened.
+        """
+        if self._open_target is None:
+            raise TargetError("no target", hint="kcovdbg -c VMCORE -s VMLINUX; kcovdbg --help lists the others")
+        return self._open_target()
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Which KCOV the kernel has and where its members are.
+
+        :raises TargetError: when it has none.
+        """
+        return detect_layout(self.target)
+
+    def terminal(self) -> Terminal:
+        """Look at the streams as they are now."""
+        return self._find_terminal(self.color)
+
+
+@dataclass(slots=True)
+class Context:
+    """One run of one command."""
+
+    session: Session
+    command: Command
+    terminal: Terminal
+    format: Format = Format.TEXT
+    status: int = 0
+    """The exit status; a handler sets 1 for violations and differences, 2 for failure without an error of its own."""
+    _census: Census | None = field(default=None, repr=False)
+
+    @property
+    def target(self) -> Target:
+        """The kernel."""
+        return self.session.target
+
+    @property
+    def layout(self) -> Layout:
+        """Which KCOV it has."""
+        return self.session.layout
+
+    @property
+    def width(self) -> int | None:
+        """The terminal's width, None where the answer doesn't go to one."""
+        return self.terminal.width
+
+    @property
+    def census(self) -> Census:
+        """This run's look at KCOV's state."""
+        if self._census is None:
+            self._census = Census(self.target, self.layout)
+        return self._census
+
+    def require(self, need: Need) -> None:
+        """Make sure that the command has what it needs.
+
+        :raises CapabilityError: when it hasn't.
+        """
+        name = self.command.name
+        if need is Need.TERMINAL and not self.terminal.is_terminal:
+            raise CapabilityError(f"{name} needs {need.value}")
+        if need is Need.LIVE and not self.target.live:
+            raise CapabilityError(f"{name} needs {need.value}; {self.target.name} isn't one")
+        if need is Need.NATIVE:
+            from importlib.util import find_spec
+
+            if find_spec(_NATIVE_MODULE) is None:
+                raise CapabilityError(
+                    f"{name} needs {need.value}, which this installation lacks",
+                    hint="install kcovdbg with a C compiler at hand",
+                )

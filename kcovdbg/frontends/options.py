@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The program's own options, and what its words mean: which target, which commands."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final, NoReturn
+
+from kcovdbg.commands.command import CommandTable
+from kcovdbg.commands.suggest import suggest
+from kcovdbg.errors import UsageError
+from kcovdbg.render.theme import Color
+
+USAGE: Final = "kcovdbg [TARGET] [-s VMLINUX]… [-e COMMAND]… [-q] [SCRIPT | COMMAND [ARGUMENT…]]"
+
+
+class Source(str, Enum):
+    """What kind of target it is."""
+
+    CORE = "core"
+    KERNEL = "kernel"
+    QEMU = "qemu"
+    GDB_REMOTE = "gdb-remote"
+    DEMO = "demo"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChoice:
+    """The target that the user asked for."""
+
+    source: Source
+    place: str | None = None
+    """Path of a core, address of a guest or a stub."""
+    symbols: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The command line, understood."""
+
+    target: TargetChoice
+    commands: tuple[str, ...] = ()
+    """Lines to run, in order."""
+    words: tuple[str, ...] = ()
+    """A command with its arguments, instead of lines."""
+    script: str | None = None
+    quiet: bool = False
+    color: Color = Color.AUTO
+    debug: bool = False
+    help: bool = False
+    version: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option as data."""
+
+    names: tuple[str, ...]
+    help: str
+    metavar: str | None = None
+    repeatable: bool = False
+    choices: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The attribute that holds the value."""
+        return max(self.names, key=len).lstrip("-").replace("-", "_")
+
+
+TARGET_OPTIONS: Final = (
+    Option(("-c", "--core"), "crash dump, compressed or not, or a slice", "PATH"),
+    Option(("-k", "--kernel"), "the running kernel (default when no target is given)"),
+    Option(("--qemu",), "running QEMU guest through QMP: path of a unix socket, or host:port", "ADDR"),
+    Option(("--gdb-remote",), "anything with a GDB stub: host:port", "ADDR"),
+    Option(("--demo",), "the bundled demo dump"),
+    Option(("-s", "--symbols"), "vmlinux, or debug info of a module", "PATH", repeatable=True),
+)
+GENERAL_OPTIONS: Final = (
+    Option(("-e", "--execute"), "run a command and exit", "COMMAND", repeatable=True),
+    Option(("-q", "--quiet"), "no banner"),
+    Option(("--color",), "colours", "WHEN", choices=tuple(color.value for color in Color)),
+    Option(("--debug",), "show where errors come from"),
+    Option(("--version",), "tell the version"),
+    Option(("-h", "--help"), "tell this"),
+)
+OPTIONS: Final = (*TARGET_OPTIONS, *GENERAL_OPTIONS)
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, hint="kcovdbg --help tells the options")
+
+
+def _make_parser() -> ArgumentParser:
+    parser = _Parser(prog="kcovdbg", add_help=False, allow_abbrev=False)
+    for option in OPTIONS:
+        if option.metavar is None:
+            parser.add_argument(*option.names, action="store_true")
+        elif option.repeatable:
+            parser.add_argument(*option.names, action="append", default=[], metavar=option.metavar)
+        elif option.choices:
+            parser.add_argument(*option.names, choices=option.choices, default=option.choices[0])
+        else:
+            parser.add_argument(*option.names, metavar=option.metavar)
+    parser.add_argument("paths", nargs="*")
+    return parser
+
+
+def parse_options(arguments: Sequence[str], commands: CommandTable) -> Options:
+    """Understand the program's arguments.
+
+    :raises UsageError: when they can't be.
+    """
+    start = _find_command(arguments, commands)
+    args, unknown = _make_parser().parse_known_intermixed_args(arguments[:start])
+    if unknown:
+        raise _refuse_option(unknown[0])
+    words = tuple(arguments[start:])
+    cores, symbols, scripts = _sort_paths(args.paths, commands)
+    if words and args.execute:
+        raise UsageError(f"-e and the command {words[0]} exclude each other", hint="give each command by an -e of its own")
+    if scripts and (words or args.execute):
+        raise UsageError(f"{scripts[0]} is a script, and there is a command already", hint="one or the other")
+    if len(scripts) > 1:
+        raise UsageError(f"one script at a time, not {' and '.join(scripts)}")
+    return Options(
+        target=_choose_target(args, cores, symbols),
+        commands=tuple(args.execute),
+        words=words,
+        script=scripts[0] if scripts else None,
+        quiet=args.quiet,
+        color=Color(args.color),
+        debug=args.debug,
+        help=args.help,
+        version=args.version,
+    )
+
+
+def _find_command(arguments: Sequence[str], commands: CommandTable) -> int:
+    """Return where the command's words begin: everything after its name is its own."""
+    takes_value = {name for option in OPTIONS if option.metavar is not None for name in option.names}
+    flags = {name for option in OPTIONS if option.metavar is None for name in option.names}
+    index = 0
+    while index < len(arguments):
+        word = arguments[index]
+        if word == "--":
+            return len(arguments)
+        if word.startswith("-") and word != "-":
+            # In a cluster of short options, -qe, the last one may take a value.
+            cluster = len(word) > 2 and word[1] != "-" and all(f"-{letter}" in flags for letter in word[1:-1])
+            index += 2 if word in takes_value or (cluster and f"-{word[-1]}" in takes_value) else 1
+        elif word in commands:
+            return index
+        else:
+            index += 1
+    return len(arguments)
+
+
+def _refuse_option(word: str) -> UsageError:
+    name = word.split("=", 1)[0]
+    hint = suggest(name, [name for option in OPTIONS for name in option.names]) or "kcovdbg --help tells the options"
+    return UsageError(f"no option is called {name}", hint=hint)
+
+
+def _sort_paths(paths: Sequence[str], commands: CommandTable) -> tuple[list[str], list[str], list[str]]:
+    """Tell cores, debug info and scripts from each other, in whichever order they come, as crash(8) does."""
+    cores: list[str] = []
+    symbols: list[str] = []
+    scripts: list[str] = []
+    for path in paths:
+        kind = identify(path)
+        if kind is None:
+            hint = suggest(path, commands.names) or "kcovdbg help lists the commands"
+            raise UsageError(f"{path} is neither a command nor a file", hint=hint)
+        {"core": cores, "symbols": symbols, "script": scripts}[kind].append(path)
+    return cores, symbols, scripts
+
+
+_ET_CORE: Final = 4
+_COMPRESSED_DUMPS: Final = (b"KDUMP   ", b"DISKDUMP", b"makedumpfile")
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+
+
+def identify(path: str) -> str | None:
+    """Tell what a file is by its first bytes: ``core``, ``symbols`` or ``script``; None where there is none.
+
+    Dumps and slices may be compressed; debug info isn't.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(18)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}") from error
+    if head.startswith((*_COMPRESSED_DUMPS, _ZSTD)):
+        return "core"
+    if head.startswith(b"\x7fELF") and len(head) == 18:
+        return "core" if int.from_bytes(head[16:18], "big" if head[5] == 2 else "little") == _ET_CORE else "symbols"
+    return "script"
+
+
+def _choose_target(args: argparse.Namespace, cores: Sequence[str], symbols: Sequence[str]) -> TargetChoice:
+    named = (*args.symbols, *symbols)
+    choices = [TargetChoice(Source.CORE, path, named) for path in (*([args.core] if args.core else []), *cores)]
+    if args.kernel:
+        choices.append(TargetChoice(Source.KERNEL, None, named))
+    if args.qemu is not None:
+        choices.append(TargetChoice(Source.QEMU, args.qemu, named))
+    if args.gdb_remote is not None:
+        choices.append(TargetChoice(Source.GDB_REMOTE, args.gdb_remote, named))
+    if args.demo:
+        choices.append(TargetChoice(Source.DEMO, None, named))
+    if len(choices) > 1:
+        raise UsageError("one target at a time", hint="-c, -k, --qemu, --gdb-remote and --demo exclude each other")
+    return choices[0] if choices else TargetChoice(Source.KERNEL, None, named)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A column of a table, declared once for text, JSON and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kcovdbg.render.escape import escape
+from kcovdbg.render.kind import ABSENT, TEXT, Kind
+
+KEEP = 0
+"""The priority of a column that is never dropped for lack of width."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: where its values come from and how they are shown."""
+
+    key: str
+    """In JSON and CSV; the kernel's own member name where one exists."""
+    kind: Kind = TEXT
+    title: str | None = None
+    """Above the column in text; the key in capitals by default."""
+    value: Callable[[Any], Any] | None = None
+    """Takes a row and returns the value, None where there is none; by default the row's item or attribute named by the key."""
+    text: Callable[[Any], str | None] | None = None
+    """Takes a row and returns what the text view shows, where that isn't what the kind makes of the value; None: nothing."""
+    style: str | Callable[[Any], str] | None = None
+    """Style class, or a function from a row to one; by default the kind's."""
+    align_right: bool | None = None
+    """By default as the kind says."""
+    priority: int = KEEP
+    """In a terminal that is too narrow the columns with the highest numbers go first; ``KEEP`` stays."""
+    elastic: int | None = None
+    """The width down to which the text may be shortened in a narrow terminal; None: never."""
+    elide_start: bool = False
+    """Shorten at the start."""
+    json_only: bool = False
+    text_only: bool = False
+    hide_empty: bool = False
+    """Leave the column out of the text view when no row has a value there, or only zeros."""
+    items: tuple[Column, ...] | None = None
+    """Of a list of structures: what their members are."""
+
+    @property
+    def heading(self) -> str:
+        """What stands above the column."""
+        return self.key.upper() if self.title is None else self.title
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the column is aligned on its right."""
+        return self.kind.align_right if self.align_right is None else self.align_right
+
+    def reader(self) -> Callable[[Any], Any]:
+        """Return the function from a row to this column's value."""
+        if self.value is not None:
+            return self.value
+        key = self.key
+
+        def read(row: Any) -> Any:
+            return row[key] if isinstance(row, Mapping) else getattr(row, key)
+
+        return read
+
+    def formatter(self) -> Callable[[Any], str]:
+        """Return the function from a row to what the text view shows: printable, on one line."""
+        if self.text is not None:
+            text = self.text
+            return lambda row: escape(ABSENT if (shown := text(row)) is None else shown)
+        read, show = self.reader(), self.kind.text
+        if self.kind.is_safe:
+            return lambda row: ABSENT if (value := read(row)) is None else show(value)
+        return lambda row: ABSENT if (value := read(row)) is None else escape(show(value))
+
+    def styler(self) -> Callable[[Any], str]:
+        """Return the function from a row to its cell's style class."""
+        style = self.kind.style if self.style is None else self.style
+        return style if callable(style) else lambda _row: style
+
+    def encoder(self) -> Callable[[Any], object]:
+        """Return the function from a row to what JSON holds."""
+        read, encode = self.reader(), self.kind.json
+        if self.items is not None:
+            members = [(item.key, item.encoder()) for item in self.items if not item.text_only]
+
+            def encode_items(row: Any) -> object:
+                values = read(row)
+                return None if values is None else [{key: of(value) for key, of in members} for value in values]
+
+            return encode_items
+        return lambda row: None if (value := read(row)) is None else encode(value)

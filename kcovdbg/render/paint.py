@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Styled fragments -> a line of text, with or without colours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kcovdbg.render.escape import escape
+from kcovdbg.render.renderable import Line
+from kcovdbg.render.theme import THEME
+
+_RESET: Final = "\x1b[0m"
+
+
+class Painter:
+    """Turns fragments into text.
+
+    This is the one way from data to a terminal: whatever a fragment holds, only the painter's own escapes get through.
+
+    :param theme: style class -> SGR parameters; None paints plainly.
+    """
+
+    def __init__(self, theme: Mapping[str, str] | None = None) -> None:
+        self._starts = {name: f"\x1b[{code}m" for name, code in (theme or {}).items() if code}
+
+    @classmethod
+    def colored(cls) -> Painter:
+        """Return a painter with the standard theme."""
+        return cls(THEME)
+
+    def paint(self, line: Line) -> str:
+        """Return one line, without line end and trailing blanks."""
+        starts = self._starts
+        if not starts:
+            return escape("".join([text for _, text in line])).rstrip(" ")
+        end = len(line)
+        while end and not line[end - 1][1].strip(" "):
+            end -= 1
+        parts: list[str] = []
+        for index in range(end):
+            style, text = line[index]
+            text = escape(text if index < end - 1 else text.rstrip(" "))
+            start = starts.get(style)
+            parts.append(text if start is None else f"{start}{text}{_RESET}")
+        return "".join(parts)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""How many columns of a terminal a text takes."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from functools import cache
+
+ELLIPSIS = "…"
+
+
+@cache
+def _character_width() -> Callable[[str], int]:
+    try:
+        # A table that is newer than Python's own; GDB's Python may lack it.
+        from wcwidth import wcwidth
+    except ImportError:
+        return _unicodedata_width
+    return lambda character: max(wcwidth(character), 0)
+
+
+def _unicodedata_width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def text_width(text: str) -> int:
+    """Return the width of printable text, see :func:`kcovdbg.render.escape.escape`."""
+    if text.isascii():
+        return len(text)
+    width = _character_width()
+    return sum(width(character) for character in text)
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """Fill text with blanks up to a width, on its left when ``right``."""
+    if text.isascii():
+        return text.rjust(width) if right else text.ljust(width)
+    blanks = " " * (width - text_width(text))
+    return blanks + text if right else text + blanks
+
+
+def elide(text: str, width: int) -> str:
+    """Shorten text that is wider than this, with an ellipsis at its end."""
+    if text_width(text) <= width:
+        return text
+    if width <= 1:
+        return ELLIPSIS[:width]
+    return _take(text, width - 1) + ELLIPSIS
+
+
+def elide_start(text: str, width: int) -> str:
+    """Shorten text at its start: of a path the end is what tells."""
+    if text_width(text) <= width:
+        return text
+    if width <= 1:
+        return ELLIPSIS[:width]
+    return ELLIPSIS + _take(text[::-1], width - 1)[::-1]
+
+
+def _take(text: str, width: int) -> str:
+    if text.isascii():
+        return text[:width]
+    of = _character_width()
+    taken = 0
+    for index, character in enumerate(text):
+        taken += of(character)
+        if taken > width:
+            return text[:index]
+    return text

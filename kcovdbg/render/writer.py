@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Writes what a command returned, in the format that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TextIO
+
+from kcovdbg.render.csvrows import write_csv
+from kcovdbg.render.grid import record_lines, remark_line, table_lines
+from kcovdbg.render.jsonarray import JsonArray
+from kcovdbg.render.paint import Painter
+from kcovdbg.render.renderable import Clear, Flush, Line, Lines, Record, Renderable, Table
+
+_CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
+
+
+class Format(str, Enum):
+    """How an answer is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where an answer goes."""
+
+    stream: TextIO
+    remarks: TextIO
+    """Takes the remarks of an answer in a format that has no place for them."""
+    format: Format = Format.TEXT
+    painter: Painter = field(default_factory=Painter)
+    width: int | None = None
+    """Of the terminal; None where the stream isn't one."""
+    remark_painter: Painter = field(default_factory=Painter)
+
+
+def write(renderables: Iterable[Renderable], output: Output) -> None:
+    """Write an answer.
+
+    In JSON the rows of all tables make one array (up to a :class:`Flush`, after which another begins).
+    """
+    if output.format is Format.JSON:
+        _write_json(renderables, output)
+    elif output.format is Format.CSV:
+        _write_csv(renderables, output)
+    else:
+        _write_text(renderables, output)
+    output.stream.flush()
+
+
+def _write_text(renderables: Iterable[Renderable], output: Output) -> None:
+    for renderable in renderables:
+        if isinstance(renderable, Table):
+            _write_lines(table_lines(renderable, output.width), output)
+        elif isinstance(renderable, Record):
+            _write_lines(record_lines(renderable, output.width), output)
+        elif isinstance(renderable, Lines):
+            _write_lines(renderable.lines, output)
+            _write_lines(map(remark_line, renderable.remarks), output)
+        elif isinstance(renderable, Flush):
+            output.stream.flush()
+        elif output.width is not None:
+            output.stream.write(_CLEAR_SCREEN)
+
+
+def _write_lines(lines: Iterable[Line], output: Output) -> None:
+    paint = output.painter.paint
+    output.stream.writelines(f"{paint(line)}\n" for line in lines)
+
+
+def _write_json(renderables: Iterable[Renderable], output: Output) -> None:
+    array = JsonArray(output.stream)
+    is_open = True
+    for renderable in renderables:
+        if isinstance(renderable, Flush):
+            if is_open:
+                array.close()
+            output.stream.flush()
+            is_open = False
+            continue
+        table = _find_data(renderable)
+        if table is None:
+            continue
+        if not is_open:
+            array, is_open = JsonArray(output.stream), True
+        array.add(table)
+        _write_remarks(renderable, table, output)
+    if is_open:
+        array.close()
+
+
+def _write_csv(renderables: Iterable[Renderable], output: Output) -> None:
+    for renderable in renderables:
+        if isinstance(renderable, Flush):
+            output.stream.flush()
+        table = _find_data(renderable)
+        if table is not None:
+            write_csv(table, output.stream)
+            _write_remarks(renderable, table, output)
+
+
+def _find_data(renderable: Renderable) -> Table | Record | None:
+    if isinstance(renderable, Lines):
+        return renderable.data
+    return None if isinstance(renderable, (Flush, Clear)) else renderable
+
+
+def _write_remarks(renderable: Renderable, table: Table | Record, output: Output) -> None:
+    remarks = [*table.remarks]
+    if isinstance(renderable, Lines):
+        remarks += renderable.remarks
+    for remark in remarks:
+        output.remarks.write(f"kcovdbg: {output.remark_painter.paint(remark_line(remark))}\n")

@@ -1,0 +1,563 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A kernel that drgn reads: a crash dump, /proc/kcore, a guest through QMP, or memory behind a reader of ours."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import drgn
+from drgn.helpers.linux.boot import kaslr_offset
+from drgn.helpers.linux.cpumask import for_each_possible_cpu
+from drgn.helpers.linux.mm import for_each_vma, for_each_vmap_area
+from drgn.helpers.linux.percpu import per_cpu_ptr
+from drgn.helpers.linux.sched import cpu_curr
+from drgn.helpers.linux.slab import for_each_slab_cache, slab_cache_for_each_allocated_object
+
+from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.target import Member, SlabObject, StackFrame, Symbol, Vma, VmallocArea
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Architectures whose kernel has the upper part of the address space for itself. 56 bits are what five-level page tables
+# (x86-64, riscv64) and 52-bit addresses (arm64) leave to it at most.
+_UPPER_HALF: Final = frozenset({drgn.Architecture.X86_64, drgn.Architecture.AARCH64, drgn.Architecture.RISCV64})
+_UPPER_HALF_START: Final = 0xFF00_0000_0000_0000
+
+# include/linux/vmalloc.h; macros aren't in the debug info.
+_VM_USERMAP: Final = 0x08
+_VM_NO_GUARD: Final = 0x40
+
+# What a compiler appends to the names of file-local symbols under link-time optimisation (clang, gcc) or when it clones.
+_SYMBOL_SUFFIX: Final = re.compile(r"\.(?:llvm|lto_priv|constprop|isra|part|cold)\b.*$")
+
+# General slab caches: kmalloc-64, kmalloc-rnd-03-64 (CONFIG_RANDOM_KMALLOC_CACHES), kmalloc-part-02-64; neither those for DMA
+# nor those for accounted or reclaimable objects, which GFP_KERNEL doesn't ask for.
+_GENERAL_CACHE: Final = re.compile(r"kmalloc-(?:(?!dma|cg|rcl)\w+-)*\d+[kM]?$")
+
+# What drgn's helpers raise when memory that they walk over is damaged or absent.
+_WALK_ERRORS: Final = (
+    drgn.FaultError,
+    drgn.ObjectAbsentError,
+    drgn.OutOfBoundsError,
+    drgn.helpers.ValidationError,
+    AttributeError,
+    LookupError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+class DrgnTarget:
+    """A :class:`~kcovdbg.target.Target` over a drgn Program.
+
+    Types and symbols are looked up once and kept. One thread at a time may use it, as drgn wants it.
+
+    :param prog: with the kernel's debug info loaded.
+    :param name: what the user opened, in the user's words.
+    :param live: whether the kernel runs while it is read.
+    :param notes: what the user should know about how it was opened.
+    """
+
+    def __init__(self, prog: drgn.Program, name: str, live: bool, notes: Sequence[str] = ()) -> None:
+        platform = prog.platform
+        assert platform is not None
+        self.prog = prog
+        self.name = name
+        self.live = live
+        self.notes: Sequence[str] = tuple(notes)
+        self.word_size = 8 if platform.flags & drgn.PlatformFlags.IS_64_BIT else 4
+        self.big_endian = not platform.flags & drgn.PlatformFlags.IS_LITTLE_ENDIAN
+        self.kernel_range = _find_kernel_range(prog, platform, self.word_size)
+        self.kaslr_offset = int(kaslr_offset(prog))
+        self.release = prog["UTS_RELEASE"].string_().decode(errors="backslashreplace")
+        self.machine = _find_machine(prog, platform)
+        self.build_id = _find_build_id(prog)
+        self.vmas = DrgnVmas(prog)
+        self.vmalloc = DrgnVmalloc(prog, self.symbol_name)
+        # drgn's helpers find slabs through the array of struct page, and don't know how with CONFIG_SPARSEMEM_VMEMMAP=n.
+        self.slab = DrgnSlab(prog) if "vmemmap" in prog or "mem_section" not in prog else None
+        self.stacks = DrgnStacks(prog, self.symbol_name)
+        # Bound once: this is what the walkers do most.
+        self._read: Callable[[int, int], bytes] = prog.read
+        self._members: dict[tuple[str, str], Member] = {}
+        self._types: dict[str, drgn.Type] = {}
+        self._symbols: dict[str, Symbol] = {}
+        self._per_cpu: dict[tuple[str, int], int] = {}
+        self._cpus: tuple[int, ...] | None = None
+        self._table: _SymbolTable | None = None
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read virtual memory of the kernel.
+
+        :raises ReadError: when any of it can't be read.
+        """
+        try:
+            return self._read(address, size)
+        except drgn.FaultError as error:
+            raise ReadError(f"can't read {size} bytes at {address:#x}", error.address) from None
+        except (OverflowError, ValueError, MemoryError):
+            # What no address space holds: a size or an address that damage made up.
+            raise ReadError(f"can't read {size} bytes at {address:#x}", address) from None
+
+    def symbol(self, name: str) -> Symbol:
+        """Find a symbol by name, KASLR offset included.
+
+        :raises MissingSymbolError: when the kernel has none.
+        """
+        try:
+            return self._symbols[name]
+        except KeyError:
+            found = self._symbols[name] = self._find_symbol(name)
+            return found
+
+    def symbol_name(self, address: int) -> str | None:
+        """Name the symbol that an address lies in, None where none does."""
+        return self._symbol_table().find_name(address)
+
+    def type_size(self, type_name: str) -> int:
+        """Return the size in bytes of a type.
+
+        :raises MissingTypeError: when the debug info has none, or only its name.
+        """
+        try:
+            return int(drgn.sizeof(self._type(type_name)))
+        except TypeError:
+            raise MissingTypeError(f"the debug info has only the name of {type_name}") from None
+
+    def member(self, type_name: str, path: str) -> Member:
+        """Find a member.
+
+        :raises MissingTypeError: when the type or the member doesn't exist.
+        """
+        try:
+            return self._members[type_name, path]
+        except KeyError:
+            found = self._members[type_name, path] = self._find_member(type_name, path)
+            return found
+
+    def member_names(self, type_name: str) -> Sequence[str]:
+        """Name the members of a structure, those of anonymous structures included.
+
+        :raises MissingTypeError: when the debug info has no such type.
+        """
+        return tuple(_for_each_member_name(_strip(self._type(type_name)), type_name))
+
+    def enumerators(self, type_name: str) -> Mapping[str, int]:
+        """Return the enumerators of a type.
+
+        :raises MissingTypeError: when the debug info has no such type.
+        """
+        enumeration = _strip(self._type(type_name))
+        try:
+            enumerators = enumeration.enumerators
+        except AttributeError:
+            raise MissingTypeError(f"{type_name} is no enumeration") from None
+        if enumerators is None:
+            raise MissingTypeError(f"the debug info has only the name of {type_name}")
+        return {enumerator.name: enumerator.value for enumerator in enumerators}
+
+    def variable_type(self, name: str) -> tuple[str, int | None]:
+        """Return a variable's type name, for an array the element's, and the array's length or None.
+
+        :raises MissingSymbolError: when there is no such variable.
+        """
+        try:
+            kind = _strip(self.prog.variable(name).type_)
+        except LookupError:
+            raise MissingSymbolError(f"the kernel has no variable {name}") from None
+        if kind.kind == drgn.TypeKind.ARRAY:
+            return kind.type.type_name(), kind.length
+        return kind.type_name(), None
+
+    def cpus(self) -> Sequence[int]:
+        """Return the possible CPUs.
+
+        :raises ReadError: when their mask can't be read.
+        """
+        if self._cpus is None:
+            with _walking("the mask of possible CPUs"):
+                self._cpus = tuple(for_each_possible_cpu(self.prog))
+        return self._cpus
+
+    def per_cpu(self, name: str, cpu: int) -> int:
+        """Return the address of a CPU's instance of a per-CPU variable.
+
+        :raises MissingSymbolError: when the kernel has no such variable. The debug info may know one that takes no space, and
+            that the kernel therefore lacks.
+        :raises ReadError: when the CPU's offset can't be read.
+        """
+        try:
+            return self._per_cpu[name, cpu]
+        except KeyError:
+            pass
+        try:
+            variable = self.prog.variable(name)
+        except LookupError:
+            raise MissingSymbolError(f"the kernel has no per-CPU variable {name}") from None
+        if variable.absent_:
+            raise MissingSymbolError(f"the kernel has no per-CPU variable {name}: it takes no space")
+        with _walking(f"the offset of CPU {cpu}"):
+            address = int(per_cpu_ptr(variable.address_of_(), cpu))
+        self._per_cpu[name, cpu] = address
+        return address
+
+    def _type(self, type_name: str) -> drgn.Type:
+        try:
+            return self._types[type_name]
+        except KeyError:
+            pass
+        try:
+            found = self._types[type_name] = self.prog.type(type_name)
+        except (LookupError, SyntaxError):
+            raise MissingTypeError(f"the debug info has no {type_name}") from None
+        return found
+
+    def _find_member(self, type_name: str, path: str) -> Member:
+        kind = self._type(type_name)
+        bits = 0
+        bit_size: int | None = None
+        for part in path.split("."):
+            outer = _strip(kind)
+            try:
+                member = outer.member(part)
+            except (LookupError, TypeError):
+                raise MissingTypeError(f"{type_name} has no member {path}") from None
+            bits += member.bit_offset
+            kind, bit_size = member.type, member.bit_field_size
+        if bit_size is not None:
+            return self._make_bit_field(kind, bits, bit_size)
+        stripped = _strip(kind)
+        try:
+            size = int(drgn.sizeof(kind))
+        except TypeError:
+            # A flexible array takes no space of its own.
+            size = 0
+        length = None
+        if stripped.kind == drgn.TypeKind.ARRAY:
+            length = stripped.length or 0
+        return Member(bits // 8, size, kind.type_name(), _is_signed(stripped), length)
+
+    def _make_bit_field(self, kind: drgn.Type, bits: int, bit_size: int) -> Member:
+        size = int(drgn.sizeof(kind))
+        offset = bits // (8 * size) * size
+        if bits + bit_size > 8 * (offset + size):
+            # In a packed structure it may lie across two units: then the bytes that it touches are the unit.
+            offset = bits // 8
+            size = (bits + bit_size + 7) // 8 - offset
+        within = bits - 8 * offset
+        if self.big_endian:
+            # DWARF counts from the unit's most significant bit there.
+            within = 8 * size - within - bit_size
+        return Member(offset, size, kind.type_name(), _is_signed(_strip(kind)), None, within, bit_size)
+
+    def _find_symbol(self, name: str) -> Symbol:
+        # The debug info's index answers in microseconds; the ELF symbol table is searched linearly.
+        try:
+            found = self.prog[name]
+            address = found.address_
+        except LookupError:
+            pass
+        else:
+            if address is not None:
+                try:
+                    size = int(drgn.sizeof(found.type_))
+                except TypeError:
+                    # A function, or an array that was declared without its length.
+                    size = 0
+                return Symbol(name, address, size or self._symbol_table().find_size(address))
+        symbol = self._symbol_table().find(name)
+        if symbol is None:
+            raise MissingSymbolError(f"the kernel has no symbol {name}")
+        return symbol
+
+    def _symbol_table(self) -> _SymbolTable:
+        if self._table is None:
+            self._table = _SymbolTable(self.prog)
+        return self._table
+
+
+class _SymbolTable:
+    """All ELF symbols by address and by name; drgn's own look-up is a linear scan for each call."""
+
+    # How many symbols that start nearer but end before the address are looked past.
+    _NESTED: Final = 8
+
+    def __init__(self, prog: drgn.Program) -> None:
+        self._all: list[tuple[int, int, str]] = sorted(
+            (symbol.address, symbol.size, symbol.name) for symbol in prog.symbols() if symbol.name
+        )
+        # Those without a size are labels, most of them inside of functions written in assembler.
+        self._sized = [symbol for symbol in self._all if symbol[1]]
+        self._addresses = [symbol[0] for symbol in self._sized]
+        self._by_name: dict[str, Symbol] | None = None
+
+    def find_name(self, address: int) -> str | None:
+        """Name the symbol that holds the address; of several the one that starts nearest, and of these the largest."""
+        index = bisect.bisect_right(self._addresses, address)
+        for start, size, name in reversed(self._sized[max(index - self._NESTED, 0) : index]):
+            if address < start + size:
+                return name
+        return None
+
+    def find_size(self, address: int) -> int:
+        """Return the size of the symbol that starts there, 0 where none does."""
+        index = bisect.bisect_right(self._addresses, address) - 1
+        if index < 0 or self._addresses[index] != address:
+            return 0
+        return self._sized[index][1]
+
+    def find(self, name: str) -> Symbol | None:
+        """Find by name, then by name with a suffix of the compiler's."""
+        if self._by_name is None:
+            table: dict[str, Symbol] = {}
+            for address, size, full in self._all:
+                table[full] = Symbol(full, address, size)
+            for full, symbol in list(table.items()):
+                if "." in full:
+                    table.setdefault(_SYMBOL_SUFFIX.sub("", full), symbol)
+            self._by_name = table
+        return self._by_name.get(name)
+
+
+class DrgnVmas:
+    """Mappings of user address spaces: a maple tree or a list, as the kernel has it."""
+
+    def __init__(self, prog: drgn.Program) -> None:
+        self._prog = prog
+
+    def for_each_vma(self, mm: int) -> Iterator[Vma]:
+        """Yield the mappings that have a file.
+
+        :param mm: ``struct mm_struct *``.
+        :raises ReadError: when they can't be read further.
+        """
+        with _walking(f"the mappings of mm {mm:#x}", mm):
+            end = 0
+            for vma in for_each_vma(drgn.Object(self._prog, "struct mm_struct *", value=mm)):
+                start = vma.vm_start.value_()
+                # They are in order in every kernel; a damaged list may lead in circles.
+                if start < end:
+                    raise ReadError(f"the mappings of mm {mm:#x} are out of order", vma.value_())
+                end = vma.vm_end.value_()
+                file = vma.vm_file.value_()
+                if file:
+                    yield Vma(start, end, vma.vm_pgoff.value_(), vma.vm_flags.value_(), file)
+
+
+class DrgnVmalloc:
+    """Vmalloc areas, with the function that allocated each."""
+
+    def __init__(self, prog: drgn.Program, symbol_name: Callable[[int], str | None]) -> None:
+        self._prog = prog
+        self._symbol_name = symbol_name
+
+    def for_each_vmalloc_area(self) -> Iterator[VmallocArea]:
+        """Yield all areas that have a ``struct vm_struct``.
+
+        :raises ReadError: when they can't be read further.
+        """
+        with _walking("the list of vmalloc areas"):
+            page_size = self._prog["PAGE_SIZE"].value_()
+            seen: set[int] = set()
+            for area in for_each_vmap_area(self._prog):
+                # A damaged list may lead in circles.
+                if area.value_() in seen:
+                    raise ReadError("the list of vmalloc areas comes back to an area", area.value_())
+                seen.add(area.value_())
+                pointer = area.vm
+                if not pointer:
+                    continue
+                vm = pointer[0].read_()
+                flags = vm.flags.value_()
+                try:
+                    # Linux kernel commit a0d0e10f0bf7 ("mm/vmalloc: track the requested size") and like it in later kernels:
+                    # the size that was asked for, in bytes.
+                    size = vm.requested_size.value_()
+                except AttributeError:
+                    size = 0
+                if not size:
+                    size = vm.size.value_() - (0 if flags & _VM_NO_GUARD else page_size)
+                caller = vm.caller.value_()
+                name = self._symbol_name(caller) or f"{caller:#x}"
+                yield VmallocArea(vm.addr.value_(), size, name, bool(flags & _VM_USERMAP))
+
+
+class DrgnSlab:
+    """Objects of the general slab caches."""
+
+    def __init__(self, prog: drgn.Program) -> None:
+        self._prog = prog
+
+    def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
+        """Yield allocated objects of the general caches that serve requests of this size.
+
+        Each cache is searched for in all pages of the machine: seconds per gibibyte.
+
+        :param size: in bytes.
+        :raises ReadError: when a cache can't be read further.
+        """
+        with _walking(f"the slab caches for {size} bytes"):
+            for cache in self._find_caches(size):
+                for found in slab_cache_for_each_allocated_object(cache, "char"):
+                    address = found.value_()
+                    try:
+                        data = self._prog.read(address, size)
+                    except drgn.FaultError:
+                        continue
+                    yield SlabObject(address, data)
+
+    def _find_caches(self, size: int) -> list[drgn.Object]:
+        """Return the smallest general caches with room for the size, one of each family."""
+        best: dict[str, tuple[int, drgn.Object]] = {}
+        for cache in for_each_slab_cache(self._prog):
+            name = cache.name.string_().decode(errors="replace")
+            if not _GENERAL_CACHE.match(name):
+                continue
+            room = cache.object_size.value_()
+            family = name.rpartition("-")[0]
+            if room >= size and (family not in best or room < best[family][0]):
+                best[family] = (room, cache)
+        return [cache for _, cache in best.values()]
+
+
+class DrgnStacks:
+    """Kernel stacks, unwound by drgn."""
+
+    def __init__(self, prog: drgn.Program, symbol_name: Callable[[int], str | None]) -> None:
+        self._prog = prog
+        self._symbol_name = symbol_name
+
+    def stack_trace(self, task: int) -> Sequence[StackFrame]:
+        """Return a task's kernel stack, innermost frame first.
+
+        :param task: ``struct task_struct *``.
+        :raises CapabilityError: when it can't be unwound: a running task of a live kernel, whose registers nobody saved.
+        :raises ReadError: when the task or its stack can't be read.
+        """
+        try:
+            trace = self._prog.stack_trace(drgn.Object(self._prog, "struct task_struct *", value=task))
+        except drgn.UnsupportedOperation as error:
+            raise CapabilityError(
+                f"the stack of task {task:#x} can't be unwound: {error}", hint="try again when it sleeps, or use a dump"
+            ) from None
+        except _WALK_ERRORS as error:
+            raise ReadError(f"the stack of task {task:#x} can't be unwound: {error}", _address_of(error, task)) from None
+        return [self._make_frame(frame) for frame in trace]
+
+    def crashed_task(self) -> int | None:
+        """Return the ``struct task_struct *`` that crashed the kernel, None where none did."""
+        try:
+            # Who panics writes its CPU there; Linux kernel commit 1717f2096b54 ("panic, x86: Fix re-entrance problem due to
+            # panic on NMI") (in v4.5). PANIC_CPU_INVALID is -1.
+            cpu = self._prog["panic_cpu"].counter.value_()
+            if cpu >= 0:
+                return int(cpu_curr(self._prog, cpu))
+        except _WALK_ERRORS:
+            pass
+        try:
+            return int(self._prog.crashed_thread().object.value_())
+        except _WALK_ERRORS:
+            return None
+
+    def _make_frame(self, frame: drgn.StackFrame) -> StackFrame:
+        try:
+            pc = frame.pc
+        except LookupError:
+            pc = 0
+        function: str | None = frame.function_name or self._symbol_name(pc)
+        try:
+            file, line, column = frame.source()
+        except LookupError:
+            return StackFrame(pc, function, None, None, None, frame.is_inline)
+        return StackFrame(pc, function, file, line, column or None, frame.is_inline)
+
+
+@contextlib.contextmanager
+def _walking(what: str, address: int = 0) -> Iterator[None]:
+    """Turn what drgn's helpers raise on damaged memory into :class:`ReadError`."""
+    try:
+        yield
+    except _WALK_ERRORS as error:
+        if isinstance(error, ReadError):
+            raise
+        raise ReadError(f"{what} can't be read: {_first_line(error)}", _address_of(error, address)) from None
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _address_of(error: Exception, default: int) -> int:
+    return error.address if isinstance(error, drgn.FaultError) else default
+
+
+def _strip(kind: drgn.Type) -> drgn.Type:
+    """Look through typedefs."""
+    while kind.kind == drgn.TypeKind.TYPEDEF:
+        kind = kind.type
+    return kind
+
+
+def _is_signed(kind: drgn.Type) -> bool:
+    if kind.kind == drgn.TypeKind.INT:
+        return bool(kind.is_signed)
+    if kind.kind == drgn.TypeKind.ENUM and kind.type is not None:
+        return bool(_strip(kind.type).is_signed)
+    return False
+
+
+def _for_each_member_name(kind: drgn.Type, type_name: str) -> Iterator[str]:
+    try:
+        members = kind.members
+    except AttributeError:
+        raise MissingTypeError(f"{type_name} is no structure") from None
+    if members is None:
+        raise MissingTypeError(f"the debug info has only the name of {type_name}")
+    for member in members:
+        if member.name is not None:
+            yield member.name
+        elif member.type.kind in (drgn.TypeKind.STRUCT, drgn.TypeKind.UNION):
+            yield from _for_each_member_name(member.type, type_name)
+
+
+def _find_kernel_range(prog: drgn.Program, platform: drgn.Platform, word_size: int) -> tuple[int, int]:
+    last = (1 << 8 * word_size) - 1
+    if platform.arch in _UPPER_HALF:
+        return _UPPER_HALF_START, last
+    return int(prog["PAGE_SIZE"].value_()), last
+
+
+def _find_machine(prog: drgn.Program, platform: drgn.Platform) -> str:
+    try:
+        machine: str = prog["init_uts_ns"].name.machine.string_().decode(errors="backslashreplace")
+    except _WALK_ERRORS:
+        machine = ""
+    return machine or platform.arch.name.lower()
+
+
+def _find_build_id(prog: drgn.Program) -> str | None:
+    try:
+        build_id = prog.main_module().build_id
+    except LookupError:
+        build_id = None
+    if build_id is not None:
+        return bytes(build_id).hex()
+    return read_vmcoreinfo(prog).get("BUILD-ID")
+
+
+def read_vmcoreinfo(prog: drgn.Program) -> dict[str, str]:
+    """Return the lines ``KEY=value`` that the kernel left for whoever reads its memory; empty where it left none."""
+    try:
+        text: bytes = prog["VMCOREINFO"].string_()
+    except _WALK_ERRORS:
+        return {}
+    lines = [line.partition("=") for line in text.decode(errors="replace").splitlines()]
+    return {key: value for key, separator, value in lines if separator}
