@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The lab by hand: python -m tests.lab build | boot | dump | stop | list | path."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+from tests.lab import cache, dump, guest, kernel, recipe
+from tests.lab.errors import LabError, UnavailableError
+from tests.lab.initramfs import make_userland
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options) or 0)
+    except UnavailableError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 2
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.lab", description="Real kernels with KCOV, in QEMU.")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+
+    def verb(name: str, run, text: str) -> argparse.ArgumentParser:
+        added = verbs.add_parser(name, help=text, description=text)
+        added.set_defaults(run=run)
+        return added
+
+    def with_recipe(added: argparse.ArgumentParser) -> None:
+        added.add_argument("--recipe", default="default", choices=sorted(recipe.RECIPES), help="which kernel")
+
+    def with_machine(added: argparse.ArgumentParser) -> None:
+        with_recipe(added)
+        added.add_argument("--cpus", type=int, default=1)
+        added.add_argument("--memory", type=int, default=128, metavar="MIB")
+        added.add_argument("--append", default="", metavar="TEXT", help="added to the kernel's command line")
+        added.add_argument("--share", action="append", default=[], metavar="TAG=DIRECTORY", help="9p, read-only")
+
+    added = verb("build", _build, "build a kernel, unless it is in the cache")
+    with_recipe(added)
+    added.add_argument("-j", "--jobs", type=int, help="parallel jobs (default: one per CPU)")
+
+    added = verb("boot", _boot, "boot a guest, and stay until C-c")
+    with_machine(added)
+    added.add_argument("--detach", action="store_true", help="print where to find the guest, and leave it running")
+
+    added = verb("dump", _dump, "dump a guest, with the truth about it beside: FILE and FILE.truth.json")
+    with_machine(added)
+    added.add_argument("--state", choices=sorted(_states()), help="stop in a section in flight first")
+    added.add_argument("--say", action="append", default=[], metavar="LINE", help="said to the workload before")
+    added.add_argument("--format", choices=sorted(dump.FORMATS), default="elf")
+    added.add_argument("--guest", type=Path, metavar="DIRECTORY", help="a detached guest, instead of booting one")
+    added.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
+
+    added = verb("stop", _stop, "end detached guests")
+    added.add_argument("directory", nargs="*", type=Path, help="as printed by boot (default: all)")
+
+    verb("list", _list, "recipes, kernels in the cache, running guests")
+
+    added = verb("path", _path, "where a recipe's kernel is")
+    with_recipe(added)
+    return parser
+
+
+def _states() -> list[str]:
+    # section.py takes offsets with drgn, which one can build and boot without.
+    try:
+        from tests.lab.section import STATES
+    except ImportError:
+        return []
+    return list(STATES)
+
+
+def _build(options: argparse.Namespace) -> None:
+    print(kernel.build(kernel.by_name(options.recipe), options.jobs).directory)
+
+
+def _guest(options: argparse.Namespace, *, detached: bool = False) -> guest.Guest:
+    built = kernel.build(kernel.by_name(options.recipe))
+    shares = []
+    for share in options.share:
+        tag, separator, directory = share.partition("=")
+        if not separator or not Path(directory).is_dir():
+            raise LabError(f"--share wants TAG=DIRECTORY, not {share}")
+        shares.append((tag, str(Path(directory).resolve())))
+    machine = guest.Machine(memory_mib=options.memory, cpus=options.cpus, append=options.append, shares=tuple(shares))
+    return guest.Guest(built, make_userland(built), machine, detached=detached)
+
+
+def _boot(options: argparse.Namespace) -> None:
+    started = time.monotonic()
+    booted = _guest(options, detached=options.detach)
+    # Ended by a signal, an owner should clean up as well as by C-c.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    booted.start()
+    try:
+        booted.wait_done()
+        print(json.dumps(booted.describe() | {"vmlinux": str(booted.kernel.vmlinux)}, indent=1), flush=True)
+        print(f"all states stand after {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
+        while booted.alive() and not options.detach:
+            time.sleep(0.2)
+    except BaseException:
+        booted.stop()
+        raise
+
+
+def _dump(options: argparse.Namespace) -> None:
+    if options.guest is not None:
+        _dump_from(guest.Guest.attach(options.guest), options)
+        return
+    with _guest(options) as booted:
+        booted.wait_done()
+        _dump_from(booted, options)
+
+
+def _dump_from(source: guest.Guest, options: argparse.Namespace) -> None:
+    for line in options.say:
+        source.ask(line)
+    if options.state is None:
+        stop = source.paused()
+    else:
+        from tests.lab.section import stopped_in
+
+        stop = stopped_in(source, options.state)
+    with stop as section:
+        truth = dump.truth_about(source, section)
+        dump.write_dump(source, options.output, options.format)
+    dump.write_truth(options.output, truth)
+    print(options.output)
+
+
+def _stop(options: argparse.Namespace) -> None:
+    found = [guest.Guest.attach(path) for path in options.directory] or guest.detached_guests()
+    for running in found:
+        running.stop()
+        print(running.sockets.directory)
+
+
+def _list(_options: argparse.Namespace) -> None:
+    for name, wanted in recipe.RECIPES.items():
+        built = kernel.find(wanted)
+        print(f"recipe {name}: {wanted.package}, {built.directory if built else 'not built'}")
+    for path in sorted(cache.root().glob("*/recipe.json")):
+        facts = json.loads(path.read_text())
+        size = sum(file.lstat().st_size for file in path.parent.rglob("*")) >> 20
+        print(f"kernel {path.parent}: {facts['release']}, {facts['package']} {facts['package_version']}, {size} MiB")
+    for running in guest.detached_guests():
+        print(f"guest {running.sockets.directory}: pid {running.pid}, gdb {running.sockets.gdb_remote}")
+
+
+def _path(options: argparse.Namespace) -> int:
+    built = kernel.find(kernel.by_name(options.recipe))
+    if built is None:
+        print(f"lab: {options.recipe} is not built; python -m tests.lab build", file=sys.stderr)
+        return 1
+    print(built.directory)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Dumps of a guest in each format that users meet, and the truth that goes with them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.lab import requirements
+from tests.lab.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.lab.guest import Guest
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How QEMU writes it, and what makedumpfile then makes of that."""
+
+    name: str
+    paging: bool = False
+    qemu: str = "elf"
+    # Arguments for makedumpfile, or None where QEMU's file is what is wanted.
+    makedumpfile: tuple[str, ...] | None = None
+
+
+FORMATS = {
+    f.name: f
+    for f in [
+        # Physical memory only.
+        Format("elf"),
+        # With the virtual memory of the CPUs' page tables, as GDB wants it.
+        Format("elf-paging", paging=True),
+        Format("kdump", qemu="kdump-zlib"),
+        # As distributions' kdump services write them: without zero, cache, user and free pages.
+        Format("filtered", makedumpfile=("-c", "-d", "31")),
+        Format("filtered-elf", makedumpfile=("-E", "-d", "31")),
+        Format("flattened", makedumpfile=("-F", "-c", "-d", "31")),
+        # Only pages of zeros left out: all content is there, in the format of a filtered dump.
+        Format("unzeroed", makedumpfile=("-c", "-d", "1")),
+    ]
+}
+
+
+def write_dump(guest: Guest, path: Path, name: str = "elf") -> None:
+    """Dump a guest's memory. It appears under its name when it is whole."""
+    wanted = FORMATS[name]
+    if wanted.makedumpfile is not None:
+        requirements.ensure(requirements.FILTER)
+    with _scratch(path) as work:
+        raw = work / "raw"
+        guest.qmp.dump(raw, paging=wanted.paging, dump_format=wanted.qemu)
+        # QEMU makes it readable by its owner only, and not writable.
+        raw.chmod(0o644)
+        if wanted.makedumpfile is not None:
+            raw = _filter(raw, wanted.makedumpfile)
+        raw.replace(path)
+
+
+def truth_about(guest: Guest, section: dict[str, Any] | None = None) -> dict[str, Any]:
+    """All that is known of a guest without looking through kcovdbg's eyes."""
+    facts = guest.kernel.facts
+    return {
+        "recipe": facts["recipe"],
+        "kernel": guest.kernel.key,
+        "package": facts["package"],
+        "package_version": facts["package_version"],
+        "compiler_version": facts["compiler_version"],
+        "release": facts["release"],
+        "userland": guest.userland.key,
+        "machine": dataclasses.asdict(guest.machine),
+        "lines": guest.truth.lines(),
+        "damaged": guest.truth.damaged,
+        "section": section,
+    }
+
+
+def truth_path(dump: Path) -> Path:
+    """Where the truth about a dump is kept."""
+    return dump.with_name(f"{dump.name}.truth.json")
+
+
+def write_truth(dump: Path, truth: dict[str, Any]) -> None:
+    truth_path(dump).write_text(json.dumps(truth, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def _scratch(path: Path) -> Iterator[Path]:
+    """A directory beside a file, on the same file system, so that renaming into place is possible."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as work:
+        yield Path(work)
+
+
+def _filter(raw: Path, arguments: tuple[str, ...]) -> Path:
+    program = requirements.find_program("makedumpfile")
+    if program is None:
+        raise LabError("makedumpfile is gone")
+    move_program_headers(raw)
+    filtered = raw.with_name("filtered")
+    # Its temporary bitmaps go beside the file, as several makedumpfiles at once fall over each other's in /tmp.
+    environment = os.environ | {"TMPDIR": str(raw.parent)}
+    command = [program, *arguments, str(raw)]
+    with filtered.open("wb") as stream, raw.with_name("said").open("w+b") as said:
+        if "-F" in arguments:
+            # The flattened format is for pipes.
+            output = stream
+        else:
+            command += ["-f", str(filtered)]
+            output = said
+        done = subprocess.run(command, check=False, stdout=output, stderr=said, env=environment)
+        said.seek(0)
+        text = said.read().decode(errors="replace")
+    if done.returncode:
+        raise LabError(f"`{' '.join(command)}` failed with {done.returncode}:\n{text}")
+    return filtered
+
+
+def move_program_headers(path: Path) -> None:
+    """Put the program headers of QEMU's ELF file right behind its ELF header, where makedumpfile takes them to be.
+
+    QEMU has a section table there since 6.2. makedumpfile 1.7.2 reads that as program headers, finds no PT_LOAD, and
+    gives up. Nothing needs the sections: there are two, the empty one and the names'.
+    """
+    header = struct.Struct("<16sHHIQQQIHHHHHH")
+    with path.open("r+b") as file:
+        fields = list(header.unpack(file.read(header.size)))
+        entry_size, number = fields[9], fields[10]
+        # With that many segments the number is in the section table.
+        if number == 0xFFFF:
+            raise LabError(f"{path} has too many segments to be without sections")
+        file.seek(fields[5])
+        program_headers = file.read(entry_size * number)
+        fields[5] = header.size
+        # No sections: neither table, nor count, nor index of the names.
+        fields[6] = fields[12] = fields[13] = 0
+        file.seek(0)
+        file.write(header.pack(*fields) + program_headers)

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What can go wrong in the lab."""
+
+from __future__ import annotations
+
+
+class LabError(Exception):
+    """The lab could not do what it was asked."""
+
+
+class UnavailableError(LabError):
+    """This machine lacks something the lab needs; tests skip with the reason, the command line tells the remedy."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(f"{reason}\n{remedy}" if remedy else reason)
+        self.reason = reason
+        self.remedy = remedy

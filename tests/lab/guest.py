@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A kernel of the lab, running in QEMU under software emulation."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.lab import requirements
+from tests.lab.errors import LabError
+from tests.lab.initramfs import Userland
+from tests.lab.kernel import Kernel
+from tests.lab.process import DieWithOwner, is_alive
+from tests.lab.qmp import Qmp
+from tests.lab.rsp import Rsp
+from tests.lab.truth import Truth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from typing_extensions import Self
+
+# What the kernel says when nothing good is to be waited for any more.
+_DEAD = ("Kernel panic - not syncing",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """The hardware and the kernel's command line."""
+
+    memory_mib: int = 128
+    cpus: int = 1
+    # A machine that doesn't change with QEMU's version, with the protections that users' machines have, and with an
+    # instruction for random numbers so that nothing waits for the kernel's pool.
+    cpu: str = "qemu64,+rdrand,+rdseed,+fsgsbase,+smap,+smep"
+    append: str = ""
+    # Tag of a 9p file system -> directory of the host; the guest can't write there.
+    shares: tuple[tuple[str, str], ...] = ()
+    network: bool = False
+
+    def arguments(self) -> list[str]:
+        command = [
+            *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+            *("-machine", "pc,accel=tcg,usb=off,vmport=off", "-cpu", self.cpu),
+            *("-m", f"{self.memory_mib}M", "-smp", str(self.cpus)),
+            # Through it the guest's kernel hands VMCOREINFO to whoever dumps the machine.
+            *("-device", "vmcoreinfo"),
+            *("-device", "virtio-rng-pci"),
+        ]
+        for index, (tag, path) in enumerate(self.shares):
+            command += ["-fsdev", f"local,id=share{index},path={path},security_model=none,readonly=on"]
+            command += ["-device", f"virtio-9p-pci,fsdev=share{index},mount_tag={tag}"]
+        if self.network:
+            command += ["-netdev", "user,id=net0,restrict=on", "-device", "virtio-net-pci,netdev=net0,romfile="]
+        return command
+
+    def command_line(self) -> str:
+        # A panicked machine stands still, to be dumped. Warnings and worse are printed, as serial output takes time.
+        # Of two USB controllers, one has the gadget of the standing states, the other is for traffic.
+        return f"console=ttyS0 loglevel=5 panic=0 random.trust_cpu=on dummy_hcd.num=2 {self.append}".strip()
+
+
+@dataclasses.dataclass(frozen=True)
+class Sockets:
+    """The ways into a guest, all in its directory but the GDB stub's port."""
+
+    directory: Path
+    gdb_port: int
+
+    @property
+    def qmp(self) -> Path:
+        """The lab's own."""
+        return self.directory / "qmp"
+
+    @property
+    def debugger_qmp(self) -> Path:
+        """For the debugger under test, as one QMP socket serves one client."""
+        return self.directory / "qmp-debugger"
+
+    @property
+    def monitor(self) -> Path:
+        """QEMU's monitor for humans."""
+        return self.directory / "monitor"
+
+    @property
+    def truth(self) -> Path:
+        """The second serial port: lines to the workload go in here; what it prints is in the log."""
+        return self.directory / "truth"
+
+    @property
+    def truth_log(self) -> Path:
+        return self.directory / "truth.log"
+
+    @property
+    def console_log(self) -> Path:
+        return self.directory / "console.log"
+
+    @property
+    def gdb_remote(self) -> str:
+        """The GDB stub, as debuggers want it written."""
+        return f"127.0.0.1:{self.gdb_port}"
+
+
+class Guest:
+    """A running guest; as a context manager, it ends with the block.
+
+    An owned guest (the default) ends with the thread that started it, whatever ends that; a detached one when it is
+    told to.
+    """
+
+    def __init__(
+        self, kernel: Kernel, userland: Userland, machine: Machine | None = None, *, detached: bool = False
+    ) -> None:
+        self.kernel = kernel
+        self.userland = userland
+        self.machine = machine or Machine()
+        self._detached = detached
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pid = 0
+        self._qmp: Qmp | None = None
+        self._input: socket.socket | None = None
+        self.sockets = Sockets(Path(), 0)
+        self.truth = Truth()
+        self.started_at = 0.0
+
+    @classmethod
+    def attach(cls, directory: Path) -> Guest:
+        """A detached guest that another process started."""
+        try:
+            state = json.loads((directory / "guest.json").read_text())
+        except OSError as error:
+            raise LabError(f"no guest in {directory}: {error.strerror}") from None
+        kernel, userland = Kernel.at(Path(state["kernel"])), Userland(Path(state["userland"]))
+        machine = state["machine"] | {"shares": tuple(tuple(share) for share in state["machine"]["shares"])}
+        guest = cls(kernel, userland, Machine(**machine), detached=True)
+        guest._pid = state["pid"]
+        guest.sockets = Sockets(directory, state["gdb_port"])
+        guest.truth = Truth(guest.sockets.truth_log)
+        guest.started_at = state["started_at"]
+        return guest
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """QEMU's process."""
+        return self._pid
+
+    def alive(self) -> bool:
+        return self._process.poll() is None if self._process is not None else is_alive(self._pid)
+
+    def start(self) -> None:
+        requirements.ensure(requirements.BOOT)
+        remove_left_over()
+        directory = Path(tempfile.mkdtemp(prefix="guest-", dir=_run_root()))
+        try:
+            self._launch(directory)
+        except BaseException:
+            self.stop()
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+
+    def stop(self) -> None:
+        """End the guest and remove its directory. May be called at any time, also twice."""
+        atexit.unregister(self.stop)
+        if self._qmp is not None:
+            self._qmp.close()
+        if self._input is not None:
+            # Closing alone would leave the reading thread waiting.
+            with contextlib.suppress(OSError):
+                self._input.shutdown(socket.SHUT_RDWR)
+            self._input.close()
+        self._qmp = self._input = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        elif self._pid and _is_qemu_of(self._pid, self.sockets.directory):
+            os.kill(self._pid, signal.SIGKILL)
+        if self.sockets.gdb_port:
+            shutil.rmtree(self.sockets.directory, ignore_errors=True)
+
+    @property
+    def qmp(self) -> Qmp:
+        """The lab's own QMP connection, made on first use."""
+        if self._qmp is None:
+            self._qmp = Qmp(self.sockets.qmp)
+        return self._qmp
+
+    def gdb(self) -> Rsp:
+        """A new connection to the GDB stub: the guest stands still until it is detached."""
+        return Rsp(("127.0.0.1", self.sockets.gdb_port))
+
+    def send(self, line: str) -> None:
+        """Say a line to the workload."""
+        if self._input is None:
+            self._input = socket.socket(socket.AF_UNIX)
+            self._input.connect(str(self.sockets.truth))
+            # What the guest prints comes back here as well as into the log. Unread it would stop the guest's port after
+            # some 300 characters, as QEMU sends them one by one and each fills a buffer of the socket's.
+            threading.Thread(target=_discard, args=(self._input,), daemon=True).start()
+        self._input.sendall(line.encode() + b"\n")
+
+    def wait_truth(
+        self, wanted: Callable[[dict[str, Any]], bool], timeout: float = 60, since: int = 0
+    ) -> dict[str, Any]:
+        """The first line of truth that is wanted, among all from number `since` on."""
+        deadline = time.monotonic() + timeout
+        position = since
+        while True:
+            lines = self.truth.lines()
+            for line in lines[position:]:
+                if wanted(line):
+                    return line
+            position = len(lines)
+            # Looked at before the deadline: what ended the guest says more than that time passed.
+            self._check_health()
+            if time.monotonic() > deadline:
+                last = lines[-1] if lines else None
+                raise LabError(f"no such truth within {timeout} s; the last was {last}\n{self._console_tail()}")
+            time.sleep(0.05)
+
+    def wait_done(self, timeout: float = 120) -> dict[str, Any]:
+        """Wait until the workload says that its states stand."""
+        return self.wait_truth(lambda line: "done" in line and "answer" not in line, timeout)
+
+    def ask(self, line: str, timeout: float = 60) -> list[dict[str, Any]]:
+        """Say a line to the workload and wait until it has answered; returns all that it said meanwhile."""
+        since = len(self.truth.lines())
+        self.send(line)
+        answer = self.wait_truth(lambda truth: truth.get("answer") == line, timeout, since)
+        if "error" in answer:
+            raise LabError(f"the workload answers {line!r} with: {answer['error']}")
+        return self.truth.lines()[since:]
+
+    def crash(self, timeout: float = 60) -> None:
+        """Have the workload crash the kernel. The machine then stands still, to be dumped."""
+        self.send("crash")
+        deadline = time.monotonic() + timeout
+        # The last that a panicking kernel prints.
+        while "---[ end Kernel panic" not in self.console():
+            if not self.alive() or time.monotonic() > deadline:
+                raise LabError(f"the kernel did not crash\n{self._console_tail()}")
+            time.sleep(0.05)
+
+    def console(self) -> str:
+        """All that the kernel has printed."""
+        return self.sockets.console_log.read_text(errors="replace")
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """The guest's CPUs stand still inside the block."""
+        was_running = self.qmp.running()
+        self.qmp.execute("stop")
+        try:
+            yield
+        finally:
+            if was_running:
+                self.qmp.execute("cont")
+
+    def _launch(self, directory: Path) -> None:
+        with socket.socket() as listener, (directory / "lock").open("w") as lock:
+            # Bound here and handed over, so that no two guests race for one port.
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(1)
+            self.sockets = Sockets(directory, listener.getsockname()[1])
+            self.truth = Truth(self.sockets.truth_log)
+            # Held by us and by QEMU: a directory whose lock is free was left behind.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.started_at = time.time()
+            log = (directory / "qemu.log").open("wb")
+            with log:
+                self._process = subprocess.Popen(
+                    self._command(listener.fileno()),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(listener.fileno(), lock.fileno()),
+                    # C-c at the terminal is for us; we end the guest ourselves.
+                    start_new_session=True,
+                    preexec_fn=None if self._detached else DieWithOwner(),
+                )
+            self._pid = self._process.pid
+            if not self._detached:
+                # The guest of an owner who is killed dies by the kernel's hand, this is for one who just ends.
+                atexit.register(self.stop)
+            self._wait_sockets()
+        (directory / "guest.json").write_text(json.dumps(self.describe()))
+
+    def describe(self) -> dict[str, Any]:
+        """What another process needs to find its way in."""
+        return {
+            "pid": self._pid,
+            "directory": str(self.sockets.directory),
+            "kernel": str(self.kernel.directory),
+            "userland": str(self.userland.directory),
+            "machine": dataclasses.asdict(self.machine),
+            "qmp": str(self.sockets.debugger_qmp),
+            "lab_qmp": str(self.sockets.qmp),
+            "monitor": str(self.sockets.monitor),
+            "gdb": self.sockets.gdb_remote,
+            "gdb_port": self.sockets.gdb_port,
+            "truth": str(self.sockets.truth),
+            "truth_log": str(self.sockets.truth_log),
+            "console_log": str(self.sockets.console_log),
+            "started_at": self.started_at,
+        }
+
+    def _command(self, gdb_fd: int) -> list[str]:
+        sockets = self.sockets
+        return [
+            *(requirements.find_program("qemu-system-x86_64") or "qemu-system-x86_64",),
+            *self.machine.arguments(),
+            *("-kernel", str(self.kernel.image), "-initrd", str(self.userland.image)),
+            *("-append", self.machine.command_line()),
+            *("-serial", f"file:{sockets.console_log}"),
+            # printk never gets into this one, so lines of truth stay whole.
+            *("-chardev", f"socket,id=truth,path={sockets.truth},server=on,wait=off,logfile={sockets.truth_log}"),
+            *("-serial", "chardev:truth"),
+            *("-qmp", f"unix:{sockets.qmp},server=on,wait=off"),
+            *("-qmp", f"unix:{sockets.debugger_qmp},server=on,wait=off"),
+            *("-monitor", f"unix:{sockets.monitor},server=on,wait=off"),
+            # The stub sends acknowledgement and answer apart: held back by Nagle's algorithm, each would take 40 ms.
+            *("-chardev", f"socket,id=gdb,fd={gdb_fd},server=on,wait=off,nodelay=on", "-gdb", "chardev:gdb"),
+        ]
+
+    def _wait_sockets(self) -> None:
+        deadline = time.monotonic() + 20
+        while not (self.sockets.monitor.exists() and self.sockets.debugger_qmp.exists()):
+            self._check_health()
+            if time.monotonic() > deadline:
+                raise LabError("QEMU opens no sockets")
+            time.sleep(0.02)
+
+    def _check_health(self) -> None:
+        if not self.alive():
+            said = (self.sockets.directory / "qemu.log").read_text(errors="replace")
+            raise LabError(f"QEMU ended: {said}\n{self._console_tail()}")
+        if self.sockets.console_log.exists() and any(word in self.console() for word in _DEAD):
+            raise LabError(f"the guest's kernel died\n{self._console_tail()}")
+
+    def _console_tail(self, lines: int = 30) -> str:
+        if not self.sockets.console_log.exists():
+            return "(nothing on the console)"
+        return "\n".join(self.console().splitlines()[-lines:])
+
+
+def _discard(connection: socket.socket) -> None:
+    """Read until the other side or our own closes."""
+    with contextlib.suppress(OSError):
+        while connection.recv(65536):
+            pass
+
+
+def detached_guests() -> list[Guest]:
+    """The guests that run by themselves, oldest first."""
+    remove_left_over()
+    found = [Guest.attach(path.parent) for path in _run_root().glob("guest-*/guest.json")]
+    return sorted((guest for guest in found if guest.alive()), key=lambda guest: guest.started_at)
+
+
+def remove_left_over() -> None:
+    """Remove the directories of guests whose owner was killed."""
+    for directory in _run_root().glob("guest-*"):
+        try:
+            with (directory / "lock").open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(directory, ignore_errors=True)
+        except BlockingIOError:
+            continue
+        except OSError:
+            # Without a lock yet: it is just being made.
+            continue
+
+
+def _run_root() -> Path:
+    """Short, as the path of a unix socket may have 107 characters."""
+    directory = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()) / f"kcovlab-{os.getuid()}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    if directory.stat().st_uid != os.getuid():
+        raise LabError(f"{directory} belongs to someone else")
+    return directory
+
+
+def _is_qemu_of(pid: int, directory: Path) -> bool:
+    """Whether the process is still the guest's, and not one that got its number later."""
+    with contextlib.suppress(OSError):
+        return str(directory).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False

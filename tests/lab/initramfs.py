@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Compiles what runs in the guest, and packs it into an initramfs: a static init, and modules of ours."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from tests.lab import cache, requirements
+from tests.lab.cpio import CpioWriter
+from tests.lab.kernel import Kernel, run_logged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HERE = Path(__file__).parent
+WORKLOAD = HERE / "workload"
+MODULES = HERE / "modules"
+COMPILE = ("gcc", "-static", "-O2", "-Wall", "-Wextra", "-pthread")
+
+
+@dataclasses.dataclass(frozen=True)
+class Userland:
+    """What a guest runs: the archive to boot, and what a debugger may want of the things in it."""
+
+    directory: Path
+
+    @property
+    def key(self) -> str:
+        return self.directory.name
+
+    @property
+    def image(self) -> Path:
+        return self.directory / "initramfs.cpio"
+
+    @property
+    def init(self) -> Path:
+        return self.directory / "init"
+
+    @property
+    def modules(self) -> list[Path]:
+        """With their debug info; the guest loads these same files."""
+        return sorted(self.directory.glob("*.ko"))
+
+
+def make_userland(kernel: Kernel, workload: Path = WORKLOAD, modules: Path = MODULES) -> Userland:
+    """The workload and the modules for a kernel, compiled unless they are in the cache."""
+    requirements.ensure({"gcc": "build-essential", "make": "build-essential"})
+    sources = sorted(workload.glob("*.[ch]"))
+    module_sources = sorted(path for path in modules.glob("*") if path.suffix in (".c", ".h") or path.name == "Kbuild")
+    # The kernel is in the key, as modules fit one kernel only.
+    digest = hashlib.sha256(f"{kernel.key} {COMPILE}".encode())
+    for path in (*sources, *module_sources, Path(__file__), HERE / "cpio.py"):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+
+    def fill(work: Path) -> None:
+        compiled = [str(path) for path in sources if path.suffix == ".c"]
+        run_logged([*COMPILE, "-o", str(work / "init"), *compiled], work)
+        built = _build_modules(kernel, module_sources, work)
+        files = {f"modules/{path.name}": path.read_bytes() for path in built}
+        with (work / "initramfs.cpio").open("wb") as stream:
+            write_initramfs(stream, (work / "init").read_bytes(), files)
+
+    return Userland(cache.make_whole(cache.root() / f"userland-{digest.hexdigest()[:16]}", fill))
+
+
+def write_initramfs(stream: BinaryIO, init: bytes, files: Mapping[str, bytes]) -> None:
+    """An archive with a program as /init, and files."""
+    writer = CpioWriter(stream)
+    for name in ("dev", "proc", "sys", "tmp", "mnt"):
+        writer.directory(name)
+    # For init's standard streams: devtmpfs isn't mounted yet when the kernel opens them.
+    writer.character_device("dev/console", 5, 1)
+    writer.file("init", init, 0o755)
+    for name in sorted({str(Path(path).parent) for path in files} - {"."}):
+        writer.directory(name)
+    for name, content in files.items():
+        writer.file(name, content)
+    writer.close()
+
+
+def _build_modules(kernel: Kernel, sources: list[Path], work: Path) -> list[Path]:
+    """What Kbuild makes of the sources, in a copy, as kbuild leaves its objects beside them."""
+    if not sources:
+        return []
+    build = work / "modules"
+    build.mkdir()
+    for path in sources:
+        shutil.copy(path, build)
+    # As in the kernel's own debug info: no directory of the machine it was built on.
+    mapping = f"KCFLAGS=-ffile-prefix-map={build}=modules -ffile-prefix-map={kernel.tree}={kernel.facts['source_name']}"
+    run_logged(["make", "-C", str(kernel.tree), f"M={build}", mapping, "modules"], work)
+    built = [path.rename(work / path.name) for path in sorted(build.glob("*.ko"))]
+    shutil.rmtree(build)
+    return built

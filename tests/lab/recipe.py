@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which kernels the lab knows how to build. A recipe is data: all that goes into a kernel, and so into its key."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+# Counts up whenever kernel.py changes what it makes of a recipe, so that kernels built the old way aren't taken.
+BUILD_REVISION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A kernel: the source package it is made from and everything done to it."""
+
+    name: str
+    # The Debian package that ships /usr/src/<package>.tar.xz.
+    package: str
+    # Files under config/, later ones override earlier ones.
+    fragments: tuple[str, ...]
+    # Files under patches/, applied in this order.
+    patches: tuple[str, ...] = ()
+    compiler: str = "gcc"
+    # Further arguments for make, such as LLVM=1.
+    make: tuple[str, ...] = ()
+    # Lines that make prints in a whole build: only the progress display cares.
+    lines: int = 2000
+
+    @property
+    def tarball(self) -> Path:
+        """Where the package puts the source."""
+        return Path("/usr/src") / f"{self.package}.tar.xz"
+
+    @property
+    def source_name(self) -> str:
+        """The directory that debug info names: one that is nobody's home, the same wherever the kernel was built."""
+        return f"/usr/src/{self.package}"
+
+    def fragment_paths(self) -> list[Path]:
+        return [HERE / "config" / name for name in self.fragments]
+
+    def patch_paths(self) -> list[Path]:
+        return [HERE / "patches" / name for name in self.patches]
+
+    def configuration(self) -> str:
+        """All fragments as one; where two set the same option, only the last setting is left."""
+        settings: dict[str, str] = {}
+        for path in self.fragment_paths():
+            for line in path.read_text().splitlines():
+                if (option := option_of(line)) is not None:
+                    settings.pop(option, None)
+                    settings[option] = line.strip()
+        return "".join(f"{line}\n" for line in settings.values())
+
+    def fingerprint(self) -> str:
+        """A hash of what is ours in the recipe; the package's and the compiler's versions come on top in the key."""
+        digest = hashlib.sha256()
+        content = {
+            "revision": BUILD_REVISION,
+            "package": self.package,
+            "configuration": self.configuration(),
+            "patches": [path.read_text() for path in self.patch_paths()],
+            "compiler": self.compiler,
+            "make": self.make,
+        }
+        digest.update(json.dumps(content, sort_keys=True).encode())
+        return digest.hexdigest()
+
+    def key(self, package_version: str, compiler_version: str) -> str:
+        """The name of the kernel's directory in the cache."""
+        digest = hashlib.sha256(json.dumps([self.fingerprint(), package_version, compiler_version]).encode())
+        return f"{self.name}-{digest.hexdigest()[:16]}"
+
+
+def option_of(line: str) -> str | None:
+    """The option that a line of a configuration sets or unsets."""
+    line = line.strip()
+    if line.startswith("CONFIG_") and "=" in line:
+        return line.partition("=")[0]
+    if line.startswith("# CONFIG_") and line.endswith(" is not set"):
+        return line.split()[1]
+    return None
+
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in [
+        Recipe(name="default", package="linux-source-6.12", fragments=("base.config", "kcov.config")),
+    ]
+}

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The programs and headers that building and booting take, and the Debian packages that ship them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.lab.recipe import Recipe
+
+# Program or file -> package. Programs are looked up on PATH, files (with a slash) as they stand.
+BUILD = {
+    "make": "build-essential",
+    "gcc": "build-essential",
+    "ld": "build-essential",
+    "flex": "flex",
+    "bison": "bison",
+    "bc": "bc",
+    "depmod": "kmod",
+    "patch": "patch",
+    "perl": "perl",
+    "tar": "tar",
+    "xz": "xz-utils",
+    "/usr/include/libelf.h": "libelf-dev",
+    "/usr/include/openssl/opensslv.h": "libssl-dev",
+}
+BOOT = {"qemu-system-x86_64": "qemu-system-x86", "gcc": "build-essential"}
+FILTER = {"makedumpfile": "makedumpfile"}
+# Debian's programs for administrators aren't on every user's PATH.
+SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+
+
+def find_program(name: str) -> str | None:
+    return shutil.which(name, path=SEARCH_PATH)
+
+
+def missing(needed: dict[str, str]) -> list[str]:
+    """The packages that would supply what isn't there."""
+    packages = {
+        package
+        for thing, package in needed.items()
+        if (not Path(thing).exists() if "/" in thing else find_program(thing) is None)
+    }
+    return sorted(packages)
+
+
+def for_build(recipe: Recipe) -> dict[str, str]:
+    """What building a recipe takes."""
+    needed = dict(BUILD)
+    if recipe.compiler != "gcc":
+        needed[recipe.compiler] = recipe.compiler
+    if any(argument.startswith("LLVM") for argument in recipe.make):
+        needed |= {"clang": "clang", "ld.lld": "lld", "llvm-nm": "llvm"}
+    needed[str(recipe.tarball)] = recipe.package
+    return needed
+
+
+def ensure(needed: dict[str, str]) -> None:
+    """Have what is needed: install it as root on Debian, or say how to."""
+    packages = missing(needed)
+    if not packages:
+        return
+    if not _may_install():
+        raise UnavailableError(f"missing: {', '.join(packages)}", remedy(packages))
+    absent = [package for package in packages if package_candidate(package) is None]
+    if absent:
+        raise UnavailableError(
+            f"this distribution's package lists know no {', '.join(absent)}",
+            "linux-source packages come from Debian 12's updates (6.12: bookworm-backports or bookworm-security) "
+            "and Debian 13; after adding the source, run `apt-get update`",
+        )
+    command = install_command(packages)
+    print(f"$ {' '.join(command)}", file=sys.stderr, flush=True)
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(command, check=False, stdout=sys.stderr, env=environment)
+    if done.returncode or (packages := missing(needed)):
+        raise UnavailableError(f"could not install {', '.join(packages)}", remedy(packages))
+
+
+def install_command(packages: Iterable[str]) -> list[str]:
+    return ["apt-get", "install", "-y", "--no-install-recommends", *packages]
+
+
+def remedy(packages: Iterable[str]) -> str:
+    """What to type to get packages."""
+    return f"install with: sudo {' '.join(install_command(packages))}"
+
+
+def package_version(package: str) -> str | None:
+    """The installed version of a package."""
+    return _first_line(["dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}\n", package], "installed ")
+
+
+def package_candidate(package: str) -> str | None:
+    """The version that would be installed, or None when the package lists don't know the package."""
+    try:
+        shown = subprocess.run(["apt-cache", "policy", package], check=False, capture_output=True, text=True)
+    except OSError:
+        return None
+    for line in shown.stdout.splitlines():
+        if line.strip().startswith("Candidate:"):
+            version = line.split()[-1]
+            return None if version == "(none)" else version
+    return None
+
+
+def compiler_version(compiler: str) -> str | None:
+    """How the compiler names itself."""
+    return _first_line([compiler, "--version"], "")
+
+
+def _first_line(command: list[str], prefix: str) -> str | None:
+    try:
+        shown = subprocess.run(command, check=False, capture_output=True, text=True)
+    except OSError:
+        return None
+    if shown.returncode or not shown.stdout.startswith(prefix):
+        return None
+    return shown.stdout.splitlines()[0].removeprefix(prefix).strip()
+
+
+def _may_install() -> bool:
+    return os.geteuid() == 0 and Path("/etc/debian_version").exists() and find_program("apt-get") is not None

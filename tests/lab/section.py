@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Stops a guest inside a remote section, and tells which, from raw memory.
+
+None of kcovdbg's own code takes part: what is found here is the truth that its walkers are tested against. Offsets come
+from the debug info of vmlinux, addresses from its System.map, the KASLR offset from what the guest said of its symbols,
+and bytes through the GDB stub. The guest has one CPU, so at a stop nothing else moves.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import struct
+import time
+from typing import TYPE_CHECKING, Any
+
+import drgn
+
+from tests.lab.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.lab.guest import Guest
+    from tests.lab.kernel import Kernel
+    from tests.lab.rsp import Rsp
+
+# Where a section is still whole, whatever it did, and about to end.
+STOP_AT = "kcov_remote_stop"
+# Bits of the task's mode word that are not its mode; KCOV_IN_CTXSW is the highest.
+_MODE_FLAGS = 0xE0000000 | 1 << 30
+_TRACE_PC, _TRACE_CMP = 2, 3
+# Bits of the preemption count: a softirq is being served (0x200 and up count those that disabled softirqs).
+_SERVING_SOFTIRQ = 0x100
+_HARDIRQ_OR_NMI = 0xFF0000
+_WORD = struct.Struct("<Q")
+# A comparison takes four words, a PC one.
+_WORDS_PER_RECORD = {_TRACE_PC: 1, _TRACE_CMP: 4}
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """Where a scalar lies in its struct."""
+
+    offset: int
+    size: int
+
+    def of(self, data: bytes, base: int = 0) -> int:
+        at = self.offset - base
+        return int.from_bytes(data[at : at + self.size], "little")
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """What of this kernel's structs a stop is judged by."""
+
+    task: dict[str, Member]
+    kcov: dict[str, Member]
+    # Where each CPU keeps its task and its preemption count: a per-CPU symbol and a place in it.
+    current: tuple[str, int]
+    preempt_count: tuple[str, int]
+    # The saved state of an interrupted session where it is per CPU; None where the task holds it.
+    percpu_saved: dict[str, Member] | None
+    # Unrelocated addresses.
+    symbols: dict[str, int]
+    comm_size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """A situation to stop in: the workload's line that brings it about, and how it is known."""
+
+    name: str
+    # Said to the workload before the hunt.
+    commands: tuple[str, ...]
+    wanted: Callable[[dict[str, Any]], bool]
+
+
+def _in_task(section: dict[str, Any]) -> bool:
+    return section["context"] == "task" and section["collecting"] == "remote"
+
+
+def _in_softirq(section: dict[str, Any], beneath: str | None) -> bool:
+    return section["context"] == "softirq" and section["collecting"] == "remote" and section["beneath"] == beneath
+
+
+STATES = {
+    state.name: state
+    for state in [
+        State("hub-section", ("traffic usb hub",), lambda s: _in_task(s) and s["comm"].startswith("kworker")),
+        State("vhost-section", ("traffic vhost",), lambda s: _in_task(s) and s["comm"].startswith("vhost")),
+        State("softirq-over-local", ("traffic usb",), lambda s: _in_softirq(s, "local")),
+        State("softirq-over-none", ("traffic usb plain",), lambda s: _in_softirq(s, None) and s["pid"] != 0),
+        State("softirq-over-idle", ("traffic usb hub",), lambda s: _in_softirq(s, None) and s["pid"] == 0),
+        State("softirq-over-section", ("traffic usb plain", "traffic usb hub"), lambda s: _in_softirq(s, "remote")),
+    ]
+}
+
+
+@functools.lru_cache(maxsize=4)
+def read_layout(kernel: Kernel) -> Layout:
+    """Read it from vmlinux and System.map; takes some tenths of a second."""
+    program = drgn.Program(drgn.Platform(drgn.Architecture.X86_64))
+    # Without a target there is no main module for vmlinux to match; types need none.
+    module = program.extra_module("vmlinux", create=True)
+    module.try_file(kernel.vmlinux, force=True)
+    task = program.type("struct task_struct")
+    symbols = read_system_map(kernel.system_map)
+    kcov_names = [m.name for m in task.members or () if m.name and m.name.startswith("kcov")]
+    percpu_saved = None
+    if not task.has_member("kcov_saved_mode"):
+        names = ("saved_mode", "saved_size", "saved_area", "saved_kcov", "saved_sequence")
+        percpu_saved = _members(program.type("struct kcov_percpu_data"), names)
+    if "pcpu_hot" in symbols:
+        hot = program.type("struct pcpu_hot")
+        current = ("pcpu_hot", drgn.offsetof(hot, "current_task"))
+        preempt_count = ("pcpu_hot", drgn.offsetof(hot, "preempt_count"))
+    else:
+        current, preempt_count = ("current_task", 0), ("__preempt_count", 0)
+    return Layout(
+        task=_members(task, ("pid", "tgid", *kcov_names)) | {"comm": Member(drgn.offsetof(task, "comm"), 0)},
+        kcov=_members(
+            program.type("struct kcov"), ("refcount", "mode", "size", "area", "t", "remote", "remote_size", "sequence")
+        ),
+        current=current,
+        preempt_count=preempt_count,
+        percpu_saved=percpu_saved,
+        symbols=symbols,
+        comm_size=drgn.sizeof(task.member("comm").type),
+    )
+
+
+def _members(kind: drgn.Type, names: tuple[str, ...] | list[str]) -> dict[str, Member]:
+    return {name: Member(drgn.offsetof(kind, name), drgn.sizeof(kind.member(name).type)) for name in names}
+
+
+def read_system_map(path: Path) -> dict[str, int]:
+    """Symbols and their addresses, before KASLR."""
+    found = {}
+    for line in path.read_text().splitlines():
+        address, _, name = line.split()
+        found.setdefault(name, int(address, 16))
+    return found
+
+
+def kaslr_offset(guest: Guest, symbols: dict[str, int]) -> int:
+    """How far the guest's kernel is from where it was linked to, by its own /proc/kallsyms."""
+    line = guest.wait_truth(lambda line: line.get("state") == "kernel")
+    return int(line["symbols"]["_stext"], 16) - symbols["_stext"]
+
+
+class Probe:
+    """Looks at the one CPU of a stopped guest."""
+
+    def __init__(self, stub: Rsp, layout: Layout, kaslr: int) -> None:
+        self._stub = stub
+        self._layout = layout
+        self.kaslr = kaslr
+        self._percpu = stub.word(self.address("__per_cpu_offset"))
+        # Both in one read, as they are neighbours where they share a struct; else far apart.
+        self._current = self._percpu + layout.symbols[layout.current[0]] + layout.current[1]
+        self._preempt = self._percpu + layout.symbols[layout.preempt_count[0]] + layout.preempt_count[1]
+        spans = [member for name, member in layout.task.items() if name.startswith("kcov")]
+        self._span = (min(m.offset for m in spans), max(m.offset + m.size for m in spans))
+
+    def address(self, symbol: str) -> int:
+        """Where a symbol of the image is in this guest."""
+        return self._layout.symbols[symbol] + self.kaslr
+
+    def look(self) -> dict[str, Any]:
+        """The section that the CPU is in: context, what it collects for, and what it interrupted."""
+        stub, layout = self._stub, self._layout
+        preempt = int.from_bytes(stub.read(self._preempt, 4), "little")
+        task = stub.word(self._current)
+        fields = self._kcov_fields(task)
+        saved = self._saved(fields)
+        softirq = bool(preempt & _SERVING_SOFTIRQ) and not preempt & _HARDIRQ_OR_NMI
+        if bool(fields["kcov_softirq"]) and not softirq:
+            raise LabError(f"kcov_softirq is set outside a softirq: {fields}, preempt_count {preempt:#x}")
+        # A softirq may run while its task's own session goes on: then there is no section of the softirq's.
+        own = bool(fields["kcov_softirq"]) == softirq
+        base = layout.task
+        return {
+            "context": "softirq" if softirq else "task",
+            "preempt_count": preempt,
+            "rip": self._stub.registers()["rip"],
+            "cpu": 0,
+            "task": task,
+            "pid": base["pid"].of(stub.read(task + base["pid"].offset, 4), base["pid"].offset),
+            "tgid": base["tgid"].of(stub.read(task + base["tgid"].offset, 4), base["tgid"].offset),
+            "comm": stub.read(task + base["comm"].offset, layout.comm_size).split(b"\0")[0].decode("latin-1"),
+            **fields,
+            "collecting": self._kind(fields["kcov_mode"], fields["kcov"]) if own else None,
+            "saved": saved,
+            "beneath": self._kind(saved["mode"], saved["kcov"]) if fields["kcov_softirq"] else None,
+        }
+
+    def describe(self, section: dict[str, Any]) -> dict[str, Any]:
+        """A section with the objects and the buffers that it refers to, for the record."""
+        objects = {}
+        for address in (section["kcov"], section["saved"]["kcov"]):
+            if address:
+                objects[f"{address:#x}"] = _shown(self._object(address))
+        buffers = {
+            "kcov_area": self._buffer(section["kcov_area"], section["kcov_mode"], section["kcov_size"]),
+            "saved_area": self._buffer(section["saved"]["area"], section["saved"]["mode"], section["saved"]["size"]),
+        }
+        symbol = STOP_AT if section["rip"] == self.address(STOP_AT) else None
+        shown = _shown(section)
+        return shown | {"stopped_at": symbol, "kaslr_offset": hex(self.kaslr), "objects": objects, "buffers": buffers}
+
+    def _kcov_fields(self, task: int) -> dict[str, int]:
+        low, high = self._span
+        data = self._stub.read(task + low, high - low)
+        return {n: m.of(data, low) for n, m in self._layout.task.items() if n.startswith("kcov")}
+
+    def _saved(self, fields: dict[str, int]) -> dict[str, int]:
+        """Under one set of names, wherever this kernel keeps it."""
+        if self._layout.percpu_saved is None:
+            return {name: fields[f"kcov_saved_{name}"] for name in ("mode", "size", "area", "kcov", "sequence")}
+        base = self._percpu + self._layout.symbols["kcov_percpu_data"]
+        members = self._layout.percpu_saved
+        data = self._stub.read(base, max(member.offset + member.size for member in members.values()))
+        return {name.removeprefix("saved_"): member.of(data) for name, member in members.items()}
+
+    def _kind(self, mode: int, kcov: int) -> str | None:
+        """What a session collects for: its own task, or the holder of a remote handle."""
+        if mode & ~_MODE_FLAGS not in _WORDS_PER_RECORD or not kcov:
+            return None
+        return "remote" if self._object(kcov)["remote"] else "local"
+
+    def _object(self, address: int) -> dict[str, int]:
+        members = self._layout.kcov
+        size = max(member.offset + member.size for member in members.values())
+        data = self._stub.read(address, size)
+        return {name: member.of(data) for name, member in members.items()}
+
+    def _buffer(self, area: int, mode: int, size: int) -> dict[str, Any] | None:
+        words = _WORDS_PER_RECORD.get(mode & ~_MODE_FLAGS)
+        if not area or words is None:
+            return None
+        count = self._stub.word(area)
+        # The count in a user's buffer is the user's to write.
+        records = min(count, (size - 1) // words)
+        data = self._stub.read(area + 8, 8 * words * records)
+        first = [f"{word:#x}" for (word,) in _WORD.iter_unpack(data[: 8 * 16])]
+        return {
+            "area": hex(area),
+            "count": count,
+            "first_words": first,
+            "records_sha256": hashlib.sha256(data).hexdigest(),
+        }
+
+
+# Addresses are hex strings, as in what kcovdbg prints; other numbers are numbers.
+_ADDRESSES = {"task", "rip", "kcov", "kcov_area", "area", "t", "kcov_handle", "kcov_saved_area", "kcov_saved_kcov"}
+
+
+def _shown(content: dict[str, Any]) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, dict):
+            shown[name] = _shown(value)
+        else:
+            shown[name] = hex(value) if name in _ADDRESSES else value
+    return shown
+
+
+@contextlib.contextmanager
+def stopped_in(guest: Guest, name: str, timeout: float = 180) -> Iterator[dict[str, Any]]:
+    """Stop the guest in a state; inside the block it stands there, and afterwards it goes on. Yields the truth."""
+    state = STATES[name]
+    if guest.machine.cpus != 1:
+        raise LabError("sections in flight are hunted with one CPU only")
+    layout = read_layout(guest.kernel)
+    offset = kaslr_offset(guest, layout.symbols)
+    for command in state.commands:
+        _require_made(guest.ask(command), command)
+    with guest.gdb() as stub:
+        probe = Probe(stub, layout, offset)
+        section, stops = _hunt(stub, probe, state, timeout)
+        yield {"state": name, "stops": stops} | probe.describe(section)
+
+
+def _require_made(lines: list[dict[str, Any]], command: str) -> None:
+    for line in lines:
+        if line.get("missing"):
+            raise LabError(f"the workload could not do {command!r}: {line['missing']}")
+
+
+def _hunt(stub: Rsp, probe: Probe, state: State, timeout: float) -> tuple[dict[str, Any], int]:
+    """Go from stop to stop until one is in the wanted state."""
+    deadline = time.monotonic() + timeout
+    seen: collections.Counter[str] = collections.Counter()
+    stop_at = probe.address(STOP_AT)
+    while (left := deadline - time.monotonic()) > 0:
+        # Past the instruction where it stands: the stub would stop there again at once.
+        stub.step()
+        stub.set_breakpoint(stop_at)
+        stub.resume()
+        if stub.wait_stop(left) is None:
+            stub.interrupt()
+        # The breakpoint is the CPU's and in no memory; a dump taken now doesn't show it either way.
+        stub.clear_breakpoint(stop_at)
+        section = probe.look()
+        if section["rip"] != stop_at:
+            continue
+        if state.wanted(section):
+            return section, seen.total() + 1
+        seen[f"{section['context']}: {section['collecting']} over {section['beneath']}, {section['comm']}"] += 1
+    raise LabError(f"{state.name} was not reached within {timeout} s; the stops were {dict(seen)}")

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/* What the host can ask for: see the top of init.c. */
+#include "crowd.h"
+#include "lab.h"
+#include "storm.h"
+
+#include <fcntl.h>
+#include <linux/reboot.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/reboot.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#define MAX_RUNNING 16
+
+/* Processes that a command has started and that `stop` ends. */
+static struct slot *running[MAX_RUNNING];
+static pid_t running_pid[MAX_RUNNING];
+static int nrunning;
+
+bool storm_foreign(pid_t pid)
+{
+	int n = atomic_load(&shm->nslots);
+
+	for (int i = 0; i < n; i++)
+		if (shm->slots[i].pid == pid)
+			return true;
+	return false;
+}
+
+void reap(void)
+{
+	/*
+	 * Children of init only, and orphans. The zombie among the states is a child of its maker's. While something is running, its end
+	 * is left to `stop`.
+	 */
+	if (!nrunning)
+		while (waitpid(-1, NULL, WNOHANG) > 0)
+			;
+}
+
+static struct slot *start(const char *state, void (*fn)(struct slot *), int argument, int ms)
+{
+	struct slot *s;
+
+	s = nrunning < MAX_RUNNING ? slot_new(state) : NULL;
+	if (!s) {
+		truth("\"state\": \"%s\", \"missing\": \"too much is running: stop first\"", state);
+		return NULL;
+	}
+	atomic_store(&s->done_calls, argument);
+	running_pid[nrunning] = s->pid = s->tid = spawn(s, fn);
+	running[nrunning++] = s;
+	slot_wait(s, ms);
+	if (s->asleep && !s->volatile_count)
+		slot_settle(s, 1000);
+	truth_slot(s);
+	return s;
+}
+
+static void stop(void)
+{
+	for (int i = 0; i < nrunning; i++)
+		kill(running_pid[i], SIGKILL);
+	for (int i = 0; i < nrunning; i++) {
+		waitpid(running_pid[i], NULL, 0);
+		running[i]->used = false;
+	}
+	nrunning = 0;
+	crowd_stop();
+}
+
+/*
+ * A controller for another gadget: the second if there is one, else the first, from which the gadget of the standing states then has
+ * to go. kc-usb sees it leave.
+ */
+static int free_controller(void)
+{
+	struct slot *old = slot_find("kc-gadget");
+
+	if (usb_dummy_bus(1))
+		return 1;
+	if (old && !old->missing[0]) {
+		kill(old->pid, SIGKILL);
+		waitpid(old->pid, NULL, 0);
+		old->used = false;
+	}
+	return 0;
+}
+
+static bool traffic(const char *kind)
+{
+	atomic_store(&shm->traffic, 0);
+	if (!strcmp(kind, "usb"))
+		start("kc-traffic", usb_traffic_enabled, 0, 5000);
+	else if (!strcmp(kind, "usb plain"))
+		start("kc-traffic-p", usb_traffic_plain, 0, 5000);
+	else if (!strcmp(kind, "usb hub"))
+		start("kc-traffic-h", usb_traffic_hub, free_controller(), 5000);
+	else if (!strcmp(kind, "vhost"))
+		start("kc-traffic-v", vhost_traffic, 0, 5000);
+	else
+		return false;
+	return true;
+}
+
+static void inflight_hub(void)
+{
+	int udc = free_controller();
+	struct slot *s = start("kc-mute", udc ? usb_mute_owner : usb_gadget_mute, udc, 5000);
+
+	if (!s || s->missing[0])
+		return;
+	/* hub_event is in its section from the first request that stays without an answer. */
+	for (int i = 0; i < 500 && !atomic_load(&s->done_calls); i++)
+		msleep(10);
+	truth("\"state\": \"hub-section\", \"bus\": %d, \"handle\": \"0x%lx\", \"held_by\": \"%s\", \"requests\": %d",
+	      usb_dummy_bus(udc), 1UL << 56 | usb_dummy_bus(udc), udc ? "kc-mute" : "kc-usb", atomic_load(&s->done_calls));
+}
+
+/* A count that no buffer can have, written by the one who owns the buffer. */
+static void st_bogus(struct slot *s)
+{
+	struct kc k;
+
+	if (kc_setup(s, &k, 3 * PAGE_WORDS) || kc_enable(s, &k, TRACE_PC))
+		return;
+	syscall(SYS_getppid);
+	kc_disable(s, &k);
+	k.area[0] = 0xdeadbeefcafeUL;
+	slot_object(s, &k, 1, 2);
+	slot_call(s, "count word overwritten");
+}
+
+static void st_crash(struct slot *s)
+{
+	int fd = open("/proc/sysrq-trigger", O_WRONLY);
+	struct kc k;
+
+	if (fd < 0 || kc_setup(s, &k, 44 * PAGE_WORDS)) {
+		slot_missing(s, "no /proc/sysrq-trigger");
+		return;
+	}
+	slot_object(s, &k, 2, 1);
+	slot_extra(s, ", \"expect_last\": [\"__handle_sysrq\", \"sysrq_handle_crash\"]");
+	s->mode = TRACE_PC;
+	s->enabled = true;
+	s->owner = s->tid;
+	/* init prints this and then lets go. */
+	atomic_store(&s->ready, 1);
+	while (!atomic_load(&s->done_calls))
+		msleep(1);
+	kc_enable(s, &k, TRACE_PC);
+	syscall(SYS_getppid);
+	if (write(fd, "c", 1) != 1)
+		_exit(1);
+}
+
+static void crash(void)
+{
+	struct slot *s = slot_new("kc-crash");
+
+	if (!s)
+		return;
+	s->pid = s->tid = spawn(s, st_crash);
+	slot_wait(s, 5000);
+	/* The buffer is empty yet: what it will hold can't be told by anybody who lives to tell it. */
+	truth_slot(s);
+	truth("\"answer\": \"crash\", \"done\": true");
+	tcdrain(truth_fd());
+	msleep(200);
+	atomic_store(&s->done_calls, 1);
+	for (;;)
+		msleep(1000);
+}
+
+static void again(const char *name)
+{
+	struct slot *s = slot_find(name);
+
+	if (s && s->used)
+		truth_slot(s);
+	else
+		truth("\"state\": null, \"missing\": \"no such state\"");
+}
+
+static bool run(char *line)
+{
+	char *arg = strchr(line, ' ');
+
+	if (arg)
+		*arg++ = 0;
+	else
+		arg = line + strlen(line);
+	if (!strcmp(line, "ping")) {
+		truth("\"state\": \"ping\", \"traffic\": %lu, \"tasks\": %lu", atomic_load(&shm->traffic), count_tasks());
+	} else if (!strcmp(line, "count") && *arg) {
+		again(arg);
+	} else if (!strcmp(line, "states")) {
+		for (int i = 0; i < atomic_load(&shm->nslots); i++)
+			if (shm->slots[i].used)
+				truth_slot(&shm->slots[i]);
+	} else if (!strcmp(line, "kernel")) {
+		truth_kernel();
+	} else if (!strcmp(line, "tasks")) {
+		truth_tasks();
+	} else if (!strcmp(line, "vmalloc")) {
+		truth_vmalloc();
+	} else if (!strcmp(line, "maps")) {
+		truth_maps();
+	} else if (!strcmp(line, "threads") && atoi(arg) > 0) {
+		crowd(atoi(arg));
+	} else if (!strcmp(line, "traffic")) {
+		return traffic(arg);
+	} else if (!strcmp(line, "inflight") && !strcmp(arg, "vhost")) {
+		start("kc-stuck", vhost_inflight, 0, 5000);
+	} else if (!strcmp(line, "inflight") && !strcmp(arg, "hub")) {
+		inflight_hub();
+	} else if (!strcmp(line, "bogus")) {
+		start("kc-bogus", st_bogus, 0, 5000);
+	} else if (!strcmp(line, "storm") && atoi(arg) > 0) {
+		storm(atoi(arg));
+	} else if (!strcmp(line, "stop")) {
+		stop();
+	} else if (!strcmp(line, "crash")) {
+		crash();
+	} else if (!strcmp(line, "quit")) {
+		truth("\"answer\": \"quit\", \"done\": true");
+		tcdrain(truth_fd());
+		sync();
+		reboot(RB_AUTOBOOT);
+	} else {
+		return false;
+	}
+	return true;
+}
+
+void command(char *line)
+{
+	char whole[128];
+	bool known;
+	FILE *f;
+
+	line[strcspn(line, "\r\n")] = 0;
+	if (!*line)
+		return;
+	snprintf(whole, sizeof(whole), "%s", line);
+	known = run(line);
+	f = truth_begin();
+	fputs("\"answer\": ", f);
+	json_string(f, whole);
+	fprintf(f, ", \"done\": true%s", known ? "" : ", \"error\": \"unknown command\"");
+	truth_end(f);
+}

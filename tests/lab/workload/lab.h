@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the files of the guest's workload share. The protocol is described at the top of init.c. */
+#ifndef KCOVLAB_H
+#define KCOVLAB_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#define PAGE		4096UL
+#define PAGE_WORDS	(PAGE / sizeof(uint64_t))
+
+#define MAX_SLOTS	128
+#define MAX_FDS		4
+#define MAX_HANDLES	8
+#define MAX_WORKERS	4
+
+enum trace { TRACE_NONE, TRACE_PC, TRACE_CMP };
+
+/*
+ * One state: filled by the process that is in it, printed by init. It lives in memory shared by everybody, because a task with KCOV
+ * enabled can't print anything without changing what it would print.
+ */
+struct slot {
+	atomic_int ready;		/* set last, by a plain store: no system call between it and the sleep */
+	atomic_int done_calls;		/* progress that a state wants to show */
+	bool used;
+	char state[32];
+	char object[32];		/* the state whose struct kcov this is; empty: there is none */
+	pid_t pid, tid;
+	unsigned char comm[16];
+	int fds[MAX_FDS];
+	int nfds;
+	uint64_t size;			/* words; 0: not initialised */
+	enum trace mode;		/* of the session; TRACE_NONE: there is none */
+	bool enabled;			/* KCOV_ENABLE or KCOV_REMOTE_ENABLE is in force */
+	bool remote;
+	bool asleep;			/* the task sleeps once it stands; false for dead or stopped ones */
+	pid_t owner;			/* tid that is enabled */
+	uint32_t remote_size;
+	uint64_t handles[MAX_HANDLES];
+	int nhandles;
+	uint64_t common;		/* common handle, also in handles[] */
+	uint64_t map;			/* where the buffer is mapped; 0: it isn't */
+	pid_t map_tid;			/* in whose memory */
+	uint64_t map_unread;		/* mapping exists but isn't worth reading */
+	int refcount;			/* what K1 of the invariants expects; 0: unknown */
+	int sequence;
+	bool volatile_count;		/* may change while nobody does anything */
+	pid_t workers[MAX_WORKERS];
+	int nworkers;
+	char calls[1024];		/* JSON strings, comma-separated */
+	char extra[1024];		/* more JSON members, each with a leading comma */
+	char missing[160];		/* why the state couldn't be made */
+	uint64_t last_count;		/* init: as printed */
+	bool counted;
+};
+
+struct shared {
+	struct slot slots[MAX_SLOTS];
+	atomic_int nslots;
+	atomic_ulong storm_ops[16];
+	atomic_int storm_stop;
+	atomic_ulong traffic;		/* transfers done by the traffic of the last command */
+};
+
+extern struct shared *shm;
+
+/* kcov_use.c: KCOV's own ABI */
+struct kc {
+	int fd;
+	uint64_t size;
+	volatile uint64_t *area;
+};
+
+int kc_open(struct slot *s, struct kc *k);
+int kc_init(struct slot *s, struct kc *k, uint64_t words);
+int kc_map(struct slot *s, struct kc *k);
+int kc_setup(struct slot *s, struct kc *k, uint64_t words);
+int kc_enable(struct slot *s, struct kc *k, enum trace mode);
+int kc_disable(struct slot *s, struct kc *k);
+int kc_remote_enable(struct slot *s, struct kc *k, enum trace mode, uint32_t area_size, const uint64_t *handles, int n,
+		     uint64_t common);
+void kc_close(struct slot *s, struct kc *k);
+uint64_t kc_capacity(uint64_t size, enum trace mode);
+
+/* slot.c: making and telling states */
+struct slot *slot_new(const char *state);
+struct slot *slot_find(const char *name);
+void slot_self(struct slot *s);
+void slot_comm(struct slot *s, const char *comm);
+void slot_call(struct slot *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void slot_extra(struct slot *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void slot_missing(struct slot *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void slot_object(struct slot *s, const struct kc *k, int refcount, int sequence);
+void stand(struct slot *s) __attribute__((noreturn));
+pid_t spawn(struct slot *s, void (*fn)(struct slot *));
+struct slot *spawn_state(const char *state, void (*fn)(struct slot *));
+bool slot_wait(struct slot *s, int ms);
+bool slot_settle(struct slot *s, int ms);
+
+/* truth.c: printing */
+void truth_open(void);
+int truth_fd(void);
+FILE *truth_begin(void);
+void truth_end(FILE *f);
+void truth(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void json_bytes(FILE *f, const void *bytes, size_t n);
+void json_string(FILE *f, const char *s);
+void truth_slot(struct slot *s);
+bool slot_count(struct slot *s, uint64_t *count);
+int slurp(const char *path, char *buf, size_t n);
+int spew(const char *path, const char *text);
+void msleep(unsigned int ms);
+uint64_t now_ms(void);
+
+/* system.c: what the guest's kernel says about itself */
+void truth_kernel(void);
+void truth_tasks(void);
+void truth_vmalloc(void);
+void truth_maps(void);
+unsigned long count_tasks(void);
+
+/* local.c, remote.c, dead.c, modules.c: the standing states */
+void states_local(void);
+void states_dead(void);
+void states_remote(void);
+void states_modules(void);
+
+/* vhost.c */
+struct vhost {
+	int fd, kick[2], tap;
+	int queue;			/* the one that takes our packets */
+	unsigned char *mem;
+	uint16_t avail;
+	const char *kind;
+	char why[120];
+	uint32_t cid;
+};
+int vhost_start(struct vhost *v, uint32_t cid);
+int vhost_packet(struct vhost *v);
+void vhost_traffic(struct slot *s);
+void vhost_inflight(struct slot *s);
+
+/* usb.c, gadget.c */
+int usb_dummy_bus(int index);
+int usb_find_device(int bus, char *path, size_t n);
+void usb_gadget(struct slot *s);
+void usb_gadget_mute(struct slot *s);
+void usb_traffic_enabled(struct slot *s);
+void usb_traffic_plain(struct slot *s);
+void usb_traffic_hub(struct slot *s);
+void usb_mute_owner(struct slot *s);
+bool usb_have_gadget(void);
+void usb_start(void);
+void usb_finish(void);
+
+/* commands.c */
+void command(char *line);
+void reap(void);
+
+#endif

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/* Coverage in the text of modules: one that stays loaded, and one that is unloaded while its PCs are still in a buffer. */
+#include "lab.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Returns 0, or -1 with errno. */
+static int load(const char *name)
+{
+	char path[64];
+	int fd, err;
+
+	snprintf(path, sizeof(path), "/modules/%s.ko", name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	err = syscall(SYS_finit_module, fd, "", 0);
+	close(fd);
+	return err;
+}
+
+static unsigned long section(const char *module, const char *name)
+{
+	char path[128], buf[64];
+
+	snprintf(path, sizeof(path), "/sys/module/%s/sections/%s", module, name);
+	return slurp(path, buf, sizeof(buf)) > 0 ? strtoul(buf, NULL, 0) : 0;
+}
+
+/* Where the module's functions are, while it is loaded. */
+static void note_functions(struct slot *s, const char *module)
+{
+	FILE *in = fopen("/proc/kallsyms", "re");
+	char buf[512], name[256], type, mod[256], wanted[80];
+	unsigned long address;
+	const char *sep = "";
+
+	slot_extra(s, ", \"module\": \"%s\", \"text\": \"0x%lx\", \"functions\": {", module, section(module, ".text"));
+	snprintf(wanted, sizeof(wanted), "[%s]", module);
+	while (in && fgets(buf, sizeof(buf), in)) {
+		if (sscanf(buf, "%lx %c %255s %255s", &address, &type, name, mod) != 4 || strcmp(mod, wanted) ||
+		    (type != 't' && type != 'T') || strncmp(name, "kcovlab_", 8))
+			continue;
+		slot_extra(s, "%s\"%s\": \"0x%lx\"", sep, name, address);
+		sep = ", ";
+	}
+	slot_extra(s, "}");
+	if (in)
+		fclose(in);
+}
+
+static int run(struct slot *s, const char *module, uint64_t words, enum trace mode)
+{
+	char path[128];
+	struct kc k;
+	int fd;
+
+	if (load(module) && errno != EEXIST) {
+		slot_missing(s, "module %s: %s", module, strerror(errno));
+		return -1;
+	}
+	note_functions(s, module);
+	snprintf(path, sizeof(path), "/sys/kernel/debug/%s/run", module);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0) {
+		slot_missing(s, "%s: %s", path, strerror(errno));
+		return -1;
+	}
+	if (kc_setup(s, &k, words) || kc_enable(s, &k, mode))
+		return -1;
+	/* The functions are called with 3, and so often. */
+	if (write(fd, "3", 1) != 1)
+		slot_missing(s, "write %s: %s", path, strerror(errno));
+	kc_disable(s, &k);
+	close(fd);
+	slot_call(s, "write 3 to %s", path);
+	slot_object(s, &k, 1, 2);
+	return 0;
+}
+
+static void st_keep(struct slot *s)
+{
+	run(s, "kcovlab_keep", 35 * PAGE_WORDS, TRACE_PC);
+}
+
+static void st_keep_cmp(struct slot *s)
+{
+	run(s, "kcovlab_keep", 36 * PAGE_WORDS, TRACE_CMP);
+}
+
+static void st_gone(struct slot *s)
+{
+	if (run(s, "kcovlab_gone", 37 * PAGE_WORDS, TRACE_PC))
+		return;
+	if (syscall(SYS_delete_module, "kcovlab_gone", O_NONBLOCK))
+		slot_missing(s, "delete_module: %s", strerror(errno));
+	slot_call(s, "delete_module");
+	slot_extra(s, ", \"unloaded\": true");
+}
+
+void states_modules(void)
+{
+	/* In this order: both use kcovlab_keep, and one of them has to load it. */
+	slot_wait(spawn_state("kc-keep", st_keep), 5000);
+	spawn_state("kc-keep-cmp", st_keep_cmp);
+	spawn_state("kc-gone", st_gone);
+}
