@@ -19,6 +19,7 @@ from drgn.helpers.linux.slab import for_each_slab_cache, slab_cache_for_each_all
 
 from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target import Member, SlabObject, StackFrame, Symbol, Vma, VmallocArea
+from kcovdbg.target.origin import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,15 +64,19 @@ class DrgnTarget:
     :param name: what the user opened, in the user's words.
     :param live: whether the kernel runs while it is read.
     :param notes: what the user should know about how it was opened.
+    :param origin: how its memory was come by, for slices; None where nothing is known of that.
     """
 
-    def __init__(self, prog: drgn.Program, name: str, live: bool, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, prog: drgn.Program, name: str, live: bool, notes: Sequence[str] = (), origin: Origin | None = None
+    ) -> None:
         platform = prog.platform
         assert platform is not None
         self.prog = prog
         self.name = name
         self.live = live
         self.notes: Sequence[str] = tuple(notes)
+        self.origin = origin or Origin()
         self.word_size = 8 if platform.flags & drgn.PlatformFlags.IS_64_BIT else 4
         self.big_endian = not platform.flags & drgn.PlatformFlags.IS_LITTLE_ENDIAN
         self.kernel_range = _find_kernel_range(prog, platform, self.word_size)
@@ -92,6 +97,10 @@ class DrgnTarget:
         self._per_cpu: dict[tuple[str, int], int] = {}
         self._cpus: tuple[int, ...] | None = None
         self._table: _SymbolTable | None = None
+
+    def close(self) -> None:
+        """Let go of what was opened: a guest behind a GDB stub runs on. It happens at exit as well."""
+        self.origin.close()
 
     def read(self, address: int, size: int) -> bytes:
         """Read virtual memory of the kernel.
@@ -377,8 +386,7 @@ class DrgnVmalloc:
                 vm = pointer[0].read_()
                 flags = vm.flags.value_()
                 try:
-                    # Linux kernel commit a0d0e10f0bf7 ("mm/vmalloc: track the requested size") and like it in later kernels:
-                    # the size that was asked for, in bytes.
+                    # What was asked for, in bytes; not in every kernel.
                     size = vm.requested_size.value_()
                 except AttributeError:
                     size = 0
@@ -412,6 +420,17 @@ class DrgnSlab:
                     except drgn.FaultError:
                         continue
                     yield SlabObject(address, data)
+
+    def for_each_file(self) -> Iterator[int]:
+        """Yield every allocated ``struct file *``, whoever holds it.
+
+        :raises ReadError: when the cache can't be read further.
+        """
+        with _walking("the slab cache of files"):
+            for cache in for_each_slab_cache(self._prog):
+                if cache.name.string_() == b"filp":
+                    for found in slab_cache_for_each_allocated_object(cache, "char"):
+                        yield int(found.value_())
 
     def _find_caches(self, size: int) -> list[drgn.Object]:
         """Return the smallest general caches with room for the size, one of each family."""
@@ -447,8 +466,11 @@ class DrgnStacks:
             raise CapabilityError(
                 f"the stack of task {task:#x} can't be unwound: {error}", hint="try again when it sleeps, or use a dump"
             ) from None
+        except drgn.FaultError as error:
+            raise ReadError(f"the stack of task {task:#x} can't be read: {_first_line(error)}", error.address) from None
         except _WALK_ERRORS as error:
-            raise ReadError(f"the stack of task {task:#x} can't be unwound: {error}", _address_of(error, task)) from None
+            # A task that was running, of whose CPU the dump has no registers.
+            raise CapabilityError(f"the stack of task {task:#x} can't be unwound: {_first_line(error)}") from None
         return [self._make_frame(frame) for frame in trace]
 
     def crashed_task(self) -> int | None:

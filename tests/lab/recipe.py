@@ -28,6 +28,8 @@ class Recipe:
     compiler: str = "gcc"
     # Further arguments for make, such as LLVM=1.
     make: tuple[str, ...] = ()
+    # Further flags for the compiler.
+    flags: tuple[str, ...] = ()
     # Lines that make prints in a whole build: only the progress display cares.
     lines: int = 2000
 
@@ -68,6 +70,8 @@ class Recipe:
             "compiler": self.compiler,
             "make": self.make,
         }
+        if self.flags:
+            content["flags"] = self.flags
         digest.update(json.dumps(content, sort_keys=True).encode())
         return digest.hexdigest()
 
@@ -91,5 +95,12 @@ RECIPES = {
     recipe.name: recipe
     for recipe in [
         Recipe(name="default", package="linux-source-6.12", fragments=("base.config", "kcov.config")),
+        Recipe(
+            name="demo",
+            package="linux-source-6.12",
+            fragments=("base.config", "kcov.config", "demo.config"),
+            # Where variables live while a function runs is most of the debug info, and nothing here asks for it.
+            flags=("-fno-var-tracking", "-gno-statement-frontiers"),
+        ),
     ]
 }

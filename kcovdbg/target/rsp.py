@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The protocol of GDB's remote stubs, as far as reading memory goes."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import time
+from typing import Final
+
+from kcovdbg.errors import TargetError
+from kcovdbg.target.address import SocketAddress, connect
+
+_HINT: Final = "start QEMU with -gdb tcp::1234 (or -s), or type gdbserver in its monitor; give that address"
+_PACKET: Final = re.compile(rb"\$([^#$]*)#([0-9a-fA-F]{2})", re.DOTALL)
+_STOP: Final = (b"T", b"S")
+# More than a stub would send at once; what says more is no stub.
+_MAX_BUFFER: Final = 16 << 20
+_RETRIES: Final = 3
+
+
+class StubReadError(Exception):
+    """The stub can't read memory there."""
+
+
+class RspClient:
+    """One connection to a stub.
+
+    Attaching stops the kernel. :meth:`close` lets it go on if it ran before.
+
+    :param address: of the stub.
+    :param timeout: for each answer, in seconds.
+    :raises TargetError: when nothing listens there, it doesn't answer, or it isn't a stub.
+    """
+
+    def __init__(self, address: SocketAddress, timeout: float = 10.0) -> None:
+        self.address = address
+        self._timeout = timeout
+        self._buffer = b""
+        self._socket = connect(address, "a GDB stub", _HINT, timeout)
+        self._process = "1"
+        self.was_running = True
+        self.reads = 0
+        try:
+            if self._socket.family == socket.AF_INET:
+                # Each read is a small packet that waits for its answer.
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._attach()
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        """Leave before having attached.
+
+        A stub that is busy takes our connection when the other client leaves it, stops the kernel for us, and finds us gone: so
+        what lets the kernel go on is left behind for it to read.
+        """
+        with contextlib.suppress(OSError):
+            self._socket.settimeout(0)
+            self._socket.sendall(b"+$D;1#b0")
+        self._socket.close()
+
+    def _attach(self) -> None:
+        # QEMU keeps "multiprocess" from one client to the next, and then ignores a `D` that names no process: so we always
+        # ask for it, and always name the process.
+        self._send(b"qSupported:multiprocess+;hwbreak+")
+        reply = self._receive(time.monotonic() + self._timeout)
+        # A kernel that ran when we attached announces that it stopped, before any answer; one that stood still says nothing.
+        self.was_running = reply.startswith(_STOP)
+        while reply.startswith(_STOP):
+            reply = self._receive(time.monotonic() + self._timeout)
+        self.features = dict(_split_feature(item) for item in reply.decode(errors="replace").split(";") if item)
+        try:
+            self.packet_size = max(int(self.features.get("PacketSize", ""), 16), 64)
+        except ValueError:
+            self.packet_size = 400
+        self.is_multiprocess = "multiprocess+" in self.features
+        stop = self._ask(b"?")
+        if not stop.startswith(_STOP):
+            raise TargetError(f"the stub at {self.address.text} has nothing to debug: it says {stop[:40]!r}", hint=_HINT)
+        if match := re.search(rb"thread:p([0-9a-fA-F]+)\.", stop):
+            self._process = match[1].decode()
+
+    def close(self) -> None:
+        """Detach: the kernel runs on if it ran before, and stands still if it stood still. May be called twice."""
+        if self._socket.fileno() < 0:
+            return
+        try:
+            if self.was_running:
+                self._send(f"D;{self._process}".encode() if self.is_multiprocess else b"D")
+                # The answer says that the stub has done it; without it, closing might come first.
+                with contextlib.suppress(TargetError):
+                    self._receive(time.monotonic() + min(self._timeout, 5.0))
+        except TargetError:
+            pass
+        finally:
+            self._socket.close()
+
+    def use_physical_memory(self) -> bool:
+        """Make later reads physical, as QEMU can; tell whether the stub does."""
+        return self._ask(b"Qqemu.PhyMemMode:1") == b"OK"
+
+    def use_virtual_memory(self) -> None:
+        """Undo :meth:`use_physical_memory`."""
+        self._ask(b"Qqemu.PhyMemMode:0")
+
+    def monitor(self, command: str) -> str | None:
+        """Run a command of the stub's own monitor; None where it has none.
+
+        :raises TargetError: when the connection is lost.
+        """
+        self._send(b"qRcmd," + command.encode().hex().encode())
+        text = bytearray()
+        while True:
+            reply = self._receive(time.monotonic() + self._timeout)
+            if reply == b"OK":
+                return text.decode(errors="replace")
+            if not reply or (reply.startswith(b"E") and len(reply) == 3):
+                return None
+            # KGDB and others may answer without O.
+            with contextlib.suppress(ValueError):
+                text += bytes.fromhex(reply.removeprefix(b"O").decode())
+                if not reply.startswith(b"O"):
+                    return text.decode(errors="replace")
+
+    def registers(self, thread: int | None = None) -> bytes:
+        """Return the general registers of a CPU in GDB's order, empty where the stub doesn't say.
+
+        :param thread: the stub's number of the CPU, from 1; the one that stopped by default.
+        """
+        if thread is not None:
+            name = f"p{self._process}.{thread:x}" if self.is_multiprocess else f"{thread:x}"
+            if self._ask(f"Hg{name}".encode()) != b"OK":
+                return b""
+        try:
+            # What a stub doesn't know of a register it writes as x.
+            return bytes.fromhex(self._ask(b"g").decode().replace("x", "0"))
+        except ValueError:
+            return b""
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read memory, virtual or physical as chosen.
+
+        :param size: in bytes; of any size, and split as the stub wants it.
+        :raises StubReadError: when the stub can't read any of it.
+        :raises TargetError: when the connection is lost.
+        """
+        piece = max((self.packet_size - 4) // 2, 16)
+        if self.packet_size % 4096 == 0:
+            # QEMU takes half of its packet size exactly: a page is two reads, not three.
+            piece = self.packet_size // 2
+        if size <= piece:
+            return self._read_piece(address, size)
+        data = bytearray()
+        while len(data) < size:
+            data += self._read_piece(address + len(data), min(piece, size - len(data)))
+        return bytes(data)
+
+    def _read_piece(self, address: int, size: int) -> bytes:
+        self.reads += 1
+        reply = self._ask(b"m%x,%x" % (address, size))
+        if len(reply) == 2 * size:
+            try:
+                return bytes.fromhex(reply.decode())
+            except ValueError:
+                pass
+        if not reply or reply.startswith(b"E") or len(reply) < 2 * size:
+            raise StubReadError(f"{address:#x}: {reply[:20].decode(errors='replace')}")
+        raise TargetError(f"the stub at {self.address.text} answers a read with {reply[:40]!r}")
+
+    def _ask(self, command: bytes) -> bytes:
+        self._send(command)
+        return self._receive(time.monotonic() + self._timeout)
+
+    def _send(self, command: bytes) -> None:
+        try:
+            self._socket.settimeout(self._timeout)
+            self._socket.sendall(b"$%s#%02x" % (command, sum(command) & 0xFF))
+        except OSError as error:
+            raise self._lost(error) from None
+
+    def _receive(self, deadline: float) -> bytes:
+        """Return the next packet, acknowledged and unescaped."""
+        damaged = 0
+        while True:
+            match = _PACKET.search(self._buffer)
+            if match is None:
+                self._fill(deadline)
+                continue
+            self._buffer = self._buffer[match.end() :]
+            if sum(match[1]) & 0xFF == int(match[2], 16):
+                self._acknowledge(b"+")
+                return _unescape(match[1])
+            damaged += 1
+            if damaged > _RETRIES:
+                raise TargetError(f"the stub at {self.address.text} sends damaged packets")
+            self._acknowledge(b"-")
+
+    def _acknowledge(self, sign: bytes) -> None:
+        try:
+            self._socket.sendall(sign)
+        except OSError as error:
+            raise self._lost(error) from None
+
+    def _fill(self, deadline: float) -> None:
+        remaining = deadline - time.monotonic()
+        try:
+            # A timeout of 0 would mean not to wait at all, with another error.
+            self._socket.settimeout(max(remaining, 0.001))
+            data = self._socket.recv(65536)
+        except TimeoutError:
+            raise TargetError(
+                f"the GDB stub at {self.address.text} doesn't answer within {self._timeout:g} s",
+                hint="it serves one client at a time: detach the other debugger",
+            ) from None
+        except OSError as error:
+            raise self._lost(error) from None
+        if not data:
+            raise self._lost(ConnectionResetError("it closed the connection"))
+        self._buffer += data
+        if len(self._buffer) > _MAX_BUFFER:
+            raise TargetError(f"what listens at {self.address.text} is no GDB stub", hint=_HINT)
+
+    def _lost(self, error: OSError) -> TargetError:
+        return TargetError(
+            f"the GDB stub at {self.address.text} is gone: {error.strerror or error}",
+            hint="the machine may have ended, or another debugger holds the stub",
+        )
+
+
+def _split_feature(item: str) -> tuple[str, str]:
+    name, _, value = item.partition("=")
+    return name, value
+
+
+def _unescape(packet: bytes) -> bytes:
+    """Undo the protocol's escapes and its run-length encoding."""
+    if b"}" not in packet and b"*" not in packet:
+        return packet
+    out = bytearray()
+    position = 0
+    while position < len(packet):
+        byte = packet[position]
+        following = packet[position + 1] if position + 1 < len(packet) else None
+        if byte == ord("}") and following is not None:
+            out.append(following ^ 0x20)
+            position += 2
+        elif byte == ord("*") and out and following is not None and following >= 29:
+            out += out[-1:] * (following - 29)
+            position += 2
+        else:
+            out.append(byte)
+            position += 1
+    return bytes(out)
