@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from kcovdbg.analysis.naming import Names
 from kcovdbg.commands.command import Command, CommandTable, Need
+from kcovdbg.commands.locating import make_locate
 from kcovdbg.commands.terminal import Terminal, find_terminal
-from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.render.theme import Color
 from kcovdbg.render.writer import Format
 from kcovdbg.target import Target
@@ -45,6 +47,8 @@ class Session:
         """Buffers that were kept, by their ``@name``."""
         self.debug = False
         """Whether errors show where they come from."""
+        self.target_problem = "no kernel is given"
+        """Why there is no :attr:`optional_target`."""
         self._open_target = open_target
         self._find_terminal = find_terminal
 
@@ -57,6 +61,20 @@ class Session:
         if self._open_target is None:
             raise TargetError("no target", hint="kcovdbg -c VMCORE -s VMLINUX; kcovdbg --help lists the others")
         return self._open_target()
+
+    @cached_property
+    def optional_target(self) -> Target | None:
+        """The kernel, None where there is none or it can't be opened: a trace file can be looked at without one."""
+        try:
+            return self.target
+        except KcovdbgError as error:
+            self.target_problem = str(error)
+            return None
+
+    @cached_property
+    def names(self) -> Names:
+        """Names for recorded PCs; without a target, PCs have none."""
+        return Names(make_locate(self.optional_target))
 
     @cached_property
     def layout(self) -> Layout:
