@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def _load() -> None:
-    if sys.version_info < (3, 10):
+    if sys.version_info < (3, 10):  # noqa: UP036 - GDB's Python is whichever the system has
         raise RuntimeError("kcov-show needs a GDB with Python 3.10 or newer; this one has " + sys.version.split()[0])
     if "kcovdbg" not in sys.modules:
         root = next(path for path in Path(__file__).resolve().parents if (path / "kcovdbg" / "__init__.py").is_file())

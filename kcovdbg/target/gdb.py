@@ -2,7 +2,7 @@
 """A kernel that GDB has open: QEMU's stub, kgdb, an ELF core, /proc/kcore.
 
 Addresses of symbols come from the vmlinux file's own table, shifted by what the target says; GDB's symbols are left as their
-user has them. Types are looked up by GDB's Python functions, which read one compilation unit where an expression reads hundreds.
+user has them. Types are looked up by GDB's Python functions, which read one compilation unit where expressions read hundreds.
 GDB silently answers from the vmlinux file where it has no target, or where the target lacks a page: every way to that is closed
 here, before the first answer.
 """
@@ -10,18 +10,19 @@ here, before the first answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import gdb
-
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError, TargetError
+from kcovdbg.model.location import Frame
 from kcovdbg.target import Member, SlabSource, StackSource, Symbol, VmallocSource, VmaSource
 from kcovdbg.target.image import ElfFile
 from kcovdbg.target.relocation import (
     MismatchError,
+    Read,
     check_image,
     offset_of_idt,
     privilege_levels,
@@ -34,6 +35,10 @@ from kcovdbg.target.relocation import (
 # looked at first, it spares others.
 _ANCHORS: Final = ("kcov_fops", "kcov_ioctl")
 _STRUCTS: Final = {gdb.TYPE_CODE_STRUCT: "struct", gdb.TYPE_CODE_UNION: "union", gdb.TYPE_CODE_ENUM: "enum"}
+# 56 bits are what five-level page tables (x86-64, riscv64) and 52-bit addresses (arm64) leave to the kernel at most.
+_UPPER_HALF_START: Final = 0xFF00_0000_0000_0000
+_PAGE_SIZE: Final = 0x1000
+_NO_KERNEL: Final = "load the kernel's vmlinux with debug info: symbol-file VMLINUX"
 _NOTHING_OPEN: Final = "connect to a guest (target remote ADDRESS), or open a core (core-file PATH)"
 
 
@@ -132,19 +137,19 @@ class GdbTarget:
         self.machine = kernel.image.machine
         self.build_id = kernel.image.build_id
         banner = read_banner_of(kernel.image)
-        self.release = (banner and release_of(banner)) or (core.vmcoreinfo.get("OSRELEASE") if core is not None else None) or "unknown"
+        info = core.vmcoreinfo if core is not None else {}
+        self.release = (banner and release_of(banner)) or info.get("OSRELEASE") or "unknown"
         self.notes: Sequence[str] = (f"KASLR offset {way.offset:#x}: {way.description}",)
 
     @property
     def kernel_range(self) -> tuple[int, int]:
         """First and last address that a pointer of this kernel can have."""
-        if self.word_size == 4:
-            return 0x1000, 0xFFFFEFFF
+        last = (1 << 8 * self.word_size) - 1
         init = self.kernel.image.symbol("init_task")
-        # The upper half, but in a kernel that is a process itself (User Mode Linux).
-        if init is None or init.address + self.kaslr_offset >> 63:
-            return 0xFF00_0000_0000_0000, 0xFFFF_FFFF_FFFF_EFFF
-        return 0x1000, 0x7FFF_FFFF_FFFF_EFFF
+        # The upper half; but a kernel may be a process itself (User Mode Linux), or have all addresses for itself (s390).
+        if init is not None and init.address >> 63:
+            return _UPPER_HALF_START, last
+        return _PAGE_SIZE, last
 
     def read(self, address: int, size: int) -> bytes:
         """Read virtual memory of the kernel.
@@ -171,6 +176,36 @@ class GdbTarget:
             match = re.match(r"(\S+)(?: \+ \d+)? in section", gdb.execute(f"info symbol {address:#x}", to_string=True))
             found = match[1] if match is not None else None
         return found
+
+    def frames_at(self, address: int) -> tuple[Frame, ...]:
+        """Locate an instruction by GDB's line tables: the functions, and of the innermost one its line.
+
+        :param address: in the running kernel; for a return address, one less.
+        :return: innermost first; empty where debug info doesn't cover it.
+        """
+        address = self.address_in_gdb(address)
+        try:
+            line = gdb.find_pc_line(address)
+            block = gdb.block_for_pc(address)
+        except (gdb.error, OverflowError):
+            return ()
+        names: list[str] = []
+        while block is not None and not block.is_static and not block.is_global:
+            if block.function is not None:
+                names.append(block.function.linkage_name)
+            block = block.superblock
+        if not names:
+            return ()
+        file = line.symtab.filename.removeprefix("./") if line.symtab is not None else None
+        inner = Frame(names[0], file, line.line or None, None)
+        return (inner, *(Frame(name, None, None, None) for name in names[1:]))
+
+    def address_in_gdb(self, address: int) -> int:
+        """Return where GDB's symbols have what is at an address of the running kernel."""
+        # The kernel's are where their user loaded them, a module's where the module is.
+        if self.kernel.image.symbol_name(address - self.kaslr_offset) is None:
+            return address
+        return address + self.kernel.relocation - self.kaslr_offset
 
     def type_size(self, type_name: str) -> int:
         """Return a type's size in bytes.
@@ -263,7 +298,7 @@ class GdbTarget:
         return symbol.address + shift + offsets[cpu] & (1 << 8 * self.word_size) - 1
 
 
-def make_reader(core: ElfFile | None):  # type: ignore[no-untyped-def]
+def make_reader(core: ElfFile | None) -> Read:
     """Return a function that reads the target's memory, and never the vmlinux file.
 
     :param core: the core that GDB reads; without one the connection answers for all memory.
@@ -315,8 +350,8 @@ def find_kernel() -> GdbKernel:
         if not image.has_symbols:
             stripped = image.path
     if stripped is not None:
-        raise TargetError(f"{stripped} has no symbol table", hint="load the kernel's vmlinux with debug info: symbol-file VMLINUX")
-    raise TargetError("no kernel is loaded", hint="load the kernel's vmlinux with debug info: symbol-file VMLINUX")
+        raise TargetError(f"{stripped} has no symbol table", hint=_NO_KERNEL)
+    raise TargetError("no kernel is loaded", hint=_NO_KERNEL)
 
 
 def _is_unchanged(image: ElfFile) -> bool:
@@ -324,7 +359,7 @@ def _is_unchanged(image: ElfFile) -> bool:
         status = image.path.stat()
     except OSError:
         return False
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) == image.stamp
+    return bool(image.stamp == (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
 
 
 def open_target(kaslr_offset: int | None = None) -> GdbTarget:
@@ -400,7 +435,7 @@ def _check_core(image: ElfFile, core: ElfFile) -> None:
         )
 
 
-def _find_way(kernel: GdbKernel, core: ElfFile | None, read, given: int | None, last: Way | None) -> Way:  # type: ignore[no-untyped-def]
+def _find_way(kernel: GdbKernel, core: ElfFile | None, read: Read, given: int | None, last: Way | None) -> Way:
     image = kernel.image
     info = core.vmcoreinfo if core is not None else {}
     if given is not None:
@@ -431,7 +466,7 @@ def _find_way(kernel: GdbKernel, core: ElfFile | None, read, given: int | None, 
     )
 
 
-def _ways(kernel: GdbKernel, core: ElfFile | None, read):  # type: ignore[no-untyped-def]
+def _ways(kernel: GdbKernel, core: ElfFile | None, read: Read) -> Iterator[Way]:
     image = kernel.image
     if core is not None and "KERNELOFFSET" in core.vmcoreinfo:
         yield Way(int(core.vmcoreinfo["KERNELOFFSET"], 16), "from the core's VMCOREINFO")
@@ -455,7 +490,7 @@ def _monitor(command: str) -> str:
         return ""
 
 
-def _refuse_user_mode(image: ElfFile, read) -> None:  # type: ignore[no-untyped-def]
+def _refuse_user_mode(image: ElfFile, read: Read) -> None:
     registers = _monitor("info registers -a")
     levels = privilege_levels(registers)
     thread = gdb.selected_thread()
@@ -475,9 +510,7 @@ def _refuse_user_mode(image: ElfFile, read) -> None:  # type: ignore[no-untyped-
         hint = f"let it enter the kernel: thbreak *{entry.address + offset:#x}, then continue"
     else:
         hint = "let it run and stop it again, until it is in the kernel"
-    raise TargetError(
-        f"CPU {cpu} is in user mode with page-table isolation, where the kernel's memory isn't mapped", hint=hint
-    )
+    raise TargetError(f"CPU {cpu} is in user mode with page-table isolation, where the kernel's memory isn't mapped", hint=hint)
 
 
 def _one_line(error: gdb.error) -> str:

@@ -110,11 +110,11 @@ class ElfFile:
             fields = header.unpack_from(self._data, 16)
         except struct.error:
             raise TargetError(f"{path} is cut off") from None
-        kind, machine, _, _, self._phoff, self._shoff, _, _, self._phsize, self._phnum, self._shsize, shnum, self._shstr = fields
+        kind, machine, _, _, self._phoff, self._shoff, _, _, self._phsize, self._phnum = fields[:10]
+        self._shsize, self._shnum, self._shstr = fields[10:]
         self.machine = _MACHINES.get(machine, f"machine {machine}")
         """As uname -m says."""
         self.is_core = kind == _ET_CORE
-        self._shnum = shnum
 
     def _unpack(self, code: str, offset: int) -> tuple[int, ...]:
         try:

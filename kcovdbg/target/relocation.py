@@ -56,7 +56,9 @@ def check_image(image: ElfFile, offset: int, read: Read, vmcoreinfo: Mapping[str
     if theirs and image.build_id:
         if theirs.lower() != image.build_id:
             release = vmcoreinfo.get("OSRELEASE", "another kernel")
-            raise MismatchError(f"{image.path} isn't the target's: the core is of {release}, build-id {theirs}, not {image.build_id}")
+            raise MismatchError(
+                f"{image.path} isn't the target's: the core is of {release}, build-id {theirs}, not {image.build_id}"
+            )
         known = True
     banner = image.symbol("linux_banner")
     ours = read_banner_of(image)
@@ -72,7 +74,6 @@ def check_image(image: ElfFile, offset: int, read: Read, vmcoreinfo: Mapping[str
                 said = f"the target runs {release}" if release else "the kernel's banner isn't where it says"
                 raise MismatchError(f"{image.path} isn't the target's: {said}")
             known = True
-    theirs = None
     for section in image.sections:
         # The kernel's .notes stays in memory, as /sys/kernel/notes.
         if section.address and image.build_id and section.name in (".notes", ".note.gnu.build-id"):
@@ -81,11 +82,10 @@ def check_image(image: ElfFile, offset: int, read: Read, vmcoreinfo: Mapping[str
             except ReadError as error:
                 failure = failure or error
                 continue
-            theirs = find_build_id(list(parse_notes(notes, big_endian=image.big_endian)))
-            if theirs != image.build_id:
-                raise MismatchError(
-                    f"{image.path} isn't the target's: the target's build-id is {theirs or 'not where it says'}, not {image.build_id}"
-                )
+            build_id = find_build_id(list(parse_notes(notes, big_endian=image.big_endian)))
+            if build_id != image.build_id:
+                said = f"the target's build-id is {build_id or 'not where it says'}, not {image.build_id}"
+                raise MismatchError(f"{image.path} isn't the target's: {said}")
             known = True
     if not known:
         raise failure or ReadError(f"{image.path} has neither linux_banner nor a build-id to recognise the target by", 0)

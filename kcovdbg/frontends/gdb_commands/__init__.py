@@ -17,7 +17,7 @@ def install() -> None:
 
     :raises RuntimeError: outside of GDB.
     """
-    global _installed  # noqa: PLW0603
+    global _installed
     import gdb
 
     # From a checkout plain Python's `import gdb` finds our folder.
@@ -39,5 +39,5 @@ def install() -> None:
     define_functions()
     define_printers()
     define_mi(show)
-    define_window()
+    define_window(show)
     show.known.watch()

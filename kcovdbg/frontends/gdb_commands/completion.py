@@ -46,8 +46,8 @@ def complete(table: CommandTable, command: Command, text: str, known: Known) -> 
         return _starting(_values(table, before, known), word)
     if command.takes_rest and any(name in table for name in words):
         # The line of another command follows.
-        start = next(index for index, name in enumerate(words) if name in table)
-        return complete(table, table.find(words[start]), text.split(words[start], 1)[1].lstrip(), known)
+        name = next(name for name in words if name in table)
+        return complete(table, table.find(name), text.split(name, 1)[1].lstrip(), known)
     given = _count_positional(command, words)
     return _starting(_values_at(table, command, given, known), word)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import gdb
-
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.gdb_commands import parameters
 from kcovdbg.frontends.gdb_commands.show import error_text
@@ -59,8 +58,8 @@ class _KcovOf(_TaskFunction):
 
     Usage: $kcov (TID)
 
-    The struct kcov * that collects into the task, or, where nothing does, the one that the task enabled remote coverage on; null
-    where it has none. Example: print *$kcov(41)
+    The struct kcov * that collects into the task, or, where nothing does, the one that the task enabled remote coverage on;
+    null where it has none. Example: print *$kcov(41)
     """
 
     def of(self, look: _Look) -> Any:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import gdb
-
 from kcovdbg.abi.mode import PREFIX
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.gdb_commands import parameters
@@ -37,7 +36,15 @@ class KnownState:
     def watch(self) -> None:
         """Forget when GDB says that something changed."""
         events = gdb.events
-        for name in ("stop", "cont", "memory_changed", "new_objfile", "clear_objfiles", "inferior_deleted", "connection_removed"):
+        for name in (
+            "stop",
+            "cont",
+            "memory_changed",
+            "new_objfile",
+            "clear_objfiles",
+            "inferior_deleted",
+            "connection_removed",
+        ):
             registry = getattr(events, name, None)
             if registry is not None:
                 registry.connect(self._forget)

@@ -8,7 +8,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import gdb
-
 from kcovdbg.commands.run import run_words
 from kcovdbg.commands.terminal import Terminal
 from kcovdbg.frontends.gdb_commands.show import Show, error_text
@@ -30,13 +29,13 @@ def define_mi(show: Show) -> None:
         def __init__(self) -> None:
             super().__init__("-kcov-show")
 
-        def invoke(self, arguments: Sequence[str]) -> dict[str, Any]:  # type: ignore[override]
+        def invoke(self, arguments: Sequence[str]) -> dict[str, Any]:
             if not arguments:
                 raise gdb.GdbError("usage: -kcov-show COMMAND [ARGUMENT…]")
             stdout, stderr = io.StringIO(), io.StringIO()
             try:
                 run_words(show.session(), [*arguments, "--json"], Terminal(stdout, stderr, color=Color.NEVER))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the program gets an ^error record
                 raise gdb.GdbError(error_text(error)) from None
             return {"rows": _words(json.loads(stdout.getvalue() or "[]")), "remarks": stderr.getvalue().splitlines()}
 

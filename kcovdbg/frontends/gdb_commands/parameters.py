@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 import gdb
-
 from kcovdbg.render.theme import Color
 from kcovdbg.render.writer import Format
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import gdb
 import gdb.printing
 
+import gdb
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.errors import TargetError
@@ -112,7 +112,7 @@ def _make_collection() -> gdb.printing.RegexpCollectionPrettyPrinter:
     collection.add_printer("kcov", "^kcov$", KcovPrinter)
     collection.add_printer("kcov_remote", "^kcov_remote$", RemotePrinter)
     collection.add_printer("task_struct", "^task_struct$", TaskPrinter)
-    for printer in collection.subprinters:
+    for printer in collection.subprinters or ():
         # Whoever prints a task wants all of it, unless they say otherwise.
         printer.enabled = printer.name != "task_struct"
     return collection

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Final
 
 import gdb
-
+from kcovdbg.analysis.naming import Names
 from kcovdbg.commands import COMMANDS
 from kcovdbg.commands.command import Command, CommandTable, Need
 from kcovdbg.commands.helptext import command_help
@@ -19,8 +20,8 @@ from kcovdbg.frontends.gdb_commands.known import KnownState
 from kcovdbg.frontends.gdb_commands.stream import find_terminal
 from kcovdbg.render.errorlines import error_lines
 from kcovdbg.render.paint import Painter
-from kcovdbg.target import Target
-from kcovdbg.target.gdb import open_target
+from kcovdbg.symbols.resolve import open_symbolizer
+from kcovdbg.target.gdb import GdbTarget, open_target
 
 NAME: Final = "kcov-show"
 # They start GDB, or tell where this file is.
@@ -34,6 +35,27 @@ def commands_in_gdb() -> CommandTable:
     )
 
 
+class GdbSession(Session):
+    """A session whose PCs are named by the table of the kernel's build, and by GDB where there is none."""
+
+    @cached_property
+    def names(self) -> Names:
+        """Names for recorded PCs; without a target, PCs have none."""
+        target = self.optional_target
+        if not isinstance(target, GdbTarget):
+            return super().names
+        # Building the table is another program's business: it takes all CPUs for a while, and drgn.
+        symbolizer = open_symbolizer(
+            target.kaslr_offset,
+            build_id=target.build_id,
+            image=target.kernel.image.path,
+            fallback=target.frames_at,
+            word_size=target.word_size,
+            may_build=False,
+        )
+        return Names(symbolizer.locate_all)
+
+
 class Show:
     """What the commands share: buffers that were kept, and what completion knows."""
 
@@ -42,9 +64,9 @@ class Show:
         self.kept: dict[str, Any] = {}
         self.known = KnownState(self.kept)
 
-    def session(self) -> Session:
+    def session(self) -> GdbSession:
         """Return a session for one command: its user may have done anything since the last."""
-        session = Session(self.table, open_kernel, color=parameters.color(), find_terminal=find_terminal)
+        session = GdbSession(self.table, open_kernel, color=parameters.color(), find_terminal=find_terminal)
         session.kept = self.kept
         session.format = parameters.output_format()
         session.debug = parameters.is_debugging()
@@ -66,10 +88,9 @@ class Show:
             raise gdb.GdbError(error_text(error)) from None
 
 
-def open_kernel() -> Target:
+def open_kernel() -> GdbTarget:
     """Open the kernel of the selected inferior."""
-    target: Target = open_target(parameters.kaslr_offset())
-    return target
+    return open_target(parameters.kaslr_offset())
 
 
 def error_text(error: Exception) -> str:
@@ -89,7 +110,8 @@ def _help_text(command: Command) -> str:
     # As one types them here.
     names = {f"    {example.line}" for example in command.examples}
     lines[examples:] = [
-        f"    {NAME} {line.strip()}" if line in names and not line.strip().startswith("!") else line for line in lines[examples:]
+        f"    {NAME} {line.strip()}" if line in names and not line.strip().startswith("!") else line
+        for line in lines[examples:]
     ]
     usage = next(index for index, line in enumerate(lines) if line.startswith("Usage: "))
     lines[usage] = f"Usage: {NAME} {command.usage}"
@@ -102,8 +124,8 @@ class ShowCommand(gdb.Command):
 
     Usage: kcov-show COMMAND [ARGUMENT…]
 
-    The kernel is the one that GDB has open: a QEMU guest's, one on kgdb, an ELF core, /proc/kcore. Nothing is written to it, and
-    symbols stay as they are loaded: where KASLR has put the kernel is found out each time (kcov-show info says how).
+    The kernel is the one that GDB has open: a QEMU guest's, one on kgdb, an ELF core, /proc/kcore. Nothing is written to it,
+    and symbols stay as they are loaded: where KASLR has put the kernel is found out each time (kcov-show info says how).
 
     Every answer can be written as JSON (--json) or CSV (--csv), can be piped (kcov-show tasks | grep syz, or GDB's own
     | kcov-show tasks | grep syz) and redirected (kcov-show objects --json > file).
@@ -126,7 +148,7 @@ class ShowCommand(gdb.Command):
         self._show = show
         super().__init__(NAME, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
 
-    def invoke(self, argument: str, from_tty: bool) -> None:
+    def invoke(self, argument: str, from_tty: bool) -> None:  # noqa: ARG002 - GDB's signature
         """Run what is no subcommand: nothing, which lists them, or a word that is none."""
         self.dont_repeat()
         self._show.run(argument or "help")
@@ -141,7 +163,7 @@ class ShowSubcommand(gdb.Command):
         self.__doc__ = _help_text(command)
         super().__init__(f"{NAME} {name}", gdb.COMMAND_DATA)
 
-    def invoke(self, argument: str, from_tty: bool) -> None:
+    def invoke(self, argument: str, from_tty: bool) -> None:  # noqa: ARG002 - GDB's signature
         """Run it."""
         # A walk over a slow connection is nothing to repeat by an empty line.
         self.dont_repeat()

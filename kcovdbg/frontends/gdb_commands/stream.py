@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final, TextIO, cast
 
 import gdb
-
 from kcovdbg.commands.terminal import Terminal
 from kcovdbg.render.paint import Painter
 from kcovdbg.render.theme import Color, wants_color
@@ -102,7 +101,7 @@ def _pipes_written() -> set[str]:
     found: set[str] = set()
     for entry in Path("/proc/self/fd").iterdir():
         try:
-            name = os.readlink(entry)
+            name = str(entry.readlink())
             if not name.startswith("pipe:"):
                 continue
             information = Path("/proc/self/fdinfo", entry.name).read_text()
@@ -119,7 +118,7 @@ def _pipes_read_by_children() -> set[str]:
     for children in Path("/proc/self/task").glob("*/children"):
         for child in children.read_text().split():
             try:
-                found.add(os.readlink(f"/proc/{child}/fd/0"))
+                found.add(str(Path("/proc", child, "fd/0").readlink()))
             except OSError:
                 continue
     return found
