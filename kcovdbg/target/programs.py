@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import drgn
 
 from kcovdbg.errors import TargetError
-from kcovdbg.target import dumpfile, elf, standing
+from kcovdbg.target import dumpfile, elf, slices, standing
 from kcovdbg.target.address import parse_address
 from kcovdbg.target.drgn import DrgnTarget, read_vmcoreinfo
 from kcovdbg.target.origin import Origin, moves_on
@@ -69,7 +69,19 @@ def open_core(path: str, symbols: Sequence[str]) -> DrgnTarget:
                 hint="dumps of QEMU guests need -device vmcoreinfo, and a kernel with CONFIG_FW_CFG_SYSFS and CONFIG_KEXEC",
             )
         _load_symbols(prog, files, beside=Path(path).parent, notes=notes)
+    notes += _describe_slice(unpacked.path)
     return _make_target(prog, path, False, notes, Origin(read_notes=lambda: dumpfile.read_notes(unpacked.path)))
+
+
+def _describe_slice(path: Path) -> list[str]:
+    """Say what is special about a slice; nothing for other dumps."""
+    kinds = {note.type for note in elf.parse_notes(dumpfile.read_notes(path), "<") if note.name == slices.NOTE_NAME}
+    found = []
+    if slices.NOTE_SLICE in kinds:
+        found.append("this is a slice: it holds what kcovdbg's commands read, and nothing else of the kernel's memory")
+    if slices.NOTE_INCONSISTENT in kinds:
+        found.append("it was taken while the kernel ran: what it says may contradict itself")
+    return found
 
 
 def open_kernel(symbols: Sequence[str]) -> DrgnTarget:
