@@ -12,7 +12,7 @@ from drgn import Program
 from drgn.commands.linux import linux_kernel_raw_command
 
 
-@linux_kernel_raw_command(
+@linux_kernel_raw_command(  # type: ignore[untyped-decorator]
     description="see KCOV's state and buffers",
     usage="**kcov** [*command* [*option*...]]",
     long_description=(
