@@ -36,7 +36,7 @@ FOREIGN = {
     "gdb": ("kcovdbg.target.gdb", "kcovdbg.frontends.gdb_commands."),
     "prompt_toolkit": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
     "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
-    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.native"),
+    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.hot"),
 }
 
 
