@@ -138,13 +138,15 @@ class Guest:
 
     @classmethod
     def attach(cls, directory: Path) -> Guest:
-        """A detached guest that another process started."""
+        """A detached guest that another process started. One with an owner is refused: it is the owner's to end."""
         try:
             state = json.loads((directory / "guest.json").read_text())
         except OSError as error:
             raise LabError(f"no guest in {directory}: {error.strerror}") from None
         kernel, userland = Kernel.at(Path(state["kernel"])), Userland(Path(state["userland"]))
         machine = state["machine"] | {"shares": tuple(tuple(share) for share in state["machine"]["shares"])}
+        if state["owner"] is not None:
+            raise LabError(f"the guest in {directory} belongs to process {state['owner']}")
         guest = cls(kernel, userland, Machine(**machine), detached=True)
         guest._pid = state["pid"]
         guest.sockets = Sockets(directory, state["gdb_port"])
@@ -308,6 +310,7 @@ class Guest:
         """What another process needs to find its way in."""
         return {
             "pid": self._pid,
+            "owner": None if self._detached else os.getpid(),
             "directory": str(self.sockets.directory),
             "kernel": str(self.kernel.directory),
             "userland": str(self.userland.directory),
@@ -370,9 +373,11 @@ def _discard(connection: socket.socket) -> None:
 
 
 def detached_guests() -> list[Guest]:
-    """The guests that run by themselves, oldest first."""
-    remove_left_over()
-    found = [Guest.attach(path.parent) for path in _run_root().glob("guest-*/guest.json")]
+    """The guests that run by themselves, oldest first; they may be anybody's who uses this account."""
+    found = []
+    for path in _run_root().glob("guest-*/guest.json"):
+        with contextlib.suppress(LabError, OSError, ValueError, KeyError):
+            found.append(Guest.attach(path.parent))
     return sorted((guest for guest in found if guest.alive()), key=lambda guest: guest.started_at)
 
 
