@@ -26,7 +26,9 @@ RANKS = {package: rank for rank, packages in enumerate(LAYERS) for package in pa
 FOREIGN = {
     "drgn": (
         "kcovdbg.target.drgn",
+        "kcovdbg.target.bare",
         "kcovdbg.target.programs",
+        "kcovdbg.target.recording",
         "kcovdbg.helpers",
         "kcovdbg.frontends.drgn_plugin",
         "kcovdbg.frontends.drgn_commands",
