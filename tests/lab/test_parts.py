@@ -108,9 +108,7 @@ def test_program_headers_move(tmp_path: Path) -> None:
     header = struct.Struct("<16sHHIQQQIHHHHHH")
     phdrs = bytes(range(56)) * 2
     path = tmp_path / "core"
-    path.write_bytes(
-        header.pack(b"\x7fELF", 4, 62, 1, 0, 192, 64, 0, 64, 56, 2, 64, 2, 1) + b"S" * 128 + phdrs + b"content"
-    )
+    path.write_bytes(header.pack(b"\x7fELF", 4, 62, 1, 0, 192, 64, 0, 64, 56, 2, 64, 2, 1) + b"S" * 128 + phdrs + b"content")
     size = path.stat().st_size
     move_program_headers(path)
     data = path.read_bytes()

@@ -2,6 +2,7 @@
 """Flattened dumps are put together, whatever was done to them."""
 
 import io
+import itertools
 import random
 import struct
 
@@ -43,7 +44,7 @@ def test_random_order_and_large_pieces(tmp_path):
     generator = random.Random(1)
     content = generator.randbytes(3 << 20)
     cuts = [0, *sorted(generator.sample(range(1, len(content)), 40)), len(content)]
-    pieces = [(start, content[start:end]) for start, end in zip(cuts, cuts[1:], strict=False)]
+    pieces = [(start, content[start:end]) for start, end in itertools.pairwise(cuts)]
     generator.shuffle(pieces)
     assert put_together(flat(pieces), tmp_path / "dump") == content
 

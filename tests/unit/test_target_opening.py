@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,9 @@ from kcovdbg.target import dumpfile, elf, slices
 from kcovdbg.target.opening import TargetOptions, open_target, sort_files
 from tests.unit.test_target_flattened import flat
 
-NOTES = elf.make_note("VMCOREINFO", 0, b"OSRELEASE=6.12.0\nPAGESIZE=4096\n")
+NOTES = elf.make_note(
+    "VMCOREINFO", 0, b"OSRELEASE=6.12.0\nPAGESIZE=4096\nSYMBOL(swapper_pg_dir)=ffffffff82a10000\nKERNELOFFSET=0\n"
+)
 CORE = b"".join(slices.build_slice(62, NOTES, {0x1000: bytes(4096), 0x5000: bytes(4096)}, 0xFFFF888000000000, ()))
 
 
@@ -59,8 +62,15 @@ def files(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("core", "core"), ("kdump", "kdump"), ("flat", "flattened"), ("vmlinux", "elf"), ("module.ko", "elf")]
-    + [("script.kcov", "other"), ("empty", "other")],
+    [
+        ("core", "core"),
+        ("kdump", "kdump"),
+        ("flat", "flattened"),
+        ("vmlinux", "elf"),
+        ("module.ko", "elf"),
+        ("script.kcov", "other"),
+        ("empty", "other"),
+    ],
 )
 def test_files_are_told_apart(files, name, kind):
     assert dumpfile.identify(files / name).value == kind
@@ -111,7 +121,7 @@ def test_no_dumps(files, name, message):
 def test_truncated_cores(tmp_path, size):
     path = tmp_path / "core"
     path.write_bytes(CORE[:size])
-    with pytest.raises(TargetError, match="truncated|no crash dump"):
+    with pytest.raises(TargetError, match=r"truncated|no crash dump"):
         open_target(TargetOptions(core=str(path)))
 
 
@@ -136,7 +146,7 @@ def test_truncated_compressed_files(tmp_path):
     data = (tmp_path / "a.zst").read_bytes()
     for size in (10, 18, 1000, len(data) - 1):
         (tmp_path / "cut.zst").write_bytes(data[:size])
-        with pytest.raises(TargetError, match="truncated|damaged"):
+        with pytest.raises(TargetError, match=r"truncated|damaged"):
             dumpfile.unpack(tmp_path / "cut.zst")
     (tmp_path / "bad.zst").write_bytes(data[:500] + b"\xff" * 100 + data[600:])
     with pytest.raises(TargetError, match="damaged"):
@@ -152,11 +162,11 @@ def test_unpacked_files_go_with_the_process(files):
         [sys.executable, "-c", code, files / "flat"], capture_output=True, text=True, check=True
     ).stdout.strip()
     assert path
-    assert not os.path.exists(path)
+    assert not Path(path).exists()
 
 
 def test_no_room_for_unpacking(files):
-    with pytest.raises(TargetError, match="can't be unpacked|No such file"):
+    with pytest.raises(TargetError, match=r"can't be unpacked|No such file"):
         dumpfile.unpack(files / "flat", directory=str(files / "none"))
 
 
@@ -225,6 +235,7 @@ class Talker:
                 connection.sendall(self._greeting)
 
     def close(self):
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
 
@@ -232,7 +243,7 @@ class Talker:
     ("greeting", "message"),
     [
         (b"", r"gives no greeting within"),
-        (b'{"QMP": ', r"gives no greeting within"),
+        (b'{"QMP": ', r"gives no whole greeting within"),
         (b"QEMU 7.2.22 monitor - type 'help' for more information\r\n(qemu) ", "doesn't speak QMP"),
         (None, "closed the connection|Connection reset"),
     ],

@@ -36,6 +36,9 @@ class Stub:
         self._thread.start()
 
     def close(self):
+        # Closing alone doesn't wake who waits for a client.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(2)
 
@@ -45,11 +48,8 @@ class Stub:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection:
-                try:
-                    self._serve_one(connection)
-                except OSError:
-                    pass
+            with connection, contextlib.suppress(OSError):
+                self._serve_one(connection)
 
     def _send(self, connection, content):
         self._last = content
