@@ -26,6 +26,7 @@ RANKS = {package: rank for rank, packages in enumerate(LAYERS) for package in pa
 FOREIGN = {
     "drgn": (
         "kcovdbg.target.drgn",
+        "kcovdbg.target.bare",
         "kcovdbg.target.programs",
         "kcovdbg.target.drgn_source",
         "kcovdbg.target.recording",
