@@ -28,6 +28,7 @@ FOREIGN = {
         "kcovdbg.target.drgn",
         "kcovdbg.target.programs",
         "kcovdbg.target.drgn_source",
+        "kcovdbg.target.drgn_lines",
         "kcovdbg.helpers",
         "kcovdbg.frontends.drgn_plugin",
         "kcovdbg.frontends.drgn_commands",
