@@ -313,6 +313,7 @@ FILTERS: Final = (
         Value.FUNCTION,
         "only records in this function, inlined or not; may be a pattern: 'tcp_*'",
         count=Count.ANY,
+        metavar="F",
     ),
     Argument(("--file",), Value.FUNCTION, "only records in this file or directory; may be a pattern: 'net/*'", count=Count.ANY),
 )
