@@ -315,7 +315,13 @@ FILTERS: Final = (
         count=Count.ANY,
         metavar="F",
     ),
-    Argument(("--file",), Value.FUNCTION, "only records in this file or directory; may be a pattern: 'net/*'", count=Count.ANY),
+    Argument(
+        ("--file",),
+        Value.FUNCTION,
+        "only records in this file or directory; may be a pattern: 'net/*'",
+        count=Count.ANY,
+        metavar="P",
+    ),
 )
 
 BUFFER = Command(

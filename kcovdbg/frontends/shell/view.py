@@ -239,7 +239,7 @@ class ViewScreen:
         size = self.application.output.get_size()
         widest = max(len(label) for label, _ in lines)
         room = max(size.columns - 4, 10)
-        texts = [fit((("", f" {label:<{widest}}  {text} "),), min(room, 80)) for label, text in lines[: max(size.rows - 4, 1)]]
+        texts = [fit((("", f" {label:<{widest}}  {text} "),), min(room, 80)) for label, text in lines[: max(size.rows - 1, 1)]]
         return [("", "\n".join("".join(text for _, text in line) for line in texts))]
 
     def _status(self) -> str:
