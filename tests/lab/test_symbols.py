@@ -104,7 +104,8 @@ def test_table_equals_llvm_symbolizer(image, table):
     pcs = table.pcs()[::STEP]
     root = f"{table.directory}/"
     counts, names = Counter(), Counter()
-    for pc, row, theirs in zip(pcs, table.get_rows(pcs), by_llvm_json(image, [pc - 1 for pc in pcs], "linkage"), strict=True):
+    answers = by_llvm_json(image, [pc - 1 for pc in pcs], "linkage")
+    for row, theirs in zip(table.get_rows(pcs), answers, strict=True):
         relative = [frame._replace(file=frame.file and frame.file.removeprefix(root)) for frame in theirs]
         unnamed = [frame._replace(function=None) for frame in relative]
         counts[difference([frame._replace(function=None) for frame in row[1]], unnamed)] += 1
