@@ -70,7 +70,8 @@ def by_llvm_json(image, addresses, names):
             Frame(frame["FunctionName"] or None, frame["FileName"] or None, frame["Line"] or None, frame["Column"] or None)
             for frame in json.loads(answer)["Symbol"]
         ]
-        yield [] if frames == [(None, None, None, None)] else frames
+        # Without debug info it still says the symbol's name: code in assembly, where calls of other functions are.
+        yield [] if len(frames) == 1 and frames[0][1:] == (None, None, None) else frames
 
 
 def test_every_call_is_a_point(image, table):
@@ -108,7 +109,10 @@ def test_table_equals_llvm_symbolizer(image, table):
     for row, theirs in zip(table.get_rows(pcs), answers, strict=True):
         relative = [frame._replace(file=frame.file and frame.file.removeprefix(root)) for frame in theirs]
         unnamed = [frame._replace(function=None) for frame in relative]
-        counts[difference([frame._replace(function=None) for frame in row[1]], unnamed)] += 1
+        what = difference([frame._replace(function=None) for frame in row[1]], unnamed)
+        counts[what] += 1
+        if what == "depth":
+            continue
         for mine, other in zip(row[1], relative, strict=True):
             if mine.function != other.function:
                 is_suffix = mine.function is not None and _SUFFIX.sub("", other.function or "") == mine.function
