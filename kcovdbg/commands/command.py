@@ -53,6 +53,8 @@ class Command:
     examples: tuple[Example, ...] = ()
     needs: frozenset[Need] = frozenset({Need.TARGET})
     aliases: tuple[str, ...] = ()
+    keeps_separator: bool = False
+    """Whether ``--`` among its words separates two lists of them."""
 
     @property
     def names(self) -> tuple[str, ...]:

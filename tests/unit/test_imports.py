@@ -26,14 +26,15 @@ RANKS = {package: rank for rank, packages in enumerate(LAYERS) for package in pa
 FOREIGN = {
     "drgn": (
         "kcovdbg.target.drgn",
+        "kcovdbg.target.programs",
         "kcovdbg.target.drgn_source",
-        "kcovdbg.target.opening",
+        "kcovdbg.target.recording",
         "kcovdbg.helpers",
         "kcovdbg.frontends.drgn_plugin",
         "kcovdbg.frontends.drgn_commands",
     ),
     "_drgn": (),
-    "gdb": ("kcovdbg.target.gdb", "kcovdbg.frontends.gdb_commands"),
+    "gdb": ("kcovdbg.target.gdb", "kcovdbg.frontends.gdb_commands."),
     "prompt_toolkit": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
     "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
     "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.hot"),
