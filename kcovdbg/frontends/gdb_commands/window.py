@@ -11,6 +11,7 @@ from kcovdbg.abi import record
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.what import find_buffer, frame_text, title
 from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.frontends.gdb_commands.charset import to_host
 from kcovdbg.frontends.gdb_commands.show import GdbSession, Show, error_text
 from kcovdbg.render.escape import escape
 from kcovdbg.render.width import elide, elide_start, pad
@@ -69,8 +70,9 @@ class View:
         if not self.count:
             return
         self.selected = max(0, min(index, self.count - 1))
-        if self.window is not None:
-            self.window.render()
+        if self.window is None:
+            return
+        self.window.render()
         address = self._address()
         if address is not None:
             # Not from inside one of TUI's own calls.
@@ -128,8 +130,31 @@ class View:
 
 def _show_source(address: int) -> None:
     with contextlib.suppress(gdb.error):
-        # In the TUI this moves the source window. Its words would go to the command window.
-        gdb.execute(f"list *{address:#x}", to_string=False)
+        # In the TUI this moves the source window, to the line that would be listed next.
+        gdb.execute(f"with listsize 0 -- list *{_outside_of_headers(address):#x}", to_string=True)
+
+
+def _outside_of_headers(address: int) -> int:
+    """Return the address itself, or for one in a header's inline function the last one before it in the file that calls it.
+
+    To show a line of a file GDB reads every unit that has code of that file: one for kernel/pid.c, all thousand for rcupdate.h,
+    which takes it half a minute and a gigabyte.
+    """
+    line = gdb.find_pc_line(address)
+    if line.symtab is None or not line.symtab.filename.endswith(".h"):
+        return address
+    block = gdb.block_for_pc(address)
+    while block is not None and block.superblock is not None and not block.superblock.is_static:
+        block = block.superblock
+    if block is None or block.function is None:
+        return address
+    table = block.function.symtab.linetable()
+    before = sorted({entry.pc for entry in table if block.start <= entry.pc <= address}, reverse=True)
+    for pc in before:
+        found = gdb.find_pc_line(pc).symtab
+        if found is not None and found.filename == block.function.symtab.filename:
+            return pc
+    return block.start
 
 
 class BufferWindow:
@@ -149,11 +174,12 @@ class BufferWindow:
         # False after `tui disable`.
         if not self._window.is_valid():
             return
-        height, width = self._window.height, self._window.width
+        # A line as wide as the window would be followed by an empty one.
+        height, width = self._window.height, self._window.width - 1
         if height <= 0 or width <= 0:
             return
-        self._window.title = elide(self._view.title, max(1, width - 4))
-        self._window.write("\n".join(self._view.lines(height, width, self._shift)), True)
+        self._window.title = to_host(elide(self._view.title, max(1, width - 4)), narrow=True)
+        self._window.write(to_host("\n".join(self._view.lines(height, width, self._shift)), narrow=True), True)
 
     def close(self) -> None:
         """Forget GDB's window: another layout has none."""
@@ -227,8 +253,11 @@ class WindowCommand(gdb.Command):
         if view.window is None:
             with contextlib.suppress(gdb.error):
                 # Made before, by us or by the user, who may have given it another shape.
-                gdb.execute(f"tui new-layout {NAME} {_LAYOUT}", to_string=True)
-            gdb.execute(f"layout {NAME}", to_string=True)
+                gdb.execute(f"tui new-layout {NAME} {_LAYOUT}")
+            try:
+                gdb.execute(f"layout {NAME}")
+            except gdb.error as error:
+                raise KcovdbgError(str(error), hint=f"without a terminal: kcov-show buffer {view.what or 'WHAT'}") from None
         view.select(view.selected)
         if view.window is not None:
             view.window.render()
