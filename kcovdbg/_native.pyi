@@ -2,7 +2,5 @@
 # Compiled from native/, where each function is described in its header.
 from typing import Any
 
-from cffi import FFI
-
-ffi: FFI
+ffi: Any
 lib: Any

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What buffers and state mean: plain data in, plain data out."""
+"""What buffers and snapshots tell: sets of PCs, ordered traces, findings."""

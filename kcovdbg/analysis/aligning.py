@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What two ordered traces have in common, block by block.
 
-This is the alignment that works everywhere. It looks for where two traces go on alike after a difference, which is what traces
-of one workload do, by searching the bytes of one for a piece of the other: the interpreter does no work per record. What
-remains between is aligned exactly where it is small, and called different where it isn't; the answer then says that it is
-coarse.
+The compiled module aligns best. Without it, what is here looks for where two traces go on alike after a difference, which is
+what traces of one workload do, by searching the bytes of one for a piece of the other: the interpreter does no work per
+record. What remains between is aligned exactly where it is small, and called different where it isn't; the answer then says
+that it is coarse.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
+
+from kcovdbg.analysis import hot
+from kcovdbg.analysis.counting import as_words, find_text
+from kcovdbg.analysis.hot import HAS_NATIVE, Numbering
 
 # A piece this long that is in both traces is where they meet again: shorter ones recur everywhere.
 _ANCHOR: Final = 24
@@ -22,6 +26,12 @@ _FAR: Final = 1 << 15
 _EXACT: Final = 192
 # Searches for one alignment: each costs up to a scan of _FAR records.
 _SEARCHES: Final = 200_000
+
+
+# Functions are a few hundred bytes long.
+_NEIGHBOURS: Final = 8
+# Steps in C that take less than half a second.
+_BUDGET: Final = 200_000_000
 
 
 class Block(NamedTuple):
@@ -50,17 +60,39 @@ class Alignment(NamedTuple):
         return sum(block.length for block in self.blocks)
 
 
-def align(left: Sequence[int], right: Sequence[int]) -> Alignment:
+def align(left: Sequence[int], right: Sequence[int], *, native: bool | None = None) -> Alignment:
     """Align two traces.
 
     :param left: PCs.
     :param right: PCs.
+    :param native: whether to use the compiled module; None for: when it is there.
     """
-    ids: dict[int, int] = {}
-    sides = [array("I", (ids.setdefault(pc, len(ids)) for pc in side)) for side in (left, right)]
+    words = [as_words(side) for side in (left, right)]
+    numbering = Numbering(find_text(left), native=native)
+    pcs = numbering.number(*words)
+    sides = [numbering.ids(side) for side in words]
+    if HAS_NATIVE if native is None else native:
+        found = hot.align(sides[0], sides[1], budget=_BUDGET, native=True)
+        if found.is_coarse:
+            # PCs near one another mostly are of one function, and need no names to tell: runs of them are aligned first.
+            groups = array("I", _number(pc >> _NEIGHBOURS for pc in pcs))
+            by_runs = hot.align(sides[0], sides[1], groups, budget=_BUDGET, native=True)
+            if not by_runs.is_coarse or _size(by_runs) > _size(found):
+                found = by_runs
+        return Alignment(tuple(Block(*block) for block in found.blocks), len(left), len(right), found.is_coarse)
     search = _Search(*sides)
     search.run()
     return Alignment(tuple(_join(search.blocks)), len(left), len(right), search.coarse)
+
+
+def _size(alignment: hot.Alignment) -> int:
+    return sum(length for _, _, length in alignment.blocks)
+
+
+def _number(values: Iterable[int]) -> Iterator[int]:
+    """Number values as they come first."""
+    numbers: dict[int, int] = {}
+    return (numbers.setdefault(value, len(numbers)) for value in values)
 
 
 class _Search:

@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from kcovdbg.abi import record
+from kcovdbg.analysis.hot import Numbering, Words
 from kcovdbg.model.buffer import Buffer
+
+# Where the text lies is seen in some of the records; PCs outside are numbered all the same, slower.
+_SAMPLE: Final = 1024
+_MARGIN: Final = 1 << 20
+_MOST_TEXT: Final = 1 << 28
 
 
 def present_words(buffer: Buffer) -> Iterator[Sequence[int]]:
@@ -23,32 +30,56 @@ def present_words(buffer: Buffer) -> Iterator[Sequence[int]]:
         yield words[position : buffer.count] if position or buffer.count < len(words) else words
 
 
+def find_text(words: Sequence[int]) -> tuple[int, int]:
+    """Guess from a sample of words where the text is that they are in: the densest part, not the whole truth."""
+    sample = sorted(word for word in words[:: max(1, len(words) // _SAMPLE)] if word)
+    if not sample:
+        return 0, 0
+    middle = sample[len(sample) // 2]
+    near = [word for word in sample if abs(word - middle) < _MOST_TEXT // 2]
+    return max(0, near[0] - _MARGIN), near[-1] + _MARGIN
+
+
+def as_words(words: Sequence[int]) -> Words:
+    """Hand words to the loops in C."""
+    data = words if isinstance(words, array) else array("Q", words)
+    return Words(data, data.itemsize, sys.byteorder == "big")
+
+
+def count_words(buffer: Buffer) -> dict[int, int]:
+    """Return how often each address word was recorded, as stored."""
+    spans = [as_words(words) for words in present_words(buffer)]
+    if not spans:
+        return {}
+    numbering = Numbering(find_text(record.pc_words(buffer.words, buffer.encoding)))
+    distinct = numbering.number(*spans)
+    return dict(zip(distinct, numbering.counts(*spans), strict=True))
+
+
 def count_pcs(buffer: Buffer) -> dict[int, int]:
     """Return how often each PC was recorded; zero and what can't be an address are left out.
 
     :return: return addresses minus the KASLR offset, and their counts.
     """
-    counts: Counter[int] = Counter()
-    for words in present_words(buffer):
-        counts.update(words)
-    pcs = record.pcs_of_words(counts, buffer.encoding)
+    counts = count_words(buffer)
     found: dict[int, int] = {}
-    for word, pc in pcs.items():
+    for word, pc in record.pcs_of_words(counts, buffer.encoding).items():
         # An entry and an exit of one function may share their address.
         found[pc] = found.get(pc, 0) + counts[word]
     return found
 
 
-def distinct_pcs(buffer: Buffer) -> array[int]:
-    """Return the PCs of a buffer, ascending, each once."""
-    return array("Q", sorted(count_pcs(buffer)))
+def distinct_words(buffer: Buffer) -> array[int]:
+    """Return the distinct address words of all records, missing ones included, ascending."""
+    words = as_words(record.pc_words(buffer.words, buffer.encoding))
+    return Numbering(find_text(record.pc_words(buffer.words, buffer.encoding))).number(words)
 
 
 def pc_sequence(buffer: Buffer) -> array[int]:
     """Return the PC of each record in order: 0 where there is none or the record is missing."""
     words = record.pc_words(buffer.words, buffer.encoding)
-    distinct = set(words)
+    distinct = distinct_words(buffer)
     pcs = record.pcs_of_words(distinct, buffer.encoding)
-    if len(pcs) + (0 in distinct) == len(distinct) and all(word == pc for word, pc in pcs.items()):
+    if all(pcs.get(word, 0) == word for word in distinct):
         return array("Q", words)
     return array("Q", [pcs.get(word, 0) for word in words])

@@ -156,7 +156,7 @@ def read_trace(path: Path | str, *, kaslr_offset: int = 0, build_id: str | None 
     else:
         buffer = _read_binary(name, data, _guess_header(path, data))
         if buffer.encoding.format is RecordFormat.PC:
-            guessed = _guess_format(buffer)
+            guessed = _guess_format(buffer, data)
             if guessed is not None:
                 header = TraceHeader(mode=guessed, byteorder="big" if buffer.encoding.big_endian else "little")
                 buffer = _read_binary(name, data, header)
@@ -193,9 +193,10 @@ def _guess_header(path: Path, data: bytes) -> TraceHeader:
     return TraceHeader(byteorder="big" if little > len(data) // 8 >= big else "little")
 
 
-def _guess_format(buffer: Buffer) -> str | None:
+def _guess_format(buffer: Buffer, data: bytes) -> str | None:
     """Guess whether a file without side file holds comparisons: the kernel's half of the address space is all that is known."""
-    guessed = record.guess_format(buffer.words[:256], buffer.count, 1 << 63, (1 << 64) - 1)
+    words = record.decode_words(data[8 : 8 + 64 * 8], buffer.encoding)
+    guessed = record.guess_format(words, buffer.count, 1 << 63, (1 << 64) - 1)
     return {RecordFormat.CMP: "TRACE_CMP", RecordFormat.PC_EXT: "TRACE_PC_EXT"}.get(guessed) if guessed is not None else None
 
 

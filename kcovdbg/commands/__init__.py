@@ -18,9 +18,10 @@ from kcovdbg.commands.sym import SYM
 from kcovdbg.commands.tasks import TASKS
 from kcovdbg.commands.top import TOP
 from kcovdbg.commands.tree import TREE
+from kcovdbg.commands.view import VIEW
 from kcovdbg.commands.watch import WATCH
 
 COMMANDS = CommandTable(
-    (INFO, TASKS, OBJECTS, REMOTE, AREAS, PERCPU, BUFFER, TOP, DIFF, TREE, SYM, KEEP, WATCH, GDB, GDB_PATH, HELP)
+    (INFO, TASKS, OBJECTS, REMOTE, AREAS, PERCPU, BUFFER, VIEW, TOP, DIFF, TREE, SYM, KEEP, WATCH, GDB, GDB_PATH, HELP)
 )
 """Every command, in the order of help."""

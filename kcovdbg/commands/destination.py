@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
 import stat
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 from kcovdbg.commands.line import CommandLine, Redirection
 from kcovdbg.errors import KcovdbgError
+
+if TYPE_CHECKING:
+    import subprocess
 
 _NOT_STARTED = 126
 """From this status on sh couldn't start the command, or it died of a signal."""
@@ -37,16 +37,23 @@ def open_destination(line: CommandLine, stdout: TextIO) -> Iterator[TextIO]:
             with _open_file(line.redirection) as stream:
                 yield stream
         except OSError as error:
+            if error.filename is not None and not _is_beside(error.filename, line.redirection.path):
+                # The command's own trouble with a file of its own.
+                raise
             raise KcovdbgError(f"{line.redirection.path} can't be written: {error.strerror or error}") from error
     else:
         yield stdout
+
+
+def _is_beside(path: object, redirected: str) -> bool:
+    return isinstance(path, (str, os.PathLike)) and Path(path).parent == Path(redirected).expanduser().resolve().parent
 
 
 @contextlib.contextmanager
 def _open_file(redirection: Redirection) -> Iterator[TextIO]:
     path = Path(redirection.path).expanduser()
     # A link stays a link: what it points at is replaced.
-    path = path.resolve() if path.is_symlink() else path
+    path = path.resolve()
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -56,7 +63,7 @@ def _open_file(redirection: Redirection) -> Iterator[TextIO]:
         with path.open("a" if redirection.append else "w", encoding="utf-8", errors="backslashreplace") as stream:
             yield stream
         return
-    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(4).hex()}")
     try:
         # Exclusive, and with the permissions that the umask leaves, which those of tempfile aren't.
         with temporary.open("x", encoding="utf-8", errors="backslashreplace") as stream:
@@ -70,6 +77,8 @@ def _open_file(redirection: Redirection) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def _open_pipeline(pipeline: str, stdout: TextIO) -> Iterator[TextIO]:
+    import subprocess
+
     with (
         _stdout_file(stdout) as file,
         subprocess.Popen(
@@ -108,10 +117,14 @@ def _stdout_file(stdout: TextIO) -> Iterator[int]:
     try:
         descriptor = stdout.fileno()
     except (AttributeError, OSError):
+        import tempfile
+
         with tempfile.TemporaryFile() as file:
-            yield file.fileno()
-            file.seek(0)
-            stdout.write(file.read().decode("utf-8", "backslashreplace"))
+            try:
+                yield file.fileno()
+            finally:
+                file.seek(0)
+                stdout.write(file.read().decode("utf-8", "backslashreplace"))
     else:
         yield descriptor
 
@@ -121,6 +134,8 @@ def run_shell(command: str, stdout: TextIO) -> int:
 
     :return: its exit status.
     """
+    import subprocess
+
     words = ["sh", "-c", command] if command else [os.environ.get("SHELL", "sh")]
     with _stdout_file(stdout) as file, subprocess.Popen(words, stdout=file, text=True) as process:
         return _wait(process)

@@ -6,20 +6,22 @@ from __future__ import annotations
 from argparse import Namespace
 
 from kcovdbg.commands.argument import Argument, Count, Value, WordError
-from kcovdbg.commands.command import Command, Example
+from kcovdbg.commands.command import Answer, Command, Example
 from kcovdbg.commands.helptext import COMMAND_COLUMNS, command_help
 from kcovdbg.commands.session import Context
 from kcovdbg.errors import UsageError
-from kcovdbg.render.renderable import Lines, Table
+from kcovdbg.render.renderable import Table, text_lines
+
+_ADVICE = """
+help COMMAND tells about one, as does COMMAND?
+Every answer can be piped and redirected: tasks | grep syz, objects > file.
+! runs a command of the shell's.
+"""
 
 
-def _run(context: Context, args: Namespace) -> Table | Lines:
+def _run(context: Context, args: Namespace) -> Answer:
     if args.command is None:
-        remarks = (
-            "help COMMAND tells about one, as does COMMAND?",
-            "every answer can be piped and redirected: tasks | grep syz, objects > file; ! runs a command of the shell's",
-        )
-        return Table(COMMAND_COLUMNS, tuple(context.session.commands), remarks=remarks)
+        return Table(COMMAND_COLUMNS, tuple(context.session.commands)), text_lines(_ADVICE, "hint")
     try:
         command = context.session.commands.find(args.command)
     except UsageError as error:

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kcovdbg.errors import LineError
@@ -53,7 +53,7 @@ _TOKEN = re.compile(
     | (?P<comment>\#.*)
     | (?P<pipe>\|)
     | (?P<redirect>>>?)
-    | (?P<refused>[0-9]+>{1,2}(?!\S*[0-9]>) | [<;&])
+    | (?P<refused>[0-9]+> | [<;&])
     | (?P<word>(?: [^\s"'\\|<>;&] | \\. | "(?:[^"\\]|\\.)*" | '[^']*' )+)
     | (?P<broken>.)""",
     re.VERBOSE | re.DOTALL,
@@ -77,7 +77,9 @@ def parse_line(source: str) -> CommandLine:
     if stripped.startswith("!"):
         return CommandLine(source, shell=stripped[1:].strip())
     if stripped.startswith("?"):
-        return _help(source, stripped[1:].strip())
+        # The rest is as for any other command.
+        line = parse_line(source.replace("?", " ", 1))
+        return replace(line, source=source, words=(Word("help", len(source) - len(stripped)), *line.words))
     words: list[Word] = []
     redirection: Redirection | None = None
     pending: re.Match[str] | None = None
@@ -107,9 +109,7 @@ def parse_line(source: str) -> CommandLine:
         raise LineError(f"{pending[0]} needs a file", source, pending.end())
     if redirection is not None and not words:
         raise LineError("there is no command whose output could go there", source, 0)
-    if len(words) == 1 and len(words[0].text) > 1 and source.rstrip().endswith("?") and words[0].text.endswith("?"):
-        return _help(source, words[0].text[:-1])
-    return CommandLine(source, tuple(words), redirection)
+    return CommandLine(source, _expand_help(words), redirection)
 
 
 def _pipe(source: str, words: list[Word], redirection: Redirection | None, match: re.Match[str]) -> CommandLine:
@@ -120,15 +120,15 @@ def _pipe(source: str, words: list[Word], redirection: Redirection | None, match
     pipeline = source[match.end() :].strip()
     if not pipeline:
         raise LineError("| needs a command of the shell", source, match.end())
-    return CommandLine(source, tuple(words), pipeline=pipeline)
+    return CommandLine(source, _expand_help(words), pipeline=pipeline)
 
 
-def _help(source: str, topic: str) -> CommandLine:
-    column = source.index("?")
-    words = [Word("help", column)]
-    if topic:
-        words.append(Word(topic, source.index(topic)))
-    return CommandLine(source, tuple(words))
+def _expand_help(words: list[Word]) -> tuple[Word, ...]:
+    """Make ``help tasks`` of ``tasks?``."""
+    if len(words) == 1 and len(words[0].text) > 1 and words[0].text.endswith("?"):
+        name = words[0]
+        return Word("help", name.column), Word(name.text[:-1], name.column)
+    return tuple(words)
 
 
 def _unquote(text: str) -> str:

@@ -103,7 +103,7 @@ _COLUMNS = (
     Column("area", ADDRESS, value=_field("area"), priority=3),
     Column("t", ADDRESS, value=_field("task")),
     Column("pid", PID),
-    Column("comm", COMM, elastic=8),
+    Column("comm", COMM, elastic=8, priority=1),
     Column("remote", BOOL, value=_field("remote"), priority=2, hide_empty=True),
     Column("remote_size", NUMBER, value=_field("remote_size"), priority=5, hide_empty=True),
     Column("sequence", NUMBER, value=_field("sequence"), priority=6),
@@ -115,7 +115,7 @@ _COLUMNS = (
     ),
     Column("capacity", NUMBER),
     Column("full", BOOL),
-    Column("references", ANY, title="REFERRED TO BY", text=_references_text, items=_REFERENCE_COLUMNS, elastic=16),
+    Column("references", ANY, text=_references_text, items=_REFERENCE_COLUMNS, elastic=12),
 )
 _SHOWN = (
     "kcov",

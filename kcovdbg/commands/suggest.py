@@ -12,5 +12,5 @@ def suggest(word: str, known: Iterable[str]) -> str | None:
 
     known = tuple(known)
     near = [name for name in known if len(word) >= 2 and name.startswith(word)]
-    near += [name for name in difflib.get_close_matches(word, known, n=3, cutoff=0.6) if name not in near]
+    near += [name for name in difflib.get_close_matches(word, known, n=3, cutoff=0.65) if name not in near]
     return f"did you mean {' or '.join(near[:3])}?" if near else None

@@ -36,11 +36,11 @@ def role_text(task: Task) -> str:
 
 
 def count_text(count: int | None, capacity: int | None, full: bool | None) -> str | None:
-    """Show how full a buffer is: ``11/65535``."""
+    """Show how full a buffer is: ``11/65535``, ``FULL 65535/65535``."""
     if count is None:
         return None
     text = str(count) if capacity is None else f"{count}/{capacity}"
-    return f"{text} FULL" if full else text
+    return f"FULL {text}" if full else text
 
 
 def make_columns(context: Context) -> tuple[Column, ...]:
@@ -107,8 +107,8 @@ _SHOWN = (
 
 def _matches(task: Task, wanted: str) -> bool:
     """Tell whether a task is meant by a word: its tid, a pattern of names or a part of its name."""
-    if wanted.isdecimal() and int(wanted) == task.fields.pid:
-        return True
+    if wanted.isdecimal():
+        return int(wanted) == task.fields.pid
     if any(character in wanted for character in "*?["):
         return fnmatchcase(task.fields.comm, wanted)
     return wanted in task.fields.comm

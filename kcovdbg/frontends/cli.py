@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from kcovdbg import __version__
 from kcovdbg.commands import COMMANDS
@@ -25,28 +25,30 @@ from kcovdbg.frontends.options import (
     USAGE,
     Option,
     Options,
-    TargetChoice,
     parse_options,
 )
 from kcovdbg.render.renderable import Line
 from kcovdbg.target import Target
 
+if TYPE_CHECKING:
+    from kcovdbg.target.opening import TargetOptions
 
-def open_choice(choice: TargetChoice) -> Target:
+
+def open_with_drgn(options: TargetOptions) -> Target:
     """Open the target that the options name.
 
     :raises KcovdbgError: when it can't be opened.
     """
     # It brings drgn, which help and usage errors do without.
-    opening = import_module("kcovdbg.target.opening")
-    target: Target = opening.open_target(choice.source.value, choice.place, symbols=choice.symbols)
-    return target
+    from kcovdbg.target.opening import open_target
+
+    return open_target(options)
 
 
 def main(
     arguments: Sequence[str] | None = None,
     *,
-    open_target: Callable[[TargetChoice], Target] = open_choice,
+    open_target: Callable[[TargetOptions], Target] = open_with_drgn,
     commands: CommandTable = COMMANDS,
 ) -> int:
     """Run the program.

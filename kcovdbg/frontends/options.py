@@ -3,47 +3,28 @@
 
 from __future__ import annotations
 
-import argparse
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from kcovdbg.commands.command import CommandTable
 from kcovdbg.commands.suggest import suggest
 from kcovdbg.errors import UsageError
 from kcovdbg.render.theme import Color
 
+if TYPE_CHECKING:
+    from kcovdbg.target.opening import TargetOptions
+
 USAGE: Final = "kcovdbg [TARGET] [-s VMLINUX]… [-e COMMAND]… [-q] [SCRIPT | COMMAND [ARGUMENT…]]"
-
-
-class Source(str, Enum):
-    """What kind of target it is."""
-
-    CORE = "core"
-    KERNEL = "kernel"
-    QEMU = "qemu"
-    GDB_REMOTE = "gdb-remote"
-    DEMO = "demo"
-
-
-@dataclass(frozen=True, slots=True)
-class TargetChoice:
-    """The target that the user asked for."""
-
-    source: Source
-    place: str | None = None
-    """Path of a core, address of a guest or a stub."""
-    symbols: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """The command line, understood."""
 
-    target: TargetChoice
+    target: TargetOptions
     commands: tuple[str, ...] = ()
     """Lines to run, in order."""
     words: tuple[str, ...] = ()
@@ -116,12 +97,14 @@ def parse_options(arguments: Sequence[str], commands: CommandTable) -> Options:
 
     :raises UsageError: when they can't be.
     """
+    from kcovdbg.target.opening import TargetOptions
+
     start = _find_command(arguments, commands)
     args, unknown = _make_parser().parse_known_intermixed_args(arguments[:start])
     if unknown:
         raise _refuse_option(unknown[0])
     words = tuple(arguments[start:])
-    cores, symbols, scripts = _sort_paths(args.paths, commands)
+    files, scripts = _find_scripts(args.paths, commands)
     if words and args.execute:
         raise UsageError(f"-e and the command {words[0]} exclude each other", hint="give each command by an -e of its own")
     if scripts and (words or args.execute):
@@ -129,7 +112,15 @@ def parse_options(arguments: Sequence[str], commands: CommandTable) -> Options:
     if len(scripts) > 1:
         raise UsageError(f"one script at a time, not {' and '.join(scripts)}")
     return Options(
-        target=_choose_target(args, cores, symbols),
+        target=TargetOptions(
+            core=args.core,
+            kernel=args.kernel,
+            qemu=args.qemu,
+            gdb_remote=args.gdb_remote,
+            demo=args.demo,
+            symbols=tuple(args.symbols),
+            files=tuple(files),
+        ),
         commands=tuple(args.execute),
         words=words,
         script=scripts[0] if scripts else None,
@@ -167,55 +158,22 @@ def _refuse_option(word: str) -> UsageError:
     return UsageError(f"no option is called {name}", hint=hint)
 
 
-def _sort_paths(paths: Sequence[str], commands: CommandTable) -> tuple[list[str], list[str], list[str]]:
-    """Tell cores, debug info and scripts from each other, in whichever order they come, as crash(8) does."""
-    cores: list[str] = []
-    symbols: list[str] = []
+def _find_scripts(paths: Sequence[str], commands: CommandTable) -> tuple[list[str], list[str]]:
+    """Tell what belongs to the target from what holds commands."""
+    from kcovdbg.target.dumpfile import FileKind, identify
+
+    files: list[str] = []
     scripts: list[str] = []
     for path in paths:
-        kind = identify(path)
-        if kind is None:
+        if not Path(path).exists():
             hint = suggest(path, commands.names) or "kcovdbg help lists the commands"
             raise UsageError(f"{path} is neither a command nor a file", hint=hint)
-        {"core": cores, "symbols": symbols, "script": scripts}[kind].append(path)
-    return cores, symbols, scripts
+        is_script = identify(path) is FileKind.OTHER and not _is_binary(path)
+        (scripts if is_script else files).append(path)
+    return files, scripts
 
 
-_ET_CORE: Final = 4
-_COMPRESSED_DUMPS: Final = (b"KDUMP   ", b"DISKDUMP", b"makedumpfile")
-_ZSTD: Final = b"\x28\xb5\x2f\xfd"
-
-
-def identify(path: str) -> str | None:
-    """Tell what a file is by its first bytes: ``core``, ``symbols`` or ``script``; None where there is none.
-
-    Dumps and slices may be compressed; debug info isn't.
-    """
-    try:
-        with Path(path).open("rb") as file:
-            head = file.read(18)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UsageError(f"{path} can't be read: {error.strerror}") from error
-    if head.startswith((*_COMPRESSED_DUMPS, _ZSTD)):
-        return "core"
-    if head.startswith(b"\x7fELF") and len(head) == 18:
-        return "core" if int.from_bytes(head[16:18], "big" if head[5] == 2 else "little") == _ET_CORE else "symbols"
-    return "script"
-
-
-def _choose_target(args: argparse.Namespace, cores: Sequence[str], symbols: Sequence[str]) -> TargetChoice:
-    named = (*args.symbols, *symbols)
-    choices = [TargetChoice(Source.CORE, path, named) for path in (*([args.core] if args.core else []), *cores)]
-    if args.kernel:
-        choices.append(TargetChoice(Source.KERNEL, None, named))
-    if args.qemu is not None:
-        choices.append(TargetChoice(Source.QEMU, args.qemu, named))
-    if args.gdb_remote is not None:
-        choices.append(TargetChoice(Source.GDB_REMOTE, args.gdb_remote, named))
-    if args.demo:
-        choices.append(TargetChoice(Source.DEMO, None, named))
-    if len(choices) > 1:
-        raise UsageError("one target at a time", hint="-c, -k, --qemu, --gdb-remote and --demo exclude each other")
-    return choices[0] if choices else TargetChoice(Source.KERNEL, None, named)
+def _is_binary(path: str) -> bool:
+    # A vmlinuz for instance, which whoever opens the target has more to say about.
+    with Path(path).open("rb") as file:
+        return b"\0" in file.read(4096)

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from kcovdbg.render.escape import escape
@@ -12,6 +13,8 @@ from kcovdbg.render.kind import ABSENT, TEXT, Kind
 
 KEEP = 0
 """The priority of a column that is never dropped for lack of width."""
+DETAIL = 3
+"""From this priority on a column is dropped before any other column is shortened for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,8 @@ class Column:
     align_right: bool | None = None
     """By default as the kind says."""
     priority: int = KEEP
-    """In a terminal that is too narrow the columns with the highest numbers go first; ``KEEP`` stays."""
+    """In a terminal that is too narrow the columns with the highest numbers go first, from ``DETAIL`` on before any column is
+    shortened; ``KEEP`` stays."""
     elastic: int | None = None
     """The width down to which the text may be shortened in a narrow terminal; None: never."""
     elide_start: bool = False
@@ -59,11 +63,9 @@ class Column:
         if self.value is not None:
             return self.value
         key = self.key
-
-        def read(row: Any) -> Any:
-            return row[key] if isinstance(row, Mapping) else getattr(row, key)
-
-        return read
+        attribute = attrgetter(key)
+        # Checked each time, and so for the one type that makes it cheap.
+        return lambda row: row[key] if isinstance(row, dict) else attribute(row)
 
     def formatter(self) -> Callable[[Any], str]:
         """Return the function from a row to what the text view shows: printable, on one line."""
@@ -75,10 +77,10 @@ class Column:
             return lambda row: ABSENT if (value := read(row)) is None else show(value)
         return lambda row: ABSENT if (value := read(row)) is None else escape(show(value))
 
-    def styler(self) -> Callable[[Any], str]:
-        """Return the function from a row to its cell's style class."""
-        style = self.kind.style if self.style is None else self.style
-        return style if callable(style) else lambda _row: style
+    @property
+    def cell_style(self) -> str | Callable[[Any], str]:
+        """The style class of cells, or the function from a row to it."""
+        return self.kind.style if self.style is None else self.style
 
     def encoder(self) -> Callable[[Any], object]:
         """Return the function from a row to what JSON holds."""

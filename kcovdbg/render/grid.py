@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain, islice
 from typing import Any, Final
 
-from kcovdbg.render.column import KEEP, Column
+from kcovdbg.render.column import DETAIL, KEEP, Column
 from kcovdbg.render.kind import ABSENT
 from kcovdbg.render.renderable import Line, Record, Table
 from kcovdbg.render.width import elide, elide_start, pad, text_width
@@ -70,16 +69,17 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
         dropped = _fit([columns[index] for index in shown], shown, widths, width)
         cells = [[row[index] for index in shown] for row in cells]
         columns = [columns[index] for index in shown]
-        formatters = [column.formatter() for column in columns]
-        yield tuple(("header", text) for text in _pad_cells(columns, widths, [column.heading for column in columns]))
-        stylers = [column.styler() for column in columns]
-        elides = _eliders(columns, widths) if width is not None else []
-        further = ((row, [formatter(row) for formatter in formatters]) for row in rows)
-        for row, texts in chain(zip(sample, cells, strict=True), further):
-            for index, shorten in elides:
-                texts[index] = shorten(texts[index])
-            padded = _pad_cells(columns, widths, texts)
-            yield [(styler(row), text) for styler, text in zip(stylers, padded, strict=True)]
+        finishers = _finishers(columns, widths, may_elide=width is not None)
+        yield tuple(("header", finish(column.heading)) for finish, column in zip(finishers, columns, strict=True))
+        style = _row_styler(columns)
+        makers = [(column.formatter(), finish) for column, finish in zip(columns, finishers, strict=True)]
+        known = (
+            (row, [finish(text) for finish, text in zip(finishers, texts, strict=True)])
+            for row, texts in zip(sample, cells, strict=True)
+        )
+        further = ((row, [finish(formatter(row)) for formatter, finish in makers]) for row in rows)
+        for row, texts in chain(known, further):
+            yield list(zip(style(row), texts, strict=True))
             notes.add(row)
             if table.details is not None:
                 yield from table.details(row)
@@ -96,7 +96,7 @@ def record_lines(record: Record, width: int | None) -> Iterator[Line]:  # noqa: 
     lines = [(column, text) for column, text in zip(columns, texts, strict=True) if not (column.hide_empty and text in _EMPTY)]
     widest = max((text_width(column.heading) for column, _ in lines), default=0)
     for column, text in lines:
-        yield (("key", pad(column.heading, widest + len(_GAP))), (column.styler()(record.row), text))
+        yield (("key", pad(column.heading, widest + len(_GAP))), (_row_styler((column,))(record.row)[0], text))
     for remark in chain(record.remarks, record.errors(record.row) if record.errors is not None else ()):
         yield remark_line(remark)
 
@@ -123,23 +123,21 @@ def _fit(columns: list[Column], shown: list[int], widths: list[int], width: int 
     def excess() -> int:
         return sum(widths) + len(_GAP) * (len(widths) - 1) - width
 
-    # First give away what elastic columns can spare, since a shortened column says more than none ...
-    spare = sum(max(have - least, 0) for have, least in zip(widths, _least_widths(columns), strict=True))
-    # ... and drop whole columns, the least important first, as long as that isn't enough.
-    while excess() > spare:
+    def spare() -> int:
+        return sum(max(have - least, 0) for have, least in zip(widths, _least_widths(columns), strict=True))
+
+    while (over := excess()) > 0:
         priority, index = max(((column.priority, index) for index, column in enumerate(columns)), default=(KEEP, 0))
-        if priority == KEEP:
+        # A shortened column says more than none, but for mere details nothing is shortened.
+        if priority == KEEP or (priority < DETAIL and over <= spare()):
             break
         dropped.insert(0, columns[index].heading)
         del columns[index], shown[index], widths[index]
-        spare = sum(max(have - least, 0) for have, least in zip(widths, _least_widths(columns), strict=True))
     least = _least_widths(columns)
-    while (over := excess()) > 0:
-        spares = [have - minimum for have, minimum in zip(widths, least, strict=True)]
-        most = max(spares, default=0)
-        if most <= 0:
-            break
-        widths[spares.index(most)] -= min(over, most)
+    for _ in range(min(excess(), spare())):
+        # The widest gives first.
+        _, index = max((have, index) for index, have in enumerate(widths) if have > least[index])
+        widths[index] -= 1
     return dropped
 
 
@@ -148,19 +146,31 @@ def _least_widths(columns: Iterable[Column]) -> list[int]:
     return [_NEVER if column.elastic is None else max(column.elastic, text_width(column.heading)) for column in columns]
 
 
-def _eliders(columns: Sequence[Column], widths: Sequence[int]) -> list[tuple[int, Callable[[str], str]]]:
+def _finishers(columns: Sequence[Column], widths: Sequence[int], *, may_elide: bool) -> list[Callable[[str], str]]:
+    """Return for each column the function that makes a cell as wide as the column, the gap to the next one included."""
+    last = len(columns) - 1
     return [
-        (index, partial(elide_start if column.elide_start else elide, width=width))
+        _finisher(column, width, "" if index == last else _GAP, may_elide=may_elide)
         for index, (column, width) in enumerate(zip(columns, widths, strict=True))
-        if column.elastic is not None
     ]
 
 
-def _pad_cells(columns: Sequence[Column], widths: Sequence[int], texts: Sequence[str]) -> list[str]:
-    """Pad cells to their columns' widths, the gap to the next one included."""
-    last = len(columns) - 1
-    padded: list[str] = []
-    for index, text in enumerate(texts):
-        cell = pad(text, widths[index], right=columns[index].is_right)
-        padded.append(cell if index == last else cell + _GAP)
-    return padded
+def _finisher(column: Column, width: int, gap: str, *, may_elide: bool) -> Callable[[str], str]:
+    right = column.is_right
+    if may_elide and column.elastic is not None:
+        shorten = elide_start if column.elide_start else elide
+        return lambda text: pad(shorten(text, width), width, right=right) + gap
+
+    # Called for every cell of a million rows: what is ASCII, nearly everything, is padded right here.
+    if right:
+        return lambda text: (text.rjust(width) if text.isascii() else pad(text, width, right=True)) + gap
+    return lambda text: (text.ljust(width) if text.isascii() else pad(text, width)) + gap
+
+
+def _row_styler(columns: Sequence[Column]) -> Callable[[Any], Sequence[str]]:
+    """Return the function from a row to its cells' style classes."""
+    styles = [column.cell_style for column in columns]
+    constant = [style for style in styles if isinstance(style, str)]
+    if len(constant) == len(styles):
+        return lambda _row: constant
+    return lambda row: [style if isinstance(style, str) else style(row) for style in styles]

@@ -24,7 +24,7 @@ class Table:
 
     columns: Sequence[Column]
     rows: Iterable[Any]
-    """Mappings, or anything that the columns' accessors take. An iterator is written as it goes."""
+    """Dictionaries, or anything that the columns' accessors take. An iterator is written as it goes."""
     remarks: Iterable[str] = ()
     empty: str | None = None
     """What to say instead of a table without rows."""

@@ -27,6 +27,8 @@ THEME: Final[Mapping[str, str]] = MappingProxyType(
         "error": "1;31",
         "good": "32",
         "covered": "32",
+        "changed": "33",
+        "gutter": "2",
         "left": "31",
         "right": "32",
         "hint": "2",

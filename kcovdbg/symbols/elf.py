@@ -101,7 +101,7 @@ class ElfFile:
             raise TargetError(f"{path}: {error}") from error
         try:
             self._read_header()
-        except (struct.error, IndexError, ValueError) as error:
+        except (struct.error, IndexError, ValueError, OverflowError) as error:
             self._map.close()
             raise TargetError(f"{path} is not an ELF file that can be read: {error}") from error
 
@@ -175,13 +175,20 @@ class ElfFile:
         except zlib.error as error:
             raise TargetError(f"{self.path}: {section.name}: {error}") from error
 
+    def text_section_at(self, address: int) -> Section | None:
+        """Find the section that an address of a linked file's code lies in."""
+        for section in self.sections:
+            if section.is_text and section.address <= address < section.address + section.size:
+                return section
+        return None
+
     def read_at(self, address: int, size: int) -> bytes:
         """Read code of a linked file by address; short where the section ends, empty where there is none."""
-        for section in self.text_sections():
-            if section.address <= address < section.address + section.size:
-                start = section.offset + address - section.address
-                return self._map[start : min(start + size, section.offset + section.size)]
-        return b""
+        section = self.text_section_at(address)
+        if section is None:
+            return b""
+        start = section.offset + address - section.address
+        return self._map[start : min(start + size, section.offset + section.size)]
 
     @property
     def build_id(self) -> str | None:

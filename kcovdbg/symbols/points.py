@@ -88,6 +88,23 @@ def _scan_x86_indirect(text: bytes, address: int) -> list[int]:
     return [address + match.start() + lengths[text[match.end()] & 0xF0] for match in _X86_INDIRECT.finditer(text)]
 
 
+_X86_SHORT: Final = re.compile(rb"[\xeb\x70-\x7f]")
+
+
+def _find_short_jumps(elf: ElfFile, target: int) -> list[int]:
+    """Return the addresses of x86's jumps with a short displacement to an address; few enough to be looked for one by one."""
+    section = elf.text_section_at(target)
+    if section is None:
+        return []
+    start = max(target - 129, section.address)
+    text = elf.read_at(start, target + 128 - start)
+    return [
+        start + match.end()
+        for match in _X86_SHORT.finditer(text, 0, len(text) - 1)
+        if start + match.end() + 1 + (text[match.end()] ^ 0x80) - 0x80 == target
+    ]
+
+
 def _words(text: bytes) -> array[int]:
     words = array("I")
     words.frombytes(text[: len(text) & ~3])
@@ -184,10 +201,13 @@ def _callbacks(symbols: Iterable[ElfSymbol]) -> tuple[set[int], set[int]]:
     return pc, cmp
 
 
-def _find_tail_functions(jumps: _Branches, callbacks: AbstractSet[int], functions: _Functions) -> set[int]:
+def _find_tail_functions(elf: ElfFile, jumps: _Branches, callbacks: AbstractSet[int], functions: _Functions) -> set[int]:
     """Return the functions that may return to their caller by way of a callback."""
+    has_short = elf.machine in (EM_X86_64, EM_386)
     # A jump's last byte tells as well as its first which function it lies in.
-    todo = {functions.start_of(back - 1) for back in jumps.back_from(callbacks)} - {None}
+    todo = {functions.start_of(back - 1) for back in jumps.back_from(callbacks)}
+    if has_short:
+        todo.update(functions.start_of(at) for callback in callbacks for at in _find_short_jumps(elf, callback))
     found: set[int] = set()
     sources: dict[int, list[int]] | None = None
     while todo:
@@ -201,6 +221,8 @@ def _find_tail_functions(jumps: _Branches, callbacks: AbstractSet[int], function
                 if functions.is_start(target):
                     sources.setdefault(target, []).append(back - 1)
         todo.update(functions.start_of(at) for at in sources.get(start, ()))
+        if has_short:
+            todo.update(functions.start_of(at) for at in _find_short_jumps(elf, start))
     return found
 
 
@@ -234,7 +256,7 @@ def find_points(elf: ElfFile) -> Points:
     pc = calls.back_from(pc_callbacks)
     cmp = calls.back_from(cmp_callbacks)
     functions = _Functions(symbols)
-    tail_functions = _find_tail_functions(jumps, pc_callbacks | cmp_callbacks, functions)
+    tail_functions = _find_tail_functions(elf, jumps, pc_callbacks | cmp_callbacks, functions)
     if tail_functions:
         # Through these, other calls go: thunks against Spectre, and trampolines of static calls.
         tail_functions.update(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,7 @@ from drgn.helpers.linux.slab import for_each_slab_cache, slab_cache_for_each_all
 
 from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target import Member, SlabObject, StackFrame, Symbol, Vma, VmallocArea
+from kcovdbg.target.drgn_lines import DrgnLines
 from kcovdbg.target.origin import Origin
 
 if TYPE_CHECKING:
@@ -88,7 +90,8 @@ class DrgnTarget:
         self.vmalloc = DrgnVmalloc(prog, self.symbol_name)
         # drgn's helpers find slabs through the array of struct page, and don't know how with CONFIG_SPARSEMEM_VMEMMAP=n.
         self.slab = DrgnSlab(prog) if "vmemmap" in prog or "mem_section" not in prog else None
-        self.stacks = DrgnStacks(prog, self.symbol_name)
+        self.stacks = DrgnStacks(prog, self.symbol_name, self.kernel_range)
+        self.lines = DrgnLines(prog)
         # Bound once: this is what the walkers do most.
         self._read: Callable[[int, int], bytes] = prog.read
         self._members: dict[tuple[str, str], Member] = {}
@@ -449,9 +452,10 @@ class DrgnSlab:
 class DrgnStacks:
     """Kernel stacks, unwound by drgn."""
 
-    def __init__(self, prog: drgn.Program, symbol_name: Callable[[int], str | None]) -> None:
+    def __init__(self, prog: drgn.Program, symbol_name: Callable[[int], str | None], kernel_range: tuple[int, int]) -> None:
         self._prog = prog
         self._symbol_name = symbol_name
+        self._kernel_range = kernel_range
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
         """Return a task's kernel stack, innermost frame first.
@@ -471,7 +475,10 @@ class DrgnStacks:
         except _WALK_ERRORS as error:
             # A task that was running, of whose CPU the dump has no registers.
             raise CapabilityError(f"the stack of task {task:#x} can't be unwound: {_first_line(error)}") from None
-        return [self._make_frame(frame) for frame in trace]
+        frames = [self._make_frame(frame) for frame in trace]
+        # Beyond the entry from user space the unwinder guesses, and reads whatever answers.
+        low = self._kernel_range[0]
+        return list(itertools.takewhile(lambda frame: frame.pc >= low, frames))
 
     def crashed_task(self) -> int | None:
         """Return the ``struct task_struct *`` that crashed the kernel, None where none did."""
@@ -555,6 +562,22 @@ def _find_kernel_range(prog: drgn.Program, platform: drgn.Platform, word_size: i
     if platform.arch in _UPPER_HALF:
         return _UPPER_HALF_START, last
     return int(prog["PAGE_SIZE"].value_()), last
+
+
+def refuse_user_addresses(prog: drgn.Program) -> None:
+    """Let reads of addresses that no kernel has fail, as they would in the kernel.
+
+    A QEMU dump without paging says that its virtual addresses are the physical ones: NULL would read as what the firmware
+    left there. Only for a Program of our own, before it is read.
+    """
+    assert prog.platform is not None
+    if prog.platform.arch in _UPPER_HALF:
+        prog.add_memory_segment(0, _UPPER_HALF_START, _refuse)
+
+
+def _refuse(address: int, count: int, offset: int, physical: bool) -> bytes:
+    del count, offset, physical
+    raise drgn.FaultError("no address of the kernel", address)
 
 
 def _find_machine(prog: drgn.Program, platform: drgn.Platform) -> str:

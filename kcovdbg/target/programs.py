@@ -14,9 +14,10 @@ from typing import Final, NamedTuple
 import drgn
 
 from kcovdbg.errors import TargetError
-from kcovdbg.target import dumpfile, elf, standing
+from kcovdbg.target import dumpfile, elf, slices, standing
 from kcovdbg.target.address import parse_address
-from kcovdbg.target.drgn import DrgnTarget, read_vmcoreinfo
+from kcovdbg.target.bare import PHYSICAL_SIZE, open_bare
+from kcovdbg.target.drgn import DrgnTarget, read_vmcoreinfo, refuse_user_addresses
 from kcovdbg.target.origin import Origin, moves_on
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.rsp import RspClient, StubReadError
@@ -32,8 +33,6 @@ _PLATFORMS: Final = {
 }
 _EM_X86_64: Final = 62
 _ET_REL: Final = 1
-# 52 bits of physical address are the most that any of these machines has.
-_PHYSICAL_SIZE: Final = 1 << 52
 _VMLINUX_HINT: Final = (
     "give the vmlinux with debug info by -s VMLINUX: from the build directory or the distribution's debug package"
 )
@@ -68,8 +67,21 @@ def open_core(path: str, symbols: Sequence[str]) -> DrgnTarget:
                 f"{path} says nothing about a kernel: it has no VMCOREINFO",
                 hint="dumps of QEMU guests need -device vmcoreinfo, and a kernel with CONFIG_FW_CFG_SYSFS and CONFIG_KEXEC",
             )
+        refuse_user_addresses(prog)
         _load_symbols(prog, files, beside=Path(path).parent, notes=notes)
+    notes += _describe_slice(unpacked.path)
     return _make_target(prog, path, False, notes, Origin(read_notes=lambda: dumpfile.read_notes(unpacked.path)))
+
+
+def _describe_slice(path: Path) -> list[str]:
+    """Say what is special about a slice; nothing for other dumps."""
+    kinds = {note.type for note in elf.parse_notes(dumpfile.read_notes(path), "<") if note.name == slices.NOTE_NAME}
+    found = []
+    if slices.NOTE_SLICE in kinds:
+        found.append("this is a slice: it holds what kcovdbg's commands read, and nothing else of the kernel's memory")
+    if slices.NOTE_INCONSISTENT in kinds:
+        found.append("it was taken while the kernel ran: what it says may contradict itself")
+    return found
 
 
 def open_kernel(symbols: Sequence[str]) -> DrgnTarget:
@@ -149,19 +161,22 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
     client = RspClient(parse_address(address))
     atexit.register(client.close)
     try:
-        prog = _make_stub_program(client, kernel, links, notes)
+        prog, machine_notes = _make_stub_program(client, kernel, links, notes)
         with _drgn_warnings(notes):
             _load_symbols(prog, files, beside=None, notes=notes)
         notes.append(
             "the machine stands still while kcovdbg is attached" + ("" if client.was_running else ", as it did before")
         )
-        return _make_target(prog, f"GDB stub at {address}", False, notes, Origin(close=client.close))
+        return _make_target(prog, f"GDB stub at {address}", False, notes, Origin(lambda: machine_notes, close=client.close))
     except BaseException:
         client.close()
         raise
 
 
-def _make_stub_program(client: RspClient, kernel: DebugFile, links: dict[str, int], notes: list[str]) -> drgn.Program:
+def _make_stub_program(
+    client: RspClient, kernel: DebugFile, links: dict[str, int], notes: list[str]
+) -> tuple[drgn.Program, bytes]:
+    """Return a Program, and ELF notes with the registers where the stub has them."""
     platform = _platform_of(kernel.header)
     memory = standing.CachedMemory(client.read)
     # drgn asks by this; a stub's refusal is a fault to it.
@@ -175,11 +190,12 @@ def _make_stub_program(client: RspClient, kernel: DebugFile, links: dict[str, in
     if cpu is not None:
         found = standing.find_kernel(client, cpu, memory.read, links)
         ram = standing.find_ram(client.monitor("info mtree -f") or "")
-        prog = drgn.Program(platform)
-        for start, end in ram or [standing.Ram(0, _PHYSICAL_SIZE)]:
+        machine_notes = standing.make_notes(client, found.vmcoreinfo)
+        prog = open_bare(kernel.header.machine, machine_notes)
+        for start, end in ram or [standing.Ram(0, PHYSICAL_SIZE)]:
             prog.add_memory_segment(start, end - start, read, physical=True)
-        prog.set_linux_kernel_custom(found.vmcoreinfo, False)
-        return prog
+        refuse_user_addresses(prog)
+        return prog, machine_notes
     # By virtual addresses; only what VMCOREINFO says if the kernel isn't moved can be believed.
     try:
         vmcoreinfo = standing.read_vmcoreinfo(memory.read, links, 0)
@@ -193,7 +209,7 @@ def _make_stub_program(client: RspClient, kernel: DebugFile, links: dict[str, in
     prog.set_linux_kernel_custom(vmcoreinfo, False)
     # After it, as that has virtual addresses translated by page tables, which need physical memory.
     prog.add_memory_segment(0, 1 << 64 if kernel.header.is_64 else 1 << 32, read)
-    return prog
+    return prog, b""
 
 
 def _make_reader(read: Callable[[int, int], bytes]) -> Callable[[int, int, int, bool], bytes]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import TargetError
+from kcovdbg.target import elf
 from kcovdbg.target.rsp import RspClient, StubReadError
 
 PAGE: Final = 4096
@@ -29,6 +30,10 @@ _CR4_LA57: Final = 1 << 12
 DIVIDE_ERROR: Final = ("asm_exc_divide_error", "divide_error")
 VMCOREINFO_SYMBOLS: Final = ("vmcoreinfo_data", "vmcoreinfo_size", "vmcoreinfo_note")
 _MAX_VMCOREINFO: Final = 1 << 16
+_MAX_CPUS: Final = 4096
+# What a `g` packet of x86-64 starts with: 16 general registers, rip, eflags, six segments.
+_GDB_REGISTERS: Final = struct.Struct("<17Q7I")
+_PRSTATUS_SIZE: Final = 336
 
 ReadMemory = Callable[[int, int], bytes]
 
@@ -145,6 +150,58 @@ def _walk(read: ReadMemory, table: int, levels: int, address: int) -> int | None
             return int(entry & _ADDRESS & ~span | address & span)
         table = entry & _ADDRESS
     return None
+
+
+def make_notes(client: RspClient, vmcoreinfo: bytes) -> bytes:
+    """Build the ELF notes that a dump of the machine would have: VMCOREINFO, and each x86-64 CPU's registers."""
+    notes = b""
+    for cpu in range(_MAX_CPUS):
+        registers = client.registers(cpu + 1)
+        if len(registers) < _GDB_REGISTERS.size:
+            break
+        notes += elf.make_note("CORE", elf.NT_PRSTATUS, _make_prstatus(cpu, registers))
+    return notes + elf.make_note("VMCOREINFO", 0, vmcoreinfo)
+
+
+def _make_prstatus(cpu: int, registers: bytes) -> bytes:
+    """Build a ``struct elf_prstatus`` of x86-64 out of GDB's registers."""
+    rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, *others = _GDB_REGISTERS.unpack_from(registers)
+    r8, r9, r10, r11, r12, r13, r14, r15, rip, rflags, cs, ss, ds, es, fs, gs = others
+    # struct user_regs_struct; orig_rax, fs_base and gs_base aren't known and nobody asks for them.
+    user = (
+        r15,
+        r14,
+        r13,
+        r12,
+        rbp,
+        rbx,
+        r11,
+        r10,
+        r9,
+        r8,
+        rax,
+        rcx,
+        rdx,
+        rsi,
+        rdi,
+        0,
+        rip,
+        cs,
+        rflags,
+        rsp,
+        ss,
+        0,
+        0,
+        ds,
+        es,
+        fs,
+        gs,
+    )
+    status = bytearray(_PRSTATUS_SIZE)
+    # As QEMU numbers CPUs in its dumps.
+    struct.pack_into("<I", status, 32, cpu + 1)
+    struct.pack_into("<27Q", status, 112, *user)
+    return bytes(status)
 
 
 class FoundKernel(NamedTuple):

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -40,6 +41,7 @@ FORMATS = {
         Format("elf"),
         # With the virtual memory of the CPUs' page tables, as GDB wants it.
         Format("elf-paging", paging=True),
+        # QEMU writes it flattened, and without the architecture's name in it.
         Format("kdump", qemu="kdump-zlib"),
         # As distributions' kdump services write them: without zero, cache, user and free pages.
         Format("filtered", makedumpfile=("-c", "-d", "31")),
@@ -64,6 +66,18 @@ def write_dump(guest: Guest, path: Path, name: str = "elf") -> None:
         if wanted.makedumpfile is not None:
             raw = _filter(raw, wanted.makedumpfile)
         raw.replace(path)
+
+
+def convert(elf: Path, path: Path, name: str) -> None:
+    """From QEMU's ELF file without paging, what makedumpfile makes of it."""
+    arguments = FORMATS[name].makedumpfile
+    if arguments is None:
+        raise LabError(f"{name} is not made from another dump")
+    requirements.ensure(requirements.FILTER)
+    with _scratch(path) as work:
+        # A copy, as its headers get changed.
+        shutil.copyfile(elf, work / "raw")
+        _filter(work / "raw", arguments).replace(path)
 
 
 def truth_about(guest: Guest, section: dict[str, Any] | None = None) -> dict[str, Any]:

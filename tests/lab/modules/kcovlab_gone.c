@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* A module with a few functions whose coverage is recorded, and which is unloaded before anybody looks. */
+/*
+ * A module with a few functions whose coverage is recorded, and which is unloaded before anybody
+ * looks.
+ */
 #include <linux/debugfs.h>
 #include <linux/err.h>
 #include <linux/fs.h>
@@ -9,7 +12,10 @@
 static struct dentry *directory;
 static unsigned int total;
 
-/* Not inlined, so that each has a symbol; a loop, a branch and a switch, so that each has more than one point of coverage. */
+/*
+ * Not inlined, so that each has a symbol; a loop, a branch and a switch, so that each has more than
+ * one point of coverage.
+ */
 static noinline unsigned int kcovlab_gone_inner(unsigned int n)
 {
 	switch (n) {
@@ -40,7 +46,8 @@ static noinline unsigned int kcovlab_gone_outer(unsigned int n)
 	return kcovlab_gone_middle(n) + kcovlab_gone_inner(n);
 }
 
-static ssize_t kcovlab_gone_write(struct file *file, const char __user *data, size_t size, loff_t *at)
+static ssize_t kcovlab_gone_write(struct file *file, const char __user *data, size_t size,
+				  loff_t *at)
 {
 	char digit;
 

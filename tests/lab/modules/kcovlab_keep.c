@@ -9,7 +9,10 @@
 static struct dentry *directory;
 static unsigned int total;
 
-/* Not inlined, so that each has a symbol; a loop, a branch and a switch, so that each has more than one point of coverage. */
+/*
+ * Not inlined, so that each has a symbol; a loop, a branch and a switch, so that each has more than
+ * one point of coverage.
+ */
 static noinline unsigned int kcovlab_keep_inner(unsigned int n)
 {
 	switch (n) {
@@ -40,7 +43,8 @@ static noinline unsigned int kcovlab_keep_outer(unsigned int n)
 	return kcovlab_keep_middle(n) + kcovlab_keep_inner(n);
 }
 
-static ssize_t kcovlab_keep_write(struct file *file, const char __user *data, size_t size, loff_t *at)
+static ssize_t kcovlab_keep_write(struct file *file, const char __user *data, size_t size,
+				  loff_t *at)
 {
 	char digit;
 

@@ -35,8 +35,8 @@ bool storm_foreign(pid_t pid)
 void reap(void)
 {
 	/*
-	 * Children of init only, and orphans. The zombie among the states is a child of its maker's. While something is running, its end
-	 * is left to `stop`.
+	 * Children of init only, and orphans. The zombie among the states is a child of its
+	 * maker's. While something is running, its end is left to `stop`.
 	 */
 	if (!nrunning)
 		while (waitpid(-1, NULL, WNOHANG) > 0)
@@ -75,8 +75,8 @@ static void stop(void)
 }
 
 /*
- * A controller for another gadget: the second if there is one, else the first, from which the gadget of the standing states then has
- * to go. kc-usb sees it leave.
+ * A controller for another gadget: the second if there is one, else the first, from which the
+ * gadget of the standing states then has to go. kc-usb sees it leave.
  */
 static int free_controller(void)
 {
@@ -119,7 +119,8 @@ static void inflight_hub(void)
 	for (int i = 0; i < 500 && !atomic_load(&s->done_calls); i++)
 		msleep(10);
 	truth("\"state\": \"hub-section\", \"bus\": %d, \"handle\": \"0x%lx\", \"held_by\": \"%s\", \"requests\": %d",
-	      usb_dummy_bus(udc), 1UL << 56 | usb_dummy_bus(udc), udc ? "kc-mute" : "kc-usb", atomic_load(&s->done_calls));
+	      usb_dummy_bus(udc), 1UL << 56 | usb_dummy_bus(udc), udc ? "kc-mute" : "kc-usb",
+	      atomic_load(&s->done_calls));
 }
 
 /* A count that no buffer can have, written by the one who owns the buffer. */
@@ -141,12 +142,15 @@ static void st_crash(struct slot *s)
 	int fd = open("/proc/sysrq-trigger", O_WRONLY);
 	struct kc k;
 
-	if (fd < 0 || kc_setup(s, &k, 44 * PAGE_WORDS)) {
+	/* Large: the panic's own output is recorded after what led to it. */
+	if (fd < 0 || kc_setup(s, &k, 2048 * PAGE_WORDS)) {
 		slot_missing(s, "no /proc/sysrq-trigger");
 		return;
 	}
 	slot_object(s, &k, 2, 1);
-	slot_extra(s, ", \"expect_last\": [\"__handle_sysrq\", \"sysrq_handle_crash\"]");
+	slot_extra(
+		s,
+		", \"expect_functions\": [\"__handle_sysrq\", \"sysrq_handle_crash\", \"panic\"]");
 	s->mode = TRACE_PC;
 	s->enabled = true;
 	s->owner = s->tid;
@@ -168,7 +172,9 @@ static void crash(void)
 		return;
 	s->pid = s->tid = spawn(s, st_crash);
 	slot_wait(s, 5000);
-	/* The buffer is empty yet: what it will hold can't be told by anybody who lives to tell it. */
+	/*
+	 * The buffer is empty yet: what it will hold can't be told by anybody who lives to tell it.
+	 */
 	truth_slot(s);
 	truth("\"answer\": \"crash\", \"done\": true");
 	tcdrain(truth_fd());
@@ -197,7 +203,8 @@ static bool run(char *line)
 	else
 		arg = line + strlen(line);
 	if (!strcmp(line, "ping")) {
-		truth("\"state\": \"ping\", \"traffic\": %lu, \"tasks\": %lu", atomic_load(&shm->traffic), count_tasks());
+		truth("\"state\": \"ping\", \"traffic\": %lu, \"tasks\": %lu",
+		      atomic_load(&shm->traffic), count_tasks());
 	} else if (!strcmp(line, "count") && *arg) {
 		again(arg);
 	} else if (!strcmp(line, "states")) {

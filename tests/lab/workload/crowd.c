@@ -14,13 +14,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PER_PROCESS	1000
-#define STACK		2048	/* a thread that only waits needs next to nothing; a libc's thread would take pages */
+#define PER_PROCESS 1000
+/* A thread that only waits needs next to nothing; one of a libc's would take pages. */
+#define STACK 2048
 
 static pid_t *leaders;
 static int nleaders;
 
-/* Runs on a scrap of stack and on its creator's thread-local storage: it must not call into libc beyond this. */
+/*
+ * Runs on a scrap of stack and on its creator's thread-local storage: it must not call into libc
+ * beyond this.
+ */
 static int idle(void *arg)
 {
 	(void)arg;
@@ -31,7 +35,8 @@ static int idle(void *arg)
 
 static void process(int threads, atomic_int *started)
 {
-	char *stacks = mmap(NULL, (size_t)threads * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *stacks = mmap(NULL, (size_t)threads * STACK, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	prctl(PR_SET_NAME, "kc-crowd");
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -39,7 +44,9 @@ static void process(int threads, atomic_int *started)
 	/* The leader is one of them. */
 	for (int i = 1; i < threads && stacks != MAP_FAILED; i++) {
 		if (clone(idle, stacks + (size_t)(i + 1) * STACK - 64,
-			  CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM, NULL) < 0)
+			  CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
+				  CLONE_SYSVSEM,
+			  NULL) < 0)
 			break;
 		atomic_fetch_add(started, 1);
 	}
@@ -50,14 +57,16 @@ static void process(int threads, atomic_int *started)
 void crowd(unsigned int n)
 {
 	unsigned int processes = (n + PER_PROCESS - 1) / PER_PROCESS;
-	atomic_int *counts = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	atomic_int *counts =
+		mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	uint64_t begin = now_ms(), end = begin + 300000;
 	unsigned int left = n, forked = 0;
+	unsigned long tasks = count_tasks();
 	char text[32];
 
-	snprintf(text, sizeof(text), "%u", n * 2 + 1000);
+	snprintf(text, sizeof(text), "%lu", tasks + n + 2000);
 	spew("/proc/sys/kernel/threads-max", text);
-	snprintf(text, sizeof(text), "%u", n + 40000);
+	snprintf(text, sizeof(text), "%lu", tasks + n + 40000);
 	spew("/proc/sys/kernel/pid_max", text);
 	leaders = realloc(leaders, (nleaders + processes) * sizeof(*leaders));
 	while (left) {
@@ -75,8 +84,8 @@ void crowd(unsigned int n)
 	/* Until all are there, or they stop coming because memory has run out. */
 	while (atomic_load(&counts[1]) < (int)forked && now_ms() < end)
 		msleep(20);
-	truth("\"state\": \"threads\", \"asked\": %u, \"started\": %d, \"processes\": %u, \"tasks\": %lu, \"ms\": %lu", n,
-	      atomic_load(&counts[0]), forked, count_tasks(), now_ms() - begin);
+	truth("\"state\": \"threads\", \"asked\": %u, \"started\": %d, \"processes\": %u, \"tasks\": %lu, \"ms\": %lu",
+	      n, atomic_load(&counts[0]), forked, count_tasks(), now_ms() - begin);
 	munmap(counts, PAGE);
 }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* States of tasks on their way out, or gone: zombies, leaders without threads, tasks stopped in exit. */
+/*
+ * States of tasks on their way out, or gone: zombies, leaders without threads, tasks stopped in
+ * exit.
+ */
 #include "lab.h"
 
 #include <linux/kcov.h>
@@ -14,7 +17,10 @@
 
 static struct slot *zombie, *leader, *exiting;
 
-/* Collects, exits, and nobody waits for it. Its exit disabled the object, which its parent still has open and mapped. */
+/*
+ * Collects, exits, and nobody waits for it. Its exit disabled the object, which its parent still
+ * has open and mapped.
+ */
 static void st_zombie_parent(struct slot *s)
 {
 	struct kc k;
@@ -51,7 +57,10 @@ static void *leader_thread(void *arg)
 	struct kc k;
 
 	slot_comm(s, "kc-zleader/t");
-	/* The leader's exit is over when it is a zombie: only then is this the only thread with files and memory. */
+	/*
+	 * The leader's exit is over when it is a zombie: only then is this the only thread with
+	 * files and memory.
+	 */
 	while (!atomic_load(&leader->done_calls))
 		msleep(1);
 	msleep(20);
@@ -63,7 +72,10 @@ static void *leader_thread(void *arg)
 	stand(s);
 }
 
-/* A thread group whose leader has exited: its files and memory can be seen through the other thread only. */
+/*
+ * A thread group whose leader has exited: its files and memory can be seen through the other thread
+ * only.
+ */
 static void st_leader(struct slot *s)
 {
 	struct slot *t = slot_new("kc-zleader/t");
@@ -99,7 +111,10 @@ static void exiting_child(struct slot *s)
 	syscall(SYS_exit_group, 0);
 }
 
-/* Stopped by its tracer inside exit: KCOV has let go of the task, which still has its files and its memory. */
+/*
+ * Stopped by its tracer inside exit: KCOV has let go of the task, which still has its files and its
+ * memory.
+ */
 static void st_tracer(struct slot *s)
 {
 	int status;
@@ -108,7 +123,8 @@ static void st_tracer(struct slot *s)
 	exiting->asleep = false;
 	pid = spawn(exiting, exiting_child);
 	exiting->pid = exiting->tid = pid;
-	if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status) || ptrace(PTRACE_SETOPTIONS, pid, 0, PTRACE_O_TRACEEXIT) ||
+	if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status) ||
+	    ptrace(PTRACE_SETOPTIONS, pid, 0, PTRACE_O_TRACEEXIT) ||
 	    ptrace(PTRACE_CONT, pid, 0, 0) || waitpid(pid, &status, 0) != pid ||
 	    status >> 8 != (SIGTRAP | PTRACE_EVENT_EXIT << 8))
 		slot_missing(exiting, "ptrace gave status 0x%x", status);

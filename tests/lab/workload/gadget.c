@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * The device side of the guest's USB: a gadget over raw-gadget and dummy_hcd, with one interface of two bulk endpoints, no driver that
- * would want it, and as little in its descriptors as enumerates.
+ * The device side of the guest's USB: a gadget over raw-gadget and dummy_hcd, with one interface of
+ * two bulk endpoints, no driver that would want it, and as little in its descriptors as enumerates.
  */
 #include "lab.h"
 
@@ -17,9 +17,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define VENDOR		0x6b63	/* "kc" */
-#define PRODUCT		0x6f76	/* "ov" */
-#define BULK		512
+#define VENDOR 0x6b63 /* "kc" */
+#define PRODUCT 0x6f76 /* "ov" */
+#define BULK 512
 
 static const struct usb_device_descriptor device = {
 	.bLength = USB_DT_DEVICE_SIZE,
@@ -64,7 +64,10 @@ struct io {
 static int raw;
 static int ep_in = -1, ep_out = -1;
 
-/* Which of the controller's endpoints can be ours. The address is the controller's if it insists on one. */
+/*
+ * Which of the controller's endpoints can be ours. The address is the controller's if it insists on
+ * one.
+ */
 static void find_endpoint(const struct usb_raw_eps_info *info, int n, bool in, unsigned char *desc)
 {
 	struct usb_endpoint_descriptor d = {
@@ -77,7 +80,8 @@ static void find_endpoint(const struct usb_raw_eps_info *info, int n, bool in, u
 	for (int i = 0; i < n; i++) {
 		const struct usb_raw_ep_info *e = &info->eps[i];
 
-		if (!e->caps.type_bulk || !(in ? e->caps.dir_in : e->caps.dir_out) || e->limits.maxpacket_limit < BULK)
+		if (!e->caps.type_bulk || !(in ? e->caps.dir_in : e->caps.dir_out) ||
+		    e->limits.maxpacket_limit < BULK)
 			continue;
 		d.bEndpointAddress = e->addr == USB_RAW_EP_ADDR_ANY ? (in ? 1 : 2) : e->addr;
 		break;
@@ -87,7 +91,10 @@ static void find_endpoint(const struct usb_raw_eps_info *info, int n, bool in, u
 	memcpy(desc, &d, USB_DT_ENDPOINT_SIZE);
 }
 
-/* Every read and write of a raw endpoint waits until the host has taken its part: without a host that asks, these threads sleep. */
+/*
+ * Every read and write of a raw endpoint waits until the host has taken its part: without a host
+ * that asks, these threads sleep.
+ */
 static void *feed_in(void *arg)
 {
 	static struct io io;
@@ -151,7 +158,8 @@ static void answer(const struct usb_ctrlrequest *r, const void *data, size_t n)
 		n = le16toh(r->wLength);
 	io.head.length = n;
 	memcpy(io.data, data, n);
-	ioctl(raw, r->bRequestType & USB_DIR_IN ? USB_RAW_IOCTL_EP0_WRITE : USB_RAW_IOCTL_EP0_READ, &io);
+	ioctl(raw, r->bRequestType & USB_DIR_IN ? USB_RAW_IOCTL_EP0_WRITE : USB_RAW_IOCTL_EP0_READ,
+	      &io);
 }
 
 static void control(const struct usb_ctrlrequest *r)
@@ -215,6 +223,7 @@ static bool start(struct slot *s, int udc)
 	return true;
 }
 
+/* Returns when the kernel has no more events for us, or when a signal says that it is enough. */
 static void events(struct slot *s, bool mute)
 {
 	struct {
@@ -227,11 +236,8 @@ static void events(struct slot *s, bool mute)
 	for (;;) {
 		memset(&event, 0, sizeof(event));
 		event.head.length = sizeof(event.request);
-		if (ioctl(raw, USB_RAW_IOCTL_EVENT_FETCH, &event) < 0) {
-			if (errno == EINTR)
-				continue;
+		if (ioctl(raw, USB_RAW_IOCTL_EVENT_FETCH, &event) < 0)
 			return;
-		}
 		switch (event.head.type) {
 		case USB_RAW_EVENT_CONNECT:
 			memset(&info, 0, sizeof(info));
@@ -260,17 +266,27 @@ void usb_gadget(struct slot *s)
 	events(s, false);
 }
 
+static void wake(int sig)
+{
+	(void)sig;
+}
+
 /*
- * A gadget that never answers: hub_event waits seconds for each descriptor it asks for, in the middle of its remote section, and asks
- * several times.
+ * A gadget that never answers. hub_event waits five seconds for the first descriptor, in the middle
+ * of its remote section. What it asks for next is refused by the kernel, as the first request is
+ * still open, and soon it gives up: so plug the gadget out and in again before that.
  */
 void usb_gadget_mute(struct slot *s)
 {
+	struct sigaction sa = { .sa_handler = wake };
 	int udc = atomic_exchange(&s->done_calls, 0);
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (!start(s, udc))
-		return;
-	atomic_store(&s->ready, 1);
-	events(s, true);
+	sigaction(SIGALRM, &sa, NULL);
+	while (start(s, udc)) {
+		atomic_store(&s->ready, 1);
+		alarm(4);
+		events(s, true);
+		close(raw);
+	}
 }

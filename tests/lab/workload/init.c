@@ -1,115 +1,163 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * The init of a lab guest: puts KCOV into every state that user space can put it into, and says what is true.
+ * The init of a lab guest: puts KCOV into every state that user space can put it into, and says
+ * what is true.
  *
  * TRUTH LINES
  *
- * Output goes to /dev/ttyS1, or to /dev/console without that, raw, at any speed. Each line is `TRUTH ` and one JSON object with either
- * "state" or "answer", or is the line that ends the beginning: {"done": true, "states": N, "missing": N, "moved": [...],
- * "unsettled": [...], "tasks": N, "ms": N}. Only init writes, so lines are whole. From `done` on nothing moves until a command comes.
- * "moved" names states whose count has changed since it was printed: none, if all is well. "unsettled" names states that didn't come to
- * rest: none.
+ * Output goes to /dev/ttyS1, or to /dev/console without that, raw. Each line is `TRUTH ` and one
+ * JSON object with either "state" or "answer", or is the line that ends the beginning:
  *
- * Addresses, handles, hashes and buffer words are hex strings, counts and ids are numbers. In `comm` a byte of the name is the character
- * with that number (U+0000 to U+00FF); comm_hex has the bytes.
+ *   {"done": true, "states": N, "missing": N, "moved": [...], "unsettled": [...], "tasks": N,
+ *    "ms": N}
  *
- * ONE LINE PER STATE. Keys of a line with a struct kcov (object is not null):
+ * Only init writes, so lines are whole. From `done` on nothing moves until a command comes. "moved"
+ * names states whose count has changed since it was printed: none, if all is well. "unsettled"
+ * names states that didn't come to rest: none.
  *
- *   state        its name; the task's comm is the same, unless `comm` says otherwise
- *   object       the state that made the struct kcov. Lines with the same object are about the same struct kcov; null: this task has
- *                nothing to do with any, and only the keys up to comm_hex, state's own ones and `calls` are there
- *   pid, tid, tgid, comm, comm_hex      as the task itself sees them
- *   fds          descriptors of this process's for it. kc-thr's threads list their own, though they share the table
- *   size         in words; 0: KCOV_INIT_TRACE wasn't called
- *   mode         TRACE_PC or TRACE_CMP while a session is in force, else null
- *   trace        the same, also after the session: how the contents are to be read. null: there has been none
- *   kcov_mode    what struct kcov's mode must be: DISABLED, INIT, TRACE_PC, TRACE_CMP
- *   enabled      a task is attached, by KCOV_ENABLE or KCOV_REMOTE_ENABLE; owner_tid says which one, or null
- *   remote       by KCOV_REMOTE_ENABLE; remote_size, handles[] (all, the common one last) and common_handle are as passed
- *   refcount     what struct kcov's reference count must be while nothing runs: 1 for a struct file (however many descriptors and
- *                mappings show it), 1 for the attached task
- *   sequence     what struct kcov's sequence must be: 1, and 1 more for each session that has ended
- *   mapped, map_start, map_length, map_tid     a mapping, in bytes, in the memory of that task
- *   phys         physical address of the buffer's first page
- *   count        word 0 of the buffer, read through that mapping once the state stood; null if there is no mapping
- *   capacity     records that fit; full: count >= capacity
- *   hash         FNV-1a, 64 bits (offset basis 0xcbf29ce484222325, prime 0x100000001b3), over the buffer's first `hashed_words` words
- *                as little-endian bytes: the count word and all words of the records that it counts (1 word per PC, 4 per comparison,
- *                count clamped to capacity)
- *   records      the words of all counted records, in order, as the kernel wrote them (KASLR offset not added back), if they are 400
- *                at most; else head and tail, the first and the last 16 of them
- *   calls        what was called, in order
+ * Addresses, handles, hashes and buffer words are hex strings, counts and ids are numbers. In
+ * `comm` a byte of the name is the character with that number (U+0000 to U+00FF); comm_hex has the
+ * bytes.
+ *
+ * STATES: one line each. The keys of a line with a struct kcov (its object is not null):
+ *
+ *   state         its name; the task's comm is the same, unless `comm` says otherwise
+ *   object        the state that made the struct kcov. Lines with the same object are about the
+ *                 same struct kcov. null: this task has nothing to do with any, and the line has
+ *                 only the keys up to comm_hex, some of the state's own, and `calls`
+ *   pid, tid, tgid, comm, comm_hex     as the task itself sees them
+ *   fds           this process's descriptors for it. Each of kc-thr's threads lists its own only,
+ *                 though they share the table
+ *   size          in words; 0: KCOV_INIT_TRACE wasn't called. Sizes differ between objects, except
+ *                 kc-full's and kc-over's, and those that are 0
+ *   mode          TRACE_PC or TRACE_CMP while a session is in force, else null
+ *   trace         the same, also after the session: how the contents are to be read. null: there
+ *                 has been none
+ *   kcov_mode     what struct kcov's mode must be: DISABLED, INIT, TRACE_PC, TRACE_CMP
+ *   enabled       a task is attached, by KCOV_ENABLE or KCOV_REMOTE_ENABLE; owner_tid says which
+ *                 one, or null
+ *   remote        it is by KCOV_REMOTE_ENABLE; remote_size, handles[] (all of them, the common one
+ *                 last) and common_handle are as passed
+ *   refcount      what struct kcov's reference count must be: 1 for a struct file (however many
+ *                 descriptors and mappings show it), 1 for the attached task. Each remote section
+ *                 that is running adds 1 to that
+ *   sequence      what struct kcov's sequence must be: 1, and 1 more for each session that ended
+ *   mapped, map_start, map_length, map_tid     a mapping, in bytes, in the memory of that task.
+ *                 false for kc-split, whose mapping has a hole: see there
+ *   phys          physical address of the buffer's first page
+ *   count         word 0 of the buffer, read through that mapping once the state stood; null
+ *                 without a mapping
+ *   capacity      records that fit; full: count >= capacity
+ *   hash          FNV-1a, 64 bits (offset basis 0xcbf29ce484222325, prime 0x100000001b3), over the
+ *                 first `hashed_words` words of the buffer as little-endian bytes: the count word
+ *                 and all words of the records that it counts (1 word per PC, 4 per comparison,
+ *                 the count clamped to capacity)
+ *   records       the words of all counted records, in order, as the kernel wrote them (KASLR
+ *                 offset not added back), if they are 400 at most; else `head` and `tail`, the
+ *                 first and the last 16 of them
+ *   calls         what was called, in order, except that calls made while KCOV was enabled may stand
+ *                 before KCOV_ENABLE: to note them there would have been recorded
  *
  * A state that this kernel can't have is {"state": S, "missing": why}.
  *
- *   kc-none      a task that never heard of KCOV
- *   kc-open      opened only                            kc-highfd   the same, with a second descriptor from 700 on
- *   kc-init      initialised, never mapped              kc-mapped   mapped, never enabled
- *   kc-odd       enabled; its size is no whole number of pages, so it can't be mapped
- *   kc-pc        PC trace, enabled                      kc-cmp      comparisons, enabled
- *   kc-full      enabled, filled to the last word exactly (`exact`; `records_per_call`)
- *   kc-over      PC trace, enabled, far too small       kc-over-cmp the same for comparisons; words are left over at the end
- *   kc-off       disabled with contents, PCs            kc-off-cmp  the same, comparisons
- *   kc-again     third session on one descriptor, enabled
- *   kc-closed    enabled, closed, mapped                kc-bare     enabled, closed, never mapped
- *   kc-mapping   disabled, closed, mapped               kc-split    two pages unmapped in the middle: `vmas` lists [start, pages,
- *                                                                   page offset] of what is left
- *   kc-dup       enabled, descriptor duplicated         kc-heir     its child: inherited descriptors and mapping, no session
- *   kc-flight    the only descriptor is in flight between two unix sockets (`sockets`)
- *   kc-thr       leader of the threads kc-thr/0 to kc-thr/7, enabled with an object each
- *   kc-exited    the enabled thread has exited (`exited_tid`), its process holds descriptor and mapping
- *   kc-hostile   enabled; comm is an attack on terminals
- *   kc-zombie    exited while enabled, not waited for; the object is its parent's, kc-zparent
- *   kc-zleader   a leader that has exited (a zombie) before its thread kc-zleader/t, which is enabled
- *   kc-exiting   stopped by its tracer, kc-tracer, inside exit: no session any more, files and memory still there
- *   kc-remote    owner of a common handle that a vhost worker (`workers`: tids) carries; `packets` went through it, so the worker's
- *                sections have filled the buffer. `vhost`: which device
- *   kc-remote2   the same with comparisons, another area size, and two USB handles of buses that don't exist
- *   kc-usb       owner of the handle of dummy_hcd's bus (`bus`), and of two more; filled by hub_event and by softirqs while
- *   kc-gadget    enumerated (`device`, `control_requests`)
- *   kc-nohandle  remote owner without any handle
- *   kc-parent    remote owner of a common handle        kc-child    its child: has the `kcov_handle`, and kc-parent's descriptor
- *   kc-orphan    has the `kcov_handle` of an owner that is gone
- *   kc-keep      ran functions of module kcovlab_keep (`text`, `functions`: their addresses); kc-keep-cmp: with comparisons
- *   kc-gone      ran functions of kcovlab_gone, which was unloaded then
+ *   kc-none       a task that never heard of KCOV
+ *   kc-open       opened only
+ *   kc-highfd     opened only, with a second descriptor from 700 on
+ *   kc-init       initialised, never mapped
+ *   kc-mapped     mapped, never enabled
+ *   kc-odd        enabled; its size is no whole number of pages, so it can't be mapped
+ *   kc-pc         PC trace, enabled
+ *   kc-cmp        comparisons, enabled
+ *   kc-full       enabled; filled to the last word exactly (`exact`, `records_per_call`)
+ *   kc-over       PC trace, enabled, far too small
+ *   kc-over-cmp   the same for comparisons; some words at the end can't take a record
+ *   kc-off        disabled with contents, PCs
+ *   kc-off-cmp    disabled with contents, comparisons
+ *   kc-again      third session on one descriptor, enabled
+ *   kc-closed     enabled, closed, mapped
+ *   kc-bare       enabled, closed, never mapped: the task has the only reference
+ *   kc-mapping    disabled, closed, mapped
+ *   kc-split      two pages unmapped in the middle: `vmas` lists [start, pages, page offset]
+ *   kc-dup        enabled, descriptor duplicated
+ *   kc-heir       its child: inherited descriptors and mapping, no session
+ *   kc-flight     the only descriptor is in flight between two unix sockets (`sockets`)
+ *   kc-thr        leader of the threads kc-thr/0 to kc-thr/7, each enabled with its own object
+ *   kc-exited     the enabled thread has exited (`exited_tid`), its process has descriptor and
+ *                 mapping
+ *   kc-hostile    enabled; comm is an attack on terminals
+ *   kc-zombie     exited while enabled, not waited for; the object is its parent's, kc-zparent
+ *   kc-zleader    a leader that exited (a zombie) before its thread kc-zleader/t, which is enabled:
+ *                 files and memory can be found through the thread only
+ *   kc-exiting    stopped by its tracer, kc-tracer, inside exit: no session any more, files and
+ *                 memory still there
+ *   kc-remote     owner of a common handle that a vhost worker carries. `packets` went through it,
+ *                 and the worker's sections have filled the buffer. `vhost`: the device, or null
+ *                 and `vhost_missing`. `workers`: their tids; they inherited the kcov_handle too
+ *   kc-remote2    the same with comparisons, another area size, and two USB handles of buses that
+ *                 don't exist
+ *   kc-usb        owner of the handle of dummy_hcd's bus (`bus`), and of two more; filled by
+ *                 hub_event and by softirqs when
+ *   kc-gadget     was enumerated (`device`, `configured`, `control_requests`); it has two threads
+ *   kc-nohandle   remote owner without any handle, area_size 100
+ *   kc-parent     remote owner of a common handle
+ *   kc-child      its child: has the `kcov_handle`, and kc-parent's descriptor and mapping
+ *   kc-orphan     has the `kcov_handle` of an owner that is gone
+ *   kc-keep       ran functions of module kcovlab_keep (`text`, `functions`: their addresses)
+ *   kc-keep-cmp   the same with comparisons
+ *   kc-gone       ran functions of kcovlab_gone, which was unloaded then
  *
- * `area_sizes` (words) of kc-remote, kc-remote2, kc-usb: sections in task context used an area of this size, so one or more areas of it are
- * cached in kcov_remote_areas now.
+ * `area_sizes` (words) of kc-remote, kc-remote2 and kc-usb: sections in task context used an area
+ * of this size, so that at least one of it is cached in kcov_remote_areas now.
  *
- * ABOUT THE SYSTEM
+ * ABOUT THE SYSTEM, printed last, just before `done`, when everything stands:
  *
- *   kernel       release, version, machine, build_id, cpus, symbols (name: address), cmdline
- *   tasks        tids: [tid, tgid, name, task_state] of every task /proc shows; idle tasks aren't among them. name is what
- *                /proc/TID/stat has, which for a kworker is longer than its comm
- *   vmalloc      areas whose caller is one of kcov's functions; size includes the guard page; user: made for mapping
- *   maps         lines of /proc/PID/maps of KCOV mappings; fds: [pid, fd] of each descriptor for KCOV
+ *   kernel        release, version, machine, build_id, cpus_*, symbols (name: address), cmdline
+ *   tasks         tids: [tid, tgid, name, task_state] of every task /proc shows, or null if there
+ *                 are more than 2000; count. Idle tasks aren't among them. name is what
+ *                 /proc/TID/stat has, which for a kworker is longer than its comm
+ *   vmalloc       areas whose caller is one of kcov's functions; size includes the guard page;
+ *                 user: made for mapping
+ *   maps          lines of /proc/PID/maps for KCOV's mappings; fds: [pid, fd] of each descriptor
  *
- * These are printed last, just before `done`, when everything stands.
+ * COMMANDS, one per line on the same port, are answered by TRUTH lines of which the last is
+ * {"answer": COMMAND, "done": true}, with "error" if the command isn't known.
  *
- * COMMANDS, one per line, are answered by TRUTH lines of which the last is {"answer": COMMAND, "done": true}, with "error" if the
- * command isn't known.
+ *   ping          how many transfers the traffic has done so far, and how many tasks there are
+ *   count WHICH   print a state again, found by its name, tid or pid; its contents are read anew
+ *   states, kernel, tasks, vmalloc, maps
+ *                 print these again
+ *   threads N     N more threads in processes of 1000, all asleep (state `threads`: asked, started,
+ *                 tasks). 20,000 need a guest of about 1 GiB
+ *   traffic usb   kc-traffic: a task with KCOV enabled does USB transfers and system calls, without
+ *                 end. Softirqs that give transfers back interrupt it and run sections for kc-usb
+ *   traffic usb plain
+ *                 kc-traffic-p: the same from a task without KCOV; control transfers only, if
+ *                 another task has the interface
+ *   traffic usb hub
+ *                 kc-traffic-h: a gadget plugged in and out without end, and softirqs on top of
+ *                 hub_event's sections. On dummy_hcd.1 if there is one (dummy_hcd.num=2 on the
+ *                 kernel's command line; the task then owns that bus's handle), else on
+ *                 dummy_hcd.0 for kc-usb, and kc-gadget is ended
+ *   traffic vhost kc-traffic-v: packets through a vhost worker without end, for an owner of its own
+ *   inflight hub  kc-mute: a gadget that doesn't answer. hub_event sits inside its remote section
+ *                 for four seconds from the answer on, and again and again, with short gaps.
+ *                 Controller as above; state `hub-section` says whose the handle is (`held_by`)
+ *   inflight vhost
+ *                 kc-stuck: a vhost worker (`workers`) that sleeps inside its remote section for
+ *                 ever; its refcount includes the section (needs userfaultfd)
+ *   bogus         kc-bogus: a disabled buffer whose count word user space has overwritten
+ *   storm SECONDS many threads do everything at random. State `storm` when it starts ("running":
+ *                 true), and again with the counts of operations when it is over
+ *   stop          end what traffic, inflight, bogus and threads have started
+ *   crash         kc-crash is enabled and triggers a crash by sysrq. Its line and the answer come
+ *                 before that: the line is what its state is going to be, with an empty buffer.
+ *                 `expect_functions` will be among its records; what follows them there is the
+ *                 panic's own output
+ *   quit          reboot; QEMU's -no-reboot makes that an exit
  *
- *   ping                how many transfers the traffic has done so far, and how many tasks there are
- *   count NAME|ID       print a state again, found by its name, tid or pid; contents are read anew
- *   states, kernel, tasks, vmalloc, maps         print these again
- *   threads N           N more threads in processes of 1000, which sleep (state `threads`: asked, started, tasks)
- *   traffic usb         kc-traffic: a task with KCOV enabled does USB transfers and system calls, without end. Softirqs that give
- *                       transfers back interrupt it and run sections for kc-usb
- *   traffic usb plain   kc-traffic-p: the same from a task without KCOV
- *   traffic usb hub     kc-traffic-h: a gadget plugged in and out without end, on dummy_hcd.1 if there is one (then it owns that bus's
- *                       handle), else on dummy_hcd.0, where kc-gadget is in the way: then kc-gadget is ended
- *   traffic vhost       kc-traffic-v: packets through a vhost worker without end, for an owner of its own
- *   inflight hub        kc-mute: a gadget that doesn't answer. hub_event sits inside its remote section for seconds, again and again
- *                       for about a minute. On dummy_hcd.1 or instead of kc-gadget, as above
- *   inflight vhost      kc-stuck: a vhost worker that sleeps inside its remote section for ever (needs userfaultfd)
- *   bogus               kc-bogus: a disabled buffer whose count word user space has overwritten
- *   storm SECONDS       many threads do everything at random. State `storm` when it runs, and again with the counts of operations
- *   stop                end what traffic, inflight, bogus and threads have started
- *   crash               kc-crash is enabled and triggers a crash by sysrq. Its line and the answer come before
- *   quit                reboot; QEMU's -no-reboot makes that an exit
- *
- * The kernel command line may say kcovlab.mode=WORD,WORD,... : `stand` (the states above; implied), `none` (no states), and commands with
- * colons for spaces (`threads:20000`, `traffic:usb`), which run before `done`.
+ * The kernel's command line may say kcovlab.mode=WORD,WORD,...: `stand` (the states above;
+ * implied), `none` (no states), and commands with colons for spaces (threads:20000, traffic:usb),
+ * which run before `done`.
  */
 #include "lab.h"
 
@@ -146,7 +194,8 @@ static void set_up(void)
 	spew("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
 	spew("/proc/sys/vm/unprivileged_userfaultfd", "1");
 	signal(SIGPIPE, SIG_IGN);
-	shm = mmap(NULL, sizeof(*shm), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	shm = mmap(NULL, sizeof(*shm), PROT_READ | PROT_WRITE,
+		   MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (shm == MAP_FAILED)
 		abort();
 }
@@ -199,7 +248,8 @@ static void check_moved(char *moved, size_t n)
 		struct slot *s = &shm->slots[i];
 		uint64_t count;
 
-		if (s->counted && !s->volatile_count && (!slot_count(s, &count) || count != s->last_count) && len < n - 40)
+		if (s->counted && !s->volatile_count &&
+		    (!slot_count(s, &count) || count != s->last_count) && len < n - 40)
 			len += sprintf(moved + len, "%s\"%s\"", len ? ", " : "", s->state);
 	}
 }
@@ -275,7 +325,7 @@ int main(void)
 	truth_vmalloc();
 	truth_maps();
 	check_moved(moved, sizeof(moved));
-	truth("\"done\": true, \"states\": %d, \"missing\": %d, \"moved\": [%s], \"unsettled\": [%s], \"tasks\": %lu, \"ms\": %lu", nslots,
-	      missing, moved, unsettled, count_tasks(), now_ms() - begin);
+	truth("\"done\": true, \"states\": %d, \"missing\": %d, \"moved\": [%s], \"unsettled\": [%s], \"tasks\": %lu, \"ms\": %lu",
+	      nslots, missing, moved, unsettled, count_tasks(), now_ms() - begin);
 	listen();
 }

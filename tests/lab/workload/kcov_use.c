@@ -36,7 +36,8 @@ int kc_init(struct slot *s, struct kc *k, uint64_t words)
 
 int kc_map(struct slot *s, struct kc *k)
 {
-	void *p = mmap(NULL, k->size * sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED, k->fd, 0);
+	void *p = mmap(NULL, k->size * sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED, k->fd,
+		       0);
 
 	if (p == MAP_FAILED) {
 		slot_missing(s, "mmap: %s", strerror(errno));
@@ -53,8 +54,8 @@ int kc_setup(struct slot *s, struct kc *k, uint64_t words)
 }
 
 /*
- * Everything that has to be said is said before the call: what follows it would be recorded. The kernel records the tail of the call
- * itself, hence the store of 0.
+ * Everything that has to be said is said before the call: what follows it would be recorded. The
+ * kernel records the tail of the call itself, hence the store of 0.
  */
 int kc_enable(struct slot *s, struct kc *k, enum trace mode)
 {
@@ -89,8 +90,8 @@ int kc_disable(struct slot *s, struct kc *k)
 	return 0;
 }
 
-int kc_remote_enable(struct slot *s, struct kc *k, enum trace mode, uint32_t area_size, const uint64_t *handles, int n,
-		     uint64_t common)
+int kc_remote_enable(struct slot *s, struct kc *k, enum trace mode, uint32_t area_size,
+		     const uint64_t *handles, int n, uint64_t common)
 {
 	struct kcov_remote_arg *arg = calloc(1, sizeof(*arg) + n * sizeof(arg->handles[0]));
 
@@ -106,8 +107,8 @@ int kc_remote_enable(struct slot *s, struct kc *k, enum trace mode, uint32_t are
 		return -1;
 	}
 	free(arg);
-	slot_call(s, "KCOV_REMOTE_ENABLE mode=%d area_size=%u num_handles=%d common_handle=0x%lx", mode == TRACE_CMP, area_size, n,
-		  common);
+	slot_call(s, "KCOV_REMOTE_ENABLE mode=%d area_size=%u num_handles=%d common_handle=0x%lx",
+		  mode == TRACE_CMP, area_size, n, common);
 	s->mode = mode;
 	s->enabled = s->remote = true;
 	s->owner = s->tid;
@@ -126,7 +127,10 @@ void kc_close(struct slot *s, struct kc *k)
 	slot_call(s, "close");
 }
 
-/* In records. A comparison takes four words; what is left over at the end of the buffer stays unused. */
+/*
+ * In records. A comparison takes four words; what is left over at the end of the buffer stays
+ * unused.
+ */
 uint64_t kc_capacity(uint64_t size, enum trace mode)
 {
 	return mode == TRACE_CMP ? (size - 1) / 4 : size - 1;

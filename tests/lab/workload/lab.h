@@ -12,52 +12,52 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#define PAGE		4096UL
-#define PAGE_WORDS	(PAGE / sizeof(uint64_t))
+#define PAGE 4096UL
+#define PAGE_WORDS (PAGE / sizeof(uint64_t))
 
-#define MAX_SLOTS	128
-#define MAX_FDS		4
-#define MAX_HANDLES	8
-#define MAX_WORKERS	4
+#define MAX_SLOTS 128
+#define MAX_FDS 4
+#define MAX_HANDLES 8
+#define MAX_WORKERS 4
 
 enum trace { TRACE_NONE, TRACE_PC, TRACE_CMP };
 
 /*
- * One state: filled by the process that is in it, printed by init. It lives in memory shared by everybody, because a task with KCOV
- * enabled can't print anything without changing what it would print.
+ * One state: filled by the process that is in it, printed by init. It lives in memory shared by
+ * everybody, because a task with KCOV enabled can't print anything without changing what it would
+ * print.
  */
 struct slot {
-	atomic_int ready;		/* set last, by a plain store: no system call between it and the sleep */
-	atomic_int done_calls;		/* progress that a state wants to show */
+	atomic_int ready; /* set last, by a plain store: no system call between it and the sleep */
+	atomic_int done_calls; /* on start an argument, then progress that a state wants to show */
 	bool used;
 	char state[32];
-	char object[32];		/* the state whose struct kcov this is; empty: there is none */
+	char object[32]; /* the state whose struct kcov this is; empty: there is none */
 	pid_t pid, tid;
 	unsigned char comm[16];
 	int fds[MAX_FDS];
 	int nfds;
-	uint64_t size;			/* words; 0: not initialised */
-	enum trace mode;		/* of the session; TRACE_NONE: there is none */
-	bool enabled;			/* KCOV_ENABLE or KCOV_REMOTE_ENABLE is in force */
+	uint64_t size; /* words; 0: not initialised */
+	enum trace mode; /* of the session; TRACE_NONE: there is none */
+	bool enabled; /* KCOV_ENABLE or KCOV_REMOTE_ENABLE is in force */
 	bool remote;
-	bool asleep;			/* the task sleeps once it stands; false for dead or stopped ones */
-	pid_t owner;			/* tid that is enabled */
+	bool asleep; /* the task sleeps once it stands; false for dead or stopped ones */
+	pid_t owner; /* tid that is enabled */
 	uint32_t remote_size;
 	uint64_t handles[MAX_HANDLES];
 	int nhandles;
-	uint64_t common;		/* common handle, also in handles[] */
-	uint64_t map;			/* where the buffer is mapped; 0: it isn't */
-	pid_t map_tid;			/* in whose memory */
-	uint64_t map_unread;		/* mapping exists but isn't worth reading */
-	int refcount;			/* what K1 of the invariants expects; 0: unknown */
+	uint64_t common; /* common handle, also in handles[] */
+	uint64_t map; /* where the buffer is mapped; 0: it isn't */
+	pid_t map_tid; /* in whose memory */
+	int refcount; /* what K1 of the invariants expects; 0: unknown */
 	int sequence;
-	bool volatile_count;		/* may change while nobody does anything */
+	bool volatile_count; /* may change while nobody does anything */
 	pid_t workers[MAX_WORKERS];
 	int nworkers;
-	char calls[1024];		/* JSON strings, comma-separated */
-	char extra[1024];		/* more JSON members, each with a leading comma */
-	char missing[160];		/* why the state couldn't be made */
-	uint64_t last_count;		/* init: as printed */
+	char calls[1024]; /* JSON strings, comma-separated */
+	char extra[1024]; /* more JSON members, each with a leading comma */
+	char missing[160]; /* why the state couldn't be made */
+	uint64_t last_count; /* init: as printed */
 	bool counted;
 };
 
@@ -66,7 +66,7 @@ struct shared {
 	atomic_int nslots;
 	atomic_ulong storm_ops[16];
 	atomic_int storm_stop;
-	atomic_ulong traffic;		/* transfers done by the traffic of the last command */
+	atomic_ulong traffic; /* transfers done by the traffic of the last command */
 };
 
 extern struct shared *shm;
@@ -84,8 +84,8 @@ int kc_map(struct slot *s, struct kc *k);
 int kc_setup(struct slot *s, struct kc *k, uint64_t words);
 int kc_enable(struct slot *s, struct kc *k, enum trace mode);
 int kc_disable(struct slot *s, struct kc *k);
-int kc_remote_enable(struct slot *s, struct kc *k, enum trace mode, uint32_t area_size, const uint64_t *handles, int n,
-		     uint64_t common);
+int kc_remote_enable(struct slot *s, struct kc *k, enum trace mode, uint32_t area_size,
+		     const uint64_t *handles, int n, uint64_t common);
 void kc_close(struct slot *s, struct kc *k);
 uint64_t kc_capacity(uint64_t size, enum trace mode);
 
@@ -135,7 +135,7 @@ void states_modules(void);
 /* vhost.c */
 struct vhost {
 	int fd, kick[2], tap;
-	int queue;			/* the one that takes our packets */
+	int queue; /* the one that takes our packets */
 	unsigned char *mem;
 	uint16_t avail;
 	const char *kind;
@@ -144,6 +144,7 @@ struct vhost {
 };
 int vhost_start(struct vhost *v, uint32_t cid);
 int vhost_packet(struct vhost *v);
+void vhost_workers(struct slot *s);
 void vhost_traffic(struct slot *s);
 void vhost_inflight(struct slot *s);
 

@@ -99,8 +99,8 @@ static void st_hostile(struct slot *s)
 }
 
 /*
- * Full to the last word, nothing lost while it was filled: find out how many records a getppid makes, then put the count that far
- * below the end and make one more.
+ * Full to the last word, nothing lost while it was filled: find out how many records a getppid
+ * makes, then put the count that far below the end and make one more.
  */
 static void st_full(struct slot *s)
 {
@@ -133,7 +133,9 @@ static void st_full(struct slot *s)
 		getppids(1);
 		exact = __atomic_load_n(&k.area[0], __ATOMIC_SEQ_CST) == size - 1;
 	}
-	/* Going to sleep from here on loses records, as any enabled task with a full buffer does. */
+	/*
+	 * Going to sleep from here on loses records, as any enabled task with a full buffer does.
+	 */
 	slot_extra(s, ", \"exact\": %s, \"records_per_call\": %lu", exact ? "true" : "false", one);
 }
 
@@ -227,12 +229,13 @@ static void st_split(struct slot *s)
 	if (kc_setup(s, &k, 11 * PAGE_WORDS))
 		return;
 	slot_object(s, &k, 1, 1);
-	s->map_unread = s->map;
+	/* It can't be read from one end to the other any more. */
 	s->map = 0;
 	if (syscall(SYS_munmap, (uintptr_t)k.area + 4 * PAGE, 2 * PAGE))
 		slot_missing(s, "munmap");
 	slot_call(s, "munmap pages 4 and 5");
-	slot_extra(s, ", \"vmas\": [[\"0x%lx\", 4, 0], [\"0x%lx\", 5, 6]]", s->map_unread, s->map_unread + 6 * PAGE);
+	slot_extra(s, ", \"vmas\": [[\"0x%lx\", 4, 0], [\"0x%lx\", 5, 6]]", (uintptr_t)k.area,
+		   (uintptr_t)k.area + 6 * PAGE);
 }
 
 static struct slot *heir;
@@ -315,7 +318,7 @@ static void *thread_enabled(void *arg)
 	struct slot *s = arg;
 
 	slot_comm(s, s->state);
-	enabled(s, (20 + s->fds[MAX_FDS - 1]) * PAGE_WORDS, TRACE_PC, 1);
+	enabled(s, (20 + atomic_load(&s->done_calls)) * PAGE_WORDS, TRACE_PC, 1);
 	stand(s);
 }
 
@@ -328,8 +331,8 @@ static void st_threads(struct slot *s)
 
 		snprintf(name, sizeof(name), "kc-thr/%d", i);
 		child = slot_new(name);
-		/* Unused until the thread notes its own: a size of its own for each. */
-		child->fds[MAX_FDS - 1] = i;
+		/* So that each gets a size of its own. */
+		atomic_store(&child->done_calls, i);
 		if (pthread_create(&t, NULL, thread_enabled, child))
 			slot_missing(child, "pthread_create");
 		slot_wait(child, 5000);
@@ -350,7 +353,10 @@ static void *thread_exits(void *arg)
 	return NULL;
 }
 
-/* Disabled by the kernel when its task exited; the descriptor and the mapping stay with the process. */
+/*
+ * Disabled by the kernel when its task exited; the descriptor and the mapping stay with the
+ * process.
+ */
 static void st_exited(struct slot *s)
 {
 	pthread_t t;

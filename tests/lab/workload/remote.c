@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* Owners of KCOV_REMOTE_ENABLE: with a common handle that a vhost worker carries, with USB handles, without any; and their heirs. */
+/*
+ * Owners of KCOV_REMOTE_ENABLE: with a common handle that a vhost worker carries, with USB handles,
+ * without any; and their heirs.
+ */
 #include "lab.h"
 
-#include <dirent.h>
 #include <linux/kcov.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,31 +12,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define HANDLE_1	0x4201UL
-#define HANDLE_2	0x4202UL
-#define HANDLE_CHILD	0x4203UL
-#define HANDLE_ORPHAN	0x4204UL
+#define HANDLE_1 0x4201UL
+#define HANDLE_2 0x4202UL
+#define HANDLE_CHILD 0x4203UL
+#define HANDLE_ORPHAN 0x4204UL
 
 static struct slot *child;
 
-/* The worker is a thread of the owner since 6.4, and before that a kernel thread named after it. */
-static void note_workers(struct slot *s)
-{
-	DIR *d = opendir("/proc/self/task");
-	struct dirent *e;
-
-	while (d && (e = readdir(d))) {
-		pid_t tid = atoi(e->d_name);
-
-		if (tid && tid != s->tid && s->nworkers < MAX_WORKERS)
-			s->workers[s->nworkers++] = tid;
-	}
-	if (d)
-		closedir(d);
-}
-
-static void vhost_owner(struct slot *s, uint64_t words, enum trace mode, uint32_t area_size, uint64_t handle, const uint64_t *more,
-			int nmore, uint32_t cid)
+static void vhost_owner(struct slot *s, uint64_t words, enum trace mode, uint32_t area_size,
+			uint64_t handle, const uint64_t *more, int nmore, uint32_t cid)
 {
 	struct vhost v;
 	struct kc k;
@@ -48,24 +34,30 @@ static void vhost_owner(struct slot *s, uint64_t words, enum trace mode, uint32_
 		slot_extra(s, ", \"vhost\": null, \"vhost_missing\": \"%s\"", v.why);
 		return;
 	}
-	note_workers(s);
+	vhost_workers(s);
 	for (int i = 0; i < 3; i++)
 		sent += !vhost_packet(&v);
-	slot_extra(s, ", \"vhost\": \"%s\", \"packets\": %d, \"area_sizes\": [%u]", v.kind, sent, area_size);
+	slot_extra(s, ", \"vhost\": \"%s\", \"packets\": %d, \"area_sizes\": [%u]", v.kind, sent,
+		   area_size);
 }
 
 static void st_remote(struct slot *s)
 {
-	vhost_owner(s, 64 * PAGE_WORDS, TRACE_PC, 40 * PAGE_WORDS, kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, HANDLE_1), NULL, 0, 51);
+	vhost_owner(s, 64 * PAGE_WORDS, TRACE_PC, 40 * PAGE_WORDS,
+		    kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, HANDLE_1), NULL, 0, 51);
 }
 
-/* Comparisons, an area of another size, and USB handles of buses that don't exist beside the common one. */
+/*
+ * Comparisons, an area of another size, and USB handles of buses that don't exist beside the common
+ * one.
+ */
 static void st_remote2(struct slot *s)
 {
-	uint64_t usb[] = { kcov_remote_handle(KCOV_SUBSYSTEM_USB, 0xc0ffee), kcov_remote_handle(KCOV_SUBSYSTEM_USB, 0xc0ffef) };
+	uint64_t usb[] = { kcov_remote_handle(KCOV_SUBSYSTEM_USB, 0xc0ffee),
+			   kcov_remote_handle(KCOV_SUBSYSTEM_USB, 0xc0ffef) };
 
-	vhost_owner(s, 65 * PAGE_WORDS, TRACE_CMP, 50 * PAGE_WORDS + 8, kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, HANDLE_2), usb, 2,
-		    52);
+	vhost_owner(s, 65 * PAGE_WORDS, TRACE_CMP, 50 * PAGE_WORDS + 8,
+		    kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, HANDLE_2), usb, 2, 52);
 }
 
 /* Accepted by the kernel, and nobody can reach it. */
@@ -90,12 +82,15 @@ static void st_parent(struct slot *s)
 	uint64_t handle = kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, HANDLE_CHILD);
 	struct kc k;
 
-	if (kc_setup(s, &k, 34 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 4096, NULL, 0, handle))
+	if (kc_setup(s, &k, 34 * PAGE_WORDS) ||
+	    kc_remote_enable(s, &k, TRACE_PC, 4096, NULL, 0, handle))
 		return;
 	slot_object(s, &k, 2, 1);
 	*child = (struct slot){ .used = true, .asleep = true };
 	strcpy(child->state, "kc-child");
-	slot_extra(child, ", \"kcov_handle\": \"0x%lx\", \"handle_of\": \"%s\", \"fds_shared_with\": %d", handle, s->state, s->pid);
+	slot_extra(child,
+		   ", \"kcov_handle\": \"0x%lx\", \"handle_of\": \"%s\", \"fds_shared_with\": %d",
+		   handle, s->state, s->pid);
 	slot_call(s, "fork");
 	spawn(child, st_child);
 	slot_wait(child, 5000);
@@ -113,7 +108,8 @@ static void orphan_maker(struct slot *s)
 	struct slot scratch = { 0 };
 	struct kc k;
 
-	if (kc_setup(&scratch, &k, PAGE_WORDS) || kc_remote_enable(&scratch, &k, TRACE_PC, 512, NULL, 0, handle)) {
+	if (kc_setup(&scratch, &k, PAGE_WORDS) ||
+	    kc_remote_enable(&scratch, &k, TRACE_PC, 512, NULL, 0, handle)) {
 		slot_missing(s, "%s", scratch.missing);
 		return;
 	}

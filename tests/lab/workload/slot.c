@@ -160,7 +160,9 @@ bool slot_wait(struct slot *s, int ms)
 	return !s->missing[0];
 }
 
-/* The state letter of /proc/TID/stat; comm may contain anything, so look behind the last bracket. */
+/*
+ * The state letter of /proc/TID/stat; comm may contain anything, so look behind the last bracket.
+ */
 static char task_state(pid_t tid)
 {
 	char path[64], buf[512], *p;
@@ -173,8 +175,8 @@ static char task_state(pid_t tid)
 }
 
 /*
- * A task that goes to sleep with KCOV enabled records its way into the sleep. Asleep and the count unchanged over three looks means
- * that it has got there.
+ * A task that goes to sleep with KCOV enabled records its way into the sleep. Asleep and the count
+ * unchanged over three looks means that it has got there.
  */
 bool slot_settle(struct slot *s, int ms)
 {

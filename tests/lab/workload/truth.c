@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 /* Buffers with up to this many record words are printed in full. */
-#define PRINT_WORDS	400
+#define PRINT_WORDS 400
 /* Of longer ones, this many words from each end. */
-#define PRINT_ENDS	16
+#define PRINT_ENDS 16
 
 static int tty = -1;
 static char *line;
@@ -27,7 +27,10 @@ static bool try_tty(const char *path)
 
 	if (fd < 0)
 		return false;
-	/* Fails with EIO on a serial port without hardware behind it, which can be opened all the same. */
+	/*
+	 * Fails with EIO on a serial port without hardware behind it, which can be opened all the
+	 * same.
+	 */
 	if (tcgetattr(fd, &t)) {
 		close(fd);
 		return false;
@@ -159,8 +162,9 @@ uint64_t now_ms(void)
 }
 
 /*
- * Buffers are read out of the memory of whoever has them mapped: no mapping, descriptor or reference of init's own is added to what
- * is observed, and the owner, whose every system call would be recorded, does nothing.
+ * Buffers are read out of the memory of whoever has them mapped: no mapping, descriptor or
+ * reference of init's own is added to what is observed, and the owner, whose every system call
+ * would be recorded, does nothing.
  */
 static bool read_words(pid_t tid, uint64_t addr, uint64_t *words, size_t n)
 {
@@ -230,7 +234,8 @@ static void json_buffer(FILE *f, struct slot *s)
 
 	if (!words || !read_words(s->map_tid, s->map, words, s->size)) {
 		free(words);
-		fputs(", \"count\": null, \"full\": null, \"hash\": null, \"hashed_words\": null", f);
+		fputs(", \"count\": null, \"full\": null, \"hash\": null, \"hashed_words\": null",
+		      f);
 		return;
 	}
 	capacity = kc_capacity(s->size, s->mode);
@@ -241,8 +246,10 @@ static void json_buffer(FILE *f, struct slot *s)
 	s->last_count = count;
 	s->counted = true;
 	phys = physical(s->map_tid, s->map);
-	fprintf(f, ", \"count\": %lu, \"capacity\": %lu, \"full\": %s", count, capacity, count >= capacity ? "true" : "false");
-	fprintf(f, ", \"hash\": \"0x%016lx\", \"hashed_words\": %lu", fnv1a(words, (1 + used) * 8), 1 + used);
+	fprintf(f, ", \"count\": %lu, \"capacity\": %lu, \"full\": %s", count, capacity,
+		count >= capacity ? "true" : "false");
+	fprintf(f, ", \"hash\": \"0x%016lx\", \"hashed_words\": %lu", fnv1a(words, (1 + used) * 8),
+		1 + used);
 	if (phys)
 		fprintf(f, ", \"phys\": \"0x%lx\"", phys);
 	if (used <= PRINT_WORDS) {
@@ -272,9 +279,10 @@ static void json_object(FILE *f, struct slot *s)
 	fprintf(f, ", \"fds\": [");
 	for (int i = 0; i < s->nfds; i++)
 		fprintf(f, "%s%d", i ? ", " : "", s->fds[i]);
-	fprintf(f, "], \"size\": %lu, \"mode\": %s, \"kcov_mode\": %s, \"trace\": %s", s->size, s->enabled ? trace_name(s->mode) : "null",
-		kcov_mode(s), trace_name(s->mode));
-	fprintf(f, ", \"enabled\": %s, \"remote\": %s", s->enabled ? "true" : "false", s->remote ? "true" : "false");
+	fprintf(f, "], \"size\": %lu, \"mode\": %s, \"kcov_mode\": %s, \"trace\": %s", s->size,
+		s->enabled ? trace_name(s->mode) : "null", kcov_mode(s), trace_name(s->mode));
+	fprintf(f, ", \"enabled\": %s, \"remote\": %s", s->enabled ? "true" : "false",
+		s->remote ? "true" : "false");
 	if (s->owner)
 		fprintf(f, ", \"owner_tid\": %d", s->owner);
 	else
@@ -285,10 +293,12 @@ static void json_object(FILE *f, struct slot *s)
 	fprintf(f, "], \"common_handle\": \"0x%lx\"", s->common);
 	fprintf(f, ", \"refcount\": %d, \"sequence\": %d", s->refcount, s->sequence);
 	if (s->map)
-		fprintf(f, ", \"mapped\": true, \"map_start\": \"0x%lx\", \"map_length\": %lu, \"map_tid\": %d", s->map, s->size * 8,
-			s->map_tid);
+		fprintf(f,
+			", \"mapped\": true, \"map_start\": \"0x%lx\", \"map_length\": %lu, \"map_tid\": %d",
+			s->map, s->size * 8, s->map_tid);
 	else
-		fprintf(f, ", \"mapped\": false, \"map_start\": null, \"map_length\": 0, \"map_tid\": null");
+		fprintf(f,
+			", \"mapped\": false, \"map_start\": null, \"map_length\": 0, \"map_tid\": null");
 	json_buffer(f, s);
 }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* The host side of the guest's USB: finding buses and the device, owners of bus handles, and traffic through usbfs. */
+/*
+ * The host side of the guest's USB: finding buses and the device, owners of bus handles, and
+ * traffic through usbfs.
+ */
 #include "lab.h"
 
 #include <ctype.h>
@@ -53,7 +56,9 @@ static int sysfs_number(const char *device, const char *file, int base)
 	return slurp(path, buf, sizeof(buf)) > 0 ? (int)strtol(buf, NULL, base) : -1;
 }
 
-/* The usbfs node of our gadget on this bus, once it has a configuration. Returns its device number. */
+/*
+ * The usbfs node of our gadget on this bus, once it has a configuration. Returns its device number.
+ */
 int usb_find_device(int bus, char *path, size_t n)
 {
 	DIR *d = opendir("/sys/bus/usb/devices");
@@ -61,7 +66,8 @@ int usb_find_device(int bus, char *path, size_t n)
 	int found = 0;
 
 	while (d && (e = readdir(d))) {
-		if (sysfs_number(e->d_name, "idVendor", 16) != 0x6b63 || sysfs_number(e->d_name, "busnum", 10) != bus ||
+		if (sysfs_number(e->d_name, "idVendor", 16) != 0x6b63 ||
+		    sysfs_number(e->d_name, "busnum", 10) != bus ||
 		    sysfs_number(e->d_name, "bConfigurationValue", 10) != 1)
 			continue;
 		found = sysfs_number(e->d_name, "devnum", 10);
@@ -87,7 +93,8 @@ static void st_usb(struct slot *s)
 		slot_missing(s, "no dummy_hcd");
 		return;
 	}
-	if (kc_setup(s, &k, 128 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 96 * PAGE_WORDS, handles, 3, 0))
+	if (kc_setup(s, &k, 128 * PAGE_WORDS) ||
+	    kc_remote_enable(s, &k, TRACE_PC, 96 * PAGE_WORDS, handles, 3, 0))
 		return;
 	slot_object(s, &k, 2, 1);
 	slot_extra(s, ", \"bus\": %d, \"area_sizes\": [%lu]", bus, 96 * PAGE_WORDS);
@@ -99,7 +106,8 @@ void usb_start(void)
 	owner = spawn_state("kc-usb", st_usb);
 	gadget = slot_new("kc-gadget");
 	if (!slot_wait(owner, 5000) || !usb_have_gadget()) {
-		slot_missing(gadget, "%s", owner->missing[0] ? owner->missing : "no /dev/raw-gadget");
+		slot_missing(gadget, "%s",
+			     owner->missing[0] ? owner->missing : "no /dev/raw-gadget");
 		atomic_store(&gadget->ready, 1);
 		return;
 	}
@@ -116,11 +124,14 @@ void usb_finish(void)
 		return;
 	while (!(dev = usb_find_device(usb_dummy_bus(0), path, sizeof(path))) && now_ms() < end)
 		msleep(10);
-	slot_extra(gadget, ", \"device\": \"%s\", \"configured\": %s, \"control_requests\": %d", dev ? path : "", dev ? "true" : "false",
-		   atomic_load(&gadget->done_calls));
+	slot_extra(gadget, ", \"device\": \"%s\", \"configured\": %s, \"control_requests\": %d",
+		   dev ? path : "", dev ? "true" : "false", atomic_load(&gadget->done_calls));
 }
 
-/* Bulk transfers need the interface, which one process can have: a second one makes do with control transfers. */
+/*
+ * Bulk transfers need the interface, which one process can have: a second one makes do with control
+ * transfers.
+ */
 static int open_device(struct slot *s, bool *claimed)
 {
 	unsigned int interface = 0;
@@ -137,7 +148,8 @@ static int open_device(struct slot *s, bool *claimed)
 		return -1;
 	}
 	*claimed = !ioctl(fd, USBDEVFS_CLAIMINTERFACE, &interface);
-	slot_extra(s, ", \"device\": \"%s\", \"transfers\": \"%s\"", path, *claimed ? "bulk and control" : "control");
+	slot_extra(s, ", \"device\": \"%s\", \"transfers\": \"%s\"", path,
+		   *claimed ? "bulk and control" : "control");
 	return fd;
 }
 
@@ -153,8 +165,9 @@ static unsigned char endpoint(int fd, bool in)
 }
 
 /*
- * Asynchronous transfers, and system calls until they are back: the softirq that gives them back interrupts this task while it runs,
- * which is what makes KCOV save a session and resume it. A task that waited would be asleep by then.
+ * Asynchronous transfers, and system calls until they are back: the softirq that gives them back
+ * interrupts this task while it runs, which is what makes KCOV save a session and resume it. A task
+ * that waited would be asleep by then.
  */
 static void transfers(int fd, struct kc *k, bool bulk)
 {
@@ -235,7 +248,8 @@ static void own_second_bus(struct slot *s, int udc)
 	uint64_t handle = kcov_remote_handle(KCOV_SUBSYSTEM_USB, usb_dummy_bus(udc));
 	struct kc k;
 
-	if (kc_setup(s, &k, 43 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 26 * PAGE_WORDS, &handle, 1, 0))
+	if (kc_setup(s, &k, 43 * PAGE_WORDS) ||
+	    kc_remote_enable(s, &k, TRACE_PC, 26 * PAGE_WORDS, &handle, 1, 0))
 		return;
 	slot_object(s, &k, 2, 1);
 	s->volatile_count = true;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * A vhost device with one packet in its ring at a time. Its worker runs every piece of work inside a remote section with the common
- * handle of the task that made it: the kernel's most convenient user of common handles.
+ * A vhost device with one packet in its ring at a time. Its worker runs every piece of work inside
+ * a remote section with the common handle of the task that made it: the kernel's most convenient
+ * user of common handles.
  */
 #include "lab.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>
@@ -14,6 +16,7 @@
 #include <linux/virtio_ring.h>
 #include <linux/virtio_vsock.h>
 #include <net/if.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -22,14 +25,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define RING		8
-#define QUEUE_BYTES	(2 * PAGE)
-#define AVAIL_AT	512
-#define USED_AT		1024
-#define DATA_AT		2048
+#define RING 8
+#define QUEUE_BYTES (2 * PAGE)
+#define AVAIL_AT 512
+#define USED_AT 1024
+#define DATA_AT 2048
 
-/* The header that vhost-net expects before a frame without VIRTIO_F_VERSION_1 and mergeable buffers. */
-#define NET_HEADER	10
+/*
+ * The header that vhost-net expects before a frame without VIRTIO_F_VERSION_1 and mergeable
+ * buffers.
+ */
+#define NET_HEADER 10
 
 static int fail(struct vhost *v, const char *what)
 {
@@ -84,7 +90,10 @@ static int open_tap(struct vhost *v)
 	return 0;
 }
 
-/* Only the transmit queue gets a backend, so that nothing which arrives at the interface can start a section on its own. */
+/*
+ * Only the transmit queue gets a backend, so that nothing which arrives at the interface can start
+ * a section on its own.
+ */
 static int start_net(struct vhost *v)
 {
 	struct vhost_vring_file backend = { .index = 1 };
@@ -109,12 +118,14 @@ static int start_vsock(struct vhost *v)
 
 	v->kind = "vhost-vsock";
 	v->queue = 1;
-	if (ioctl(v->fd, VHOST_VSOCK_SET_GUEST_CID, &cid) || ioctl(v->fd, VHOST_VSOCK_SET_RUNNING, &on))
+	if (ioctl(v->fd, VHOST_VSOCK_SET_GUEST_CID, &cid) ||
+	    ioctl(v->fd, VHOST_VSOCK_SET_RUNNING, &on))
 		return fail(v, "vsock");
 	return 0;
 }
 
-static int start_on(struct vhost *v, const char *path, uint64_t features, int (*start)(struct vhost *))
+static int start_on(struct vhost *v, const char *path, uint64_t features,
+		    int (*start)(struct vhost *))
 {
 	struct {
 		struct vhost_memory head;
@@ -124,7 +135,8 @@ static int start_on(struct vhost *v, const char *path, uint64_t features, int (*
 	v->fd = open(path, O_RDWR | O_CLOEXEC);
 	if (v->fd < 0)
 		return fail(v, path);
-	v->mem = mmap(NULL, 2 * QUEUE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	v->mem = mmap(NULL, 2 * QUEUE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	if (v->mem == MAP_FAILED)
 		return fail(v, "mmap");
 	memset(&mem, 0, sizeof(mem));
@@ -153,6 +165,22 @@ int vhost_start(struct vhost *v, uint32_t cid)
 	return start_on(v, "/dev/vhost-vsock", 0, start_vsock);
 }
 
+/* The worker is a thread of the owner since 6.4, and before that a kernel thread named after it. */
+void vhost_workers(struct slot *s)
+{
+	DIR *d = opendir("/proc/self/task");
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		pid_t tid = atoi(e->d_name);
+
+		if (tid && tid != s->tid && s->nworkers < MAX_WORKERS)
+			s->workers[s->nworkers++] = tid;
+	}
+	if (d)
+		closedir(d);
+}
+
 static size_t make_packet(struct vhost *v, unsigned char *data)
 {
 	struct virtio_vsock_hdr *hdr = (void *)data;
@@ -160,7 +188,10 @@ static size_t make_packet(struct vhost *v, unsigned char *data)
 
 	memset(data, 0, 128);
 	if (strcmp(v->kind, "vhost-vsock")) {
-		/* Broadcast, from a made-up address, of an experimental type that nobody listens for. */
+		/*
+		 * Broadcast, from a made-up address, of an experimental type that nobody listens
+		 * for.
+		 */
 		memset(data + NET_HEADER, 0xff, 6);
 		memcpy(data + NET_HEADER + 6, "\x02kcov", 6);
 		data[NET_HEADER + 12] = 0x88;
@@ -209,7 +240,8 @@ void vhost_traffic(struct slot *s)
 	struct vhost v;
 	struct kc k;
 
-	if (kc_setup(s, &k, 40 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 24 * PAGE_WORDS, NULL, 0, handle))
+	if (kc_setup(s, &k, 40 * PAGE_WORDS) ||
+	    kc_remote_enable(s, &k, TRACE_PC, 24 * PAGE_WORDS, NULL, 0, handle))
 		return;
 	slot_object(s, &k, 2, 1);
 	if (vhost_start(&v, 71)) {
@@ -228,8 +260,9 @@ void vhost_traffic(struct slot *s)
 }
 
 /*
- * A worker that stays inside its section: it reads a descriptor whose page is registered with userfaultfd and never comes, so it
- * sleeps in a page fault. A section in flight for every dump, without a breakpoint.
+ * A worker that stays inside its section: it reads a descriptor whose page is registered with
+ * userfaultfd and never comes, so it sleeps in a page fault. A section in flight for every dump,
+ * without a breakpoint.
  */
 void vhost_inflight(struct slot *s)
 {
@@ -241,7 +274,8 @@ void vhost_inflight(struct slot *s)
 	int uffd;
 	unsigned char *q;
 
-	if (kc_setup(s, &k, 41 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 25 * PAGE_WORDS, NULL, 0, handle))
+	if (kc_setup(s, &k, 41 * PAGE_WORDS) ||
+	    kc_remote_enable(s, &k, TRACE_PC, 25 * PAGE_WORDS, NULL, 0, handle))
 		return;
 	/* One for the file, one for the owner, one for the section. */
 	slot_object(s, &k, 3, 1);
@@ -268,11 +302,5 @@ void vhost_inflight(struct slot *s)
 	if (write(v.kick[v.queue], &one, sizeof(one)) != sizeof(one))
 		slot_missing(s, "kick");
 	msleep(100);
-	for (pid_t tid = s->tid + 1; tid < s->tid + 200 && s->nworkers < MAX_WORKERS; tid++) {
-		char path[64];
-
-		snprintf(path, sizeof(path), "/proc/self/task/%d", tid);
-		if (!access(path, F_OK))
-			s->workers[s->nworkers++] = tid;
-	}
+	vhost_workers(s);
 }

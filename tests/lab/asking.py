@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Runs kcovdbg as a user does, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.lab.comparison import COMMANDS, parse_answers
+
+if TYPE_CHECKING:
+    from tests.lab.kernel import Kernel
+    from tests.lab.initramfs import Userland
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def run_kcovdbg(*arguments: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    command = [sys.executable, "-m", "kcovdbg", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=timeout)
+
+
+def symbol_options(kernel: Kernel, userland: Userland) -> list[str]:
+    """Name the debug info of a guest's kernel and of the module that stays loaded."""
+    kept = [path for path in userland.modules if path.stem == "kcovlab_keep"]
+    return [word for path in (kernel.vmlinux, *kept) for word in ("-s", str(path))]
+
+
+def ask_state(target: Sequence[str | Path], symbols: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Ask for everything that the comparison looks at, of one opened target."""
+    words = [word for line in COMMANDS.values() for word in ("-e", line)]
+    done = run_kcovdbg(*target, *symbols, *words)
+    assert done.returncode == 0, done.stderr
+    return parse_answers(done.stdout)

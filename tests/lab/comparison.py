@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Holds what kcovdbg answers against what the guest said of itself.
+
+The truth comes from the workload's lines (init.c documents them) and, for a section in flight, from section.py; the answers are
+the parsed ``--json`` of each command. What disagrees is returned as sentences, so that one run shows all of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+COMMANDS = {
+    "info": "info --json",
+    "tasks": "tasks -a --json",
+    "objects": "objects --json",
+    "remote": "remote --json",
+    "areas": "areas --json",
+    "saved": "saved --json",
+}
+Rows = Sequence[Mapping[str, Any]]
+
+# Traffic goes on filling the buffers of the owners whose handles it carries, and those of the tasks that make it; a section in
+# flight holds a reference more.
+_MOVED_BY_TRAFFIC = frozenset({"kc-usb", "kc-remote", "kc-remote2"})
+
+
+def parse_answers(text: str) -> dict[str, list[dict[str, Any]]]:
+    """Split the output of several ``-e`` commands, asked in the order of COMMANDS."""
+    decoder = json.JSONDecoder()
+    answers = {}
+    position = 0
+    for name in COMMANDS:
+        while position < len(text) and text[position].isspace():
+            position += 1
+        answers[name], position = decoder.raw_decode(text, position)
+    assert not text[position:].strip()
+    return answers
+
+
+def lines_of(truth: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The lines about the standing states, by state."""
+    return {line["state"]: line for line in truth["lines"] if "state" in line and "missing" not in line}
+
+
+def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> list[str]:
+    """Return everything in which truth and answers disagree; empty where all is well."""
+    states = lines_of(truth)
+    section = truth.get("section")
+    moving = frozenset[str]()
+    if section:
+        states = {name: line for name, line in states.items() if not name.startswith("kc-traffic")}
+        moving = _MOVED_BY_TRAFFIC
+    objects = match_objects(states, answers["objects"])
+    found = [
+        *_compare_kernel(states["kernel"], answers["info"]),
+        *_compare_tasks(states, answers["tasks"], exact=not section),
+        *_compare_objects(states, objects, answers["objects"], moving, exact=not section),
+        *_compare_sessions(states, objects, answers["tasks"], moving, section),
+        *_compare_handles(states, answers["remote"], exact=not section),
+        *_compare_areas(states, answers, exact=not section),
+        *_compare_references(answers["objects"]),
+        *_compare_errors(answers),
+    ]
+    found += _compare_section(section, answers) if section else [f"saved state: {row}" for row in answers["saved"]]
+    return found
+
+
+def match_objects(states: Mapping[str, Mapping[str, Any]], rows: Rows) -> dict[str, Mapping[str, Any]]:
+    """Find the row of each object: by a descriptor where one is left, else by the size, of which the workload gives each its own."""
+    by_size = {row["size"]: row for row in rows if row["size"]}
+    by_descriptor = {(ref["pid"], ref["fd"]): row for row in rows for ref in row["references"] if ref["kind"] == "fd"}
+    found = {}
+    for line in states.values():
+        name = line.get("object")
+        if name is None:
+            continue
+        row = by_descriptor.get((line["tgid"], line["fds"][0])) if line["fds"] else by_size.get(line["size"])
+        if row is not None:
+            found[name] = row
+    return found
+
+
+def _compare_kernel(kernel: Mapping[str, Any], info: Rows) -> Iterator[str]:
+    if len(info) != 1:
+        yield f"info has {len(info)} rows"
+        return
+    for key in ("release", "machine", "build_id"):
+        if info[0][key] != kernel[key]:
+            yield f"info: {key} is {info[0][key]}, the guest says {kernel[key]}"
+    # The image is linked to this address on x86-64, and the guest said where it runs.
+    offset = int(kernel["symbols"]["_text"], 16) - 0xFFFFFFFF81000000
+    if int(info[0]["kaslr_offset"], 16) != offset:
+        yield f"info: kaslr_offset is {info[0]['kaslr_offset']}, the guest says {offset:#x}"
+
+
+def decode_name(line: Mapping[str, Any]) -> str:
+    """A comm as kcovdbg shows it."""
+    return bytes.fromhex(line["comm_hex"]).decode("utf-8", "backslashreplace")
+
+
+def _compare_tasks(states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exact: bool) -> Iterator[str]:
+    listed = [(row["pid"], row["tgid"]) for row in rows]
+    for identity, count in Counter(listed).items():
+        if count > 1 and identity[0]:
+            yield f"task {identity} is listed {count} times"
+    # Idle tasks are nowhere in /proc; kernel threads come and go by themselves.
+    expected = {(tid, tgid): name for tid, tgid, name, _ in states["tasks"]["tids"]}
+    kernel_threads = {(row["pid"], row["tgid"]) for row in rows if row["comm"].startswith("kworker/")}
+    for identity, name in expected.items():
+        if identity not in listed and not name.startswith("kworker/"):
+            yield f"task {identity} ({name}) is missing"
+    if exact:
+        for identity in set(listed) - set(expected) - kernel_threads:
+            if identity != (0, 0):
+                yield f"task {identity} isn't in the guest's /proc"
+    names = {row["pid"]: row["comm"] for row in rows}
+    for line in states.values():
+        if "comm_hex" in line and names.get(line["tid"]) != decode_name(line):
+            yield f"task {line['tid']}: comm is {names.get(line['tid'])!r}, the guest says {decode_name(line)!r}"
+
+
+def _compare_objects(
+    states: Mapping[str, Mapping[str, Any]],
+    objects: Mapping[str, Mapping[str, Any]],
+    rows: Rows,
+    moving: frozenset[str],
+    *,
+    exact: bool,
+) -> Iterator[str]:
+    expected = {line["object"] for line in states.values() if line.get("object")}
+    for name in expected - set(objects):
+        yield f"object {name} is missing"
+    if exact and len(rows) != len(expected):
+        yield f"{len(rows)} objects are listed, the guest made {len(expected)}"
+    for line in states.values():
+        row = objects.get(line.get("object") or "")
+        if row is None:
+            continue
+        name = f"object {line['object']}"
+        facts = {
+            "mode": line["kcov_mode"],
+            "size": line["size"],
+            "refcount": line["refcount"],
+            "sequence": line["sequence"],
+            "remote": line["remote"],
+            "remote_size": line["remote_size"],
+            "pid": line["owner_tid"],
+        }
+        if line["object"] in moving:
+            del facts["refcount"]
+        if line["count"] is not None and line["object"] not in moving:
+            facts |= {"count": line["count"], "full": line["full"]}
+            # What recorded it isn't in the object any more once it is disabled: then PCs are assumed.
+            if line["mode"] == line["trace"]:
+                facts["capacity"] = line["capacity"]
+            else:
+                del facts["full"]
+        for key, value in facts.items():
+            if row[key] != value:
+                yield f"{name}: {key} is {row[key]!r}, the guest says {value!r}"
+        descriptors = {ref["fd"] for ref in row["references"] if ref["kind"] == "fd" and ref["pid"] == line["tgid"]}
+        if descriptors != set(line["fds"]):
+            yield f"{name}: descriptors {sorted(descriptors)} of process {line['tgid']}, the guest says {line['fds']}"
+        if line["mapped"] and line["map_tid"] == line["tid"]:
+            starts = {int(ref["start"], 16) for ref in row["references"] if ref["kind"] == "vma" and ref["pid"] == line["tgid"]}
+            if int(line["map_start"], 16) not in starts:
+                yield f"{name}: no mapping at {line['map_start']} of process {line['tgid']}: {[hex(s) for s in starts]}"
+
+
+def _compare_sessions(
+    states: Mapping[str, Mapping[str, Any]],
+    objects: Mapping[str, Mapping[str, Any]],
+    rows: Rows,
+    moving: frozenset[str],
+    section: Mapping[str, Any] | None,
+) -> Iterator[str]:
+    tasks = {row["pid"]: row for row in rows if row["pid"]}
+    in_section = {section["pid"]} if section else set()
+    with_session = set()
+    for line in states.values():
+        row = tasks.get(line.get("tid"))
+        if row is None or row["pid"] in in_section:
+            continue
+        name = f"task {line['tid']} ({line['state']})"
+        expected: dict[str, Any]
+        if line.get("owner_tid") == line["tid"]:
+            with_session.add(line["tid"])
+            kcov = objects.get(line["object"])
+            if kcov is None:
+                continue
+            expected = {
+                "kcov": kcov["kcov"],
+                "kcov_handle": line["common_handle"],
+                "owns_remote": line["remote"],
+                "beneath": None,
+            }
+            if line["remote"]:
+                expected |= {"role": "none", "kcov_area": "0x0", "kcov_size": 0}
+            else:
+                expected |= {"role": "local", "kcov_area": kcov["area"], "kcov_size": line["size"], "kcov_mode": line["mode"]}
+                expected["kcov_sequence"] = line["sequence"]
+            if line["count"] is not None and line["object"] not in moving:
+                expected |= {"count": line["count"], "full": line["full"]}
+        else:
+            expected = {"kcov": "0x0", "kcov_area": "0x0", "kcov_size": 0, "role": "none", "kcov_mode": "DISABLED"}
+            expected |= {"kcov_handle": line.get("kcov_handle", "0x0"), "owns_remote": False}
+        for key, value in expected.items():
+            if row[key] != value:
+                yield f"{name}: {key} is {row[key]!r}, the guest says {value!r}"
+    # Nothing is listed that isn't there: nobody else collects.
+    for row in rows:
+        if row["role"] != "none" and row["pid"] not in with_session | in_section and not section:
+            yield f"task {row['pid']} ({row['comm']}) has role {row['role']}, the guest knows of no session"
+
+
+def _compare_handles(states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exact: bool) -> Iterator[str]:
+    expected = {(handle, line["tid"]) for line in states.values() for handle in line.get("handles", ()) if line.get("enabled")}
+    listed = {(row["handle"], row["pid"]) for row in rows}
+    for missing in expected - listed:
+        yield f"handle {missing} is missing"
+    for extra in listed - expected if exact else ():
+        yield f"handle {extra} is listed, the guest registered none such"
+
+
+def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Rows], *, exact: bool) -> Iterator[str]:
+    allocated = states["vmalloc"]["areas"]
+    users = {area["start"] for area in allocated if area["user"]}
+    private = {area["start"]: area["size"] for area in allocated if not area["user"]}
+    buffers = {row["area"] for row in answers["objects"] if row["area"] not in (None, "0x0")}
+    listed = {row["area"]: row for row in answers["areas"]}
+    for start in users - buffers:
+        yield f"the buffer at {start} belongs to no object"
+    for start in set(private) - set(listed):
+        yield f"the area at {start} is missing"
+    if exact:
+        for start in buffers - users:
+            yield f"the buffer at {start} isn't in the guest's vmallocinfo"
+        for start in set(listed) - set(private):
+            yield f"the area at {start} isn't in the guest's vmallocinfo"
+        for row in answers["areas"]:
+            if row["state"] != "cached":
+                yield f"the area at {row['area']} is {row['state']}, no section is in flight"
+    for start, size in private.items():
+        row = listed.get(start)
+        # vmallocinfo counts whole pages and the guard page.
+        if row is not None and row["size"] is not None and (row["size"] * 8 + 4095) // 4096 * 4096 + 4096 != size:
+            yield f"the area at {start} has {row['size']} words, the guest says {size} bytes with guard page"
+
+
+def _compare_references(rows: Rows) -> Iterator[str]:
+    for row in rows:
+        counted = sum(reference["counts"] for reference in row["references"])
+        if row["counted"] != counted:
+            yield f"object {row['kcov']}: counted is {row['counted']}, its references sum up to {counted}"
+        if row["refcount"] != counted:
+            yield f"object {row['kcov']}: refcount is {row['refcount']}, {counted} were found: {row['references']}"
+
+
+def _compare_errors(answers: Mapping[str, Rows]) -> Iterator[str]:
+    for command, rows in answers.items():
+        for row in rows:
+            for error in row.get("errors") or ():
+                yield f"{command}: {error}"
+
+
+_ROLES = {"local": "local", "remote": "remote-section", None: None}
+
+
+def _compare_section(section: Mapping[str, Any], answers: Mapping[str, Rows]) -> Iterator[str]:
+    """Hold the section in flight against what the stub read at the stop."""
+    address = section["task"]
+    row = next((row for row in answers["tasks"] if row["task"] == address), None)
+    if row is None:
+        yield f"task {address}, which is in a section, is missing"
+        return
+    softirq = section["context"] == "softirq"
+    expected = {
+        "pid": section["pid"],
+        "role": "softirq-section" if softirq else "remote-section",
+        "beneath": _ROLES[section["beneath"]],
+        "kcov": section["kcov"],
+        "kcov_area": section["kcov_area"],
+        "kcov_size": section["kcov_size"],
+        "kcov_mode_raw": hex(section["kcov_mode"]),
+        "kcov_sequence": section["kcov_sequence"],
+        "kcov_softirq": section["kcov_softirq"],
+    }
+    buffer = section["buffers"]["kcov_area"]
+    if buffer is not None:
+        expected["count"] = buffer["count"]
+    for key, value in expected.items():
+        if row[key] != value:
+            yield f"section of task {section['pid']}: {key} is {row[key]!r}, the stub read {value!r}"
+    for kcov, fields in section["objects"].items():
+        found = next((row for row in answers["objects"] if row["kcov"] == kcov), None)
+        if found is None:
+            yield f"object {kcov} of the section is missing"
+        elif found["refcount"] != fields["refcount"]:
+            yield f"object {kcov}: refcount is {found['refcount']}, the stub read {fields['refcount']}"
+    area = next((row for row in answers["areas"] if row["area"] == section["kcov_area"]), None)
+    if area is None or area["state"] != "in-use" or area["list"] != ("irq" if softirq else "task"):
+        yield f"the section's area is {area}"
+    yield from _compare_saved(section, answers["saved"])
+
+
+def _compare_saved(section: Mapping[str, Any], rows: Rows) -> Iterator[str]:
+    saved = section["saved"]
+    if not saved["kcov"]:
+        for row in rows:
+            yield f"saved state is listed, the stub found none: {row}"
+        return
+    if len(rows) != 1:
+        yield f"{len(rows)} saved states are listed, the stub found one"
+        return
+    expected = {
+        "pid": section["pid"],
+        "saved_size": saved["size"],
+        "saved_area": saved["area"],
+        "saved_kcov": saved["kcov"],
+        "saved_sequence": saved["sequence"],
+    }
+    for key, value in expected.items():
+        if rows[0][key] != value:
+            yield f"saved state: {key} is {rows[0][key]!r}, the stub read {value!r}"
+
+
+def explain(differences: Iterable[str]) -> str:
+    """All differences, a line each."""
+    return "\n".join(differences)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What tests ask the lab for.
+
+    kernel                              the built kernel: paths of vmlinux, image, sources, …
+    userland                            what runs in guests of it: init, modules with debug info
+    standing_guest                      a running guest whose states all stand; for looking only
+    boot(machine=…)                     a guest of one's own, ended with the test
+    standing_dump(dump_format="elf")    the standing states, dumped; the format is a name of dump.FORMATS
+    crash_dump(dump_format="elf")       the same after a crash by sysrq
+    inflight_dump(state, dump_format="elf")
+                                        stopped inside a remote section; the state is a name of section.STATES
+
+Dumps come with the truth about them (situation.Dump), and are kept in the cache. What can't be had skips the test with
+the reason.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from tests.lab import kernel as kernels
+from tests.lab import requirements, situation
+from tests.lab.errors import UnavailableError
+from tests.lab.guest import Guest, Machine
+from tests.lab.initramfs import Userland, make_userland
+from tests.lab.recipe import RECIPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class DumpMaker(Protocol):
+    def __call__(self, dump_format: str = "elf") -> situation.Dump: ...
+
+
+class StateDumpMaker(Protocol):
+    def __call__(self, state: str, dump_format: str = "elf") -> situation.Dump: ...
+
+
+class Booter(Protocol):
+    def __call__(self, machine: Machine | None = None) -> Guest: ...
+
+
+@pytest.fixture(scope="session")
+def kernel() -> kernels.Kernel:
+    recipe = RECIPES[os.environ.get("KCOVDBG_LAB_RECIPE", "default")]
+    found = kernels.find(recipe)
+    if found is None:
+        # Minutes of building are for who asks for them, not for who runs all tests.
+        lacking = requirements.missing(requirements.for_build(recipe))
+        also = f"; that needs {', '.join(lacking)}" if lacking else ""
+        pytest.skip(f"the lab's kernel isn't built: python -m tests.lab build{also}")
+    return found
+
+
+@pytest.fixture(scope="session")
+def userland(kernel: kernels.Kernel) -> Userland:
+    lacking = requirements.missing(requirements.BOOT)
+    if lacking:
+        pytest.skip(f"the lab needs {', '.join(lacking)}; {requirements.remedy(lacking)}")
+    return make_userland(kernel)
+
+
+@pytest.fixture(scope="session")
+def standing_guest(kernel: kernels.Kernel, userland: Userland) -> Iterator[Guest]:
+    with Guest(kernel, userland, situation.machine_for(situation.STANDING)) as guest:
+        guest.wait_done()
+        yield guest
+
+
+@pytest.fixture
+def boot(kernel: kernels.Kernel, userland: Userland) -> Iterator[Booter]:
+    running: list[Guest] = []
+
+    def booted(machine: Machine | None = None) -> Guest:
+        guest = Guest(kernel, userland, machine)
+        guest.start()
+        running.append(guest)
+        return guest
+
+    yield booted
+    for guest in running:
+        guest.stop()
+
+
+@pytest.fixture(scope="session")
+def inflight_dump(kernel: kernels.Kernel, userland: Userland) -> StateDumpMaker:
+    def made(state: str, dump_format: str = "elf") -> situation.Dump:
+        try:
+            return situation.dump_of(kernel, userland, state, dump_format)
+        except UnavailableError as error:
+            pytest.skip(str(error))
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def standing_dump(inflight_dump: StateDumpMaker) -> DumpMaker:
+    return lambda dump_format="elf": inflight_dump(situation.STANDING, dump_format)
+
+
+@pytest.fixture(scope="session")
+def crash_dump(inflight_dump: StateDumpMaker) -> DumpMaker:
+    return lambda dump_format="elf": inflight_dump(situation.CRASHED, dump_format)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Dumps that are made once and kept: of the standing states, of a crashed kernel, of each section in flight."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.lab import cache
+from tests.lab.dump import FORMATS, convert, truth_about, write_dump
+from tests.lab.errors import LabError
+from tests.lab.guest import Guest, Machine
+from tests.lab.section import STATES, stopped_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.lab.initramfs import Userland
+    from tests.lab.kernel import Kernel
+
+STANDING = "standing"
+CRASHED = "crashed"
+SITUATIONS = (STANDING, CRASHED, *STATES)
+# What decides about a dump, beside kernel and userland.
+_MAKERS = ("dump.py", "guest.py", "section.py", "situation.py")
+# A set of dumps takes some 300 MB; one that nobody has used for so long goes.
+_KEEP_SECONDS = 7 * 86400
+
+
+@dataclasses.dataclass(frozen=True)
+class Dump:
+    """A dump in one format, with the truth about it."""
+
+    path: Path
+    format: str
+    situation: str
+    kernel: Kernel
+    userland: Userland
+    truth: dict[str, Any]
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What the workload said before it was taken."""
+        lines: list[dict[str, Any]] = self.truth["lines"]
+        return lines
+
+    @property
+    def section(self) -> dict[str, Any] | None:
+        """The section in flight, as found in raw memory."""
+        section: dict[str, Any] | None = self.truth["section"]
+        return section
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        """The workload's states by name, each as it was said last."""
+        return {line["state"]: line for line in self.lines if line.get("state") and "missing" not in line}
+
+
+def machine_for(situation: str) -> Machine:
+    """Two CPUs, so that there is more than one of what is per CPU, but one where a section is hunted."""
+    return Machine(cpus=1 if situation in STATES else 2)
+
+
+def dump_of(kernel: Kernel, userland: Userland, situation: str, dump_format: str = "elf") -> Dump:
+    """The kept dump of a situation, made if there is none yet. All formats of one situation show the same instant."""
+    if situation not in SITUATIONS:
+        raise LabError(f"no situation {situation!r}; there are: {', '.join(SITUATIONS)}")
+    digest = hashlib.sha256(f"{kernel.key} {userland.key} {situation}".encode())
+    for name in _MAKERS:
+        digest.update((Path(__file__).parent / name).read_bytes())
+    prefix = f"dump-{kernel.recipe.name}-{situation}-"
+    directory = cache.root() / f"{prefix}{digest.hexdigest()[:16]}"
+    cache.make_whole(directory, lambda work: _fill(kernel, userland, situation, work))
+    os.utime(directory)
+    _forget_old(prefix)
+    truth = json.loads((directory / "truth.json").read_text())
+    return Dump(_in_format(directory, dump_format), dump_format, situation, kernel, userland, truth)
+
+
+def _fill(kernel: Kernel, userland: Userland, situation: str, work: Path) -> None:
+    with Guest(kernel, userland, machine_for(situation)) as guest:
+        guest.wait_done()
+        with _brought_about(guest, situation) as section:
+            truth = truth_about(guest, section)
+            for wanted in FORMATS.values():
+                if wanted.makedumpfile is None:
+                    write_dump(guest, work / wanted.name, wanted.name)
+    (work / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def _brought_about(guest: Guest, situation: str) -> Iterator[dict[str, Any] | None]:
+    if situation in STATES:
+        with stopped_in(guest, situation) as section:
+            yield section
+        return
+    if situation == CRASHED:
+        guest.crash()
+    with guest.paused():
+        yield None
+
+
+def _in_format(directory: Path, dump_format: str) -> Path:
+    """What makedumpfile makes is made from the ELF file when it is first wanted."""
+    path = directory / dump_format
+    if not path.exists():
+        with cache.locked(f"{directory.name}-{dump_format}"):
+            if not path.exists():
+                convert(directory / "elf", path, dump_format)
+    return path
+
+
+def _forget_old(prefix: str) -> None:
+    for path in cache.root().glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < time.time() - _KEEP_SECONDS:
+                shutil.rmtree(path)

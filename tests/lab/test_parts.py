@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The lab's parts that need neither kernel nor QEMU."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import struct
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab import __main__ as command_line
+from tests.lab import cache, requirements
+from tests.lab.cpio import CpioWriter
+from tests.lab.dump import move_program_headers
+from tests.lab.errors import LabError, UnavailableError
+from tests.lab.guest import Machine
+from tests.lab.kernel import lost_settings
+from tests.lab.progress import Progress
+from tests.lab.recipe import RECIPES, Recipe
+from tests.lab.rsp import _expanded
+from tests.lab.truth import Truth
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_configuration_merges_fragments() -> None:
+    text = RECIPES["default"].configuration()
+    assert "CONFIG_KCOV=y\n" in text
+    assert "# CONFIG_KASAN is not set\n" in text
+    options = [line.split("=")[0] for line in text.splitlines() if line.startswith("CONFIG_")]
+    assert len(options) == len(set(options))
+
+
+def test_lost_settings_are_told() -> None:
+    wanted = 'CONFIG_A=y\nCONFIG_B="text"\n# CONFIG_C is not set\n# CONFIG_D is not set\nCONFIG_E=y\n'
+    got = 'CONFIG_A=y\nCONFIG_B="other"\nCONFIG_C=y\n# CONFIG_E is not set\n'
+    assert lost_settings(wanted, got) == ['CONFIG_B="text"', "# CONFIG_C is not set", "CONFIG_E=y"]
+
+
+def test_key_tells_package_and_compiler() -> None:
+    recipe = RECIPES["default"]
+    keys = {recipe.key("1", "gcc 1"), recipe.key("2", "gcc 1"), recipe.key("1", "gcc 2")}
+    assert len(keys) == 3
+    assert recipe.key("1", "gcc 1") in keys
+    other = Recipe(name="default", package=recipe.package, fragments=("base.config",))
+    assert other.key("1", "gcc 1") not in keys
+
+
+def test_torn_work_is_not_taken_for_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    final = cache.root() / "thing"
+
+    def torn(work: Path) -> None:
+        (work / "half").touch()
+        raise LabError("torn")
+
+    with pytest.raises(LabError, match="torn"):
+        cache.make_whole(final, torn)
+    assert not final.exists()
+    # What a killed builder leaves.
+    (final.parent / ".thing.dead").mkdir()
+    cache.make_whole(final, lambda work: (work / "all").touch())
+    assert [path.name for path in final.iterdir()] == ["all"]
+    assert sorted(path.name for path in final.parent.iterdir()) == ["locks", "thing"]
+    cache.make_whole(final, torn)
+
+
+def test_truth_is_read_as_it_grows(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    truth = Truth(log)
+    assert truth.lines() == []
+    log.write_bytes(b'SeaBIOS\r\nnoise TRUTH {"a": 1}\r\nTRUTH {"b"')
+    assert truth.lines() == [{"a": 1}]
+    with log.open("ab") as file:
+        file.write(b': "\\u0001"}\nTRUTH {"torn\nTRUTH [1]\n')
+    assert truth.lines() == [{"a": 1}, {"b": "\x01"}]
+    assert truth.damaged == ['TRUTH {"torn', "TRUTH [1]"]
+
+
+@pytest.mark.parametrize(("packet", "meaning"), [(b"OK", b"OK"), (b"0* 1", b"00001"), (b"}\x03a", b"#a")])
+def test_packets_are_expanded(packet: bytes, meaning: bytes) -> None:
+    assert _expanded(packet) == meaning
+
+
+def test_cpio_is_readable(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    writer = CpioWriter(stream)
+    writer.directory("d")
+    writer.file("d/f", b"content", 0o755)
+    writer.close()
+    archive = stream.getvalue()
+    assert len(archive) % 4 == 0
+    assert archive.startswith(b"070701")
+    if shutil.which("cpio") is None:
+        pytest.skip("no cpio to read it with")
+    done = subprocess.run(["cpio", "-id", "--quiet"], input=archive, cwd=tmp_path, capture_output=True, check=True)
+    assert done.stderr == b""
+    assert (tmp_path / "d/f").read_bytes() == b"content"
+    assert os.access(tmp_path / "d/f", os.X_OK)
+
+
+def test_program_headers_move(tmp_path: Path) -> None:
+    """As QEMU writes it: the section table comes first."""
+    header = struct.Struct("<16sHHIQQQIHHHHHH")
+    phdrs = bytes(range(56)) * 2
+    path = tmp_path / "core"
+    path.write_bytes(
+        header.pack(b"\x7fELF", 4, 62, 1, 0, 192, 64, 0, 64, 56, 2, 64, 2, 1) + b"S" * 128 + phdrs + b"content"
+    )
+    size = path.stat().st_size
+    move_program_headers(path)
+    data = path.read_bytes()
+    fields = header.unpack_from(data)
+    assert (fields[5], fields[6], fields[10], fields[12], fields[13]) == (64, 0, 2, 0, 0)
+    assert data[64 : 64 + len(phdrs)] == phdrs
+    assert data.endswith(b"content")
+    assert len(data) == size
+
+
+def test_progress_is_plain_without_a_terminal() -> None:
+    stream = io.StringIO()
+    with Progress("build", 20, stream) as progress:
+        for _ in range(30):
+            progress.step("CC x.o")
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "build: 0 %"
+    assert lines[-2] == "build: 90 %"
+    assert lines[-1].startswith("build: done after")
+    assert "\r" not in stream.getvalue()
+    assert len(lines) == 11
+
+
+def test_shares_become_devices() -> None:
+    arguments = Machine(shares=(("host", "/srv"),)).arguments()
+    assert "virtio-9p-pci,fsdev=share0,mount_tag=host" in arguments
+
+
+def test_what_is_missing_is_told_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(requirements, "_may_install", lambda: False)
+    monkeypatch.setattr(requirements, "for_build", lambda _: {"no-such-program": "its-package"})
+    monkeypatch.setattr("tests.lab.kernel._exact_directory", lambda _: None)
+    assert command_line.main(["build"]) == 2
+    said = capsys.readouterr().err
+    assert "missing: its-package" in said
+    assert "sudo apt-get install -y --no-install-recommends its-package" in said
+
+
+def test_a_source_package_that_nobody_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "_may_install", lambda: True)
+    monkeypatch.setattr(requirements, "package_candidate", lambda _: None)
+    with pytest.raises(UnavailableError, match=r"know no linux-source-0\.0"):
+        requirements.ensure({"/usr/src/linux-source-0.0.tar.xz": "linux-source-0.0"})

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Every line of truth that the guest printed is found in the answers, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.asking import ask_state, run_kcovdbg, symbol_options
+from tests.lab.comparison import explain, find_differences, lines_of
+from tests.lab.dump import FORMATS, truth_about
+from tests.lab.section import STATES
+
+if TYPE_CHECKING:
+    from tests.lab.conftest import DumpMaker, StateDumpMaker
+    from tests.lab.guest import Guest
+    from tests.lab.situation import Dump
+
+pytestmark = pytest.mark.lab
+
+
+def assert_agrees(dump: Dump) -> None:
+    answers = ask_state(["-c", dump.path], symbol_options(dump.kernel, dump.userland))
+    differences = find_differences(dump.truth, answers)
+    assert not differences, explain(differences)
+
+
+@pytest.mark.parametrize("dump_format", sorted(FORMATS))
+def test_standing_states(standing_dump: DumpMaker, dump_format: str) -> None:
+    assert_agrees(standing_dump(dump_format))
+
+
+@pytest.mark.parametrize("state", sorted(STATES))
+def test_section_in_flight(inflight_dump: StateDumpMaker, state: str) -> None:
+    dump = inflight_dump(state)
+    assert dump.section is not None
+    assert_agrees(dump)
+
+
+def test_all_states_were_made(standing_dump: DumpMaker) -> None:
+    """The comparison is worth what the guest did: this kernel can have every state."""
+    lines = standing_dump().lines
+    missing = [line for line in lines if "missing" in line and "state" in line]
+    assert not missing
+    done = next(line for line in lines if line.get("done"))
+    assert done["moved"] == done["unsettled"] == []
+    assert len(lines_of(standing_dump().truth)) >= 49
+
+
+def test_running_guest_through_qmp(standing_guest: Guest) -> None:
+    symbols = symbol_options(standing_guest.kernel, standing_guest.userland)
+    answers = ask_state(["--qemu", standing_guest.sockets.debugger_qmp], symbols)
+    assert answers["info"][0]["live"] is True
+    differences = find_differences(truth_about(standing_guest), answers)
+    assert not differences, explain(differences)
+
+
+def test_guest_behind_its_gdb_stub(standing_guest: Guest) -> None:
+    symbols = symbol_options(standing_guest.kernel, standing_guest.userland)
+    answers = ask_state(["--gdb-remote", standing_guest.sockets.gdb_remote], symbols)
+    differences = find_differences(truth_about(standing_guest), answers)
+    assert not differences, explain(differences)
+    # Who looks doesn't stop the machine for good.
+    assert standing_guest.qmp.execute("query-status")["running"] is True
+
+
+def test_truth_that_is_changed_is_noticed(standing_dump: DumpMaker) -> None:
+    """A comparison that can't fail would prove nothing: each kind of wrong answer is found."""
+    dump = standing_dump()
+    answers = ask_state(["-c", dump.path], symbol_options(dump.kernel, dump.userland))
+
+    def changed(command: str, change: object) -> list[str]:
+        rows = [dict(row) for row in answers[command]]
+        assert callable(change)
+        change(rows)
+        return find_differences(dump.truth, answers | {command: rows})
+
+    init = next(index for index, row in enumerate(answers["tasks"]) if row["pid"] == 1)
+    assert changed("tasks", lambda rows: rows.pop(init))
+    assert changed("tasks", lambda rows: rows.append(rows[init]))
+    assert changed("objects", lambda rows: rows.pop())
+    assert changed("objects", lambda rows: rows[3].update(refcount=7))
+    assert changed("objects", lambda rows: rows[3].update(sequence=7))
+    assert changed("remote", lambda rows: rows.pop())
+    assert changed("areas", lambda rows: rows.pop())
+    assert changed("info", lambda rows: rows[0].update(kaslr_offset="0x0"))
+    local = next(index for index, row in enumerate(answers["tasks"]) if row["role"] == "local")
+    assert changed("tasks", lambda rows: rows[local].update(role="none"))
+    assert changed("tasks", lambda rows: rows[local].update(count=rows[local]["count"] + 1))
+
+
+def test_order_of_files_does_not_matter(standing_dump: DumpMaker) -> None:
+    dump = standing_dump()
+    first = run_kcovdbg(dump.kernel.vmlinux, dump.path, "tasks", "--json")
+    second = run_kcovdbg(dump.path, dump.kernel.vmlinux, "tasks", "--json")
+    assert first.returncode == second.returncode == 0
+    assert first.stdout == second.stdout != "[]\n"

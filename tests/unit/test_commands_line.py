@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcovdbg.commands.line import Redirection, parse_line
+from kcovdbg.errors import LineError
+
+
+def words(source):
+    return [word.text for word in parse_line(source).words]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("", []),
+        ("   ", []),
+        ("# only a comment", []),
+        ("tasks --json", ["tasks", "--json"]),
+        ("tasks # who", ["tasks"]),
+        ("tasks a#b", ["tasks", "a#b"]),
+        ("tasks 'a b' \"c | d\" e\\ f", ["tasks", "a b", "c | d", "e f"]),
+        ("tasks ''", ["tasks", ""]),
+        (r'tasks "a\"b\n" \"', ["tasks", r'a"b\n', '"']),
+        ("tasks --mode=trace-pc 'syz*'", ["tasks", "--mode=trace-pc", "syz*"]),
+        ("tasks (a) $b `c`", ["tasks", "(a)", "$b", "`c`"]),
+        ("?", ["help"]),
+        ("?tasks", ["help", "tasks"]),
+        ("? tasks", ["help", "tasks"]),
+        ("tasks?", ["help", "tasks"]),
+        ("tasks? ", ["help", "tasks"]),
+        ("tasks 'a?'", ["tasks", "a?"]),
+        ("tasks a?", ["tasks", "a?"]),
+    ],
+)
+def test_words(source, expected):
+    line = parse_line(source)
+    assert [word.text for word in line.words] == expected
+    assert line.pipeline is line.redirection is line.shell is None
+
+
+def test_columns():
+    assert [word.column for word in parse_line("  tasks 'a b' c").words] == [2, 8, 14]
+
+
+def test_the_shell_gets_the_rest_as_it_is():
+    line = parse_line("buffer 41 | grep 'a|b' > \"x y\" # z; w &")
+    assert [word.text for word in line.words] == ["buffer", "41"]
+    assert line.pipeline == "grep 'a|b' > \"x y\" # z; w &"
+    assert parse_line("! ls 'unclosed | x").shell == "ls 'unclosed | x"
+    assert parse_line(" !").shell == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "redirection"),
+    [
+        ("tasks > out.txt", Redirection("out.txt", append=False, column=8)),
+        ("tasks>out.txt --json", Redirection("out.txt", append=False, column=6)),
+        ("tasks >> 'my file'", Redirection("my file", append=True, column=9)),
+    ],
+)
+def test_redirection(source, redirection):
+    line = parse_line(source)
+    assert line.redirection == redirection
+    assert line.words[0].text == "tasks"
+
+
+@pytest.mark.parametrize(
+    ("source", "column"),
+    [
+        ("tasks 'a", 6),
+        ('tasks "a', 6),
+        ("tasks a\\", 7),
+        ("tasks |", 7),
+        ("tasks | # x", None),
+        ("| grep x", 0),
+        ("tasks >", 7),
+        ("tasks > | cat", 7),
+        ("tasks > a > b", 10),
+        ("tasks > a | cat", 10),
+        ("tasks 2> a", 6),
+        ("tasks < a", 6),
+        ("tasks; info", 5),
+        ("tasks &", 6),
+        ("tasks && info", 6),
+        ("> a", 0),
+    ],
+)
+def test_errors_point_at_the_place(source, column):
+    if column is None:
+        assert parse_line(source).pipeline == "# x"
+        return
+    with pytest.raises(LineError) as caught:
+        parse_line(source)
+    assert caught.value.column == column
+    assert caught.value.line == source
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0")).map(shlex.quote), max_size=4))
+def test_words_quoted_for_a_shell_come_back(quoted):
+    assert words(" ".join(["tasks", *quoted])) == ["tasks", *(shlex.split(word)[0] for word in quoted)]
+
+
+@given(st.text())
+def test_any_line_is_read_or_refused(source):
+    try:
+        line = parse_line(source)
+    except LineError as error:
+        column = error.column
+        line = None
+    if line is None:
+        assert 0 <= column <= len(source)
+    else:
+        assert all(0 <= word.column <= len(source) for word in line.words)

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+import csv
+import io
+import json
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcovdbg.render.column import Column
+from kcovdbg.render.escape import escape, escape_surrogates
+from kcovdbg.render.kind import ADDRESS, ANY, BOOL, COMM, HANDLE, LIST, NUMBER, PATH, PID, SHARE, WORD
+from kcovdbg.render.renderable import Clear, Flush, Lines, Record, Table, text_lines
+from kcovdbg.render.width import text_width
+from kcovdbg.render.writer import Format, Output, write
+
+anything = st.text(st.characters(exclude_categories=()), max_size=12)
+
+
+def show(*renderables, format=Format.TEXT, width=None):  # noqa: A002
+    stream, remarks = io.StringIO(), io.StringIO()
+    write(renderables, Output(stream, remarks, format, width=width))
+    show.remarks = remarks.getvalue()
+    return stream.getvalue()
+
+
+class Row(NamedTuple):
+    pid: int
+    comm: str | None
+    area: int | None = 0xFFFFC90000200000
+
+
+COLUMNS = (Column("pid", PID), Column("comm", COMM, elastic=4), Column("area", ADDRESS, priority=1))
+ROWS = (Row(1, "init"), Row(12345, "日本"), Row(41, None, 0))
+
+
+def test_text():
+    assert show(Table(COLUMNS, ROWS)) == (
+        "  PID  COMM  AREA\n    1  init  0xffffc90000200000\n12345  日本  0xffffc90000200000\n   41  -     0\n"
+    )
+
+
+def test_rows_may_be_mappings():
+    assert show(Table(COLUMNS, [row._asdict() for row in ROWS])) == show(Table(COLUMNS, ROWS))
+
+
+def test_json():
+    table = Table(COLUMNS, ROWS, remarks=["something is missing"], errors=lambda row: ["no name"] if row.comm is None else [])
+    assert json.loads(show(table, format=Format.JSON)) == [
+        {"pid": 1, "comm": "init", "area": "0xffffc90000200000", "errors": []},
+        {"pid": 12345, "comm": "日本", "area": "0xffffc90000200000", "errors": []},
+        {"pid": 41, "comm": None, "area": "0x0", "errors": ["no name"]},
+    ]
+    assert show.remarks == "kcovdbg: note: something is missing\n"
+    assert show(table, format=Format.JSON).isascii()
+
+
+def test_json_without_rows_is_an_empty_array():
+    assert show(Table(COLUMNS, ()), format=Format.JSON) == "[]\n"
+    assert show(Lines(()), format=Format.JSON) == "[]\n"
+
+
+def test_csv():
+    table = Table(
+        (*COLUMNS, Column("tags", LIST), Column("full", BOOL)),
+        [SimpleNamespace(pid=1, comm='a,"b', area=None, tags=["x", "y"], full=True)],
+    )
+    assert show(table, format=Format.CSV) == 'pid,comm,area,tags,full\n1,"a,""b",,"[""x"", ""y""]",true\n'
+
+
+def test_kinds():
+    columns = (
+        Column("mode", WORD),
+        Column("handle", HANDLE),
+        Column("share", SHARE),
+        Column("live", BOOL),
+        Column("list", ANY, items=(Column("start", ADDRESS), Column("n", NUMBER))),
+    )
+    row = {"mode": 0x40000002, "handle": 1 << 56 | 3, "share": 0.125, "live": False, "list": [{"start": 16, "n": None}]}
+    assert show(Table(columns, [row])).splitlines()[1].split() == [
+        "0x40000002",
+        "usb:3",
+        "12.5%",
+        "no",
+        '[{"start":',
+        "16,",
+        '"n":',
+        "null}]",
+    ]
+    assert json.loads(show(Table(columns, [row]), format=Format.JSON)) == [
+        {
+            "mode": "0x40000002",
+            "handle": "0x100000000000003",
+            "share": 0.125,
+            "live": False,
+            "list": [{"start": "0x10", "n": None}],
+        }
+    ]
+
+
+def test_show_orders_the_text_only():
+    table = Table(COLUMNS, ROWS[:1], show=("area", "pid"))
+    assert show(table) == "AREA                PID\n0xffffc90000200000    1\n"
+    assert list(json.loads(show(table, format=Format.JSON))[0]) == ["pid", "comm", "area"]
+
+
+def test_json_only_and_text_only():
+    table = Table((Column("a", json_only=True), Column("b", text_only=True)), [{"a": 1, "b": 2}])
+    assert show(table) == "B\n2\n"
+    assert json.loads(show(table, format=Format.JSON)) == [{"a": "1"}]
+    assert show(table, format=Format.CSV) == "a\n1\n"
+
+
+def test_hidden_where_there_is_nothing():
+    columns = (Column("a"), Column("b", ADDRESS, hide_empty=True))
+    assert show(Table(columns, [{"a": "x", "b": 0}, {"a": "y", "b": None}])) == "A\nx\ny\n"
+    assert show(Table(columns, [{"a": "x", "b": 0}, {"a": "y", "b": 1}])) == "A  B\nx  0\ny  0x1\n"
+
+
+def test_an_empty_table_says_so():
+    assert show(Table(COLUMNS, (), empty="nothing there", remarks=("unread",))) == "nothing there\nnote: unread\n"
+    assert show(Table(COLUMNS, ())) == "PID  COMM  AREA\n"
+
+
+def test_narrow_terminal():
+    table = Table(COLUMNS, [Row(1, "a-long-name-of-a-task")])
+    assert all(text_width(line) <= 40 for line in show(table, width=40).splitlines())
+    assert "…" in show(table, width=40)
+    assert show(table, width=20) == "PID  COMM\n  1  a-long-name-of…\nnote: no room for AREA\n"
+    assert show(table, width=5).splitlines()[1] == "  1  a-l…"
+    assert show(table) == show(table, width=200)
+
+
+def test_paths_lose_their_start():
+    table = Table((Column("path", PATH, elastic=5, elide_start=True),), [{"path": "fs/ext4/inode.c"}])
+    assert show(table, width=8) == "PATH\n…inode.c\n"
+
+
+def test_remarks_and_errors_come_after_the_rows():
+    said = []
+
+    def rows():
+        yield Row(1, "a")
+        said.append("cut here")
+
+    table = Table(COLUMNS, rows(), remarks=said, errors=lambda _row: ("unreadable",), label=lambda row: f"task {row.pid}")
+    assert show(table).splitlines()[2:] == ["note: cut here", "note: task 1: unreadable"]
+
+
+def test_many_errors_are_counted():
+    table = Table(COLUMNS, [Row(pid, "a") for pid in range(100)], errors=lambda _row: ("bad",))
+    assert show(table).splitlines()[-1] == "note: … and 80 more like these"
+
+
+def test_details():
+    table = Table(COLUMNS, ROWS[:1], details=lambda row: [(("", f"  more about {row.pid}"),)])
+    assert show(table).splitlines()[2] == "  more about 1"
+
+
+def test_record():
+    record = Record(
+        (
+            Column("target", title="target"),
+            Column("offset", WORD, title="KASLR offset"),
+            Column("variants", LIST, title="variants", hide_empty=True),
+        ),
+        {"target": "x\x1b", "offset": 16, "variants": []},
+        errors=lambda _row: ("no types",),
+    )
+    assert show(record) == "target        x\\x1b\nKASLR offset  0x10\nnote: no types\n"
+    assert json.loads(show(record, format=Format.JSON)) == [
+        {"target": "x\x1b", "offset": "0x10", "variants": [], "errors": ["no types"]}
+    ]
+
+
+def test_answers_that_repeat():
+    table = Table((Column("a"),), [{"a": 1}])
+    answers = (Clear(), table, Flush(), Clear(), table, Flush())
+    assert show(*answers) == "A\n1\nA\n1\n"
+    assert show(*answers, width=80).count("\x1b[2J") == 2
+    assert show(*answers, format=Format.JSON) == '[\n{"a": "1"}\n]\n[\n{"a": "1"}\n]\n'
+
+
+def test_tables_of_one_answer_make_one_array():
+    table = Table((Column("a"),), [{"a": 1}])
+    assert json.loads(show(table, text_lines("between"), table, format=Format.JSON)) == [{"a": "1"}, {"a": "1"}]
+
+
+def test_lines_with_data():
+    lines = Lines(((("", "drawn"),),), data=Table((Column("a"),), [{"a": "x"}]), remarks=("note",))
+    assert show(lines) == "drawn\nnote: note\n"
+    assert json.loads(show(lines, format=Format.JSON)) == [{"a": "x"}]
+    assert "note" in show.remarks
+
+
+def test_many_rows_are_written_as_they_come():
+    count = 20000
+    written = io.StringIO()
+    seen = []
+
+    def rows():
+        for number in range(count):
+            if number == count - 1:
+                seen.append(written.tell())
+            yield {"n": number, "comm": "x" * (number % 7)}
+
+    write([Table((Column("n", NUMBER), Column("comm", COMM)), rows())], Output(written, written))
+    assert seen[0] > 0
+    assert len(written.getvalue().splitlines()) == count + 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 22), anything, st.none() | st.integers(0, (1 << 64) - 1)), max_size=8))
+def test_json_round_trip(rows):
+    rows = [Row(*row) for row in rows]
+    parsed = json.loads(show(Table(COLUMNS, rows), format=Format.JSON))
+    assert [(row["pid"], row["comm"], row["area"] and int(row["area"], 16)) for row in parsed] == [
+        (row.pid, escape_surrogates(row.comm), row.area) for row in rows
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 22), anything, st.none() | st.integers(0, (1 << 64) - 1)), max_size=8))
+def test_csv_round_trip(rows):
+    rows = [Row(*row) for row in rows]
+    text = show(Table(COLUMNS, rows), format=Format.CSV)
+    assert text.count("\n") == len(rows) + 1
+    parsed = list(csv.reader(io.StringIO(text)))
+    assert parsed[0] == ["pid", "comm", "area"]
+    assert parsed[1:] == [[str(row.pid), escape(row.comm), "" if row.area is None else hex(row.area)] for row in rows]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 22), anything, st.integers(0, (1 << 64) - 1)), min_size=1, max_size=8))
+def test_a_table_has_a_line_per_row_and_fits_where_it_can(rows):
+    rows = [Row(*row) for row in rows]
+    table = Table(COLUMNS, rows)
+    assert len(show(table).splitlines()) == len(rows) + 1
+    for width in (16, 24, 40, 80):
+        lines = [line for line in show(table, width=width).splitlines() if not line.startswith("note: no room")]
+        assert len(lines) == len(rows) + 1
+        assert all(text_width(line) <= width for line in lines)
+
+
+@pytest.mark.parametrize("width", [None, 80])
+def test_columns_line_up(width):
+    lines = show(Table(COLUMNS, [Row(1, "日本語"), Row(22, "abc"), Row(3, "e\u0301")]), width=width).splitlines()
+    assert {text_width(line[: line.rindex("  ")]) for line in lines[1:]} == {3 + 2 + 6}
+
+
+@given(anything)
+def test_json_is_safe_for_a_terminal(text):
+    shown = show(Table((Column("comm"),), [{"comm": text}]), format=Format.JSON)
+    assert all(character == "\n" or 0x20 <= ord(character) < 0x7F for character in shown)
