@@ -14,6 +14,7 @@ from kcovdbg.commands.keep import KEEP
 from kcovdbg.commands.objects import OBJECTS
 from kcovdbg.commands.percpu import PERCPU
 from kcovdbg.commands.remote import REMOTE
+from kcovdbg.commands.slice import SLICE
 from kcovdbg.commands.sym import SYM
 from kcovdbg.commands.tasks import TASKS
 from kcovdbg.commands.top import TOP
@@ -22,6 +23,6 @@ from kcovdbg.commands.view import VIEW
 from kcovdbg.commands.watch import WATCH
 
 COMMANDS = CommandTable(
-    (INFO, TASKS, OBJECTS, REMOTE, AREAS, PERCPU, BUFFER, VIEW, TOP, DIFF, TREE, SYM, KEEP, WATCH, GDB, GDB_PATH, HELP)
+    (INFO, TASKS, OBJECTS, REMOTE, AREAS, PERCPU, BUFFER, VIEW, TOP, DIFF, TREE, SYM, KEEP, SLICE, WATCH, GDB, GDB_PATH, HELP)
 )
 """Every command, in the order of help."""
