@@ -62,6 +62,10 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
     if command.takes_rest:
         if words and words[0] in ("-h", "--help"):
             return Namespace(help=True, json=False, csv=False)
+        if all(argument.count is Count.REST for argument in command.arguments):
+            # Every word is another program's, options before its first argument too.
+            rest = list(words[1:] if words and words[0] == "--" else words)
+            return Namespace(**{command.arguments[0].attribute: rest}, help=False, json=False, csv=False)
         args, extra = parser.parse_known_args(words)
         for argument in command.arguments:
             if argument.count is Count.REST:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab import cache
+from tests.lab import __main__ as command_line
+from tests.lab import cache, requirements
 from tests.lab.cpio import CpioWriter
 from tests.lab.dump import move_program_headers
-from tests.lab.errors import LabError
+from tests.lab.errors import LabError, UnavailableError
 from tests.lab.guest import Machine
 from tests.lab.kernel import lost_settings
 from tests.lab.progress import Progress
@@ -108,9 +109,7 @@ def test_program_headers_move(tmp_path: Path) -> None:
     header = struct.Struct("<16sHHIQQQIHHHHHH")
     phdrs = bytes(range(56)) * 2
     path = tmp_path / "core"
-    path.write_bytes(
-        header.pack(b"\x7fELF", 4, 62, 1, 0, 192, 64, 0, 64, 56, 2, 64, 2, 1) + b"S" * 128 + phdrs + b"content"
-    )
+    path.write_bytes(header.pack(b"\x7fELF", 4, 62, 1, 0, 192, 64, 0, 64, 56, 2, 64, 2, 1) + b"S" * 128 + phdrs + b"content")
     size = path.stat().st_size
     move_program_headers(path)
     data = path.read_bytes()
@@ -137,3 +136,20 @@ def test_progress_is_plain_without_a_terminal() -> None:
 def test_shares_become_devices() -> None:
     arguments = Machine(shares=(("host", "/srv"),)).arguments()
     assert "virtio-9p-pci,fsdev=share0,mount_tag=host" in arguments
+
+
+def test_what_is_missing_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(requirements, "_may_install", lambda: False)
+    monkeypatch.setattr(requirements, "for_build", lambda _: {"no-such-program": "its-package"})
+    monkeypatch.setattr("tests.lab.kernel._exact_directory", lambda _: None)
+    assert command_line.main(["build"]) == 2
+    said = capsys.readouterr().err
+    assert "missing: its-package" in said
+    assert "sudo apt-get install -y --no-install-recommends its-package" in said
+
+
+def test_a_source_package_that_nobody_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "_may_install", lambda: True)
+    monkeypatch.setattr(requirements, "package_candidate", lambda _: None)
+    with pytest.raises(UnavailableError, match=r"know no linux-source-0\.0"):
+        requirements.ensure({"/usr/src/linux-source-0.0.tar.xz": "linux-source-0.0"})
