@@ -4,14 +4,48 @@
 from __future__ import annotations
 
 from kcovdbg.commands.areas import AREAS
+from kcovdbg.commands.buffer import BUFFER
 from kcovdbg.commands.command import CommandTable
+from kcovdbg.commands.diff import DIFF
+from kcovdbg.commands.gdb import GDB, GDB_PATH
 from kcovdbg.commands.help import HELP
 from kcovdbg.commands.info import INFO
+from kcovdbg.commands.keep import KEEP
 from kcovdbg.commands.objects import OBJECTS
 from kcovdbg.commands.percpu import PERCPU
+from kcovdbg.commands.points import POINTS
 from kcovdbg.commands.remote import REMOTE
+from kcovdbg.commands.slice import SLICE
+from kcovdbg.commands.source import SOURCE
+from kcovdbg.commands.sym import SYM
 from kcovdbg.commands.tasks import TASKS
+from kcovdbg.commands.top import TOP
+from kcovdbg.commands.tree import TREE
+from kcovdbg.commands.view import VIEW
 from kcovdbg.commands.watch import WATCH
 
-COMMANDS = CommandTable((INFO, TASKS, OBJECTS, REMOTE, AREAS, PERCPU, WATCH, HELP))
+COMMANDS = CommandTable(
+    (
+        INFO,
+        TASKS,
+        OBJECTS,
+        REMOTE,
+        AREAS,
+        PERCPU,
+        BUFFER,
+        VIEW,
+        TOP,
+        DIFF,
+        SOURCE,
+        POINTS,
+        TREE,
+        SYM,
+        KEEP,
+        SLICE,
+        WATCH,
+        GDB,
+        GDB_PATH,
+        HELP,
+    )
+)
 """Every command, in the order of help."""

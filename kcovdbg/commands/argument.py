@@ -47,6 +47,10 @@ EXPLANATIONS: Final[Mapping[Value, str]] = {
 """What help says about a kind of value wherever it is asked for."""
 
 
+SEPARATOR: Final = "--"
+"""Among the words of a command that tells two lists apart by it."""
+
+
 class Count(str, Enum):
     """How often an argument comes."""
 

@@ -57,7 +57,7 @@ _COLUMNS = (
 
 def _run(context: Context, args: Namespace) -> Record:  # noqa: ARG001
     target = context.target
-    errors = list(target.notes)
+    errors: list[str] = []
     generation = None
     try:
         generation = context.layout.generation
@@ -66,7 +66,8 @@ def _run(context: Context, args: Namespace) -> Record:  # noqa: ARG001
         errors.append(str(error))
     else:
         errors += [f"{name} is new to kcovdbg: it may mean more than is shown" for name in generation.unrecognised]
-    return Record(_COLUMNS, _Info(target, generation, tuple(errors)), errors=lambda info: info.errors)
+    # How it was opened is no error, and differs between a dump and its slice.
+    return Record(_COLUMNS, _Info(target, generation, tuple(errors)), remarks=target.notes, errors=lambda info: info.errors)
 
 
 INFO = Command(

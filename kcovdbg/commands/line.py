@@ -53,7 +53,7 @@ _TOKEN = re.compile(
     | (?P<comment>\#.*)
     | (?P<pipe>\|)
     | (?P<redirect>>>?)
-    | (?P<refused>[0-9]+>{1,2}(?!\S*[0-9]>) | [<;&])
+    | (?P<refused>[0-9]+> | [<;&])
     | (?P<word>(?: [^\s"'\\|<>;&] | \\. | "(?:[^"\\]|\\.)*" | '[^']*' )+)
     | (?P<broken>.)""",
     re.VERBOSE | re.DOTALL,

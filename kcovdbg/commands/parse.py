@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from kcovdbg.commands.argument import Argument, Count, Value, WordError, convert
+from kcovdbg.commands.argument import SEPARATOR, Argument, Count, Value, WordError, convert
 from kcovdbg.commands.command import COMMON_OPTIONS, Command
 from kcovdbg.commands.suggest import suggest
 
 _NARGS = {Count.OPTIONAL: "?", Count.ANY: "*", Count.SOME: "+", Count.REST: argparse.REMAINDER}
+
+# No word that a user can type.
+_KEPT_SEPARATOR = "\0--"
 
 
 class _Parser(ArgumentParser):
@@ -59,19 +62,34 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
     if command.takes_rest:
         if words and words[0] in ("-h", "--help"):
             return Namespace(help=True, json=False, csv=False)
+        if all(argument.count is Count.REST for argument in command.arguments):
+            # Every word is another program's, options before its first argument too.
+            rest = list(words[1:] if words and words[0] == "--" else words)
+            return Namespace(**{command.arguments[0].attribute: rest}, help=False, json=False, csv=False)
         args, extra = parser.parse_known_args(words)
         for argument in command.arguments:
             if argument.count is Count.REST:
                 rest = getattr(args, argument.attribute)
                 setattr(args, argument.attribute, rest[1:] if rest[:1] == ["--"] else rest)
     else:
+        if command.keeps_separator:
+            # argparse would take it for the end of the options, and drop it.
+            words = [_KEPT_SEPARATOR if word == SEPARATOR else word for word in words]
         # Options may stand among positional arguments.
         args, extra = parser.parse_known_intermixed_args(words)
+        if command.keeps_separator:
+            _restore_separators(args)
     if extra:
         raise _refuse(command, extra[0])
     if args.json and args.csv:
         raise WordError("--json and --csv exclude each other", "--csv")
     return args
+
+
+def _restore_separators(args: Namespace) -> None:
+    for name, value in vars(args).items():
+        if isinstance(value, list):
+            setattr(args, name, [SEPARATOR if word == _KEPT_SEPARATOR else word for word in value])
 
 
 def _refuse(command: Command, word: str) -> WordError:

@@ -6,16 +6,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from kcovdbg.analysis.naming import Names
 from kcovdbg.commands.command import Command, CommandTable, Need
+from kcovdbg.commands.locating import make_source_tree, make_symbolizer
 from kcovdbg.commands.terminal import Terminal, find_terminal
-from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
+from kcovdbg.model.location import Location
 from kcovdbg.render.theme import Color
 from kcovdbg.render.writer import Format
 from kcovdbg.target import Target
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import Layout, detect_layout
+
+if TYPE_CHECKING:
+    from kcovdbg.commands.viewing import View
+    from kcovdbg.symbols.resolve import Symbolizer
+    from kcovdbg.symbols.source import SourceTree
 
 _NATIVE_MODULE = "kcovdbg._native"
 
@@ -43,8 +51,16 @@ class Session:
         """For commands that don't say otherwise."""
         self.kept: dict[str, Any] = {}
         """Buffers that were kept, by their ``@name``."""
+        self.show_view: Callable[[View], None] | None = None
+        """Shows a view full-screen and returns when the user leaves it; None where a frontend can't."""
+        self.source_folders: tuple[str, ...] = ()
+        """Roots of source trees that the user named."""
         self.debug = False
         """Whether errors show where they come from."""
+        self.latest: Census | None = None
+        """The look at the kernel that the latest command took, for what completes next."""
+        self.target_problem = "no kernel is given"
+        """Why there is no :attr:`optional_target`."""
         self._open_target = open_target
         self._find_terminal = find_terminal
 
@@ -57,6 +73,34 @@ class Session:
         if self._open_target is None:
             raise TargetError("no target", hint="kcovdbg -c VMCORE -s VMLINUX; kcovdbg --help lists the others")
         return self._open_target()
+
+    @cached_property
+    def optional_target(self) -> Target | None:
+        """The kernel, None where there is none or it can't be opened: a trace file can be looked at without one."""
+        try:
+            return self.target
+        except KcovdbgError as error:
+            self.target_problem = str(error)
+            return None
+
+    @cached_property
+    def symbolizer(self) -> Symbolizer | None:
+        """Locates PCs of the kernel; None without one."""
+        target = self.optional_target
+        return None if target is None else make_symbolizer(target)
+
+    @cached_property
+    def names(self) -> Names:
+        """Names for recorded PCs; without a kernel, PCs have none."""
+        symbolizer = self.symbolizer
+        if symbolizer is None:
+            return Names(lambda pcs: [Location(pc, ()) for pc in pcs])
+        return Names(symbolizer.locate_all)
+
+    @cached_property
+    def source(self) -> SourceTree:
+        """The source of the kernel, where it can be found."""
+        return make_source_tree(self.optional_target, self.source_folders)
 
     @cached_property
     def layout(self) -> Layout:
@@ -102,7 +146,7 @@ class Context:
     def census(self) -> Census:
         """This run's look at KCOV's state."""
         if self._census is None:
-            self._census = Census(self.target, self.layout)
+            self._census = self.session.latest = Census(self.target, self.layout)
         return self._census
 
     def require(self, need: Need) -> None:

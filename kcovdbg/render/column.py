@@ -13,6 +13,8 @@ from kcovdbg.render.kind import ABSENT, TEXT, Kind
 
 KEEP = 0
 """The priority of a column that is never dropped for lack of width."""
+DETAIL = 3
+"""From this priority on a column is dropped before any other column is shortened for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class Column:
     align_right: bool | None = None
     """By default as the kind says."""
     priority: int = KEEP
-    """In a terminal that is too narrow the columns with the highest numbers go first; ``KEEP`` stays."""
+    """In a terminal that is too narrow the columns with the highest numbers go first, from ``DETAIL`` on before any column is
+    shortened; ``KEEP`` stays."""
     elastic: int | None = None
     """The width down to which the text may be shortened in a narrow terminal; None: never."""
     elide_start: bool = False

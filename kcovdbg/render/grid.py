@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
-from kcovdbg.render.column import KEEP, Column
+from kcovdbg.render.column import DETAIL, KEEP, Column
 from kcovdbg.render.kind import ABSENT
 from kcovdbg.render.renderable import Line, Record, Table
 from kcovdbg.render.width import elide, elide_start, pad, text_width
@@ -123,23 +123,21 @@ def _fit(columns: list[Column], shown: list[int], widths: list[int], width: int 
     def excess() -> int:
         return sum(widths) + len(_GAP) * (len(widths) - 1) - width
 
-    # First give away what elastic columns can spare, since a shortened column says more than none ...
-    spare = sum(max(have - least, 0) for have, least in zip(widths, _least_widths(columns), strict=True))
-    # ... and drop whole columns, the least important first, as long as that isn't enough.
-    while excess() > spare:
+    def spare() -> int:
+        return sum(max(have - least, 0) for have, least in zip(widths, _least_widths(columns), strict=True))
+
+    while (over := excess()) > 0:
         priority, index = max(((column.priority, index) for index, column in enumerate(columns)), default=(KEEP, 0))
-        if priority == KEEP:
+        # A shortened column says more than none, but for mere details nothing is shortened.
+        if priority == KEEP or (priority < DETAIL and over <= spare()):
             break
         dropped.insert(0, columns[index].heading)
         del columns[index], shown[index], widths[index]
-        spare = sum(max(have - least, 0) for have, least in zip(widths, _least_widths(columns), strict=True))
     least = _least_widths(columns)
-    while (over := excess()) > 0:
-        spares = [have - minimum for have, minimum in zip(widths, least, strict=True)]
-        most = max(spares, default=0)
-        if most <= 0:
-            break
-        widths[spares.index(most)] -= min(over, most)
+    for _ in range(min(excess(), spare())):
+        # The widest gives first.
+        _, index = max((have, index) for index, have in enumerate(widths) if have > least[index])
+        widths[index] -= 1
     return dropped
 
 

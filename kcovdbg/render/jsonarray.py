@@ -50,7 +50,8 @@ class JsonArray:
         """Add a table's rows."""
         write, encode = self._write, self._encode
         for row in encode_rows(table):
-            write(f"{self._separator}{encode(row)}")
+            # The one control character that JSON lets through as it is.
+            write(self._separator + encode(row).replace("\x7f", "\\u007f"))
             self._separator = ",\n"
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from kcovdbg.render.jsonarray import JsonArray
 from kcovdbg.render.paint import Painter
 from kcovdbg.render.renderable import Clear, Flush, Line, Lines, Record, Renderable, Table
 
-_CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
+_CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
 class Format(str, Enum):

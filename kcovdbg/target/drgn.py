@@ -20,6 +20,7 @@ from drgn.helpers.linux.slab import for_each_slab_cache, slab_cache_for_each_all
 
 from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target import Member, SlabObject, StackFrame, Symbol, Vma, VmallocArea
+from kcovdbg.target.drgn_lines import DrgnLines
 from kcovdbg.target.origin import Origin
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class DrgnTarget:
         # drgn's helpers find slabs through the array of struct page, and don't know how with CONFIG_SPARSEMEM_VMEMMAP=n.
         self.slab = DrgnSlab(prog) if "vmemmap" in prog or "mem_section" not in prog else None
         self.stacks = DrgnStacks(prog, self.symbol_name, self.kernel_range)
+        self.lines = DrgnLines(prog)
         # Bound once: this is what the walkers do most.
         self._read: Callable[[int, int], bytes] = prog.read
         self._members: dict[tuple[str, str], Member] = {}

@@ -64,8 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--guest", type=Path, metavar="DIRECTORY", help="a detached guest, instead of booting one")
     added.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
 
-    added = verb("stop", _stop, "end detached guests")
-    added.add_argument("directory", nargs="*", type=Path, help="as printed by boot (default: all)")
+    # Named one by one: several people's guests may run under one account.
+    added = verb("stop", _stop, "end a detached guest")
+    added.add_argument("directory", nargs="+", type=Path, help="as printed by boot --detach")
 
     verb("list", _list, "recipes, kernels in the cache, running guests")
 
@@ -142,8 +143,7 @@ def _dump_from(source: guest.Guest, options: argparse.Namespace) -> None:
 
 
 def _stop(options: argparse.Namespace) -> None:
-    found = [guest.Guest.attach(path) for path in options.directory] or guest.detached_guests()
-    for running in found:
+    for running in [guest.Guest.attach(path) for path in options.directory]:
         running.stop()
         print(running.sockets.directory)
 

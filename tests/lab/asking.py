@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tests.lab.comparison import COMMANDS, parse_answers
 
 if TYPE_CHECKING:
-    from tests.lab.kernel import Kernel
     from tests.lab.initramfs import Userland
+    from tests.lab.kernel import Kernel
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -25,8 +25,9 @@ def run_kcovdbg(*arguments: str | Path, timeout: float = 120) -> subprocess.Comp
 
 
 def symbol_options(kernel: Kernel, userland: Userland) -> list[str]:
-    """Name the debug info of a guest's kernel and modules."""
-    return [word for path in (kernel.vmlinux, *userland.modules) for word in ("-s", str(path))]
+    """Name the debug info of a guest's kernel and of the module that stays loaded."""
+    kept = [path for path in userland.modules if path.stem == "kcovlab_keep"]
+    return [word for path in (kernel.vmlinux, *kept) for word in ("-s", str(path))]
 
 
 def ask_state(target: Sequence[str | Path], symbols: Sequence[str]) -> dict[str, list[dict[str, Any]]]:

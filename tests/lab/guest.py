@@ -136,13 +136,17 @@ class Guest:
 
     @classmethod
     def attach(cls, directory: Path) -> Guest:
-        """A detached guest that another process started."""
+        """A detached guest that another process started. One with an owner is refused: it is the owner's to end."""
         try:
             state = json.loads((directory / "guest.json").read_text())
         except OSError as error:
             raise LabError(f"no guest in {directory}: {error.strerror}") from None
         kernel, userland = Kernel.at(Path(state["kernel"])), Userland(Path(state["userland"]))
         machine = state["machine"] | {"shares": tuple(tuple(share) for share in state["machine"]["shares"])}
+        # A guest that says nothing about its owner has one, for all we know.
+        owner = state.get("owner", "unknown")
+        if owner is not None:
+            raise LabError(f"the guest in {directory} belongs to process {owner}")
         guest = cls(kernel, userland, Machine(**machine), detached=True)
         guest._pid = state["pid"]
         guest.sockets = Sockets(directory, state["gdb_port"])
@@ -168,13 +172,18 @@ class Guest:
     def start(self) -> None:
         requirements.ensure(requirements.BOOT)
         remove_left_over()
-        directory = Path(tempfile.mkdtemp(prefix="guest-", dir=_run_root()))
-        try:
-            self._launch(directory)
-        except BaseException:
-            self.stop()
-            shutil.rmtree(directory, ignore_errors=True)
-            raise
+        # Under another name until its lock is held, or someone who starts a guest now would take it for left behind.
+        made = Path(tempfile.mkdtemp(prefix="new-", dir=_run_root()))
+        with (made / "lock").open("w") as lock:
+            # Held by us and by QEMU: a directory whose lock is free was left behind.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            directory = made.rename(made.with_name(f"guest-{made.name.removeprefix('new-')}"))
+            try:
+                self._launch(directory, lock.fileno())
+            except BaseException:
+                self.stop()
+                shutil.rmtree(directory, ignore_errors=True)
+                raise
 
     def stop(self) -> None:
         """End the guest and remove its directory. May be called at any time, also twice."""
@@ -271,15 +280,13 @@ class Guest:
             if was_running:
                 self.qmp.execute("cont")
 
-    def _launch(self, directory: Path) -> None:
-        with socket.socket() as listener, (directory / "lock").open("w") as lock:
+    def _launch(self, directory: Path, lock: int) -> None:
+        with socket.socket() as listener:
             # Bound here and handed over, so that no two guests race for one port.
             listener.bind(("127.0.0.1", 0))
             listener.listen(1)
             self.sockets = Sockets(directory, listener.getsockname()[1])
             self.truth = Truth(self.sockets.truth_log)
-            # Held by us and by QEMU: a directory whose lock is free was left behind.
-            fcntl.flock(lock, fcntl.LOCK_EX)
             self.started_at = time.time()
             log = (directory / "qemu.log").open("wb")
             with log:
@@ -288,7 +295,7 @@ class Guest:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    pass_fds=(listener.fileno(), lock.fileno()),
+                    pass_fds=(listener.fileno(), lock),
                     # C-c at the terminal is for us; we end the guest ourselves.
                     start_new_session=True,
                     preexec_fn=None if self._detached else DieWithOwner(),
@@ -304,6 +311,7 @@ class Guest:
         """What another process needs to find its way in."""
         return {
             "pid": self._pid,
+            "owner": None if self._detached else os.getpid(),
             "directory": str(self.sockets.directory),
             "kernel": str(self.kernel.directory),
             "userland": str(self.userland.directory),
@@ -366,9 +374,11 @@ def _discard(connection: socket.socket) -> None:
 
 
 def detached_guests() -> list[Guest]:
-    """The guests that run by themselves, oldest first."""
-    remove_left_over()
-    found = [Guest.attach(path.parent) for path in _run_root().glob("guest-*/guest.json")]
+    """The guests that run by themselves, oldest first; they may be anybody's who uses this account."""
+    found = []
+    for path in _run_root().glob("guest-*/guest.json"):
+        with contextlib.suppress(LabError, OSError, ValueError, KeyError):
+            found.append(Guest.attach(path.parent))
     return sorted((guest for guest in found if guest.alive()), key=lambda guest: guest.started_at)
 
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab import cache
+from tests.lab import __main__ as command_line
+from tests.lab import cache, requirements
 from tests.lab.cpio import CpioWriter
 from tests.lab.dump import move_program_headers
-from tests.lab.errors import LabError
+from tests.lab.errors import LabError, UnavailableError
 from tests.lab.guest import Machine
 from tests.lab.kernel import lost_settings
 from tests.lab.progress import Progress
@@ -135,3 +136,20 @@ def test_progress_is_plain_without_a_terminal() -> None:
 def test_shares_become_devices() -> None:
     arguments = Machine(shares=(("host", "/srv"),)).arguments()
     assert "virtio-9p-pci,fsdev=share0,mount_tag=host" in arguments
+
+
+def test_what_is_missing_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(requirements, "_may_install", lambda: False)
+    monkeypatch.setattr(requirements, "for_build", lambda _: {"no-such-program": "its-package"})
+    monkeypatch.setattr("tests.lab.kernel._exact_directory", lambda _: None)
+    assert command_line.main(["build"]) == 2
+    said = capsys.readouterr().err
+    assert "missing: its-package" in said
+    assert "sudo apt-get install -y --no-install-recommends its-package" in said
+
+
+def test_a_source_package_that_nobody_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "_may_install", lambda: True)
+    monkeypatch.setattr(requirements, "package_candidate", lambda _: None)
+    with pytest.raises(UnavailableError, match=r"know no linux-source-0\.0"):
+        requirements.ensure({"/usr/src/linux-source-0.0.tar.xz": "linux-source-0.0"})

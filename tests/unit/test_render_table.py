@@ -245,3 +245,9 @@ def test_a_table_has_a_line_per_row_and_fits_where_it_can(rows):
 def test_columns_line_up(width):
     lines = show(Table(COLUMNS, [Row(1, "日本語"), Row(22, "abc"), Row(3, "e\u0301")]), width=width).splitlines()
     assert {text_width(line[: line.rindex("  ")]) for line in lines[1:]} == {3 + 2 + 6}
+
+
+@given(anything)
+def test_json_is_safe_for_a_terminal(text):
+    shown = show(Table((Column("comm"),), [{"comm": text}]), format=Format.JSON)
+    assert all(character == "\n" or 0x20 <= ord(character) < 0x7F for character in shown)

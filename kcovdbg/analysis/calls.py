@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The tree of calls in a buffer with entry and exit records (KCOV_TRACE_PC_EXT)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from kcovdbg.abi import record
+from kcovdbg.abi.record import Kind
+from kcovdbg.model.buffer import Buffer
+
+
+class CallKind(str, Enum):
+    """How much of a call is in the buffer."""
+
+    CALL = "call"
+    """From its entry to its exit."""
+    BEGUN_EARLIER = "begun-earlier"
+    """Its entry was before the buffer's first record: it shows by its exit only."""
+    UNFINISHED = "unfinished"
+    """The buffer ends within it."""
+
+
+class Call(NamedTuple):
+    """One call of a function."""
+
+    depth: int
+    """0 for the outermost ones that the buffer knows of."""
+    kind: CallKind
+    pc: int
+    """Of its entry, or of its exit when it began earlier."""
+    first: int
+    """Index of its first record."""
+    last: int
+    """Index of its last one."""
+    points: int
+    """Records between, those of calls within not counted."""
+
+
+class Event(NamedTuple):
+    """One record, as far as the tree is concerned."""
+
+    number: int
+    """Index of the record."""
+    kind: Kind
+    pc: int
+
+
+def find_events(buffer: Buffer) -> Iterator[Event]:
+    """Yield the records that were read and have an address."""
+    encoding = buffer.encoding
+    missing = {index for gap in buffer.gaps for index in range(gap.first, gap.first + gap.length)}
+    decoded: dict[int, tuple[Kind, int | None]] = {}
+    for index, word in enumerate(record.pc_words(buffer.words, encoding)):
+        found = decoded.get(word)
+        if found is None:
+            found = decoded[word] = record.pc_of_word(word, encoding)
+        kind, pc = found
+        if pc is not None and index not in missing:
+            yield Event(index, kind, pc)
+
+
+def build_calls(events: Iterable[Event]) -> list[Call]:
+    """Put calls together, in the order of their first records.
+
+    Every exit closes the innermost open call. Exits without an open call belong to functions that were running when the
+    trace began: these enclose all that came before. Calls that are open at the end end with the buffer.
+    """
+    # A call is known by what it becomes: [kind, pc, first, last, points, depth relative to the start].
+    calls: list[list[int]] = []
+    kinds: list[CallKind] = []
+    stack: list[int] = []
+    level = lowest = 0
+    begun: list[tuple[int, int, int]] = []
+    outside = 0
+    last = -1
+    start: int | None = None
+    for index, kind, pc in events:
+        last = index
+        start = index if start is None else start
+        if kind is Kind.ENTRY:
+            stack.append(len(calls))
+            calls.append([pc, index, index, 0, level])
+            kinds.append(CallKind.UNFINISHED)
+            level += 1
+        elif kind is Kind.EXIT:
+            level -= 1
+            if stack:
+                call = stack.pop()
+                calls[call][2] = index
+                kinds[call] = CallKind.CALL
+            else:
+                lowest = level
+                begun.append((pc, index, outside))
+                outside = 0
+        elif stack:
+            calls[stack[-1]][3] += 1
+        else:
+            outside += 1
+    for call in stack:
+        calls[call][2] = last
+    found = [
+        Call(depth - lowest, kind, pc, first, end, points)
+        for (pc, first, end, points, depth), kind in zip(calls, kinds, strict=True)
+    ]
+    # The function whose exit came last is the outermost one.
+    earlier = [
+        Call(depth, CallKind.BEGUN_EARLIER, pc, start or 0, index, points)
+        for depth, (pc, index, points) in enumerate(reversed(begun))
+    ]
+    return earlier + found

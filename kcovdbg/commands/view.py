@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``view``: a buffer full-screen, or two side by side."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Final
+
+from kcovdbg.commands.argument import Argument, Count, Value, WordError
+from kcovdbg.commands.command import Command, Example
+from kcovdbg.commands.session import Context
+from kcovdbg.commands.viewing import Side, View
+from kcovdbg.commands.what import find_buffer, name_remarks
+from kcovdbg.errors import CapabilityError
+from kcovdbg.render.renderable import Line, Lines
+
+# Without a terminal: wide enough for two functions with their places.
+_WIDTH: Final = 160
+_LEAST: Final = 20
+
+
+def make_view(context: Context, what: str, other: str | None, *, by_index: bool) -> View:
+    """Read the buffers and put them beside each other.
+
+    :raises KcovdbgError: when one can't be read.
+    """
+    names = context.session.names
+    left = Side(find_buffer(context, what), names)
+    right = None if other is None else Side(find_buffer(context, other), names)
+    same = right is not None and right.buffer.address == left.buffer.address is not None
+    return View(left, right, by_index=by_index or same, source=context.session.source, remarks=name_remarks(context))
+
+
+def _run(context: Context, args: Namespace) -> Lines | None:
+    if args.width is not None and args.width < _LEAST:
+        raise WordError(f"a width of {args.width} has no room for two sides", str(args.width))
+    show = context.session.show_view
+    if not args.text and (show is None or not context.terminal.is_terminal):
+        raise CapabilityError(
+            "view needs a terminal, and the answer doesn't go to one"
+            if show is not None
+            else "view needs a terminal of its own",
+            hint="view --text prints the same side by side",
+        )
+    view = make_view(context, args.what, args.other, by_index=args.by_index)
+    if args.fold:
+        view.rows = view.folded()
+    if args.text or show is None:
+        width = args.width if args.width is not None else context.width or _WIDTH
+        return Lines(_text_lines(view, max(width, _LEAST)), remarks=view.remarks)
+    show(view)
+    return None
+
+
+def _text_lines(view: View, width: int) -> Iterator[Line]:
+    yield view.heading(width)
+    for number in range(len(view.rows)):
+        yield view.line(view.rows.row(number), width)
+
+
+VIEW = Command(
+    name="view",
+    summary="a buffer full-screen with its source, or two side by side",
+    run=_run,
+    description=(
+        "Two traces are aligned by what they have in common; one buffer under two names, or --by-index, record by record: what "
+        "user space maps must be what the kernel writes. In the view ? shows the keys.\n\n"
+        "--text prints the two sides instead, in the terminal's width or that of --width: < is only on the left, > only on the "
+        "right, | stands between two that differ."
+    ),
+    arguments=(
+        Argument(("what",), Value.BUFFER, "the left one", metavar="A"),
+        Argument(("other",), Value.BUFFER, "the right one", count=Count.OPTIONAL, metavar="B"),
+        Argument(("--text",), Value.FLAG, "print it"),
+        Argument(("--width",), Value.NUMBER, f"columns of --text; {_WIDTH} where there is no terminal", metavar="N"),
+        Argument(("--by-index",), Value.FLAG, "pair records by their index"),
+        Argument(("--fold",), Value.FLAG, "start with what is alike folded"),
+    ),
+    examples=(
+        Example("view 41", "look through a trace"),
+        Example("view @before 41", "two traces side by side"),
+        Example("view fd:41/3 kcov:0xffff888004a1e000", "what user space sees beside what the kernel holds"),
+    ),
+    needs=frozenset(),
+)

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""WHAT: from the name of a buffer to the buffer, wherever it is; and names for what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+
+from kcovdbg.abi import record
+from kcovdbg.analysis.algebra import evaluate, is_expression
+from kcovdbg.analysis.counting import count_pcs
+from kcovdbg.analysis.keeping import Kept, restore
+from kcovdbg.analysis.naming import Names
+from kcovdbg.collect.trace_file import read_trace
+from kcovdbg.commands.session import Context
+from kcovdbg.commands.suggest import suggest
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.location import Frame, Location
+from kcovdbg.walk.buffers import check_name, read_buffer
+
+FILE = "file:"
+
+
+def find_buffer(context: Context, what: str) -> Buffer:
+    """Read the buffer with this name.
+
+    :raises UsageError: when it is no name of a buffer.
+    :raises KcovdbgError: when there is none of this name, or it can't be read.
+    """
+    if what.startswith("@"):
+        return restore(find_kept(context, what))
+    if what.startswith(FILE):
+        target = context.session.optional_target
+        if target is None:
+            return read_trace(what.removeprefix(FILE))
+        return read_trace(what.removeprefix(FILE), kaslr_offset=target.kaslr_offset, build_id=target.build_id)
+    check_name(what)
+    return read_buffer(context.target, context.layout, context.census, what)
+
+
+def find_kept(context: Context, name: str) -> Kept:
+    """Return a kept buffer.
+
+    :raises KcovdbgError: when none is kept by this name.
+    """
+    kept: Mapping[str, Kept] = context.session.kept
+    try:
+        return kept[name]
+    except KeyError:
+        hint = suggest(name, kept) or f"keep {name} WHAT keeps one; keep lists them"
+        raise KcovdbgError(f"nothing is kept as {name}", hint=hint) from None
+
+
+def find_counts(context: Context, what: str, remarks: list[str]) -> Mapping[int, int]:
+    """Return how often each PC is in a buffer, or in the result of an expression over buffers.
+
+    :param remarks: takes what the buffers say about themselves.
+    :raises KcovdbgError: as :func:`find_buffer`.
+    """
+
+    def find(name: str) -> Mapping[int, int]:
+        buffer = find_buffer(context, name)
+        remarks.extend(told for remark in buffer.remarks if (told := f"{name}: {remark}") not in remarks)
+        return count_pcs(buffer)
+
+    return evaluate(what, find) if is_expression(what) else find(what)
+
+
+def title(buffer: Buffer) -> str:
+    """Say in one line which buffer this is and how much it holds."""
+    parts = [buffer.name]
+    if buffer.pid is not None:
+        parts.append(f"task {buffer.pid}" + (f" ({buffer.comm})" if buffer.comm else ""))
+    if buffer.kcov:
+        parts.append(f"kcov {buffer.kcov:#x}")
+    if buffer.mode is not None:
+        parts.append(buffer.mode)
+    records = f"{buffer.count} records" if buffer.capacity is None else f"{buffer.count} of {buffer.capacity} records"
+    if not buffer.encoding.has_count:
+        records = f"{buffer.count} of {buffer.capacity} bits"
+    elif buffer.bits_set is not None:
+        records += f", {buffer.bits_set} bits of its bitmap"
+    parts.append(records)
+    if buffer.full:
+        parts.append("FULL")
+    return ", ".join(parts)
+
+
+def name_remarks(context: Context) -> tuple[str, ...]:
+    """Say why nothing has a name, where that is so."""
+    return () if context.session.optional_target is not None else (f"without names: {context.session.target_problem}",)
+
+
+def kaslr_offset(context: Context) -> int:
+    """Return what is to be added to a recorded PC; 0 without a kernel."""
+    target = context.session.optional_target
+    return 0 if target is None else target.kaslr_offset
+
+
+def frame_text(frame: Frame) -> str:
+    """Name a frame's place: ``fs/namei.c:2417``."""
+    if frame.file is None:
+        return ""
+    return frame.file if frame.line is None else f"{frame.file}:{frame.line}"
+
+
+def function_text(location: Location) -> str:
+    """Name a location: the innermost function, and after it what it was inlined into."""
+    if not location.frames:
+        return location.remark or "?"
+    inner, outer = location.frames[0].function or "?", location.frames[-1].function or "?"
+    return inner if len(location.frames) == 1 or inner == outer else f"{inner} ← {outer}"
+
+
+class Filter:
+    """Which PCs are wanted, by function and by file.
+
+    :param names: of the PCs.
+    :param functions: names or patterns; any frame may match.
+    :param files: paths, the ends of paths, or patterns.
+    """
+
+    def __init__(self, names: Names, functions: Iterable[str], files: Iterable[str]) -> None:
+        self._names = names
+        self._functions = tuple(functions)
+        self._files = tuple(files)
+        self._known: dict[int, bool] = {}
+
+    @property
+    def passes_all(self) -> bool:
+        """Whether nothing is asked for."""
+        return not self._functions and not self._files
+
+    def __call__(self, pc: int) -> bool:
+        """Tell whether a PC is wanted."""
+        found = self._known.get(pc)
+        if found is None:
+            frames = self._names[pc].frames
+            found = self._known[pc] = (
+                not self._functions or any(matches_function(pattern, frame) for pattern in self._functions for frame in frames)
+            ) and (not self._files or any(matches_file(pattern, frame) for pattern in self._files for frame in frames))
+        return found
+
+
+def matches_function(pattern: str, frame: Frame) -> bool:
+    """Tell whether a frame's function has this name, or matches this pattern."""
+    if frame.function is None:
+        return False
+    return fnmatchcase(frame.function, pattern) if _is_pattern(pattern) else frame.function == pattern
+
+
+def matches_file(pattern: str, frame: Frame) -> bool:
+    """Tell whether a frame's file has this path, lies in this directory, ends so, or matches this pattern."""
+    if frame.file is None:
+        return False
+    if _is_pattern(pattern):
+        return fnmatchcase(frame.file, pattern)
+    path = frame.file.removeprefix("./")
+    pattern = pattern.removeprefix("./")
+    return path == pattern or path.endswith("/" + pattern) or path.startswith(pattern.rstrip("/") + "/")
+
+
+def _is_pattern(text: str) -> bool:
+    return any(character in text for character in "*?[")
+
+
+def matching_words(buffer: Buffer, wanted: Filter) -> set[int] | None:
+    """Return the address words of the records that are wanted; None: all."""
+    if wanted.passes_all:
+        return None
+    distinct = set(record.pc_words(buffer.words, buffer.encoding))
+    return {word for word, pc in record.pcs_of_words(distinct, buffer.encoding).items() if wanted(pc)}

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A window of GDB's TUI: the records of a buffer beside the source. Selecting one shows its line there."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+import gdb
+from kcovdbg.abi import record
+from kcovdbg.commands.session import Context
+from kcovdbg.commands.what import find_buffer, frame_text, title
+from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.frontends.gdb_commands.charset import to_host
+from kcovdbg.frontends.gdb_commands.show import GdbSession, Show, error_text
+from kcovdbg.render.escape import escape
+from kcovdbg.render.width import elide, elide_start, pad
+from kcovdbg.target.gdb import GdbTarget
+
+if TYPE_CHECKING:
+    from kcovdbg.model.buffer import Buffer
+
+NAME: Final = "kcov"
+_LAYOUT: Final = "{-horizontal src 1 kcov 1} 2 status 0 cmd 1"
+_REVERSE: Final = "\x1b[7m"
+_PLAIN: Final = "\x1b[m"
+_NOTHING: Final = ("kcov-window WHAT shows a buffer here,", "WHAT as in help kcov-show buffer")
+
+
+class View:
+    """What the window shows. There is one, as TUI's windows of a kind are: they come and go with layouts."""
+
+    def __init__(self, show: Show) -> None:
+        self._show = show
+        self._session: GdbSession | None = None
+        self._buffer: Buffer | None = None
+        self._problem: tuple[str, ...] = _NOTHING
+        self.window: BufferWindow | None = None
+        self.what: str | None = None
+        self.selected = 0
+        self.top = 0
+
+    def read(self) -> None:
+        """Read the buffer, as it is now."""
+        if self.what is None:
+            return
+        session = self._show.session()
+        context = Context(session, session.commands.find("buffer"), session.terminal())
+        try:
+            self._buffer = find_buffer(context, self.what)
+            self._problem = () if self._buffer.count else ("no records",)
+        except (KcovdbgError, gdb.error) as error:
+            self._buffer = None
+            self._problem = tuple(error_text(error).splitlines())
+        self._session = session
+        self.selected = max(0, min(self.selected, self.count - 1))
+
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return 0 if self._buffer is None else self._buffer.count
+
+    @property
+    def title(self) -> str:
+        """What the window's frame says."""
+        return NAME if self._buffer is None else escape(title(self._buffer))
+
+    def select(self, index: int, *, later: bool = False) -> None:
+        """Select a record, and show where it is in the source window.
+
+        :param later: not from inside one of the TUI's own calls.
+        """
+        if not self.count:
+            return
+        self.selected = max(0, min(index, self.count - 1))
+        if self.window is None:
+            return
+        self.window.render()
+        address = self._address()
+        if address is None:
+            return
+        if later:
+            gdb.post_event(lambda: _show_source(address, self._height))
+        else:
+            _show_source(address, self._height)
+
+    @property
+    def _height(self) -> int:
+        return 0 if self.window is None else self.window.height
+
+    def _address(self) -> int | None:
+        """Return where GDB's symbols have the selected record's call."""
+        if self._buffer is None or self._session is None or not isinstance(self._session.optional_target, GdbTarget):
+            return None
+        found = record.decode_record(self._buffer.words, self.selected, self._buffer.encoding)
+        if found.pc is None:
+            return None
+        return self._session.optional_target.address_in_gdb(found.pc + self._buffer.kaslr_offset - 1)
+
+    def lines(self, height: int, width: int, shift: int) -> list[str]:
+        """Return what fits into the window, the selected record always.
+
+        :param shift: how far the user scrolled to the right.
+        """
+        if self._problem:
+            return [elide(line[shift:], width) for line in self._problem][:height]
+        if self.selected < self.top:
+            self.top = self.selected
+        elif self.selected >= self.top + height:
+            self.top = self.selected - height + 1
+        self.top = max(0, min(self.top, self.count - height))
+        assert self._buffer is not None
+        assert self._session is not None
+        indices = range(self.top, min(self.top + height, self.count))
+        found = [record.decode_record(self._buffer.words, index, self._buffer.encoding) for index in indices]
+        names = self._session.names
+        names.learn(one.pc for one in found if one.pc is not None)
+        digits = len(str(self.count - 1))
+        lines: list[str] = []
+        for index, one in zip(indices, found, strict=True):
+            if one.pc is None:
+                what, where = "-", ""
+            else:
+                frame = names.frame(one.pc)
+                what, where = frame.function or f"{one.pc:#x}", frame_text(frame)
+            line = self._line(f"{index:>{digits}} ", escape(what), escape(where), width, shift)
+            lines.append(f"{_REVERSE}{line}{_PLAIN}" if index == self.selected else line)
+        return lines
+
+    @staticmethod
+    def _line(number: str, what: str, where: str, width: int, shift: int) -> str:
+        if shift:
+            return pad(elide(f"{number}{what}  {where}"[shift:], width), width)
+        room = width - len(number)
+        # The function says most; of its place the end does.
+        left = min(len(what), max(room - 1 - len(where), room // 2))
+        right = elide_start(where, max(0, room - left - 1))
+        return number + pad(elide(what, left), room - len(right)) + right
+
+
+def _show_source(address: int, height: int) -> None:
+    """Move the TUI's source window.
+
+    It goes to the line that would be listed next, at the next prompt: it is told by listing what is above, to nobody.
+
+    :param height: of the window: the line is put in its middle.
+    """
+    with contextlib.suppress(gdb.error):
+        place = _outside_of_headers(address)
+        if place is None:
+            return
+        line = gdb.find_pc_line(place).line
+        above = max(0, min(height // 2, line - 2))
+        gdb.execute(f"with listsize {max(2, 2 * above)} -- list *{place:#x}", to_string=True)
+        if above:
+            gdb.execute("with listsize 1 -- list -", to_string=True)
+
+
+def _outside_of_headers(address: int) -> int | None:
+    """Return the address itself, or for one in a header's inline function the nearest one in the file that calls it.
+
+    To show a line of a file GDB reads every unit that has code of that file: one for kernel/pid.c, all thousand for rcupdate.h,
+    which takes it half a minute and a gigabyte.
+    """
+    line = gdb.find_pc_line(address)
+    if line.symtab is None or not line.symtab.filename.endswith(".h"):
+        return address
+    block = gdb.block_for_pc(address)
+    while block is not None and block.superblock is not None and not block.superblock.is_static:
+        block = block.superblock
+    if block is None or block.function is None:
+        return address
+    table = block.function.symtab.linetable()
+    inside = {entry.pc for entry in table if block.start <= entry.pc < block.end}
+    # What comes before is likelier to be the call's line than what follows it.
+    for pc in sorted(inside, key=lambda pc: (pc > address, abs(pc - address))):
+        found = gdb.find_pc_line(pc).symtab
+        if found is not None and found.filename == block.function.symtab.filename:
+            return pc
+    return None
+
+
+class BufferWindow:
+    """What GDB calls.
+
+    :param tui_window: GDB's.
+    """
+
+    def __init__(self, view: View, tui_window: gdb.TuiWindow) -> None:
+        self._view = view
+        self._window = tui_window
+        self._shift = 0
+        view.window = self
+
+    def render(self) -> None:
+        """Draw everything."""
+        # False after `tui disable`.
+        if not self._window.is_valid():
+            return
+        # A line as wide as the window would be followed by an empty one.
+        height, width = self._window.height, self._window.width - 1
+        if height <= 0 or width <= 0:
+            return
+        self._window.title = to_host(elide(self._view.title, max(1, width - 4)), narrow=True)
+        self._window.write(to_host("\n".join(self._view.lines(height, width, self._shift)), narrow=True), True)
+
+    @property
+    def height(self) -> int:
+        """Lines."""
+        return self._window.height if self._window.is_valid() else 0
+
+    def close(self) -> None:
+        """Forget GDB's window: another layout has none."""
+        if self._view.window is self:
+            self._view.window = None
+
+    def vscroll(self, lines: int) -> None:
+        """Select another record: the arrow keys, Page Up and Page Down, while the window has the focus."""
+        self._view.select(self._view.selected + lines, later=True)
+
+    def hscroll(self, columns: int) -> None:
+        """Show what is further to the right."""
+        self._shift = max(0, self._shift + columns)
+        self.render()
+
+    def click(self, column: int, line: int, button: int) -> None:  # noqa: ARG002 - GDB's signature
+        """Select the record that was clicked on."""
+        self._view.select(self._view.top + line, later=True)
+
+
+class WindowCommand(gdb.Command):
+    """Show a KCOV buffer in a window of the TUI, beside the source.
+
+    Usage: kcov-window [WHAT | next | previous | first | last | record N]
+
+    WHAT names the buffer as for kcov-show buffer. The window is read again whenever the target stops. With the focus (focus
+    kcov) the arrow keys, Page Up and Page Down select a record, as does a click. The line of the selected record is shown in
+    the source window, with the next prompt: Enter. Of a function in a header it is that of its caller.
+
+    Without a word, or where no layout shows it, a layout named kcov is made and put up:
+        tui new-layout kcov {-horizontal src 1 kcov 1} 2 status 0 cmd 1
+
+    Examples:
+        kcov-window 41
+            what task 41 has executed
+        kcov-window next
+            the record after the selected one, and its source line
+        kcov-window record 1200
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        super().__init__("kcov-window", gdb.COMMAND_TUI if hasattr(gdb, "COMMAND_TUI") else gdb.COMMAND_DATA)
+
+    def invoke(self, argument: str, from_tty: bool) -> None:  # noqa: ARG002 - GDB's signature
+        """Do it."""
+        words = gdb.string_to_argv(argument)
+        view = self._view
+        steps = {"next": view.selected + 1, "previous": view.selected - 1, "first": 0, "last": view.count - 1}
+        try:
+            if len(words) == 1 and words[0] in steps:
+                view.select(steps[words[0]])
+            elif len(words) == 2 and words[0] == "record" and words[1].isdecimal():
+                view.select(int(words[1]))
+            elif len(words) <= 1:
+                self.dont_repeat()
+                self._open(words)
+            else:
+                raise UsageError(f"kcov-window can't do anything with {words[1]}", hint="help kcov-window")
+        except KcovdbgError as error:
+            raise gdb.GdbError(error_text(error)) from None
+
+    def complete(self, text: str, word: str | None) -> list[str]:
+        """Complete the words that aren't names of buffers."""
+        return [name for name in ("first", "last", "next", "previous", "record") if word is not None and name.startswith(text)]
+
+    def _open(self, words: list[str]) -> None:
+        view = self._view
+        if words:
+            view.what, view.selected, view.top = words[0], 0, 0
+        view.read()
+        if view.window is None:
+            with contextlib.suppress(gdb.error):
+                # Made before, by us or by the user, who may have given it another shape.
+                gdb.execute(f"tui new-layout {NAME} {_LAYOUT}")
+            try:
+                gdb.execute(f"layout {NAME}")
+            except gdb.error as error:
+                raise KcovdbgError(str(error), hint=f"without a terminal: kcov-show buffer {view.what or 'WHAT'}") from None
+        view.select(view.selected)
+        if view.window is not None:
+            view.window.render()
+
+
+def define_window(show: Show) -> None:
+    """Make the window and its command known to GDB."""
+    if not hasattr(gdb, "register_window_type") or "buffer" not in show.table:
+        # A GDB without the TUI.
+        return
+    view = View(show)
+    gdb.register_window_type(NAME, lambda window: BufferWindow(view, window))
+    WindowCommand(view)
+
+    def refresh(event: object) -> None:  # noqa: ARG001 - GDB's signature
+        if view.window is not None:
+            gdb.post_event(lambda: _refresh(view))
+
+    gdb.events.stop.connect(refresh)
+
+
+def _refresh(view: View) -> None:
+    if view.window is not None:
+        view.read()
+        view.window.render()

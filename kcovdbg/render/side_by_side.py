@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Two texts side by side, in one line of a given width. Nothing is dropped without a sign: what is cut ends in an ellipsis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from kcovdbg.render.escape import escape
+from kcovdbg.render.renderable import Fragment, Line
+from kcovdbg.render.width import elide, elide_start, pad, text_width
+
+_GUTTER: Final = 3
+_STYLES: Final = {"<": "left", ">": "right", "|": "changed", "=": "", " ": ""}
+
+
+def panel_width(width: int) -> int:
+    """Return how wide each side is on a screen of this width."""
+    return max((width - _GUTTER) // 2, 1)
+
+
+def fit(line: Line, width: int) -> list[Fragment]:
+    """Cut or fill a line so that it takes exactly so many columns."""
+    fitted: list[Fragment] = []
+    room = width
+    for index, (style, text) in enumerate(line):
+        text = escape(text)
+        taken = text_width(text)
+        following = index + 1 < len(line) and any(part for _, part in line[index + 1 :])
+        if taken > room or (taken == room and following):
+            text = elide(text, room) if taken > room else elide(text + " ", room)
+            fitted.append((style, pad(text, room)))
+            return fitted
+        fitted.append((style, text))
+        room -= taken
+    if room:
+        fitted.append(("", " " * room))
+    return fitted
+
+
+def pair(left: Line | None, mark: str, right: Line | None, width: int) -> list[Fragment]:
+    """Put two lines beside each other.
+
+    :param left: None for a gap.
+    :param mark: ``=``, ``<``, ``>``, ``|`` or a blank, between them.
+    :param right: None for a gap.
+    :param width: of the whole line, in columns.
+    """
+    side = panel_width(width)
+    rest = max(width - side - _GUTTER, 0)
+    style = _STYLES.get(mark, "")
+    shown = "│" if mark in ("=", " ") else mark
+    return [
+        *fit(_restyle(left or (), style), side),
+        ("gutter", " "),
+        (style or "gutter", shown),
+        ("gutter", " "),
+        *fit(_restyle(right or (), style), rest),
+    ]
+
+
+def _restyle(line: Line, style: str) -> Line:
+    """Let what differs stand out as a whole, instead of by what it is."""
+    return [(style, text) for _, text in line] if style else line
+
+
+def columns(texts: Sequence[tuple[str, str, int]], width: int) -> list[Fragment]:
+    """Lay out the parts of one record: each has a width, the last but one gives way, and the last is cut at its start.
+
+    :param texts: style, text and width of each; a width of 0 is what is left over, shared by those that have it.
+    """
+    fixed = sum(size + 1 for _, _, size in texts if size)
+    flexible = [index for index, (_, _, size) in enumerate(texts) if not size]
+    room = max(width - fixed - max(len(flexible) - 1, 0), 0)
+    parts: list[Fragment] = []
+    for index, (style, text, size) in enumerate(texts):
+        text = escape(text)
+        if size:
+            parts.append((style, pad(elide(text, size), size, right=style == "number")))
+        elif index == flexible[-1]:
+            parts.append((style, elide_start(text, room)))
+        else:
+            # A function's name first; its place takes what remains.
+            share = min(text_width(text), max(room * 3 // 5, room - text_width(escape(texts[flexible[-1]][1]))))
+            parts.append((style, elide(text, share)))
+            room -= share
+        if index + 1 < len(texts):
+            parts.append(("", " "))
+    return parts

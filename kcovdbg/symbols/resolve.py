@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Names program counters: by the table where there is one, by the debugger where there is none, each PC once."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from kcovdbg.errors import TargetError
+from kcovdbg.model.location import Frame, Location
+from kcovdbg.symbols.cache import open_table, start_build
+from kcovdbg.symbols.elf import ElfFile
+from kcovdbg.symbols.points import PointKind
+from kcovdbg.symbols.table import Table, TextRange
+
+NO_TEXT: Final = "no kernel text"
+UNLOADED: Final = "module text that is no longer loaded"
+INIT_TEXT: Final = "init text"
+TAIL_CALL: Final = "tail call: approximate"
+NO_LINES: Final = "no line information"
+
+_INIT: Final = ".init"
+
+# How long an answer stays good that there is no table yet, in seconds.
+_TABLE_WAIT: Final = 0.5
+
+Fallback = Callable[[int], Sequence[Frame]]
+"""Locates the instruction at an address of the running kernel; empty where it can't. Raises nothing."""
+
+
+class Modules(Protocol):
+    """Knows where modules are."""
+
+    def name_at(self, address: int) -> str | None:
+        """Name the loaded module whose code an address of the running kernel lies in."""
+
+    def may_hold(self, address: int) -> bool:
+        """Tell whether modules are put where this address is."""
+
+
+def _no_frames(address: int) -> tuple[Frame, ...]:  # noqa: ARG001
+    return ()
+
+
+class Symbolizer:
+    """Locates PCs of one kernel.
+
+    PCs are as KCOV records them: return addresses, with the KASLR offset taken off (off addresses in modules too). Names,
+    files, lines and columns are the call's, that is, of the byte before.
+
+    :param kaslr_offset: what the kernel's image is shifted by.
+    :param table: of this build, if it is there.
+    :param fallback: for what the table hasn't got.
+    :param modules: where modules are; None where the target can't tell.
+    :param text: the image's code; taken from the table when there is one.
+    :param word_size: bytes of the kernel's ``unsigned long``.
+    :param find_table: called now and then while there is no table, until it returns one.
+    """
+
+    def __init__(
+        self,
+        kaslr_offset: int = 0,
+        *,
+        table: Table | None = None,
+        fallback: Fallback = _no_frames,
+        modules: Modules | None = None,
+        text: Sequence[TextRange] = (),
+        word_size: int = 8,
+        find_table: Callable[[], Table | None] | None = None,
+    ) -> None:
+        self._offset = kaslr_offset
+        self._mask = (1 << 8 * word_size) - 1
+        self._fallback = fallback
+        self._modules = modules
+        self._text = tuple(text)
+        self._init_span = (0, 0)
+        self._find_table = find_table
+        self._next_look = 0.0
+        self._known: dict[int, Location] = {}
+        self._table: Table | None = None
+        self._has_points = False
+        if table is not None:
+            self._adopt(table)
+
+    def _adopt(self, table: Table) -> None:
+        self._table = table
+        self._text = table.text_ranges()
+        init = [text for text in self._text if text.name.startswith(_INIT)]
+        self._init_span = (min((text.start for text in init), default=0), max((text.end for text in init), default=0))
+        # Without points (an architecture whose calls aren't known) nothing can be told from a PC's absence.
+        self._has_points = len(table) > 0
+        self._find_table = None
+
+    @property
+    def table(self) -> Table | None:
+        """The table, once it is there."""
+        self._look_for_table()
+        return self._table
+
+    @property
+    def waits_for_table(self) -> bool:
+        """Whether there is no table yet, and there may be one later."""
+        return self._find_table is not None
+
+    def _look_for_table(self) -> None:
+        if self._find_table is None:
+            return
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _TABLE_WAIT
+        table = self._find_table()
+        if table is not None:
+            self._adopt(table)
+            # What is known came from the same debug info, but for what only the table knows: which PCs are no points.
+            self._known.clear()
+
+    def locate(self, pc: int) -> Location:
+        """Locate one PC.
+
+        :return: never fails; where there are no frames, or approximate ones, its remark says why. ``address`` is the PC
+            in the running kernel, with the KASLR offset.
+        """
+        found = self._known.get(pc)
+        return self.locate_all((pc,))[0] if found is None else found
+
+    def locate_all(self, pcs: Iterable[int]) -> list[Location]:
+        """Locate many PCs, which is faster by far than one by one: one result for each, in their order."""
+        self._look_for_table()
+        wanted = list(pcs)
+        known = self._known
+        missing = [pc for pc in dict.fromkeys(wanted) if pc not in known]
+        found: dict[int, Location] = {}
+        if missing:
+            if self._table is None:
+                found = {pc: self._locate_without_table(pc) for pc in missing}
+            else:
+                found = self._locate_by_table(self._table, missing)
+            # Random words from a damaged buffer could be millions, and cost next to nothing to tell.
+            known.update(item for item in found.items() if item[1].remark != NO_TEXT)
+        return [known[pc] if pc in known else found[pc] for pc in wanted]
+
+    def _locate_by_table(self, table: Table, pcs: Sequence[int]) -> dict[int, Location]:
+        offset, mask = self._offset, self._mask
+        init_low, init_high = self._init_span
+        tail = int(PointKind.TAIL)
+        found: dict[int, Location] = {}
+        for pc, row in zip(pcs, table.get_rows(pcs), strict=True):
+            if row is None:
+                found[pc] = self._locate_without_table(pc)
+                continue
+            kind, frames = row
+            remark = None
+            if not frames:
+                frames, remark = self._by_function(pc), NO_LINES
+            elif kind == tail:
+                remark = TAIL_CALL
+            elif init_low < pc <= init_high and self._is_init(pc):
+                remark = INIT_TEXT
+            found[pc] = Location(pc + offset & mask, frames, remark)
+        return found
+
+    def _is_init(self, pc: int) -> bool:
+        text = self._section_of(pc)
+        return text is not None and text.name.startswith(_INIT)
+
+    def _locate_without_table(self, pc: int) -> Location:
+        address = pc + self._offset & self._mask
+        text = self._section_of(pc)
+        if text is None and self._text:
+            return self._locate_outside(address)
+        frames = tuple(self._fallback(address - 1 & self._mask))
+        if text is None:
+            # Without a word on where text is, debug info tells.
+            return Location(address, frames, None) if frames else self._locate_outside(address)
+        if not frames:
+            return Location(address, self._by_function(pc), NO_LINES)
+        if text.name.startswith(_INIT):
+            return Location(address, frames, INIT_TEXT)
+        return Location(address, frames, TAIL_CALL if self._has_points else None)
+
+    def _by_function(self, pc: int) -> tuple[Frame, ...]:
+        function = None if self._table is None else self._table.function_at(pc - 1)
+        return () if function is None else (Frame(function.name, None, None, None),)
+
+    def _locate_outside(self, address: int) -> Location:
+        if self._modules is not None:
+            name = self._modules.name_at(address - 1 & self._mask)
+            if name is not None:
+                frames = tuple(self._fallback(address - 1 & self._mask))
+                return Location(address, frames, None if frames else f"module {name}: {NO_LINES}")
+            if self._modules.may_hold(address - 1 & self._mask):
+                return Location(address, (), UNLOADED)
+        return Location(address, (), NO_TEXT)
+
+    def _section_of(self, pc: int) -> TextRange | None:
+        # A return address may be that after a section's last byte.
+        return next((text for text in self._text if text.start < pc <= text.end), None)
+
+
+def read_text_ranges(image: str | os.PathLike[str], build_id: str | None = None) -> tuple[TextRange, ...]:
+    """Return where an image's code is, addresses as in the image.
+
+    :param build_id: that it must have, hexadecimal; None takes any.
+    :return: empty where the file can't tell, or is of another build.
+    """
+    try:
+        with closing(ElfFile(image)) as elf:
+            if build_id is not None and elf.build_id != build_id:
+                return ()
+            return tuple(TextRange(text.address, text.address + text.size, text.name) for text in elf.text_sections())
+    except TargetError:
+        return ()
+
+
+def open_symbolizer(
+    kaslr_offset: int,
+    *,
+    build_id: str | None,
+    image: str | os.PathLike[str] | None,
+    fallback: Fallback = _no_frames,
+    modules: Modules | None = None,
+    word_size: int = 8,
+    folder: Path | None = None,
+    may_build: bool = True,
+) -> Symbolizer:
+    """Make a symbolizer with the table of the build, or one that takes the table over once it has been built.
+
+    Doesn't wait: without a table, a process is started that builds it, and answers come from the fallback meanwhile.
+
+    :param build_id: of the kernel's image, hexadecimal; None where the target doesn't tell, then there is no table.
+    :param image: the kernel's image with debug info, if the user has it.
+    :param folder: where tables are; None for the user's cache.
+    :param may_build: whether to start building the table.
+    """
+    table = None if build_id is None else open_table(build_id, folder)
+    find_table: Callable[[], Table | None] | None = None
+    text: tuple[TextRange, ...] = ()
+    if table is None and image is not None:
+        text = read_text_ranges(image, build_id)
+        if text and build_id is not None:
+            find_table = partial(open_table, build_id, folder)
+            if may_build:
+                start_build(image, folder)
+    return Symbolizer(
+        kaslr_offset,
+        table=table,
+        fallback=fallback,
+        modules=modules,
+        text=text,
+        word_size=word_size,
+        find_table=find_table,
+    )

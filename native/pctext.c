@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pctext.h"
+
+/*
+ * From so many words on, going over the whole bitmap once costs less than noting for each word which part of it is in use
+ * (measured with 10 MiB of text).
+ */
+#define WHOLE_SCAN	(1U << 17)
+
+#define NO_ID		UINT32_MAX
+
+struct kcovdbg_text {
+	uint64_t base;
+	uint64_t size;
+	size_t words;		/* Of the bitmap. */
+	uint64_t *bitmap;
+	uint64_t *in_use;	/* One bit per word of the bitmap. */
+	bool in_use_stale;	/* Bits were set without noting it in in_use. */
+	uint32_t *rank;		/* Per word of the bitmap that isn't 0: the id of its lowest PC. */
+
+	uint64_t *outside;	/* Open addressing; a slot is free where its id is 0. */
+	uint32_t *outside_id;	/* Id + 1 once numbered. */
+	size_t outside_slots;	/* A power of two, or 0. */
+	size_t outside_count;
+
+	uint64_t *pcs;
+	size_t pcs_count;
+	size_t pcs_room;
+};
+
+static inline unsigned int count_bits(uint64_t word)
+{
+#if defined(__POPCNT__) || !defined(__x86_64__)
+	return __builtin_popcountll(word);
+#else
+	/* Without the instruction, which not every x86-64 has, gcc calls a function that looks up bytes in a table. */
+	word -= (word >> 1) & 0x5555555555555555ULL;
+	word = (word & 0x3333333333333333ULL) + ((word >> 2) & 0x3333333333333333ULL);
+	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+	return (word * 0x0101010101010101ULL) >> 56;
+#endif
+}
+
+static inline uint64_t load(const unsigned char *at, unsigned int word_size, bool swap)
+{
+	uint64_t wide;
+	uint32_t narrow;
+
+	if (word_size == 8) {
+		memcpy(&wide, at, sizeof(wide));
+		return swap ? __builtin_bswap64(wide) : wide;
+	}
+	memcpy(&narrow, at, sizeof(narrow));
+	return swap ? __builtin_bswap32(narrow) : narrow;
+}
+
+/* The loops below are compiled once for plain 64-bit words and once for all others. */
+#define FOR_EACH_PC(words, function, ...)								\
+	((words)->word_size == 8 && (words)->stride == 8 && !(words)->swap ?				\
+	 function((words), 8, 8, false, __VA_ARGS__) :							\
+	 function((words), (words)->stride, (words)->word_size, (words)->swap, __VA_ARGS__))
+
+struct kcovdbg_text *kcovdbg_text_new(uint64_t base, uint64_t size)
+{
+	struct kcovdbg_text *text = calloc(1, sizeof(*text));
+
+	if (!text)
+		return NULL;
+	text->base = base;
+	text->size = size;
+	text->words = size / 64 + 1;
+	text->bitmap = calloc(text->words, sizeof(*text->bitmap));
+	text->in_use = calloc(text->words / 64 + 1, sizeof(*text->in_use));
+	text->rank = malloc(text->words * sizeof(*text->rank));
+	if (!text->bitmap || !text->in_use || !text->rank) {
+		kcovdbg_text_free(text);
+		return NULL;
+	}
+	return text;
+}
+
+void kcovdbg_text_free(struct kcovdbg_text *text)
+{
+	if (!text)
+		return;
+	free(text->bitmap);
+	free(text->in_use);
+	free(text->rank);
+	free(text->outside);
+	free(text->outside_id);
+	free(text->pcs);
+	free(text);
+}
+
+void kcovdbg_text_reset(struct kcovdbg_text *text)
+{
+	size_t i;
+
+	if (text->in_use_stale) {
+		memset(text->bitmap, 0, text->words * sizeof(*text->bitmap));
+		memset(text->in_use, 0, (text->words / 64 + 1) * sizeof(*text->in_use));
+	} else {
+		for (i = 0; i <= text->words / 64; i++) {
+			uint64_t bits = text->in_use[i];
+
+			for (; bits; bits &= bits - 1)
+				text->bitmap[i * 64 + __builtin_ctzll(bits)] = 0;
+			text->in_use[i] = 0;
+		}
+	}
+	text->in_use_stale = false;
+	if (text->outside_count)
+		memset(text->outside_id, 0, text->outside_slots * sizeof(*text->outside_id));
+	text->outside_count = 0;
+	text->pcs_count = 0;
+}
+
+/* The slot that holds a PC, or the free one where it belongs. */
+static inline size_t find_outside(const struct kcovdbg_text *text, uint64_t pc)
+{
+	size_t mask = text->outside_slots - 1;
+	size_t slot = (pc * 0x9e3779b97f4a7c15ULL) >> 32 & mask;
+
+	while (text->outside_id[slot] && text->outside[slot] != pc)
+		slot = (slot + 1) & mask;
+	return slot;
+}
+
+static int grow_outside(struct kcovdbg_text *text)
+{
+	struct kcovdbg_text old = *text;
+	size_t slots = old.outside_slots ? old.outside_slots * 4 : 256;
+	size_t i;
+
+	text->outside = malloc(slots * sizeof(*text->outside));
+	text->outside_id = calloc(slots, sizeof(*text->outside_id));
+	if (!text->outside || !text->outside_id) {
+		free(text->outside);
+		free(text->outside_id);
+		text->outside = old.outside;
+		text->outside_id = old.outside_id;
+		return -1;
+	}
+	text->outside_slots = slots;
+	for (i = 0; i < old.outside_slots; i++) {
+		if (old.outside_id[i]) {
+			size_t slot = find_outside(text, old.outside[i]);
+
+			text->outside[slot] = old.outside[i];
+			text->outside_id[slot] = 1;
+		}
+	}
+	free(old.outside);
+	free(old.outside_id);
+	return 0;
+}
+
+static int add_outside(struct kcovdbg_text *text, uint64_t pc)
+{
+	size_t slot;
+
+	if (text->outside_count * 2 >= text->outside_slots && grow_outside(text))
+		return -1;
+	slot = find_outside(text, pc);
+	if (!text->outside_id[slot]) {
+		text->outside[slot] = pc;
+		text->outside_id[slot] = 1;
+		text->outside_count++;
+	}
+	return 0;
+}
+
+static inline __attribute__((always_inline))
+int mark(const struct kcovdbg_words *words, size_t stride, unsigned int word_size, bool swap, struct kcovdbg_text *text,
+	 bool note_use)
+{
+	const unsigned char *at = words->words;
+	uint64_t base = text->base, size = text->size, or_bits = words->or_bits;
+	uint64_t *bitmap = text->bitmap, *in_use = text->in_use;
+	size_t i;
+
+	for (i = 0; i < words->count; i++, at += stride) {
+		uint64_t pc = load(at, word_size, swap) | or_bits;
+		uint64_t offset = pc - base;
+
+		if (__builtin_expect(offset >= size, 0)) {
+			if (add_outside(text, pc))
+				return -1;
+			continue;
+		}
+		bitmap[offset >> 6] |= 1ULL << (offset & 63);
+		if (note_use)
+			in_use[offset >> 12] |= 1ULL << (offset >> 6 & 63);
+	}
+	return 0;
+}
+
+int kcovdbg_text_add(struct kcovdbg_text *text, const struct kcovdbg_words *words)
+{
+	if (words->count < WHOLE_SCAN)
+		return FOR_EACH_PC(words, mark, text, true);
+	text->in_use_stale = true;
+	return FOR_EACH_PC(words, mark, text, false);
+}
+
+static int compare_pcs(const void *left, const void *right)
+{
+	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+	return (a > b) - (a < b);
+}
+
+static int need_room(struct kcovdbg_text *text, size_t more)
+{
+	size_t room = text->pcs_count + more;
+	uint64_t *pcs;
+
+	if (room <= text->pcs_room)
+		return 0;
+	room += room / 2 + 1024;
+	pcs = realloc(text->pcs, room * sizeof(*pcs));
+	if (!pcs)
+		return -1;
+	text->pcs = pcs;
+	text->pcs_room = room;
+	return 0;
+}
+
+static int number_text(struct kcovdbg_text *text)
+{
+	size_t i, j;
+
+	for (i = 0; i <= text->words / 64; i++) {
+		uint64_t used = text->in_use[i];
+
+		for (; used; used &= used - 1) {
+			uint64_t bits;
+			uint64_t *pcs;
+
+			j = i * 64 + __builtin_ctzll(used);
+			if (need_room(text, 64))
+				return -1;
+			text->rank[j] = text->pcs_count;
+			pcs = text->pcs + text->pcs_count;
+			for (bits = text->bitmap[j]; bits; bits &= bits - 1)
+				*pcs++ = text->base + j * 64 + __builtin_ctzll(bits);
+			text->pcs_count = pcs - text->pcs;
+		}
+	}
+	return 0;
+}
+
+static void note_all_use(struct kcovdbg_text *text)
+{
+	size_t i;
+
+	for (i = 0; i < text->words; i++) {
+		if (text->bitmap[i])
+			text->in_use[i / 64] |= 1ULL << (i & 63);
+	}
+	text->in_use_stale = false;
+}
+
+ptrdiff_t kcovdbg_text_number(struct kcovdbg_text *text)
+{
+	uint64_t *outside = NULL;
+	size_t i, n = 0, low = 0;
+
+	text->pcs_count = 0;
+	if (text->in_use_stale)
+		note_all_use(text);
+	if (text->outside_count) {
+		outside = malloc(text->outside_count * sizeof(*outside));
+		if (!outside)
+			return -1;
+		for (i = 0; i < text->outside_slots; i++) {
+			if (text->outside_id[i])
+				outside[n++] = text->outside[i];
+		}
+		qsort(outside, n, sizeof(*outside), compare_pcs);
+		while (low < n && outside[low] < text->base)
+			low++;
+		if (need_room(text, n)) {
+			free(outside);
+			return -1;
+		}
+		if (low)
+			memcpy(text->pcs, outside, low * sizeof(*outside));
+		text->pcs_count = low;
+	}
+	if (number_text(text) || need_room(text, n - low)) {
+		free(outside);
+		return -1;
+	}
+	for (i = low; i < n; i++)
+		text->pcs[text->pcs_count++] = outside[i];
+	for (i = 0; i < n; i++) {
+		size_t id = i < low ? i : text->pcs_count - n + i;
+
+		text->outside_id[find_outside(text, outside[i])] = id + 1;
+	}
+	free(outside);
+	return text->pcs_count;
+}
+
+void kcovdbg_text_pcs(const struct kcovdbg_text *text, uint64_t *pcs)
+{
+	if (text->pcs_count)
+		memcpy(pcs, text->pcs, text->pcs_count * sizeof(*pcs));
+}
+
+static inline __attribute__((always_inline))
+uint32_t find_id(const struct kcovdbg_text *text, uint64_t pc)
+{
+	uint64_t offset = pc - text->base;
+
+	if (__builtin_expect(offset < text->size, 1)) {
+		uint64_t bits = text->bitmap[offset >> 6];
+		uint64_t bit = 1ULL << (offset & 63);
+
+		if (__builtin_expect(!(bits & bit), 0))
+			return NO_ID;
+		return text->rank[offset >> 6] + count_bits(bits & (bit - 1));
+	}
+	/* A free slot has 0, and so becomes NO_ID. */
+	return text->outside_count ? text->outside_id[find_outside(text, pc)] - 1 : NO_ID;
+}
+
+static inline __attribute__((always_inline))
+int put_ids(const struct kcovdbg_words *words, size_t stride, unsigned int word_size, bool swap,
+	    const struct kcovdbg_text *text, uint32_t *ids)
+{
+	const unsigned char *at = words->words;
+	size_t i;
+
+	for (i = 0; i < words->count; i++, at += stride)
+		ids[i] = find_id(text, load(at, word_size, swap) | words->or_bits);
+	return 0;
+}
+
+void kcovdbg_text_ids(const struct kcovdbg_text *text, const struct kcovdbg_words *words, uint32_t *ids)
+{
+	FOR_EACH_PC(words, put_ids, text, ids);
+}
+
+static inline __attribute__((always_inline))
+int add_counts(const struct kcovdbg_words *words, size_t stride, unsigned int word_size, bool swap,
+	       const struct kcovdbg_text *text, uint64_t *counts)
+{
+	const unsigned char *at = words->words;
+	size_t i;
+
+	for (i = 0; i < words->count; i++, at += stride) {
+		uint32_t id = find_id(text, load(at, word_size, swap) | words->or_bits);
+
+		if (id != NO_ID)
+			counts[id]++;
+	}
+	return 0;
+}
+
+void kcovdbg_text_count(const struct kcovdbg_text *text, const struct kcovdbg_words *words, uint64_t *counts)
+{
+	FOR_EACH_PC(words, add_counts, text, counts);
+}
+
+size_t kcovdbg_ordinals(const uint64_t *pcs, size_t count, const uint64_t *known, size_t known_count, uint32_t *ordinals)
+{
+	size_t i, low = 0, unknown = 0;
+
+	for (i = 0; i < count; i++) {
+		size_t step = 1, high;
+
+		/* Gallop: PCs of a trace come in clusters. */
+		while (low + step < known_count && known[low + step] < pcs[i])
+			step *= 2;
+		high = low + step < known_count ? low + step + 1 : known_count;
+		low += step / 2;
+		while (low < high) {
+			size_t middle = low + (high - low) / 2;
+
+			if (known[middle] < pcs[i])
+				low = middle + 1;
+			else
+				high = middle;
+		}
+		if (low < known_count && known[low] == pcs[i]) {
+			ordinals[i] = low;
+		} else {
+			ordinals[i] = NO_ID;
+			unknown++;
+		}
+	}
+	return unknown;
+}

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Tables: what goes in comes out, and what isn't a whole table isn't taken for one."""
+
+import fcntl
+import multiprocessing
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcovdbg.model.location import Frame
+from kcovdbg.symbols import build, cache
+from kcovdbg.symbols.points import PointKind
+from kcovdbg.symbols.table import FunctionSymbol, Table, TableError, TableWriter, TextRange
+
+BUILD_ID = "0123456789abcdef0123456789abcdef01234567"
+BASE = 0xFFFFFFFF81000000
+TEXT = TextRange(BASE, BASE + 0x10000, ".text")
+
+FRAMES = st.builds(
+    Frame,
+    st.none() | st.sampled_from(["f", "g", "ünï"]),
+    st.none() | st.sampled_from(["a.c", "./b.h"]),
+    st.none() | st.integers(1, 2**32 - 1),
+    st.none() | st.integers(1, 2**32 - 1),
+)
+ROWS = st.dictionaries(
+    st.integers(BASE, BASE + 0x10001),
+    st.tuples(st.sampled_from(PointKind), st.lists(FRAMES, max_size=4).map(tuple)),
+    max_size=60,
+)
+
+
+def write(path, rows, build_id=BUILD_ID):
+    writer = TableWriter(build_id, [TEXT])
+    for pc, (kind, frames) in rows.items():
+        writer.add_frames(pc, kind, frames)
+    writer.add_function(FunctionSymbol("f", BASE + 0x10, 0x20))
+    writer.add_function(FunctionSymbol("alias", BASE + 0x10, 0x20))
+    writer.add_function(FunctionSymbol("g", BASE + 0x40, 0))
+    writer.set_directory("/build")
+    writer.write(path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=ROWS, others=st.lists(st.integers(0, 2**64 - 1), max_size=10))
+def test_round_trip(tmp_path_factory, rows, others):
+    path = tmp_path_factory.mktemp("t") / "table"
+    write(path, rows)
+    table = Table(path, BUILD_ID)
+    try:
+        assert len(table) == len(rows)
+        assert list(table.pcs()) == sorted(rows)
+        for kind in PointKind:
+            assert list(table.pcs(kind)) == sorted(pc for pc in rows if rows[pc][0] == kind)
+        asked = [*rows, *others, BASE - 1, BASE + 0x10002]
+        assert table.get_rows(asked) == [rows.get(pc) for pc in asked]
+        for pc in asked:
+            assert table.get(pc) == rows.get(pc)
+            assert (pc in table) == (pc in rows)
+        for function, file in (("f", None), (None, "b.h"), ("g", "a.c"), ("nosuch", None)):
+            names = {file, f"./{file}"}
+            assert list(table.find(function=function, file=file)) == sorted(
+                pc
+                for pc, (kind, frames) in rows.items()
+                if kind != PointKind.TAIL
+                and any(
+                    (function is None or frame.function == function) and (file is None or frame.file in names)
+                    for frame in frames
+                )
+            )
+        assert table.files() == sorted({frame.file for _, frames in rows.values() for frame in frames if frame.file})
+    finally:
+        table.close()
+
+
+def test_the_rest_of_a_table(tmp_path):
+    write(tmp_path / "t", {BASE: (PointKind.PC, ())})
+    table = Table(tmp_path / "t")
+    assert table.directory == "/build"
+    assert table.text_ranges() == (TEXT,)
+    assert [symbol.name for symbol in table.functions()] == ["f", "g"]
+    assert table.function_at(BASE + 0x10) == table.function_at(BASE + 0x2F) == FunctionSymbol("f", BASE + 0x10, 0x20)
+    assert table.function_at(BASE + 0x30) is table.function_at(BASE) is table.function_at(0) is None
+    assert table.build_id == BUILD_ID
+
+
+def test_damage_is_noticed(tmp_path):
+    path = tmp_path / "t"
+    write(path, {BASE + i: (PointKind.PC, (Frame("f", "a.c", i + 1, 1),)) for i in range(50)})
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:40], whole[:-1], whole + b"\0", b"X" + whole[1:], whole[:8] + b"\xff" + whole[9:]):
+        path.write_bytes(damaged)
+        with pytest.raises(TableError):
+            Table(path)
+    for at in range(96, len(whole), 97):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        with pytest.raises(TableError):
+            Table(path, BUILD_ID)
+    path.write_bytes(whole)
+    with pytest.raises(TableError, match="another build"):
+        Table(path, "ff" * 20)
+
+
+def test_cache_takes_damage_for_absence(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = cache.table_path(BUILD_ID)
+    assert path.parent == tmp_path / "kcovdbg" / "symbols"
+    assert cache.open_table(BUILD_ID) is None
+    path.parent.mkdir(parents=True)
+    write(path, {})
+    assert cache.open_table(BUILD_ID) is not None
+    path.write_bytes(path.read_bytes()[:-3])
+    assert cache.open_table(BUILD_ID) is None
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache.cache_folder().is_absolute()
+
+
+def test_a_reader_keeps_the_old_file(tmp_path):
+    path = tmp_path / "t"
+    write(path, {BASE: (PointKind.PC, (Frame("old", None, None, None),))})
+    table = Table(path)
+    write(path, {BASE: (PointKind.PC, (Frame("new", None, None, None),))})
+    assert table.get(BASE).frames[0].function == "old"
+    assert Table(path).get(BASE).frames[0].function == "new"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["t"]
+
+
+def _hold(path, ready, done):
+    with build._only_builder(path) as is_only:
+        ready.put(is_only)
+        done.wait(30)
+
+
+def test_one_builder_at_a_time(tmp_path):
+    path = tmp_path / "sub" / "t"
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Queue(), context.Event()
+    process = context.Process(target=_hold, args=(path, ready, done))
+    process.start()
+    assert ready.get(timeout=30) is True
+    with build._only_builder(path) as is_only:
+        assert not is_only
+    done.set()
+    process.join(30)
+    with build._only_builder(path) as is_only:
+        assert is_only
+        with path.with_name("t.lock").open("wb") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
