@@ -34,7 +34,7 @@ def find_lines(
     """Sum up coverage by line.
 
     A point counts for every line of its chain of inlined functions: executing the inlined body is executing the call. Of
-    functions that were not executed at all nothing is said, unless they were asked for.
+    functions that were not executed at all nothing is said.
 
     :param counts: PC -> records.
     :param frames_of: from a PC to its frames.
@@ -53,9 +53,10 @@ def find_lines(
 
     for pc, count in counts.items():
         frames = frames_of(pc)
-        executed.update((frame.function, frame.file) for frame in frames)
+        executed.update((frame.function, frame.file) for frame in frames[-1:])
         add(frames, count)
     for pc, frames in points:
-        if pc not in counts and frames and any((frame.function, frame.file) in executed for frame in frames):
+        # Elsewhere inlined, a function's code is another copy of it, which nobody may have executed.
+        if pc not in counts and frames and (frames[-1].function, frames[-1].file) in executed:
             add(frames, 0)
     return [LineCoverage(file, line, *entry) for (file, line), entry in sorted(hits.items())]

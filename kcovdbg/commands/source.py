@@ -72,7 +72,7 @@ def _run(context: Context, args: Namespace) -> Lines:
     if total:
         remarks.append(f"{covered} of {total} lines with points are covered, in {len({row.file for row in found})} files")
     empty = "nothing of it is covered" if args.place else "no records"
-    data = Table(_COLUMNS, rows, remarks=remarks, errors=_errors)
+    data = Table(_COLUMNS, rows, errors=_errors)
     return Lines(_lines(context, rows, empty, whole=args.all), data=data, remarks=remarks)
 
 

@@ -77,6 +77,7 @@ def main(
         session = Session(commands, lambda: open_target(options.target), color=options.color)
         session.debug = options.debug
         session.show_view = show_view
+        session.source_folders = options.source_folders
         status = _run(session, options)
         sys.stdout.flush()
     except KeyboardInterrupt:

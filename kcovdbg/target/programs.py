@@ -50,15 +50,16 @@ class DebugFile(NamedTuple):
     header: elf.Header
 
 
-def open_core(path: str, symbols: Sequence[str]) -> DrgnTarget:
+def open_core(path: str, symbols: Sequence[str], name: str | None = None) -> DrgnTarget:
     """Open a crash dump or a slice.
 
+    :param name: what to call it, by default the path; what has a name of ours needs no word on how its files were unpacked.
     :raises TargetError: when it can't be, with the reason.
     """
     unpacked = dumpfile.unpack(path)
     dumpfile.check_whole(unpacked.path, path)
     files, notes = _unpack_symbols(symbols)
-    notes = [*unpacked.notes, *notes]
+    notes = [] if name is not None else [*unpacked.notes, *notes]
     with collect_warnings(notes):
         prog = _set_core(path, unpacked.path, files)
         if not prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
@@ -69,7 +70,7 @@ def open_core(path: str, symbols: Sequence[str]) -> DrgnTarget:
         refuse_user_addresses(prog)
         _load_symbols(prog, files, beside=Path(path).parent, notes=notes)
     notes += _describe_slice(unpacked.path)
-    return _make_target(prog, path, False, notes, Origin(read_notes=lambda: dumpfile.read_notes(unpacked.path)))
+    return _make_target(prog, name or path, False, notes, Origin(read_notes=lambda: dumpfile.read_notes(unpacked.path)))
 
 
 def _describe_slice(path: Path) -> list[str]:
