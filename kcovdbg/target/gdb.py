@@ -457,6 +457,7 @@ def _find_way(kernel: GdbKernel, core: ElfFile | None, read: Read, given: int | 
             # The first failure says most: later ways are guesses.
             failure = failure or error
     if core is None:
+        _refuse_physical()
         _refuse_user_mode(image, read)
     if isinstance(failure, MismatchError):
         raise TargetError(str(failure), hint="load the vmlinux of the target's kernel: symbol-file VMLINUX")
@@ -488,6 +489,20 @@ def _monitor(command: str) -> str:
         return gdb.execute(f"monitor {command}", to_string=True)
     except gdb.error:
         return ""
+
+
+def _refuse_physical() -> None:
+    """Refuse a stub of QEMU's that another debugger left reading physical memory: it does so for all that connect."""
+    send = getattr(gdb.selected_inferior().connection, "send_packet", None)
+    try:
+        answer = send("qqemu.PhyMemMode") if send is not None else b""
+    except gdb.error:
+        return
+    if answer == b"1":
+        raise TargetError(
+            "QEMU's stub answers from physical memory: another debugger told it to",
+            hint="have it read virtual memory again: maint packet Qqemu.PhyMemMode:0",
+        )
 
 
 def _refuse_user_mode(image: ElfFile, read: Read) -> None:

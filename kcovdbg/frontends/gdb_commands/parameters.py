@@ -9,7 +9,6 @@ import gdb
 from kcovdbg.render.theme import Color
 from kcovdbg.render.writer import Format
 
-
 _NAMES: Final = ("color", "debug", "format", "kaslr-offset")
 
 

@@ -234,8 +234,8 @@ class WindowCommand(gdb.Command):
     Usage: kcov-window [WHAT | next | previous | first | last | record N]
 
     WHAT names the buffer as for kcov-show buffer. The window is read again whenever the target stops. With the focus (focus
-    kcov) the arrow keys, Page Up and Page Down select a record, as does a click. The line of the selected record is shown in the
-    source window, with the next prompt: Enter. Of a function in a header it is that of its caller.
+    kcov) the arrow keys, Page Up and Page Down select a record, as does a click. The line of the selected record is shown in
+    the source window, with the next prompt: Enter. Of a function in a header it is that of its caller.
 
     Without a word, or where no layout shows it, a layout named kcov is made and put up:
         tui new-layout kcov {-horizontal src 1 kcov 1} 2 status 0 cmd 1
