@@ -25,10 +25,10 @@ from kcovdbg.target.relocation import (
     Read,
     check_image,
     offset_of_idt,
-    privilege_levels,
     read_banner_of,
     release_of,
     search_offset,
+    user_mode_of_cpus,
 )
 
 # Statics of kernel/kcov.c, in every version. The unit that defines them defines most of what is read, task_struct included:
@@ -507,15 +507,15 @@ def _refuse_physical() -> None:
 
 def _refuse_user_mode(image: ElfFile, read: Read) -> None:
     registers = _monitor("info registers -a")
-    levels = privilege_levels(registers)
+    in_user_mode = user_mode_of_cpus(registers)
     thread = gdb.selected_thread()
-    if not levels or thread is None:
+    if thread is None:
         return
     # QEMU's stub numbers threads from 1 on, one for each virtual CPU in their order.
     cpu = thread.ptid[1] - 1
-    if not 0 <= cpu < len(levels) or levels[cpu] != 3:
+    if not 0 <= cpu < len(in_user_mode) or not in_user_mode[cpu]:
         return
-    others = [number for number, level in enumerate(levels) if level != 3]
+    others = [number for number, is_user in enumerate(in_user_mode) if not is_user]
     threads = {other.ptid[1] - 1: other.num for other in gdb.selected_inferior().threads()}
     offset = offset_of_idt(image, registers, read)
     entry = image.symbol("do_syscall_64")

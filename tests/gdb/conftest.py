@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from tests.gdb.gdb_run import have_gdb, run_gdb
+from tests.lab.conftest import boot, inflight_dump, kernel, standing_dump, standing_guest, userland
+
+__all__ = ["boot", "inflight_dump", "kernel", "standing_dump", "standing_guest", "userland"]
 
 HERE = Path(__file__).parent
 
