@@ -51,14 +51,24 @@ _TARGET = "kcovdbg_target"
 _LAYOUT = "kcovdbg_layout"
 
 
-def _target(prog: Program) -> tuple[DrgnTarget, Layout]:
-    # Types are looked at once for each Program: its cache lives as long as it does.
+def program_target(prog: Program) -> DrgnTarget:
+    """Return a Program as a target. There is one for each: types are looked at once, and its cache lives as long as it does."""
     cache = prog.cache
-    if _LAYOUT not in cache:
-        target = DrgnTarget(prog, "drgn", bool(prog.flags & drgn.ProgramFlags.IS_LIVE))
-        cache[_LAYOUT] = detect_layout(target)
-        cache[_TARGET] = target
-    return cache[_TARGET], cache[_LAYOUT]
+    if _TARGET not in cache:
+        is_live = bool(prog.flags & drgn.ProgramFlags.IS_LIVE)
+        is_local = bool(prog.flags & drgn.ProgramFlags.IS_LOCAL)
+        # The names that kcovdbg itself gives them, so that its answers are the same.
+        name = prog.core_dump_path or ("the running kernel" if is_local else "drgn's program")
+        cache[_TARGET] = DrgnTarget(prog, "the running kernel" if is_live and is_local else name, is_live)
+    target: DrgnTarget = cache[_TARGET]
+    return target
+
+
+def _target(prog: Program) -> tuple[DrgnTarget, Layout]:
+    target = program_target(prog)
+    if _LAYOUT not in prog.cache:
+        prog.cache[_LAYOUT] = detect_layout(target)
+    return target, prog.cache[_LAYOUT]
 
 
 def _census(prog: Program) -> Census:

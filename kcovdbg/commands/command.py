@@ -55,6 +55,8 @@ class Command:
     aliases: tuple[str, ...] = ()
     keeps_separator: bool = False
     """Whether ``--`` among its words separates two lists of them."""
+    endless: bool = False
+    """Whether it answers until it is stopped: then no pager may stand between it and the terminal."""
 
     @property
     def names(self) -> tuple[str, ...]:

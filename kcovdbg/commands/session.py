@@ -57,6 +57,8 @@ class Session:
         """Roots of source trees that the user named."""
         self.debug = False
         """Whether errors show where they come from."""
+        self.latest: Census | None = None
+        """The look at the kernel that the latest command took, for what completes next."""
         self.target_problem = "no kernel is given"
         """Why there is no :attr:`optional_target`."""
         self._open_target = open_target
@@ -144,7 +146,7 @@ class Context:
     def census(self) -> Census:
         """This run's look at KCOV's state."""
         if self._census is None:
-            self._census = Census(self.target, self.layout)
+            self._census = self.session.latest = Census(self.target, self.layout)
         return self._census
 
     def require(self, need: Need) -> None:

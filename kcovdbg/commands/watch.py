@@ -53,4 +53,5 @@ WATCH = Command(
     ),
     examples=(Example("watch 2 tasks", "see buffers fill on a running kernel"),),
     needs=frozenset(),
+    endless=True,
 )

@@ -6,7 +6,6 @@ Pipes and redirections are ours: drgn hands a raw command its whole line.
 
 from __future__ import annotations
 
-import drgn
 from drgn import Program
 from drgn.commands import CommandError
 
@@ -14,9 +13,9 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.commands.run import run_line
 from kcovdbg.commands.session import Session
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.helpers import program_target
 from kcovdbg.render.errorlines import error_lines
 from kcovdbg.render.paint import Painter
-from kcovdbg.target.drgn import DrgnTarget
 
 _SESSION = "kcovdbg_session"
 
@@ -31,7 +30,7 @@ def run_in_drgn(prog: Program, source: str) -> int:
     # Types, and buffers that were kept, last as long as the Program does.
     session = prog.cache.get(_SESSION)
     if session is None:
-        session = Session(COMMANDS, lambda: DrgnTarget(prog, "drgn", bool(prog.flags & drgn.ProgramFlags.IS_LIVE)))
+        session = Session(COMMANDS, lambda: program_target(prog))
         prog.cache[_SESSION] = session
     try:
         return run_line(session, source if source.strip() else "help")

@@ -483,6 +483,17 @@ class Census:
         """Say what the answers so far lack."""
         return tuple(remark for remarks in self._remarks.values() for remark in remarks)
 
+    def recall(self) -> Snapshot:
+        """Return what this census was asked for already; nothing is read."""
+        known = self.__dict__
+        return Snapshot(
+            objects=known.get("objects", {}),
+            remote=known.get("remote", ()),
+            areas=known.get("areas", ()),
+            saved=known.get("saved", ()),
+            remarks=self.remarks(),
+        )
+
     def snapshot(self) -> Snapshot:
         """Look at everything."""
         tasks, objects, remote, areas, saved = self.tasks(all_tasks=True), self.objects, self.remote, self.areas, self.saved

@@ -27,10 +27,11 @@ RANKS = {package: rank for rank, packages in enumerate(LAYERS) for package in pa
 FOREIGN = {
     "drgn": (
         "kcovdbg.target.drgn",
+        "kcovdbg.target.bare",
         "kcovdbg.target.programs",
         "kcovdbg.target.drgn_source",
-        "kcovdbg.target.drgn_lines",
         "kcovdbg.target.recording",
+        "kcovdbg.target.drgn_lines",
         "kcovdbg.helpers",
         "kcovdbg.frontends.drgn_plugin",
         "kcovdbg.frontends.drgn_commands",

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""An unfinished command line in its pieces: what is typed at the cursor, and what stands before it.
+
+:mod:`kcovdbg.commands.line` reads finished lines and refuses others; this takes whatever there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+_PIECE: Final = re.compile(
+    r"""(?P<blank>\s+)
+    | (?P<comment>\#.*)
+    | (?P<pipe>\|.*)
+    | (?P<redirect>>>?)
+    | (?P<word>(?: [^\s"'\\|<>;&] | \\.? | "(?:[^"\\]|\\.)*(?:"|\\?$) | '[^']*'? )+)
+    | (?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_QUOTING: Final = re.compile(r"""\\(.)?|(["'])""", re.DOTALL)
+_NEEDS_QUOTES: Final = re.compile(r"""[\s"'\\|<>;&#]""")
+
+
+class Piece(NamedTuple):
+    """A piece of a line; all of them together are the line."""
+
+    kind: str
+    """``blank``, ``word``, ``redirect``, ``pipe`` (to the line's end), ``comment``, ``shell`` (behind ``!``) or ``other``."""
+    text: str
+    column: int
+
+
+class Place(Enum):
+    """Where on a line the cursor is."""
+
+    WORD = "word"
+    FILE = "file"
+    """Behind ``>``."""
+    SHELL = "shell"
+    """In what the shell gets."""
+    COMMENT = "comment"
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What there is to complete."""
+
+    place: Place
+    words: tuple[str, ...]
+    """Those before it, unquoted."""
+    prefix: str
+    """What is typed of the word already, unquoted."""
+    column: int
+    """Where the word begins."""
+
+
+def split_pieces(text: str) -> Iterator[Piece]:
+    """Split a line into its pieces, whatever it is."""
+    stripped = text.lstrip()
+    if stripped.startswith("!"):
+        blanks = len(text) - len(stripped)
+        if blanks:
+            yield Piece("blank", text[:blanks], 0)
+        yield Piece("shell", stripped, blanks)
+        return
+    for match in _PIECE.finditer(text):
+        assert match.lastgroup is not None
+        yield Piece(match.lastgroup, match[0], match.start())
+
+
+def find_cursor(text: str) -> Cursor:
+    """Return what stands at the end of a text, which is the line up to the cursor."""
+    words: list[str] = []
+    place = Place.WORD
+    last: Piece | None = None
+    for piece in split_pieces(text):
+        if last is not None and last.kind == "word":
+            if place is Place.WORD:
+                words.append(unquote(last.text))
+            place = Place.WORD
+        if piece.kind == "redirect":
+            place = Place.FILE
+        elif piece.kind in ("pipe", "shell"):
+            return Cursor(Place.SHELL, tuple(words), *_last_word(piece))
+        elif piece.kind == "comment":
+            return Cursor(Place.COMMENT, tuple(words), "", len(text))
+        last = piece
+    if last is not None and last.kind == "word":
+        return Cursor(place, tuple(words), unquote(last.text), last.column)
+    return Cursor(place, tuple(words), "", len(text))
+
+
+def _last_word(piece: Piece) -> tuple[str, int]:
+    """Return the last word of what the shell gets, and where it begins."""
+    typed = re.search(r"[^\s|!]*$", piece.text)
+    assert typed is not None
+    return typed[0], piece.column + typed.start()
+
+
+def unquote(text: str) -> str:
+    """Take quotes away; those that aren't closed yet, too."""
+    parts: list[str] = []
+    quote = ""
+    position = 0
+    for match in _QUOTING.finditer(text):
+        if match.start() < position:
+            continue
+        parts.append(text[position : match.start()])
+        position = match.end()
+        mark = match[2]
+        if mark is None:
+            # Within single quotes a backslash is one; within double ones it keeps only some from meaning something.
+            keeps = quote == "'" or (quote == '"' and (match[1] or "") not in '"\\$`')
+            if quote == "'":
+                parts.append("\\")
+                position = match.start() + 1
+            else:
+                parts.append(match[0] if keeps else match[1] or "")
+        elif not quote:
+            quote = mark
+        elif quote == mark:
+            quote = ""
+        else:
+            parts.append(mark)
+    parts.append(text[position:])
+    return "".join(parts)
+
+
+def quote(text: str) -> str:
+    """Write a word so that the command language reads it back."""
+    if text and not _NEEDS_QUOTES.search(text):
+        return text
+    if "'" not in text:
+        return f"'{text}'"
+    return '"' + re.sub(r'(["\\$`])', r"\\\1", text) + '"'

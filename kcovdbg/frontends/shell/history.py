@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The lines that were typed, kept from one session to the next."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+
+
+def find_history(environment: Mapping[str, str]) -> Path | None:
+    """Return where the history is kept: XDG's directory for state. None without a home."""
+    state = environment.get("XDG_STATE_HOME", "")
+    if Path(state).is_absolute():
+        # The specification says to ignore what isn't.
+        return Path(state) / "kcovdbg" / "history"
+    home = environment.get("HOME")
+    return Path(home) / ".local" / "state" / "kcovdbg" / "history" if home else None
+
+
+def open_history(environment: Mapping[str, str]) -> History:
+    """Open the history; one that ends with the session where the file can't be written."""
+    path = find_history(environment)
+    if path is None:
+        return InMemoryHistory()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Only its owner reads it: lines hold paths and names.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return InMemoryHistory()
+    return LineHistory(str(path))
+
+
+class LineHistory(FileHistory):
+    """A file of lines, without repetitions of the line before and without lines that begin with a blank."""
+
+    def __init__(self, filename: str) -> None:
+        super().__init__(filename)
+        self._last: str | None = None
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Return the lines, the latest first."""
+        try:
+            return super().load_history_strings()
+        except OSError:
+            return ()
+
+    def append_string(self, string: str) -> None:
+        """Add a line, as bash does with ``HISTCONTROL=ignoreboth``."""
+        if string.startswith((" ", "\t")) or string == self._last:
+            return
+        self._last = string
+        super().append_string(string)
+
+    def store_string(self, string: str) -> None:
+        """Write a line to the file; a full disk doesn't end the shell."""
+        with contextlib.suppress(OSError):
+            super().store_string(string)

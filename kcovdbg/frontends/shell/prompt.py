@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The prompt on a terminal: completion, suggestions, history, status line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
+from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
+from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.output import ColorDepth, Output, create_output
+from prompt_toolkit.shortcuts import CompleteStyle
+from prompt_toolkit.styles import Style
+
+from kcovdbg.commands.session import Session
+from kcovdbg.frontends.completion.harvest import Harvest
+from kcovdbg.frontends.shell.banner import status_words
+from kcovdbg.frontends.shell.completer import LineCompleter
+from kcovdbg.frontends.shell.highlight import LineLexer
+from kcovdbg.frontends.shell.history import open_history
+from kcovdbg.frontends.shell.keys import KEYS, key_lines, make_bindings
+from kcovdbg.frontends.shell.loop import run_in_shell
+from kcovdbg.frontends.shell.plain import PROMPT
+from kcovdbg.render.theme import is_terminal, wants_color
+from kcovdbg.render.width import elide, text_width
+
+_STYLE: Final = Style.from_dict(
+    {
+        "prompt": "bold",
+        "line.command": "bold",
+        "line.option": "ansicyan",
+        "line.address": "ansicyan",
+        "line.name": "ansimagenta",
+        "line.string": "ansigreen",
+        "line.shell": "ansiyellow",
+        "line.comment": "ansibrightblack",
+        "auto-suggestion": "ansibrightblack",
+        "bottom-toolbar.key": "bold",
+    }
+)
+_VI_EDITORS: Final = frozenset({"vi", "vim", "nvim", "view", "gvim", "vis", "elvis", "nvi", "vim.basic", "vim.tiny"})
+# Half of a second, which is the default, is long after Esc in vi mode.
+_ESCAPE_SECONDS: Final = 0.05
+
+
+class PromptReader:
+    """Reads lines by prompt_toolkit."""
+
+    def __init__(self, prompt: PromptSession[str]) -> None:
+        self._prompt = prompt
+
+    def read(self) -> str:
+        """Return the next line.
+
+        :raises EOFError: for C-d.
+        :raises KeyboardInterrupt: for C-c.
+        """
+        return self._prompt.prompt()
+
+
+def make_reader(
+    session: Session, harvest: Harvest, environment: Mapping[str, str], keys: Input | None, screen: Output | None
+) -> PromptReader:
+    """Make the prompt.
+
+    :param keys: where keys come from; by default standard input, which is a terminal.
+    :param screen: where the prompt goes; by default standard output, or standard error where that is the terminal.
+    """
+    keys = create_input() if keys is None else keys
+    if screen is None:
+        screen = create_output(stdout=sys.stdout if is_terminal(sys.stdout) else sys.stderr)
+    colored = wants_color(session.color, terminal=True, environment=environment)
+
+    def show_help(topic: str | None) -> None:
+        run_in_shell(session, "help" if topic is None else f"help {topic}", environment)
+        if topic is None:
+            terminal = session.terminal()
+            terminal.stdout.writelines(f"{terminal.painter.paint(line)}\n" for line in key_lines())
+            terminal.stdout.flush()
+
+    prompt: PromptSession[str] = PromptSession(
+        [("class:prompt", PROMPT)],
+        input=keys,
+        output=screen,
+        history=open_history(environment),
+        auto_suggest=AutoSuggestFromHistory(),
+        completer=LineCompleter(session.commands, harvest),
+        complete_while_typing=True,
+        complete_style=CompleteStyle.COLUMN,
+        lexer=LineLexer(session.commands),
+        bottom_toolbar=_make_toolbar(status_words(session), lambda: screen.get_size().columns),
+        key_bindings=make_bindings(session, show_help),
+        editing_mode=find_editing_mode(environment),
+        cursor=ModalCursorShapeConfig(),
+        search_ignore_case=True,
+        enable_suspend=True,
+        enable_open_in_editor=True,
+        enable_system_prompt=True,
+        # With any depth of its own, NO_COLOR would be asked for again by prompt_toolkit.
+        color_depth=None
+        if colored and not environment.get("NO_COLOR")
+        else ColorDepth.DEPTH_4_BIT
+        if colored
+        else ColorDepth.DEPTH_1_BIT,
+        style=_STYLE,
+    )
+    prompt.app.ttimeoutlen = _ESCAPE_SECONDS
+    return PromptReader(prompt)
+
+
+def find_editing_mode(environment: Mapping[str, str]) -> EditingMode:
+    """Return vi keys for those whose editor is one, as zsh does."""
+    editor = environment.get("VISUAL") or environment.get("EDITOR") or ""
+    words = editor.split()
+    return EditingMode.VI if words and Path(words[0]).name in _VI_EDITORS else EditingMode.EMACS
+
+
+def _make_toolbar(words: tuple[str, ...], find_width: Callable[[], int]) -> Callable[[], StyleAndTextTuples]:
+    """Return what draws the status line, at every keystroke: it knows everything already."""
+    status = "  ".join(words)
+
+    def draw() -> StyleAndTextTuples:
+        width = find_width()
+        keys: StyleAndTextTuples = []
+        for key in KEYS:
+            if key.short:
+                keys += [("class:bottom-toolbar.key", f"  {key.label}"), ("", f" {key.short}")]
+        if get_app().editing_mode is EditingMode.VI:
+            keys.append(("class:bottom-toolbar.key", "  vi"))
+        wide = sum(text_width(text) for _, text, *_ in keys)
+        # The target is what one mustn't mistake: keys give way to it.
+        if text_width(status) + wide + 2 > width:
+            return [("", f" {elide(status, max(width - 2, 1))}")]
+        return [("", f" {status}"), ("", " " * (width - text_width(status) - wide - 2)), *keys]
+
+    return draw
