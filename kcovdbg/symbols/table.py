@@ -38,18 +38,20 @@ _HEADER: Final = struct.Struct("<8sI4sQQ32sIII")
 _ENTRY: Final = struct.Struct("<QQ")
 _ORDER_MARK: Final = b"BIG\0" if sys.byteorder == "big" else b"LIT\0"
 # A PC is first looked up by its offset's higher bits, then searched for among the few that share them.
-_BUCKET_SHIFT: Final = 8
+_BUCKET_SHIFT: Final = 6
 _NO_STRING: Final = 0xFFFFFFFF
 _PAIR: Final = struct.Struct("=II")
 _FRAME: Final = struct.Struct("=IIII")
+_KIND_BITS: Final = 2
+_KIND_MASK: Final = 3
 # Without the named arguments of Frame's own constructor, in half the time.
-_make_frame: Final = tuple.__new__
+_make: Final = tuple.__new__
 
 # The arrays, in the order of the directory, with their item's type.
 _ARRAYS: Final[dict[str, Literal["B", "I"]]] = {
     "offset": "I",
+    # Place among the chains, and the kind in the lowest bits.
     "chain": "I",
-    "kind": "B",
     "bucket": "I",
     "chain_start": "I",
     "chain_frame": "I",
@@ -122,8 +124,9 @@ class Table:
             self.close()
             raise
         self._frames: dict[int, Frame] = {}
-        self._chains: dict[int, tuple[Frame, ...]] = {}
-        self._strings: dict[int, str] = {}
+        self._strings: dict[int, str | None] = {_NO_STRING: None}
+        # By words of the array of chains.
+        self._rows: dict[int, tuple[int, tuple[Frame, ...]] | None] = {-1: None}
 
     def _open(self, build_id: str | None) -> None:
         if len(self._map) < _HEADER.size:
@@ -183,16 +186,16 @@ class Table:
 
         :return: None where the table hasn't got it.
         """
-        index = self._index(pc)
-        return None if index < 0 else Entry(PointKind(self._parts["kind"][index]), self._frames_of(self._chain[index]))
+        row = self.get_rows((pc,))[0]
+        return None if row is None else Entry(PointKind(row[0]), row[1])
 
     def get_rows(self, pcs: Iterable[int]) -> list[tuple[int, tuple[Frame, ...]] | None]:
         """Look up many PCs, as recorded: kind (of :class:`PointKind`) and frames of each, None for those it hasn't got."""
-        # The loop that everything on the screen waits for: _index() in place, without calls.
-        base, count, kinds = self._base, self._bucket_count, self._parts["kind"]
-        buckets, offsets, chain_of, chains = self._bucket, self._offset, self._chain, self._chains
-        found: list[tuple[int, tuple[Frame, ...]] | None] = []
-        add = found.append
+        # What everything on the screen waits for: _index() in place, and no call per PC.
+        base, count = self._base, self._bucket_count
+        buckets, offsets, chain_of = self._bucket, self._offset, self._chain
+        words: list[int] = []
+        add = words.append
         for pc in pcs:
             offset = pc - base
             bucket = offset >> _BUCKET_SHIFT
@@ -200,37 +203,46 @@ class Table:
                 end = buckets[bucket + 1]
                 index = bisect_left(offsets, offset, buckets[bucket], end)
                 if index < end and offsets[index] == offset:
-                    chain = chain_of[index]
-                    add((kinds[index], chains.get(chain) or self._frames_of(chain)))
+                    add(chain_of[index])
                     continue
-            add(None)
-        return found
+            add(-1)
+        rows = self._rows
+        missing = set(words).difference(rows)
+        if missing:
+            self._read_rows(sorted(missing))
+        return [rows[word] for word in words]
 
-    def _frames_of(self, chain: int) -> tuple[Frame, ...]:
-        found = self._chains.get(chain)
-        if found is None:
-            start, end = _PAIR.unpack_from(self._chain_start, 4 * chain)
-            known = self._frames
-            found = self._chains[chain] = tuple(
-                [known.get(index) or self._read_frame(index) for index in self._chain_frame[start:end].tolist()]
-            )
-        return found
+    def _read_rows(self, words: Sequence[int]) -> None:
+        """Read the rows of some words of the array of chains."""
+        starts, chain_frame, known = self._chain_start, self._chain_frame, self._frames
+        spans = [_PAIR.unpack_from(starts, word >> _KIND_BITS << 2) for word in words]
+        chains = [chain_frame[start:end].tolist() for start, end in spans]
+        missing = sorted(set().union(*chains).difference(known))
+        frame, strings = self._frame, self._strings
+        fields = [_FRAME.unpack_from(frame, index << 4) for index in missing]
+        for text in {text for field in fields for text in field[:2]}.difference(strings):
+            strings[text] = self._read_string(text)
+        known.update(
+            [
+                (index, _make(Frame, (strings[function], strings[file], line or None, column or None)))
+                for index, (function, file, line, column) in zip(missing, fields, strict=True)
+            ]
+        )
+        self._rows.update(
+            [
+                (word, (word & _KIND_MASK, tuple([known[index] for index in chain])))
+                for word, chain in zip(words, chains, strict=True)
+            ]
+        )
 
-    def _read_frame(self, index: int) -> Frame:
-        function, file, line, column = _FRAME.unpack_from(self._frame, 16 * index)
-        strings = self._strings
-        name, path = strings.get(function) or self._text(function), strings.get(file) or self._text(file)
-        frame = self._frames[index] = _make_frame(Frame, (name, path, line or None, column or None))
-        return frame
+    def _read_string(self, index: int) -> str:
+        starts = self._parts["string_start"]
+        return bytes(self._parts["string"][starts[index] : starts[index + 1]]).decode()
 
     def _text(self, index: int) -> str | None:
         if index == _NO_STRING:
             return None
-        text = self._strings.get(index)
-        if text is None:
-            starts = self._parts["string_start"]
-            text = self._strings[index] = bytes(self._parts["string"][starts[index] : starts[index + 1]]).decode()
-        return text
+        return self._strings.get(index) or self._read_string(index)
 
     def pcs(self, *kinds: PointKind) -> array[int]:
         """Return all PCs of these kinds, or of all where none is given, ascending."""
@@ -238,8 +250,8 @@ class Table:
         if not kinds:
             return array("Q", [base + offset for offset in self._offset])
         wanted = frozenset(int(kind) for kind in kinds)
-        pairs = zip(self._offset, self._parts["kind"], strict=True)
-        return array("Q", [base + offset for offset, kind in pairs if kind in wanted])
+        pairs = zip(self._offset, self._chain, strict=True)
+        return array("Q", [base + offset for offset, word in pairs if word & _KIND_MASK in wanted])
 
     def find(self, *, function: str | None = None, file: str | None = None) -> array[int]:
         """Find the points that have a frame in a function, or in a file, or both; inlined frames too. Ascending.
@@ -258,8 +270,9 @@ class Table:
         starts = self._chain_start
         chains = {bisect_right(starts, place) - 1 for place, index in enumerate(self._chain_frame) if index in wanted}
         base = self._base
-        rows = zip(self._offset, self._chain, self._parts["kind"], strict=True)
-        return array("Q", [base + offset for offset, chain, kind in rows if chain in chains and kind != int(PointKind.TAIL)])
+        words = {chain << _KIND_BITS | kind for chain in chains for kind in (PointKind.PC, PointKind.CMP)}
+        rows = zip(self._offset, self._chain, strict=True)
+        return array("Q", [base + offset for offset, word in rows if word in words])
 
     def _string_ids(self, texts: set[str]) -> set[int]:
         wanted = {text.encode() for text in texts}
@@ -395,8 +408,7 @@ class TableWriter:
             string_start.append(len(strings))
         return {
             "offset": offsets,
-            "chain": array("I", [chain for _, chain in rows]),
-            "kind": array("B", [kind for kind, _ in rows]),
+            "chain": array("I", [chain << _KIND_BITS | kind for kind, chain in rows]),
             "bucket": buckets,
             "chain_start": chain_start,
             "chain_frame": chain_frame,
