@@ -204,9 +204,9 @@ static void compare(struct search *s, int32_t x_low, int32_t x_high, int32_t y_l
 
 static uint8_t *need_seen(struct kcovdbg_diff *diff, size_t id_count)
 {
-	if (diff->seen_size < id_count) {
+	if (!diff->seen || diff->seen_size < id_count) {
 		free(diff->seen);
-		diff->seen = calloc(id_count, 1);
+		diff->seen = calloc(id_count + 1, 1);
 		diff->seen_size = diff->seen ? id_count : 0;
 	}
 	return diff->seen;

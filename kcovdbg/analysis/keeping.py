@@ -7,21 +7,17 @@ compressed. The list alone is what sets are made of.
 
 from __future__ import annotations
 
+import functools
 import zlib
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from importlib import import_module
+from typing import Any, Final, TypeAlias
 
 from kcovdbg.model.buffer import Buffer
 
-try:
-    # In Python since 3.14; what pyproject.toml asks for before.
-    from compression import zstd as _zstd  # type: ignore[import-not-found,unused-ignore]
-except ImportError:
-    try:
-        import zstandard as _zstd
-    except ImportError:
-        _zstd = None
+_Codec: TypeAlias = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]
 
 # zstd's fastest level: higher ones gain little on ids, and cost ten times as much.
 _LEVEL: Final = 1
@@ -49,12 +45,19 @@ class Kept:
         return len(self.dictionary) + len(self.ids)
 
 
-def _compress(data: bytes) -> bytes:
-    return bytes(_zstd.compress(data, _LEVEL)) if _zstd is not None else zlib.compress(data, _LEVEL)
-
-
-def _decompress(data: bytes) -> bytes:
-    return bytes(_zstd.decompress(data)) if _zstd is not None else zlib.decompress(data)
+@functools.cache
+def _codec() -> _Codec:
+    """Return what compresses and what decompresses; found when first kept, as commands that keep nothing needn't pay for it."""
+    zstd: Any
+    try:
+        # In Python since 3.14; what pyproject.toml asks for before.
+        zstd = import_module("compression.zstd")
+    except ImportError:
+        try:
+            zstd = import_module("zstandard")
+        except ImportError:
+            return (lambda data: zlib.compress(data, _LEVEL)), zlib.decompress
+    return (lambda data: bytes(zstd.compress(data, _LEVEL))), zstd.decompress
 
 
 def keep(buffer: Buffer, name: str, source: str) -> Kept:
@@ -68,15 +71,17 @@ def keep(buffer: Buffer, name: str, source: str) -> Kept:
     typecode = "H" if len(distinct) <= 1 << 16 else "I"
     place: dict[int, int] = {word: index for index, word in enumerate(distinct)}
     ids = array(typecode, map(place.__getitem__, words))
+    compress, _ = _codec()
     shell = replace(buffer, name=name, words=array(words.typecode), live=False)
-    return Kept(shell, source, len(distinct), typecode, _compress(encode_ascending(distinct)), _compress(ids.tobytes()))
+    return Kept(shell, source, len(distinct), typecode, compress(encode_ascending(distinct)), compress(ids.tobytes()))
 
 
 def restore(kept: Kept) -> Buffer:
     """Make the buffer again, word for word."""
-    distinct = decode_ascending(_decompress(kept.dictionary))
+    _, decompress = _codec()
+    distinct = decode_ascending(decompress(kept.dictionary))
     ids = array(kept.typecode)
-    ids.frombytes(_decompress(kept.ids))
+    ids.frombytes(decompress(kept.ids))
     return replace(kept.shell, words=array(kept.shell.words.typecode, map(distinct.__getitem__, ids)))
 
 

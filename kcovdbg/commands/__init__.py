@@ -13,7 +13,10 @@ from kcovdbg.commands.info import INFO
 from kcovdbg.commands.keep import KEEP
 from kcovdbg.commands.objects import OBJECTS
 from kcovdbg.commands.percpu import PERCPU
+from kcovdbg.commands.points import POINTS
 from kcovdbg.commands.remote import REMOTE
+from kcovdbg.commands.slice import SLICE
+from kcovdbg.commands.source import SOURCE
 from kcovdbg.commands.sym import SYM
 from kcovdbg.commands.tasks import TASKS
 from kcovdbg.commands.top import TOP
@@ -22,6 +25,27 @@ from kcovdbg.commands.view import VIEW
 from kcovdbg.commands.watch import WATCH
 
 COMMANDS = CommandTable(
-    (INFO, TASKS, OBJECTS, REMOTE, AREAS, PERCPU, BUFFER, VIEW, TOP, DIFF, TREE, SYM, KEEP, WATCH, GDB, GDB_PATH, HELP)
+    (
+        INFO,
+        TASKS,
+        OBJECTS,
+        REMOTE,
+        AREAS,
+        PERCPU,
+        BUFFER,
+        VIEW,
+        TOP,
+        DIFF,
+        SOURCE,
+        POINTS,
+        TREE,
+        SYM,
+        KEEP,
+        SLICE,
+        WATCH,
+        GDB,
+        GDB_PATH,
+        HELP,
+    )
 )
 """Every command, in the order of help."""

@@ -313,8 +313,15 @@ FILTERS: Final = (
         Value.FUNCTION,
         "only records in this function, inlined or not; may be a pattern: 'tcp_*'",
         count=Count.ANY,
+        metavar="F",
     ),
-    Argument(("--file",), Value.FUNCTION, "only records in this file or directory; may be a pattern: 'net/*'", count=Count.ANY),
+    Argument(
+        ("--file",),
+        Value.FUNCTION,
+        "only records in this file or directory; may be a pattern: 'net/*'",
+        count=Count.ANY,
+        metavar="P",
+    ),
 )
 
 BUFFER = Command(

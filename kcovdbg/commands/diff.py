@@ -106,7 +106,7 @@ def _unordered(context: Context, args: Namespace, left: list[str], right: list[s
         remarks.append("two single runs differ by chance, too: give several of each, as in diff A1 A2 A3 -- B1 B2 B3")
     offset = kaslr_offset(context)
     rows = [_Row(difference, names[difference.pc], difference.pc + offset & _MASK) for difference in found]
-    data = Table(_COLUMNS, rows, remarks=remarks)
+    data = Table(_COLUMNS, rows)
     yield Lines(_lines(context, comparison, rows, names), data=data, remarks=remarks)
 
 
@@ -210,9 +210,7 @@ def _ordered(context: Context, left: str, right: str) -> Iterator[Renderable]:
                 pc = sides[place][index]
                 yield Change(side, index, pc, names[pc], pc + offsets[place] & _MASK)
 
-    yield Lines(
-        _ordered_lines(alignment, sides, names), data=Table(_CHANGE_COLUMNS, changes(), remarks=remarks), remarks=remarks
-    )
+    yield Lines(_ordered_lines(alignment, sides, names), data=Table(_CHANGE_COLUMNS, changes()), remarks=remarks)
 
 
 def spans(alignment: Alignment) -> Iterator[tuple[Side, int, int]]:

@@ -61,7 +61,7 @@ KEEP = Command(
     ),
     examples=(
         Example("keep @before 41", "what is in the buffer now"),
-        Example("diff @before 41", "and what was added since"),
+        Example("keep", "what is kept? diff @before 41 tells what was added since"),
     ),
     needs=frozenset(),
 )

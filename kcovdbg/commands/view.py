@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.commands.argument import Argument, Count, Value, WordError
-from kcovdbg.commands.buffer import FILTERS
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.viewing import Side, View
-from kcovdbg.commands.what import Filter, find_buffer, name_remarks
+from kcovdbg.commands.what import find_buffer, name_remarks
 from kcovdbg.errors import CapabilityError
 from kcovdbg.render.renderable import Line, Lines
 
@@ -45,11 +44,8 @@ def _run(context: Context, args: Namespace) -> Lines | None:
             hint="view --text prints the same side by side",
         )
     view = make_view(context, args.what, args.other, by_index=args.by_index)
-    wanted = Filter(context.session.names, args.function or (), args.file or ())
     if args.fold:
         view.rows = view.folded()
-    if not wanted.passes_all:
-        view.rows = view.filtered(view.rows, lambda _location, pc: wanted(pc))
     if args.text or show is None:
         width = args.width if args.width is not None else context.width or _WIDTH
         return Lines(_text_lines(view, max(width, _LEAST)), remarks=view.remarks)
@@ -80,7 +76,6 @@ VIEW = Command(
         Argument(("--width",), Value.NUMBER, f"columns of --text; {_WIDTH} where there is no terminal", metavar="N"),
         Argument(("--by-index",), Value.FLAG, "pair records by their index"),
         Argument(("--fold",), Value.FLAG, "start with what is alike folded"),
-        *FILTERS,
     ),
     examples=(
         Example("view 41", "look through a trace"),

@@ -18,6 +18,7 @@ from kcovdbg.commands.command import CommandTable
 from kcovdbg.commands.run import FAILED, INTERRUPTED, report, run_reporting, run_words
 from kcovdbg.commands.session import Session
 from kcovdbg.commands.terminal import find_terminal
+from kcovdbg.commands.viewing import View
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.frontends.options import (
     GENERAL_OPTIONS,
@@ -45,6 +46,11 @@ def open_with_drgn(options: TargetOptions) -> Target:
     return open_target(options)
 
 
+def show_view(view: View) -> None:
+    """Show a view full-screen; prompt_toolkit costs a tenth of a second, which only views pay."""
+    import_module("kcovdbg.frontends.shell.view").show_view(view)
+
+
 def main(
     arguments: Sequence[str] | None = None,
     *,
@@ -70,6 +76,8 @@ def main(
         options = parse_options(arguments, commands)
         session = Session(commands, lambda: open_target(options.target), color=options.color)
         session.debug = options.debug
+        session.show_view = show_view
+        session.source_folders = options.source_folders
         status = _run(session, options)
         sys.stdout.flush()
     except KeyboardInterrupt:

@@ -30,6 +30,7 @@ class Options:
     words: tuple[str, ...] = ()
     """A command with its arguments, instead of lines."""
     script: str | None = None
+    source_folders: tuple[str, ...] = ()
     quiet: bool = False
     color: Color = Color.AUTO
     debug: bool = False
@@ -63,6 +64,7 @@ TARGET_OPTIONS: Final = (
 )
 GENERAL_OPTIONS: Final = (
     Option(("-e", "--execute"), "run a command and exit", "COMMAND", repeatable=True),
+    Option(("--source-dir",), "root of the kernel's source tree", "PATH", repeatable=True),
     Option(("-q", "--quiet"), "no banner"),
     Option(("--color",), "colours", "WHEN", choices=tuple(color.value for color in Color)),
     Option(("--debug",), "show where errors come from"),
@@ -124,6 +126,7 @@ def parse_options(arguments: Sequence[str], commands: CommandTable) -> Options:
         commands=tuple(args.execute),
         words=words,
         script=scripts[0] if scripts else None,
+        source_folders=tuple(args.source_dir),
         quiet=args.quiet,
         color=Color(args.color),
         debug=args.debug,

@@ -102,6 +102,11 @@ class Symbolizer:
         self._look_for_table()
         return self._table
 
+    @property
+    def waits_for_table(self) -> bool:
+        """Whether there is no table yet, and there may be one later."""
+        return self._find_table is not None
+
     def _look_for_table(self) -> None:
         if self._find_table is None:
             return

@@ -219,16 +219,8 @@ class Table:
     def _read_frame(self, index: int) -> Frame:
         function, file, line, column = _FRAME.unpack_from(self._frame, 16 * index)
         strings = self._strings
-        frame = _make_frame(
-            Frame,
-            (
-                strings.get(function) or self._text(function),
-                strings.get(file) or self._text(file),
-                line or None,
-                column or None,
-            ),
-        )
-        self._frames[index] = frame
+        name, path = strings.get(function) or self._text(function), strings.get(file) or self._text(file)
+        frame = self._frames[index] = _make_frame(Frame, (name, path, line or None, column or None))
         return frame
 
     def _text(self, index: int) -> str | None:

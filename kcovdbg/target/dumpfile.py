@@ -160,20 +160,23 @@ def _reassemble(file: BinaryIO, path: str | os.PathLike[str], directory: str | N
 @contextlib.contextmanager
 def _temporary(path: str | os.PathLike[str], directory: str | None) -> Iterator[IO[bytes]]:
     """Yield a temporary file that is removed at exit, or at once when making it fails."""
-    # Not ended with the block: drgn opens it by its name.
-    target = tempfile.NamedTemporaryFile(prefix="kcovdbg-", dir=directory, delete=False)  # noqa: SIM115
+    name = directory or tempfile.gettempdir()
+    created: Path | None = None
     try:
-        with target:
+        # Not removed with the block: drgn opens it by its name.
+        with tempfile.NamedTemporaryFile(prefix="kcovdbg-", dir=directory, delete=False) as target:
+            created = Path(target.name)
             yield target
     except BaseException as error:
-        Path(target.name).unlink(missing_ok=True)
+        if created is not None:
+            created.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise TargetError(
-                f"{path} can't be unpacked to {target.name}: {error.strerror or error}",
+                f"{path} can't be unpacked in {name}: {error.strerror or error}",
                 hint="set TMPDIR to a directory with enough room",
             ) from None
         raise
-    atexit.register(_remove, Path(target.name), os.getpid())
+    atexit.register(_remove, created, os.getpid())
 
 
 def _remove(path: Path, owner: int) -> None:
@@ -214,7 +217,7 @@ def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Bina
                 hint="pip install zstandard, or decompress it by zstd -d",
             ) from None
         errors = zstandard.ZstdError
-        stream = _WholeFrames(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True), file)
+        stream = _WholeFrames(zstandard.ZstdDecompressor(), file)
     try:
         yield stream
     except errors as error:
@@ -222,31 +225,38 @@ def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Bina
 
 
 class _WholeFrames:
-    """zstandard's reader takes the end of a cut file for the end of the data; this one notices."""
+    """zstandard's own stream takes the end of a cut file for the end of the data; this one notices."""
 
-    def __init__(self, stream: Any, file: BinaryIO) -> None:
-        self._stream = stream
+    # A few bytes may stand for 128 KiB; so many decompress to 128 MiB at worst.
+    _PIECE: Final = 4096
+
+    def __init__(self, decompressor: Any, file: BinaryIO) -> None:
+        self._decompressor = decompressor
         self._file = file
-        self._size = _content_size(file)
-        self._read = 0
+        self._frame: Any = None
+        self._rest = b""
+        self._ready = memoryview(b"")
 
     def read(self, size: int) -> bytes:
-        data: bytes = self._stream.read(size)
-        self._read += len(data)
-        # A frame of a file says how much is in it; frames of a pipe don't.
-        if not data and self._size is not None and self._read < self._size:
-            raise EOFError
-        return data
+        """Return at most so many bytes, none at the end of the data.
 
-
-def _content_size(file: BinaryIO) -> int | None:
-    import zstandard
-
-    position = file.tell()
-    parameters = zstandard.get_frame_parameters(file.read(18))
-    file.seek(position)
-    size: int = parameters.content_size
-    return None if size in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR) else size
+        :raises EOFError: when the last frame isn't whole.
+        """
+        while not self._ready:
+            data = self._rest or self._file.read(self._PIECE)
+            self._rest = b""
+            if not data:
+                if self._frame is not None:
+                    raise EOFError
+                return b""
+            if self._frame is None:
+                self._frame = self._decompressor.decompressobj()
+            self._ready = memoryview(self._frame.decompress(data))
+            if self._frame.eof:
+                self._rest = self._frame.unused_data
+                self._frame = None
+        taken, self._ready = self._ready[:size], self._ready[size:]
+        return bytes(taken)
 
 
 def check_whole(path: Path, name: str) -> FileKind:

@@ -114,7 +114,7 @@ class ElfFile:
         self._shsize, self._shnum, self._shstr = fields[10:]
         self.machine = _MACHINES.get(machine, f"machine {machine}")
         """As uname -m says."""
-        self.is_core = kind == _ET_CORE
+        self.is_core = bool(kind == _ET_CORE)
 
     def _unpack(self, code: str, offset: int) -> tuple[int, ...]:
         try:

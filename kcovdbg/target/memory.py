@@ -260,8 +260,13 @@ class MemoryVmalloc:
 class MemorySlab:
     """Slab objects by the size of the requests that they serve."""
 
-    def __init__(self, by_size: Mapping[int, Sequence[SlabObject]]) -> None:
+    def __init__(self, by_size: Mapping[int, Sequence[SlabObject]], files: Sequence[int] = ()) -> None:
         self._by_size = by_size
+        self._files = files
+
+    def for_each_file(self) -> Iterator[int]:
+        """Yield the addresses given as ``struct file *``."""
+        yield from self._files
 
     def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
         """Yield the objects of the smallest caches that the size fits in."""

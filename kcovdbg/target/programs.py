@@ -6,8 +6,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,6 +16,7 @@ from kcovdbg.errors import TargetError
 from kcovdbg.target import dumpfile, elf, slices, standing
 from kcovdbg.target.address import parse_address
 from kcovdbg.target.bare import PHYSICAL_SIZE, open_bare
+from kcovdbg.target.complaints import collect_warnings
 from kcovdbg.target.drgn import DrgnTarget, read_vmcoreinfo, refuse_user_addresses
 from kcovdbg.target.origin import Origin, moves_on
 from kcovdbg.target.qmp import Qmp
@@ -36,7 +36,6 @@ _ET_REL: Final = 1
 _VMLINUX_HINT: Final = (
     "give the vmlinux with debug info by -s VMLINUX: from the build directory or the distribution's debug package"
 )
-_MAX_LOG_NOTES: Final = 4
 
 
 class DebugFile(NamedTuple):
@@ -51,16 +50,17 @@ class DebugFile(NamedTuple):
     header: elf.Header
 
 
-def open_core(path: str, symbols: Sequence[str]) -> DrgnTarget:
+def open_core(path: str, symbols: Sequence[str], name: str | None = None) -> DrgnTarget:
     """Open a crash dump or a slice.
 
+    :param name: what to call it, by default the path; what has a name of ours needs no word on how its files were unpacked.
     :raises TargetError: when it can't be, with the reason.
     """
     unpacked = dumpfile.unpack(path)
     dumpfile.check_whole(unpacked.path, path)
     files, notes = _unpack_symbols(symbols)
-    notes = [*unpacked.notes, *notes]
-    with _drgn_warnings(notes):
+    notes = [] if name is not None else [*unpacked.notes, *notes]
+    with collect_warnings(notes):
         prog = _set_core(path, unpacked.path, files)
         if not prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
             raise TargetError(
@@ -70,7 +70,7 @@ def open_core(path: str, symbols: Sequence[str]) -> DrgnTarget:
         refuse_user_addresses(prog)
         _load_symbols(prog, files, beside=Path(path).parent, notes=notes)
     notes += _describe_slice(unpacked.path)
-    return _make_target(prog, path, False, notes, Origin(read_notes=lambda: dumpfile.read_notes(unpacked.path)))
+    return _make_target(prog, name or path, False, notes, Origin(read_notes=lambda: dumpfile.read_notes(unpacked.path)))
 
 
 def _describe_slice(path: Path) -> list[str]:
@@ -91,7 +91,7 @@ def open_kernel(symbols: Sequence[str]) -> DrgnTarget:
     """
     files, notes = _unpack_symbols(symbols)
     prog = drgn.Program()
-    with _drgn_warnings(notes):
+    with collect_warnings(notes):
         try:
             prog.set_kernel()
         except PermissionError:
@@ -118,7 +118,7 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
     qmp = Qmp(parse_address(address))
     try:
         prog = drgn.Program()
-        with _drgn_warnings(notes):
+        with collect_warnings(notes):
             try:
                 prog.set_qemu_qmp(qmp.fileno())
             except Exception as error:  # noqa: BLE001 (as above)
@@ -162,7 +162,7 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
     atexit.register(client.close)
     try:
         prog, machine_notes = _make_stub_program(client, kernel, links, notes)
-        with _drgn_warnings(notes):
+        with collect_warnings(notes):
             _load_symbols(prog, files, beside=None, notes=notes)
         notes.append(
             "the machine stands still while kcovdbg is attached" + ("" if client.was_running else ", as it did before")
@@ -365,32 +365,3 @@ def _make_target(prog: drgn.Program, name: str, live: bool, notes: list[str], or
 def _one_line(error: BaseException) -> str:
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-class _Collector(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        line = record.getMessage().splitlines()[0]
-        if line not in self.lines:
-            self.lines.append(line)
-
-
-@contextlib.contextmanager
-def _drgn_warnings(notes: list[str]) -> Iterator[None]:
-    """Collect what drgn warns of as notes, rather than have it on the terminal."""
-    logger = logging.getLogger("drgn")
-    collector = _Collector()
-    propagate = logger.propagate
-    logger.addHandler(collector)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(collector)
-        logger.propagate = propagate
-        notes += collector.lines[:_MAX_LOG_NOTES]
-        if len(collector.lines) > _MAX_LOG_NOTES:
-            notes.append(f"drgn warned of {len(collector.lines) - _MAX_LOG_NOTES} more things")

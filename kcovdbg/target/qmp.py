@@ -142,6 +142,9 @@ class Qmp:
         deadline = time.monotonic() + timeout
         start = b""
         while b"\n" not in start:
+            if start and time.monotonic() > deadline:
+                # Peeking gives the same piece again without waiting.
+                raise TargetError(f"QMP at {self.address.text} gives no whole greeting within {timeout:g} s", hint=hint)
             self._socket.settimeout(max(deadline - time.monotonic(), 0.01))
             try:
                 # Left in the stream, as drgn wants to read it.

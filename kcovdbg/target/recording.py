@@ -19,6 +19,7 @@ from drgn.helpers.linux.mm import follow_phys, phys_to_virt
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError, TargetError
 from kcovdbg.target import Target, elf, slices
 from kcovdbg.target.bare import PHYSICAL_SIZE, open_bare
+from kcovdbg.target.complaints import collect_warnings
 from kcovdbg.target.drgn import DrgnTarget, refuse_user_addresses
 from kcovdbg.target.slices import PAGE, Run
 
@@ -118,7 +119,8 @@ def record(target: DrgnTarget, work: Callable[[Target], None]) -> Recording:
         prog.add_memory_segment(0, PHYSICAL_SIZE, memory.read, physical=True)
         refuse_user_addresses(prog)
         paths = [module.debug_file_path for module in target.prog.modules() if module.debug_file_path is not None]
-        with contextlib.suppress(drgn.MissingDebugInfoError):
+        # Who opened the target has been told already.
+        with collect_warnings([]), contextlib.suppress(drgn.MissingDebugInfoError):
             # As when the slice is opened, so that what this reads is in it.
             prog.load_debug_info(paths, default=True)
         recorder = RecordingTarget(prog, target.name)

@@ -70,8 +70,8 @@ def check_image(image: ElfFile, offset: int, read: Read, vmcoreinfo: Mapping[str
             failure = error
         else:
             if found != ours:
-                release = release_of(found)
-                said = f"the target runs {release}" if release else "the kernel's banner isn't where it says"
+                running = release_of(found)
+                said = f"the target runs {running}" if running else "the kernel's banner isn't where it says"
                 raise MismatchError(f"{image.path} isn't the target's: {said}")
             known = True
     for section in image.sections:

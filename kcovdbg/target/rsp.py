@@ -81,7 +81,7 @@ class RspClient:
         if not stop.startswith(_STOP):
             raise TargetError(f"the stub at {self.address.text} has nothing to debug: it says {stop[:40]!r}", hint=_HINT)
         if match := re.search(rb"thread:p([0-9a-fA-F]+)\.", stop):
-            self._process = match[1].decode()
+            self._process = f"{int(match[1], 16):x}"
 
     def close(self) -> None:
         """Detach: the kernel runs on if it ran before, and stands still if it stood still. May be called twice."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tests.lab.comparison import COMMANDS, parse_answers
 
 if TYPE_CHECKING:
-    from tests.lab.kernel import Kernel
     from tests.lab.initramfs import Userland
+    from tests.lab.kernel import Kernel
 
 ROOT = Path(__file__).parent.parent.parent
 

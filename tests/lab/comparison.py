@@ -69,7 +69,7 @@ def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> l
 
 
 def match_objects(states: Mapping[str, Mapping[str, Any]], rows: Rows) -> dict[str, Mapping[str, Any]]:
-    """Find the row of each object: by a descriptor where one is left, else by the size, of which the workload gives each its own."""
+    """Find the row of each object: by a descriptor where one is left, else by the size, which is no other object's then."""
     by_size = {row["size"]: row for row in rows if row["size"]}
     by_descriptor = {(ref["pid"], ref["fd"]): row for row in rows for ref in row["references"] if ref["kind"] == "fd"}
     found = {}
@@ -308,7 +308,7 @@ def _compare_section(section: Mapping[str, Any], answers: Mapping[str, Rows]) ->
 
 def _compare_saved(section: Mapping[str, Any], rows: Rows) -> Iterator[str]:
     saved = section["saved"]
-    if not saved["kcov"]:
+    if not int(saved["kcov"], 16):
         for row in rows:
             yield f"saved state is listed, the stub found none: {row}"
         return

@@ -121,9 +121,7 @@ class Guest:
     told to.
     """
 
-    def __init__(
-        self, kernel: Kernel, userland: Userland, machine: Machine | None = None, *, detached: bool = False
-    ) -> None:
+    def __init__(self, kernel: Kernel, userland: Userland, machine: Machine | None = None, *, detached: bool = False) -> None:
         self.kernel = kernel
         self.userland = userland
         self.machine = machine or Machine()
@@ -227,9 +225,7 @@ class Guest:
             threading.Thread(target=_discard, args=(self._input,), daemon=True).start()
         self._input.sendall(line.encode() + b"\n")
 
-    def wait_truth(
-        self, wanted: Callable[[dict[str, Any]], bool], timeout: float = 60, since: int = 0
-    ) -> dict[str, Any]:
+    def wait_truth(self, wanted: Callable[[dict[str, Any]], bool], timeout: float = 60, since: int = 0) -> dict[str, Any]:
         """The first line of truth that is wanted, among all from number `since` on."""
         deadline = time.monotonic() + timeout
         position = since

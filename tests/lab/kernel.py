@@ -173,7 +173,9 @@ class _Build:
     def _compile(self) -> None:
         # Debug info and __FILE__ name the packaged source, not the directory that this build happened in.
         mapping = f"-ffile-prefix-map={self.source}={self.recipe.source_name}"
-        command = self._make(f"KCFLAGS={' '.join((mapping, *self.recipe.flags))}", f"KAFLAGS={mapping}", f"-j{self.jobs}", "all")
+        command = self._make(
+            f"KCFLAGS={' '.join((mapping, *self.recipe.flags))}", f"KAFLAGS={mapping}", f"-j{self.jobs}", "all"
+        )
         with Progress(f"{self.recipe.name}: build", self.recipe.lines) as progress:
             self._run(command, progress)
 

@@ -29,9 +29,7 @@ class Progress:
         self._show(0, "")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         end = "failed" if kind else "done"
         before = "\r\x1b[K" if self._moving else ""
         elapsed = time.monotonic() - self._start

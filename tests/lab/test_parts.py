@@ -109,9 +109,7 @@ def test_program_headers_move(tmp_path: Path) -> None:
     header = struct.Struct("<16sHHIQQQIHHHHHH")
     phdrs = bytes(range(56)) * 2
     path = tmp_path / "core"
-    path.write_bytes(
-        header.pack(b"\x7fELF", 4, 62, 1, 0, 192, 64, 0, 64, 56, 2, 64, 2, 1) + b"S" * 128 + phdrs + b"content"
-    )
+    path.write_bytes(header.pack(b"\x7fELF", 4, 62, 1, 0, 192, 64, 0, 64, 56, 2, 64, 2, 1) + b"S" * 128 + phdrs + b"content")
     size = path.stat().st_size
     move_program_headers(path)
     data = path.read_bytes()
@@ -140,9 +138,7 @@ def test_shares_become_devices() -> None:
     assert "virtio-9p-pci,fsdev=share0,mount_tag=host" in arguments
 
 
-def test_what_is_missing_is_told_with_the_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_missing_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(requirements, "_may_install", lambda: False)
     monkeypatch.setattr(requirements, "for_build", lambda _: {"no-such-program": "its-package"})
     monkeypatch.setattr("tests.lab.kernel._exact_directory", lambda _: None)

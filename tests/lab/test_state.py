@@ -13,11 +13,16 @@ from tests.lab.dump import FORMATS, truth_about
 from tests.lab.section import STATES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.lab.conftest import DumpMaker, StateDumpMaker
     from tests.lab.guest import Guest
     from tests.lab.situation import Dump
 
 pytestmark = pytest.mark.lab
+
+# Everything that shows state; `info` names the target, and is compared by what the guest said of itself.
+SLICED = ("tasks -a --json", "objects --json", "remote --json", "areas --json", "saved --json")
 
 
 def assert_agrees(dump: Dump) -> None:
@@ -85,9 +90,27 @@ def test_truth_that_is_changed_is_noticed(standing_dump: DumpMaker) -> None:
     assert changed("remote", lambda rows: rows.pop())
     assert changed("areas", lambda rows: rows.pop())
     assert changed("info", lambda rows: rows[0].update(kaslr_offset="0x0"))
-    local = next(index for index, row in enumerate(answers["tasks"]) if row["role"] == "local")
+    local = next(index for index, row in enumerate(answers["tasks"]) if row["comm"] == "kc-pc")
     assert changed("tasks", lambda rows: rows[local].update(role="none"))
     assert changed("tasks", lambda rows: rows[local].update(count=rows[local]["count"] + 1))
+
+
+@pytest.mark.parametrize("situation", ["standing", "softirq-over-local", "softirq-over-section", "crashed"])
+@pytest.mark.parametrize("name", ["slice", "slice.zst"])
+def test_slice_answers_the_same(inflight_dump: StateDumpMaker, tmp_path: Path, situation: str, name: str) -> None:
+    """Byte for byte, but for the target's name."""
+    dump = inflight_dump(situation)
+    symbols = symbol_options(dump.kernel, dump.userland)
+    made = run_kcovdbg("-c", dump.path, *symbols, "slice", "-o", tmp_path / name)
+    assert made.returncode == 0, made.stderr
+    names = [f"kcov:{row['kcov']}" for row in ask_state(["-c", dump.path], symbols)["objects"] if row["area"] != "0x0"]
+    words = [word for line in SLICED for word in ("-e", line)]
+    words += [word for what in names for word in ("-e", f"buffer {what} --raw --json")]
+    whole = run_kcovdbg("-c", dump.path, *symbols, *words)
+    sliced = run_kcovdbg("-c", tmp_path / name, *symbols, *words)
+    assert len(whole.stdout) > 100_000
+    assert sliced.stdout == whole.stdout
+    assert (tmp_path / name).stat().st_size < dump.path.stat().st_size / 10
 
 
 def test_order_of_files_does_not_matter(standing_dump: DumpMaker) -> None:

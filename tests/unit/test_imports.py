@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Imports point one way: frontends -> commands -> {render, analysis, collect} -> {walk, symbols} -> target -> {model, abi}."""
+"""Imports point one way: frontends -> commands -> {render, analysis, collect} -> {walk, symbols} -> target -> model -> abi."""
 
 import ast
 import subprocess
@@ -13,7 +13,8 @@ import kcovdbg
 ROOT = Path(kcovdbg.__file__).parent
 LAYERS = (
     ("kcovdbg", "kcovdbg.errors"),
-    ("kcovdbg.model", "kcovdbg.abi"),
+    ("kcovdbg.abi",),
+    ("kcovdbg.model",),
     ("kcovdbg.target",),
     ("kcovdbg.walk", "kcovdbg.symbols"),
     ("kcovdbg.render", "kcovdbg.analysis", "kcovdbg.collect"),
@@ -26,9 +27,11 @@ RANKS = {package: rank for rank, packages in enumerate(LAYERS) for package in pa
 FOREIGN = {
     "drgn": (
         "kcovdbg.target.drgn",
+        "kcovdbg.target.bare",
         "kcovdbg.target.programs",
         "kcovdbg.target.drgn_source",
         "kcovdbg.target.recording",
+        "kcovdbg.target.drgn_lines",
         "kcovdbg.helpers",
         "kcovdbg.frontends.drgn_plugin",
         "kcovdbg.frontends.drgn_commands",

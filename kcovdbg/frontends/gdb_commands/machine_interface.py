@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import gdb
 from kcovdbg.commands.run import run_words
 from kcovdbg.commands.terminal import Terminal
+from kcovdbg.frontends.gdb_commands.charset import to_host
 from kcovdbg.frontends.gdb_commands.show import Show, error_text
 from kcovdbg.render.theme import Color
 
@@ -24,20 +25,20 @@ def define_mi(show: Show) -> None:
         return
 
     class ShowMi(gdb.MICommand):
-        """``-kcov-show COMMAND [ARGUMENT…]``: ``rows``, as in JSON with every value a string, and ``remarks``."""
+        """``-kcov-show COMMAND [ARGUMENT...]``: ``rows``, as in JSON with every value a string, and ``remarks``."""
 
         def __init__(self) -> None:
             super().__init__("-kcov-show")
 
         def invoke(self, arguments: Sequence[str]) -> dict[str, Any]:
             if not arguments:
-                raise gdb.GdbError("usage: -kcov-show COMMAND [ARGUMENT…]")
+                raise gdb.GdbError("usage: -kcov-show COMMAND [ARGUMENT...]")
             stdout, stderr = io.StringIO(), io.StringIO()
             try:
                 run_words(show.session(), [*arguments, "--json"], Terminal(stdout, stderr, color=Color.NEVER))
             except Exception as error:  # noqa: BLE001 - whatever it is, the program gets an ^error record
                 raise gdb.GdbError(error_text(error)) from None
-            return {"rows": _words(json.loads(stdout.getvalue() or "[]")), "remarks": stderr.getvalue().splitlines()}
+            return {"rows": _words(json.loads(stdout.getvalue() or "[]")), "remarks": to_host(stderr.getvalue()).splitlines()}
 
     ShowMi()
 
@@ -50,7 +51,7 @@ def _words(value: Any) -> Any:
         return [_words(item) for item in value]
     if value is None or isinstance(value, bool):
         return json.dumps(value)
-    return str(value)
+    return to_host(str(value))
 
 
 def _name(key: str) -> str:

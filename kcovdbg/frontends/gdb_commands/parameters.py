@@ -3,18 +3,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import gdb
 from kcovdbg.render.theme import Color
 from kcovdbg.render.writer import Format
+
+_NAMES: Final = ("color", "debug", "format", "kaslr-offset")
 
 
 class _Prefix(gdb.Command):
     """Parameters of kcov-show."""
 
     def __init__(self, name: str) -> None:
+        self._name = name
         super().__init__(name, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
+
+    def invoke(self, argument: str, from_tty: bool) -> None:  # noqa: ARG002 - GDB's signature
+        """Do what GDB does for its own: show all, or list what can be set. Before GDB 17 a prefix without this does nothing."""
+        if argument:
+            raise gdb.GdbError(f'Undefined {self._name} command: "{argument}".  Try "help {self._name}".')
+        if self._name.startswith("set"):
+            gdb.execute(f"help {self._name}")
+            return
+        for name in _NAMES:
+            gdb.write(f"{name}:  ")
+            gdb.execute(f"{self._name} {name}")
 
 
 class _Choice(gdb.Parameter):

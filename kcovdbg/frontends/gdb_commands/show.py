@@ -15,6 +15,7 @@ from kcovdbg.commands.run import explain, run_line
 from kcovdbg.commands.session import Session
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.gdb_commands import parameters
+from kcovdbg.frontends.gdb_commands.charset import to_host
 from kcovdbg.frontends.gdb_commands.completion import complete, tails
 from kcovdbg.frontends.gdb_commands.known import KnownState
 from kcovdbg.frontends.gdb_commands.stream import find_terminal
@@ -99,7 +100,7 @@ def error_text(error: Exception) -> str:
     if not isinstance(error, (KcovdbgError, OSError)):
         known.hint = "set kcov debug on, then again, shows where; please report it with the command"
     plain = Painter()
-    return "\n".join(plain.paint(line) for line in error_lines(known))
+    return to_host("\n".join(plain.paint(line) for line in error_lines(known)))
 
 
 def _help_text(command: Command) -> str:
@@ -116,7 +117,7 @@ def _help_text(command: Command) -> str:
     usage = next(index for index, line in enumerate(lines) if line.startswith("Usage: "))
     lines[usage] = f"Usage: {NAME} {command.usage}"
     summary = f"{command.summary[0].upper()}{command.summary[1:]}."
-    return "\n".join([summary, *lines[1:]])
+    return to_host("\n".join([summary, *lines[1:]]))
 
 
 class ShowCommand(gdb.Command):
@@ -146,6 +147,7 @@ class ShowCommand(gdb.Command):
 
     def __init__(self, show: Show) -> None:
         self._show = show
+        self.__doc__ = to_host(self.__doc__ or "")
         super().__init__(NAME, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
 
     def invoke(self, argument: str, from_tty: bool) -> None:  # noqa: ARG002 - GDB's signature

@@ -11,6 +11,7 @@ from typing import Final, TextIO, cast
 
 import gdb
 from kcovdbg.commands.terminal import Terminal
+from kcovdbg.frontends.gdb_commands.charset import to_host
 from kcovdbg.render.paint import Painter
 from kcovdbg.render.theme import Color, wants_color
 
@@ -30,11 +31,7 @@ class GdbStream(io.TextIOBase):
 
         :raises KeyboardInterrupt: when the user has seen enough and answered q to GDB's pager.
         """
-        try:
-            gdb.write(text)
-        except UnicodeEncodeError:
-            charset = gdb.host_charset()
-            gdb.write(text.encode(charset, "backslashreplace").decode(charset))
+        gdb.write(to_host(text, narrow=True))
         return len(text)
 
     def flush(self) -> None:
@@ -57,9 +54,9 @@ class _RemarkStream(io.TextIOBase):
         """Write a text."""
         gdb.flush()
         if sys.__stderr__ is None or _is_full_screen():
-            gdb.write(text, gdb.STDERR)
+            gdb.write(to_host(text), gdb.STDERR)
         else:
-            sys.__stderr__.write(text)
+            sys.__stderr__.write(to_host(text))
             sys.__stderr__.flush()
         return len(text)
 

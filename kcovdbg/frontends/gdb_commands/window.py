@@ -11,6 +11,7 @@ from kcovdbg.abi import record
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.what import find_buffer, frame_text, title
 from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.frontends.gdb_commands.charset import to_host
 from kcovdbg.frontends.gdb_commands.show import GdbSession, Show, error_text
 from kcovdbg.render.escape import escape
 from kcovdbg.render.width import elide, elide_start, pad
@@ -64,17 +65,28 @@ class View:
         """What the window's frame says."""
         return NAME if self._buffer is None else escape(title(self._buffer))
 
-    def select(self, index: int) -> None:
-        """Select a record, and show where it is in the source window."""
+    def select(self, index: int, *, later: bool = False) -> None:
+        """Select a record, and show where it is in the source window.
+
+        :param later: not from inside one of the TUI's own calls.
+        """
         if not self.count:
             return
         self.selected = max(0, min(index, self.count - 1))
-        if self.window is not None:
-            self.window.render()
+        if self.window is None:
+            return
+        self.window.render()
         address = self._address()
-        if address is not None:
-            # Not from inside one of TUI's own calls.
-            gdb.post_event(lambda: _show_source(address))
+        if address is None:
+            return
+        if later:
+            gdb.post_event(lambda: _show_source(address, self._height))
+        else:
+            _show_source(address, self._height)
+
+    @property
+    def _height(self) -> int:
+        return 0 if self.window is None else self.window.height
 
     def _address(self) -> int | None:
         """Return where GDB's symbols have the selected record's call."""
@@ -126,10 +138,46 @@ class View:
         return number + pad(elide(what, left), room - len(right)) + right
 
 
-def _show_source(address: int) -> None:
+def _show_source(address: int, height: int) -> None:
+    """Move the TUI's source window.
+
+    It goes to the line that would be listed next, at the next prompt: it is told by listing what is above, to nobody.
+
+    :param height: of the window: the line is put in its middle.
+    """
     with contextlib.suppress(gdb.error):
-        # In the TUI this moves the source window. Its words would go to the command window.
-        gdb.execute(f"list *{address:#x}", to_string=False)
+        place = _outside_of_headers(address)
+        if place is None:
+            return
+        line = gdb.find_pc_line(place).line
+        above = max(0, min(height // 2, line - 2))
+        gdb.execute(f"with listsize {max(2, 2 * above)} -- list *{place:#x}", to_string=True)
+        if above:
+            gdb.execute("with listsize 1 -- list -", to_string=True)
+
+
+def _outside_of_headers(address: int) -> int | None:
+    """Return the address itself, or for one in a header's inline function the nearest one in the file that calls it.
+
+    To show a line of a file GDB reads every unit that has code of that file: one for kernel/pid.c, all thousand for rcupdate.h,
+    which takes it half a minute and a gigabyte.
+    """
+    line = gdb.find_pc_line(address)
+    if line.symtab is None or not line.symtab.filename.endswith(".h"):
+        return address
+    block = gdb.block_for_pc(address)
+    while block is not None and block.superblock is not None and not block.superblock.is_static:
+        block = block.superblock
+    if block is None or block.function is None:
+        return address
+    table = block.function.symtab.linetable()
+    inside = {entry.pc for entry in table if block.start <= entry.pc < block.end}
+    # What comes before is likelier to be the call's line than what follows it.
+    for pc in sorted(inside, key=lambda pc: (pc > address, abs(pc - address))):
+        found = gdb.find_pc_line(pc).symtab
+        if found is not None and found.filename == block.function.symtab.filename:
+            return pc
+    return None
 
 
 class BufferWindow:
@@ -149,11 +197,17 @@ class BufferWindow:
         # False after `tui disable`.
         if not self._window.is_valid():
             return
-        height, width = self._window.height, self._window.width
+        # A line as wide as the window would be followed by an empty one.
+        height, width = self._window.height, self._window.width - 1
         if height <= 0 or width <= 0:
             return
-        self._window.title = elide(self._view.title, max(1, width - 4))
-        self._window.write("\n".join(self._view.lines(height, width, self._shift)), True)
+        self._window.title = to_host(elide(self._view.title, max(1, width - 4)), narrow=True)
+        self._window.write(to_host("\n".join(self._view.lines(height, width, self._shift)), narrow=True), True)
+
+    @property
+    def height(self) -> int:
+        """Lines."""
+        return self._window.height if self._window.is_valid() else 0
 
     def close(self) -> None:
         """Forget GDB's window: another layout has none."""
@@ -162,7 +216,7 @@ class BufferWindow:
 
     def vscroll(self, lines: int) -> None:
         """Select another record: the arrow keys, Page Up and Page Down, while the window has the focus."""
-        self._view.select(self._view.selected + lines)
+        self._view.select(self._view.selected + lines, later=True)
 
     def hscroll(self, columns: int) -> None:
         """Show what is further to the right."""
@@ -171,7 +225,7 @@ class BufferWindow:
 
     def click(self, column: int, line: int, button: int) -> None:  # noqa: ARG002 - GDB's signature
         """Select the record that was clicked on."""
-        self._view.select(self._view.top + line)
+        self._view.select(self._view.top + line, later=True)
 
 
 class WindowCommand(gdb.Command):
@@ -180,7 +234,8 @@ class WindowCommand(gdb.Command):
     Usage: kcov-window [WHAT | next | previous | first | last | record N]
 
     WHAT names the buffer as for kcov-show buffer. The window is read again whenever the target stops. With the focus (focus
-    kcov) the arrow keys, Page Up and Page Down select a record, as does a click; its line is shown in the source window.
+    kcov) the arrow keys, Page Up and Page Down select a record, as does a click. The line of the selected record is shown in
+    the source window, with the next prompt: Enter. Of a function in a header it is that of its caller.
 
     Without a word, or where no layout shows it, a layout named kcov is made and put up:
         tui new-layout kcov {-horizontal src 1 kcov 1} 2 status 0 cmd 1
@@ -227,8 +282,11 @@ class WindowCommand(gdb.Command):
         if view.window is None:
             with contextlib.suppress(gdb.error):
                 # Made before, by us or by the user, who may have given it another shape.
-                gdb.execute(f"tui new-layout {NAME} {_LAYOUT}", to_string=True)
-            gdb.execute(f"layout {NAME}", to_string=True)
+                gdb.execute(f"tui new-layout {NAME} {_LAYOUT}")
+            try:
+                gdb.execute(f"layout {NAME}")
+            except gdb.error as error:
+                raise KcovdbgError(str(error), hint=f"without a terminal: kcov-show buffer {view.what or 'WHAT'}") from None
         view.select(view.selected)
         if view.window is not None:
             view.window.render()

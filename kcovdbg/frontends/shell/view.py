@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The full-screen view. A frame draws the rows that are on the screen, and touches no other record."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.data_structures import Point
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import ConditionalContainer, Float, FloatContainer, HSplit, Layout, Window
+from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl, UIContent, UIControl
+from prompt_toolkit.layout.dimension import Dimension
+from prompt_toolkit.layout.processors import BeforeInput
+from prompt_toolkit.mouse_events import MouseEvent, MouseEventType
+from prompt_toolkit.output import Output
+from prompt_toolkit.styles import Style
+
+from kcovdbg.commands.viewing import View
+from kcovdbg.frontends.shell.view_keys import KEYS, footer, help_lines
+from kcovdbg.frontends.shell.view_state import ViewState
+from kcovdbg.model.location import Frame
+from kcovdbg.render.highlight import highlight
+from kcovdbg.render.renderable import Line
+from kcovdbg.render.side_by_side import fit
+from kcovdbg.render.theme import THEME
+
+# Terminals send an escape sequence at once: what follows Escape later is another key.
+_ESCAPE_WAIT: Final = 0.05
+_WHEEL: Final = 3
+_SOURCE_SHARE: Final = 0.4
+_DETAIL_ROWS: Final = 6
+
+_SGR: Final[Mapping[str, str]] = {
+    "1": "bold",
+    "2": "ansibrightblack",
+    "31": "ansired",
+    "32": "ansigreen",
+    "33": "ansiyellow",
+    "34": "ansiblue",
+    "35": "ansimagenta",
+    "36": "ansicyan",
+}
+
+
+def make_style() -> Style:
+    """Return the common theme in prompt_toolkit's words, and what only views have."""
+    rules = {
+        name.replace(".", "-"): " ".join(_SGR[code] for code in codes.split(";") if code in _SGR)
+        for name, codes in THEME.items()
+    }
+    return Style.from_dict({**rules, "cursor": "reverse", "match": "underline", "bar": "reverse", "help": "reverse"})
+
+
+def _classes(line: Line, extra: str = "") -> StyleAndTextTuples:
+    return [(f"{'class:' + style.replace('.', '-') if style else ''} {extra}".strip(), text) for style, text in line]
+
+
+class RowControl(UIControl):
+    """Draws the rows that are on the screen: as many lines as there are, whatever the trace's length.
+
+    :param state: the reader's place.
+    """
+
+    def __init__(self, state: ViewState) -> None:
+        self._state = state
+
+    def preferred_height(self, width: int, max_available_height: int, wrap_lines: bool, get_line_prefix: object) -> int | None:  # noqa: ARG002
+        """Take all there is."""
+        return max_available_height
+
+    def is_focusable(self) -> bool:
+        """The keys are those of the rows."""
+        return True
+
+    def create_content(self, width: int, height: int | None) -> UIContent:
+        """Return what is drawn."""
+        state = self._state
+        state.resize(height or 1)
+        count = max(min(state.height, len(state.rows) - state.top), 0)
+
+        def get_line(number: int) -> StyleAndTextTuples:
+            row = state.top + number
+            if number >= count:
+                return []
+            extra = "class:cursor" if row == state.row else "class:match" if state.is_highlighted(row) else ""
+            return _classes(state.line(row, width), extra)
+
+        cursor = Point(0, min(max(state.row - state.top, 0), max(count - 1, 0)))
+        return UIContent(get_line, line_count=max(count, 1), cursor_position=cursor, show_cursor=False)
+
+    def mouse_handler(self, mouse_event: MouseEvent) -> object:
+        """Move by the wheel, and put the cursor where the button was released."""
+        state = self._state
+        if mouse_event.event_type is MouseEventType.SCROLL_DOWN:
+            state.scroll(_WHEEL)
+        elif mouse_event.event_type is MouseEventType.SCROLL_UP:
+            state.scroll(-_WHEEL)
+        elif mouse_event.event_type is MouseEventType.MOUSE_UP:
+            state.go_to(state.top + mouse_event.position.y)
+        else:
+            return NotImplemented
+        return None
+
+
+class SourceControl(UIControl):
+    """Shows the source around the current record.
+
+    :param state: the reader's place.
+    """
+
+    def __init__(self, state: ViewState) -> None:
+        self._state = state
+
+    def create_content(self, width: int, height: int | None) -> UIContent:
+        """Return what is drawn."""
+        lines = self._lines(width, height or 1)
+        return UIContent(lambda number: lines[number], line_count=max(len(lines), 1), show_cursor=False)
+
+    def _lines(self, width: int, height: int) -> list[StyleAndTextTuples]:
+        state = self._state
+        row = state.current()
+        location = None if row is None else state.view.location(row)
+        if location is None or not location.frames or location.frames[0].file is None:
+            why = "this record has no place in the source" if location is None else location.remark or "no source line is known"
+            return [_classes(fit((("remark", why),), width))]
+        return self._around(location.frames[0], width, height)
+
+    def _around(self, frame: Frame, width: int, height: int) -> list[StyleAndTextTuples]:
+        tree = self._state.view.source
+        heading = (("path", f"{frame.file}:{frame.line}"), ("", "  "), ("symbol", frame.function or ""))
+        found = [_classes(fit(heading, width), "class:bar")]
+        text = None if tree is None else tree.read(frame.file)
+        if text is None or not text.lines:
+            why = (None if text is None else text.remark) or "no source tree is known"
+            return [*found, _classes(fit((("remark", why),), width))]
+        middle = frame.line or 1
+        room = max(height - 1, 1)
+        first = max(min(middle - room // 2, len(text.lines) - room + 1), 1)
+        shown = text.lines[first - 1 : first - 1 + room]
+        digits = len(str(first + room))
+        for number, line in enumerate(highlight(shown, frame.file or ""), first):
+            gutter = ("gutter", f"{number:>{digits}} ")
+            found.append(_classes(fit((gutter, *line), width), "class:cursor" if number == middle else ""))
+        return found
+
+
+class ViewScreen:
+    """A view on a terminal.
+
+    :param view: what is shown.
+    :param terminal_input: where keys come from; by default the process's terminal.
+    :param terminal_output: where it is drawn.
+    """
+
+    def __init__(self, view: View, *, terminal_input: Input | None = None, terminal_output: Output | None = None) -> None:
+        self.state = ViewState(view)
+        self._prompt = Buffer(multiline=False, accept_handler=self._accept)
+        self._asked: Callable[[str], None] | None = None
+        self._asked_for = ""
+        self._rows = RowControl(self.state)
+        self.application: Application[None] = Application(
+            layout=Layout(self._make_layout(), focused_element=self._rows),
+            key_bindings=self._make_bindings(),
+            style=make_style(),
+            full_screen=True,
+            mouse_support=Condition(lambda: self.state.follows_mouse),
+            input=terminal_input,
+            output=terminal_output,
+        )
+        self.application.ttimeoutlen = _ESCAPE_WAIT
+
+    def run(self, *, handle_sigint: bool = True) -> None:
+        """Show it until the reader leaves.
+
+        :param handle_sigint: False inside a debugger that has a handler of its own.
+        """
+        self.application.run(handle_sigint=handle_sigint)
+
+    @property
+    def _is_asking(self) -> bool:
+        return self._asked is not None
+
+    def _make_layout(self) -> FloatContainer:
+        state = self.state
+        asking = Condition(lambda: self._is_asking)
+        prompt = BufferControl(self._prompt, input_processors=[BeforeInput(lambda: self._asked_for)])
+
+        def width() -> int:
+            return self.application.output.get_size().columns
+
+        heading = FormattedTextControl(lambda: _classes(state.view.heading(width()), "class:bar"))
+        status = FormattedTextControl(lambda: _classes(fit((("", self._status()),), width())))
+        keys = FormattedTextControl(lambda: _classes(fit((("gutter", footer()),), width())))
+        body = HSplit(
+            [
+                Window(heading, height=1),
+                Window(self._rows, wrap_lines=False),
+                ConditionalContainer(
+                    Window(FormattedTextControl(self._detail), height=Dimension(max=_DETAIL_ROWS + 1), style="class:gutter"),
+                    Condition(lambda: state.shows_detail),
+                ),
+                ConditionalContainer(
+                    Window(SourceControl(state), height=self._source_height, wrap_lines=False),
+                    Condition(lambda: state.shows_source),
+                ),
+                Window(status, height=1),
+                ConditionalContainer(Window(prompt, height=1), asking),
+                ConditionalContainer(Window(keys, height=1), ~asking),
+            ]
+        )
+        help_window = Window(
+            FormattedTextControl(self._help), style="class:help", dont_extend_width=True, dont_extend_height=True
+        )
+        return FloatContainer(body, [Float(ConditionalContainer(help_window, Condition(lambda: state.shows_help)))])
+
+    def _source_height(self) -> Dimension:
+        return Dimension.exact(max(int(self.application.output.get_size().rows * _SOURCE_SHARE), 3))
+
+    def _detail(self) -> StyleAndTextTuples:
+        row = self.state.current()
+        lines = [] if row is None else self.state.view.detail(row)
+        width = self.application.output.get_size().columns
+        found: StyleAndTextTuples = []
+        for number, line in enumerate(lines[:_DETAIL_ROWS]):
+            found += [("", "\n")] if number else []
+            found += _classes(fit(line, width))
+        return found
+
+    def _help(self) -> StyleAndTextTuples:
+        lines = help_lines()
+        size = self.application.output.get_size()
+        widest = max(len(label) for label, _ in lines)
+        room = max(size.columns - 4, 10)
+        texts = [fit((("", f" {label:<{widest}}  {text} "),), min(room, 80)) for label, text in lines[: max(size.rows - 1, 1)]]
+        return [("", "\n".join("".join(text for _, text in line) for line in texts))]
+
+    def _status(self) -> str:
+        state = self.state
+        if state.message:
+            return f"{state.position()}  {state.message}"
+        remarks = state.view.remarks
+        return (
+            f"{state.position()}  {remarks[0]}{f' (and {len(remarks) - 1} more notes)' if len(remarks) > 1 else ''}"
+            if remarks
+            else state.position()
+        )
+
+    # Keys.
+
+    def _make_bindings(self) -> KeyBindings:
+        bindings = KeyBindings()
+        moving = Condition(lambda: not self._is_asking)
+        actions = self._actions()
+        for key in KEYS:
+            for name in key.keys:
+                bindings.add(name, filter=moving, eager=name == "escape")(self._binding(actions[key.action]))
+
+        @bindings.add("escape", filter=~moving, eager=True)
+        @bindings.add("c-c", filter=~moving)
+        @bindings.add("c-g", filter=~moving)
+        def _(_event: KeyPressEvent) -> None:
+            self._stop_asking()
+
+        @bindings.add("backspace", filter=~moving & Condition(lambda: not self._prompt.text))
+        def _(_event: KeyPressEvent) -> None:
+            self._stop_asking()
+
+        @bindings.add(Keys.Any, filter=moving)
+        def _(_event: KeyPressEvent) -> None:
+            self.state.message = "? tells what the keys do"
+
+        return bindings
+
+    def _binding(self, action: Callable[[], None]) -> Callable[[KeyPressEvent], None]:
+        def run(_event: KeyPressEvent) -> None:
+            if self.state.shows_help:
+                # Any key closes help; it does nothing else.
+                self.state.shows_help = False
+                return
+            action()
+
+        return run
+
+    def _actions(self) -> dict[str, Callable[[], None]]:
+        state = self.state
+        return {
+            "down": lambda: state.move(1),
+            "up": lambda: state.move(-1),
+            "page-down": lambda: state.page(1),
+            "page-up": lambda: state.page(-1),
+            "half-down": lambda: state.page(0.5),
+            "half-up": lambda: state.page(-0.5),
+            "first": lambda: state.go_to(0),
+            "last": lambda: state.go_to(len(state.rows) - 1),
+            "go-to": lambda: self._ask(":", state.go_to_record),
+            "next-difference": state.next_difference,
+            "previous-difference": lambda: state.next_difference(backwards=True),
+            "search": lambda: self._ask("/", state.search),
+            "search-next": state.search_on,
+            "search-previous": lambda: state.search_on(backwards=True),
+            "filter": lambda: self._ask("&", state.set_filter),
+            "fold": state.toggle_fold,
+            "source": self._toggle("shows_source"),
+            "detail": self._toggle("shows_detail"),
+            "copy": self._copy,
+            "mouse": self._toggle("follows_mouse"),
+            "redraw": lambda: self.application.renderer.clear(),
+            "help": self._toggle("shows_help"),
+            "leave": lambda: self.application.exit(),
+        }
+
+    def _toggle(self, attribute: str) -> Callable[[], None]:
+        def toggle() -> None:
+            setattr(self.state, attribute, not getattr(self.state, attribute))
+
+        return toggle
+
+    def _ask(self, sign: str, answer: Callable[[str], None]) -> None:
+        self._prompt.reset()
+        self._asked, self._asked_for = answer, sign
+        self.application.layout.focus(self._prompt)
+
+    def _accept(self, buffer: Buffer) -> bool:
+        answer, text = self._asked, buffer.text
+        self._stop_asking()
+        if answer is not None:
+            answer(text)
+        return False
+
+    def _stop_asking(self) -> None:
+        self._asked = None
+        self.application.layout.focus(self._rows)
+
+    def _copy(self) -> None:
+        # OSC 52: terminals, also those at the other end of an ssh, put it into the clipboard.
+        text = base64.b64encode(self.state.text_to_copy().encode()).decode()
+        self.application.output.write_raw(f"\x1b]52;c;{text}\x07")
+        self.application.output.flush()
+        self.state.message = "copied, if the terminal allows it"
+
+
+def show_view(view: View) -> None:
+    """Show a view on the process's terminal until the reader leaves."""
+    ViewScreen(view).run()

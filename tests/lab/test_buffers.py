@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Every buffer of the guest reads as user space printed it, record by record, under each of its names."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lab.asking import ask_state, run_kcovdbg, symbol_options
+from tests.lab.comparison import match_objects
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.lab.conftest import DumpMaker, StateDumpMaker
+    from tests.lab.situation import Dump
+
+pytestmark = pytest.mark.lab
+
+
+def ask(dump: Dump, *commands: str) -> list[list[dict[str, Any]]]:
+    """Ask several commands of one opened dump; return each one's rows."""
+    words = [word for command in commands for word in ("-e", f"{command} --json")]
+    done = run_kcovdbg("-c", dump.path, *symbol_options(dump.kernel, dump.userland), *words, timeout=600)
+    assert done.returncode in (0, 1), done.stderr
+    decoder = json.JSONDecoder()
+    answers, position, text = [], 0, done.stdout
+    while text[position:].strip():
+        position += len(text[position:]) - len(text[position:].lstrip())
+        rows, position = decoder.raw_decode(text, position)
+        answers.append(rows)
+    assert len(answers) == len(commands), done.stderr
+    return answers
+
+
+def words_of(rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    """The words of records as the kernel laid them out."""
+    words: list[int] = []
+    for row in rows:
+        if "arg1" in row:
+            words += [int(row["type"], 16), int(row["arg1"], 16), int(row["arg2"], 16)]
+        words.append(int(row["pc"], 16))
+    return words
+
+
+def truth_of(dump: Dump) -> dict[str, list[int]]:
+    """The counted words of each state whose records the guest printed."""
+    return {
+        name: [int(word, 16) for word in line["records"]]
+        for name, line in dump.states().items()
+        if line.get("records") is not None and not line.get("bogus")
+    }
+
+
+def names_of(dump: Dump) -> dict[str, list[str]]:
+    """The names that a state's buffer goes by: its object, its descriptors, and its task where it collects there."""
+    answers = ask_state(["-c", dump.path], symbol_options(dump.kernel, dump.userland))
+    states = dump.states()
+    objects = match_objects(states, answers["objects"])
+    by_task = {row["pid"]: row for row in answers["tasks"]}
+    names: dict[str, list[str]] = {}
+    for name, line in states.items():
+        if line.get("object") not in objects:
+            continue
+        row = objects[line["object"]]
+        found = [f"kcov:{row['kcov']}"]
+        found += [f"fd:{line['tgid']}/{fd}" for fd in (line.get("fds") or [])[:1]]
+        if row["area"] not in (None, "0x0"):
+            found.append(f"area:{row['area']}")
+        task = by_task.get(line["tid"])
+        if task is not None and row["kcov"] in (task["kcov"], task["kcov_remote"]):
+            found.append(str(line["tid"]))
+        names[name] = found
+    return names
+
+
+def test_each_buffer_by_each_name(standing_dump: DumpMaker) -> None:
+    dump = standing_dump()
+    truth, names = truth_of(dump), names_of(dump)
+    assert len(truth) >= 20
+    asked = [(state, name) for state in truth for name in names.get(state, [])]
+    assert {state for state, _ in asked} == set(truth)
+    answers = ask(dump, *(f"buffer {name} --raw" for _, name in asked))
+    wrong = []
+    for (state, name), rows in zip(asked, answers, strict=True):
+        if words_of(rows) != truth[state]:
+            wrong.append(f"{state} by {name}: {len(words_of(rows))} words, the guest printed {len(truth[state])}")
+        if [row["index"] for row in rows] != list(range(len(rows))):
+            wrong.append(f"{state} by {name}: indices")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_comparisons_are_among_them(standing_dump: DumpMaker) -> None:
+    dump = standing_dump()
+    states, names = dump.states(), names_of(dump)
+    compared = [name for name in truth_of(dump) if name.endswith("-cmp")]
+    assert compared
+    for state, rows in zip(compared, ask(dump, *(f"buffer {names[state][0]} --raw" for state in compared)), strict=True):
+        assert len(rows) == min(states[state]["count"], states[state]["capacity"])
+        for row in rows:
+            assert row["kind"] == "cmp"
+            assert row["size"] == 1 << (int(row["type"], 16) >> 1 & 3)
+            assert row["const"] == bool(int(row["type"], 16) & 1)
+
+
+def test_addresses_and_names(standing_dump: DumpMaker) -> None:
+    """The address is the PC plus the offset that the guest's own symbols show, and lies in the function that is named."""
+    dump = standing_dump()
+    offset = int(dump.states()["kernel"]["symbols"]["_text"], 16) - 0xFFFFFFFF81000000
+    name = names_of(dump)["kc-pc"][0]
+    (rows,) = ask(dump, f"buffer {name} --raw")
+    symbols: dict[int, set[str]] = {}
+    for line in dump.kernel.system_map.read_text().splitlines():
+        address, kind, symbol = line.split()
+        if kind in "tT":
+            symbols.setdefault(int(address, 16), set()).add(symbol.split(".")[0])
+    starts = sorted(symbols)
+    assert rows
+    for row in rows:
+        pc = int(row["pc"], 16)
+        assert int(row["address"], 16) == pc + offset
+        if pc < 0xFFFFFFFFA0000000:
+            assert row["symbol"] in symbols[starts[bisect_left(starts, pc) - 1]], row
+
+
+def test_full_and_hostile_buffers_say_so(standing_dump: DumpMaker) -> None:
+    dump = standing_dump()
+    names = names_of(dump)
+    for state in ("kc-full", "kc-over", "kc-over-cmp"):
+        done = run_kcovdbg("-c", dump.path, *symbol_options(dump.kernel, dump.userland), "-e", f"buffer {names[state][0]} -n 3")
+        assert "FULL" in done.stdout
+        assert "what came later may be missing" in done.stdout
+
+
+@pytest.mark.parametrize("state", ["hub-section", "softirq-over-local", "softirq-over-section"])
+def test_section_in_flight(inflight_dump: StateDumpMaker, state: str) -> None:
+    """A task in a section shows the section's own area, and what it interrupted goes by its own name."""
+    dump = inflight_dump(state)
+    section = dump.section
+    assert section is not None
+    buffers = section["buffers"]
+    shown = [(str(section["pid"]), buffers["kcov_area"])]
+    if buffers["saved_area"] is not None:
+        shown += [(f"saved:t{section['pid']}", buffers["saved_area"]), (f"saved:{section['cpu']}", buffers["saved_area"])]
+    for (name, truth), rows in zip(shown, ask(dump, *(f"buffer {name} --raw" for name, _ in shown)), strict=True):
+        assert [hex(word) for word in words_of(rows)[: len(truth["first_words"])]] == truth["first_words"], name
+        assert len(rows) == min(truth["count"], len(rows)), name
+        assert re.fullmatch("pc|cmp", rows[0]["kind"])

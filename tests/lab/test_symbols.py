@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The table of the lab's kernel against llvm-symbolizer and drgn.
+
+Every coverage point with KCOVDBG_LAB_ALL_POINTS=1, which takes some minutes for drgn; without, one of a hundred.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections import Counter
+from contextlib import closing
+
+import pytest
+
+from kcovdbg.model.location import Frame
+from kcovdbg.symbols.build import _SUFFIX, _frames_by_drgn, build_table
+from kcovdbg.symbols.elf import ElfFile
+from kcovdbg.symbols.points import PointKind, find_points
+from kcovdbg.symbols.table import Table
+from tests.lab import kernel, recipe
+
+pytestmark = pytest.mark.lab
+ALL = os.environ.get("KCOVDBG_LAB_ALL_POINTS") == "1"
+STEP = 1 if ALL else 101
+
+needs_llvm = pytest.mark.skipif(shutil.which("llvm-symbolizer") is None, reason="needs llvm-symbolizer")
+
+
+@pytest.fixture(scope="module")
+def image():
+    found = kernel.find(recipe.RECIPES["default"])
+    if found is None:
+        pytest.skip("needs the lab's kernel: python -m tests.lab build")
+    return found.vmlinux
+
+
+@pytest.fixture(scope="module")
+def table(image, tmp_path_factory):
+    path = build_table(image, folder=tmp_path_factory.mktemp("symbols"), symbolizer=shutil.which("llvm-symbolizer"))
+    return Table(path)
+
+
+def difference(mine, theirs):
+    if len(mine) != len(theirs):
+        return "depth"
+    fields = {name for a, b in zip(mine, theirs, strict=True) for name in Frame._fields if getattr(a, name) != getattr(b, name)}
+    return ", ".join(sorted(fields))
+
+
+def compare(table, pcs, theirs, fields=Frame._fields):
+    """Count the differences by what differs, with an example of each."""
+    counts, examples = Counter(), {}
+    for pc, row, other in zip(pcs, table.get_rows(pcs), theirs, strict=True):
+        mine = [frame._replace(**{name: None for name in Frame._fields if name not in fields}) for frame in row[1]]
+        if what := difference(mine, other):
+            counts[what] += 1
+            examples.setdefault(what, (hex(pc), mine, other))
+    return counts, examples
+
+
+def by_llvm_json(image, addresses, names):
+    """Ask llvm-symbolizer in another form than the table's builder does."""
+    command = ["llvm-symbolizer", f"--obj={image}", "--output-style=JSON", f"--functions={names}", "--no-demangle"]
+    text = "".join(f"{address:#x}\n" for address in addresses)
+    answers = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(answers) == len(addresses)
+    for answer in answers:
+        frames = [
+            Frame(frame["FunctionName"] or None, frame["FileName"] or None, frame["Line"] or None, frame["Column"] or None)
+            for frame in json.loads(answer)["Symbol"]
+        ]
+        # Without debug info it still says the symbol's name: code in assembly, where calls of other functions are.
+        yield [] if len(frames) == 1 and frames[0][1:] == (None, None, None) else frames
+
+
+def test_every_call_is_a_point(image, table):
+    """objdump loses its way in some instructions that it doesn't know; what it finds must be there."""
+    with closing(ElfFile(image)) as elf:
+        points = find_points(elf)
+        build_id = elf.build_id
+    assert table.build_id == build_id
+    assert table.pcs(PointKind.PC) == points.pc
+    assert len(points.pc) > 200_000
+    process = subprocess.Popen(
+        ["objdump", "-d", "--no-show-raw-insn", str(image)], stdout=subprocess.PIPE, text=True, encoding="latin-1"
+    )
+    found = {"pc": set(), "cmp": set()}
+    for line in process.stdout:
+        if "<__sanitizer_cov_trace_" in line and "call" in line:
+            kind = "pc" if "_trace_pc>" in line else "cmp"
+            found[kind].add(int(line.split(":")[0], 16) + 5)
+    assert process.wait() == 0
+    assert found["pc"] <= set(points.pc)
+    assert found["cmp"] <= set(points.cmp)
+    print(
+        f"points: {len(points.pc)} PC, {len(points.cmp)} CMP, {len(points.tail)} behind calls; "
+        f"not in objdump's list: {len(points.pc) - len(found['pc'])} PC, {len(points.cmp) - len(found['cmp'])} CMP"
+    )
+
+
+@needs_llvm
+def test_table_equals_llvm_symbolizer(image, table):
+    """Files, lines, columns and inlined frames; names but for suffixes that the compiler gave to symbols."""
+    pcs = table.pcs()[::STEP]
+    root = f"{table.directory}/"
+    counts, names = Counter(), Counter()
+    answers = by_llvm_json(image, [pc - 1 for pc in pcs], "linkage")
+    for row, theirs in zip(table.get_rows(pcs), answers, strict=True):
+        relative = [frame._replace(file=frame.file and frame.file.removeprefix(root)) for frame in theirs]
+        unnamed = [frame._replace(function=None) for frame in relative]
+        what = difference([frame._replace(function=None) for frame in row[1]], unnamed)
+        counts[what] += 1
+        if what == "depth":
+            continue
+        for mine, other in zip(row[1], relative, strict=True):
+            if mine.function != other.function:
+                is_suffix = mine.function is not None and _SUFFIX.sub("", other.function or "") == mine.function
+                names["suffix" if is_suffix else "other"] += 1
+    print(f"llvm-symbolizer: {len(pcs)} points, differences {dict(counts)}, names {dict(names)}")
+    assert counts == {"": len(pcs)}
+    # Aliases of one function: DWARF names one, the symbol table several or another.
+    assert names["other"] <= len(pcs) // 100
+
+
+def test_table_equals_drgn(image, table, tmp_path):
+    if ALL:
+        other = Table(build_table(image, folder=tmp_path, symbolizer=None))
+        pcs = table.pcs()
+        theirs = [row[1] for row in other.get_rows(pcs)]
+    else:
+        pcs = table.pcs()[::STEP]
+        ranges = table.text_ranges()
+        start, end = min(text.start for text in ranges), max(text.end for text in ranges)
+        theirs = _frames_by_drgn(image, start, end, [pc - 1 for pc in pcs])
+    counts, examples = compare(table, pcs, theirs)
+    print(f"drgn: {len(pcs)} points, differences {dict(counts)}")
+    assert not counts, examples

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Every way into a kernel gives the same answers, leaves the machine as it was, and says in one line what is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kcovdbg.errors import CapabilityError, ReadError, TargetError
+from kcovdbg.target.opening import TargetOptions, open_target
+from kcovdbg.target.recording import record, record_stack, write_slice
+from kcovdbg.walk.layout import detect_layout
+from kcovdbg.walk.tasks import TaskWalk, find_current_tasks
+from tests.lab.dump import FORMATS, write_dump
+from tests.lab.guest import Machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kcovdbg.target import Target
+    from kcovdbg.target.drgn import DrgnTarget
+    from tests.lab.conftest import Booter, DumpMaker
+    from tests.lab.guest import Guest
+    from tests.lab.kernel import Kernel
+
+pytestmark = pytest.mark.lab
+
+
+def look(target: Target) -> str:
+    """All that the walkers of tasks, descriptors and mappings find, and the buffers, in one comparable text."""
+    from kcovdbg.walk.files import FileWalk
+
+    layout = detect_layout(target)
+    tasks = list(TaskWalk(target, layout))
+    files = FileWalk(target)
+    found = [
+        # What moves while a kernel runs is left out.
+        [(task.address, task.pid, task.comm, task.kcov, task.kcov_area, task.kcov_size) for task in tasks if task.kcov],
+        list(files.for_each_descriptor(tasks)),
+        list(files.for_each_mapping(tasks)),
+        [target.read(task.kcov_area, 8 * task.kcov_size).hex() for task in tasks if task.kcov_area],
+        sorted(target.vmalloc.for_each_vmalloc_area()) if target.vmalloc else None,
+    ]
+    return json.dumps(found)
+
+
+def stacks(target: Target) -> list[object]:
+    """The stacks of tasks with KCOV and of those that run."""
+    assert target.stacks is not None
+    layout = detect_layout(target)
+    found: list[object] = []
+    running = list(find_current_tasks(target).values())
+    for address in [task.address for task in TaskWalk(target, layout) if task.kcov] + running:
+        try:
+            found.append(target.stacks.stack_trace(address))
+        except (CapabilityError, ReadError) as error:
+            found.append(type(error).__name__)
+    return found
+
+
+def work(target: Target) -> None:
+    look(target)
+    layout = detect_layout(target)
+    for task in TaskWalk(target, layout):
+        if task.kcov:
+            record_stack(target, task.address)
+    for address in find_current_tasks(target).values():
+        record_stack(target, address)
+
+
+def open_dump(path: Path, kernel: Kernel) -> DrgnTarget:
+    return open_target(TargetOptions(core=str(path), symbols=[str(kernel.vmlinux)]))
+
+
+def is_running(guest: Guest) -> bool:
+    return bool(guest.qmp.execute("query-status")["running"])
+
+
+@pytest.mark.parametrize("dump_format", sorted(FORMATS))
+def test_slices_answer_as_the_dump_did(standing_dump: DumpMaker, tmp_path: Path, dump_format: str) -> None:
+    dump = standing_dump(dump_format)
+    source = open_dump(dump.path, dump.kernel)
+    recording = record(source, work)
+    for name in ("a.slice", "a.slice.zst"):
+        size = write_slice(tmp_path / name, recording)
+        assert size < dump.path.stat().st_size
+        piece = open_dump(tmp_path / name, dump.kernel)
+        assert look(piece) == look(source)
+        assert stacks(piece) == stacks(source)
+        for attribute in ("release", "machine", "build_id", "kaslr_offset", "word_size", "kernel_range", "live"):
+            assert getattr(piece, attribute) == getattr(source, attribute)
+        # What wasn't recorded can't be read, rather than being zeros.
+        absent = next(address for address in range(0, 64 << 20, 4096) if address not in recording.pages)
+        with pytest.raises(ReadError):
+            piece.read((recording.direct_map or 0) + absent, 8)
+
+
+def test_a_slice_of_a_slice_is_the_same(standing_dump: DumpMaker, tmp_path: Path) -> None:
+    dump = standing_dump()
+    write_slice(tmp_path / "a.slice", record(open_dump(dump.path, dump.kernel), work))
+    write_slice(tmp_path / "b.slice", record(open_dump(tmp_path / "a.slice", dump.kernel), work))
+    assert look(open_dump(tmp_path / "b.slice", dump.kernel)) == look(open_dump(tmp_path / "a.slice", dump.kernel))
+
+
+@pytest.mark.gdb
+def test_gdb_reads_slices(standing_dump: DumpMaker, tmp_path: Path) -> None:
+    if shutil.which("gdb") is None:
+        pytest.skip("needs gdb")
+    dump = standing_dump()
+    source = open_dump(dump.path, dump.kernel)
+    write_slice(tmp_path / "a.slice", record(source, work))
+    task = next(task for task in TaskWalk(source, detect_layout(source)) if task.kcov_area)
+    script = [
+        f'printf "comm %s\\n", ((struct task_struct *){task.address:#x})->comm',
+        f'printf "word %#lx\\n", *(unsigned long *){task.kcov_area + 8:#x}',
+        f'printf "init %s\\n", ((struct task_struct *){source.symbol("init_task").address:#x})->comm',
+        f'printf "banner %.13s\\n", (char *){source.symbol("linux_banner").address:#x}',
+    ]
+    command = [
+        "gdb",
+        "-nx",
+        "-batch",
+        *(word for line in script for word in ("-ex", line)),
+        dump.kernel.vmlinux,
+        tmp_path / "a.slice",
+    ]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    word = int.from_bytes(source.read(task.kcov_area + 8, 8), "little")
+    assert f"comm {task.comm}\n" in output
+    assert f"word {word:#x}\n" in output
+    assert "init swapper/0\n" in output
+    assert "banner Linux version\n" in output
+
+
+def test_addresses_that_no_kernel_has_are_no_memory(standing_dump: DumpMaker) -> None:
+    """A QEMU dump without paging would answer with what the firmware left there."""
+    for dump_format in ("elf", "elf-paging"):
+        dump = standing_dump(dump_format)
+        target = open_dump(dump.path, dump.kernel)
+        for address in (0, 0x1000, 0x100000, 1 << 46):
+            with pytest.raises(ReadError) as caught:
+                target.read(address, 8)
+            assert caught.value.address == address
+
+
+def test_the_same_through_qmp_and_gdb_stub_and_dump(boot: Booter, kernel: Kernel, tmp_path: Path) -> None:
+    guest = boot(Machine(cpus=2))
+    guest.wait_done()
+    symbols = [str(kernel.vmlinux)]
+    with guest.paused():
+        write_dump(guest, tmp_path / "dump")
+        expected = look(open_dump(tmp_path / "dump", kernel))
+        live = open_target(TargetOptions(qemu=str(guest.sockets.debugger_qmp), symbols=symbols))
+        assert live.live
+        assert look(live) == expected
+        stub = open_target(TargetOptions(gdb_remote=guest.sockets.gdb_remote, symbols=symbols))
+        assert look(stub) == expected
+        # Registers come through the stub: tasks that run can be unwound.
+        assert stacks(stub) == stacks(open_dump(tmp_path / "dump", kernel))
+        stub.close()
+        # It stood still before it was looked at, and still does.
+        assert not is_running(guest)
+    live.close()
+
+
+def test_slices_of_running_guests(standing_guest: Guest, tmp_path: Path) -> None:
+    symbols = [str(standing_guest.kernel.vmlinux)]
+    target = open_target(TargetOptions(qemu=str(standing_guest.sockets.debugger_qmp), symbols=symbols))
+    seen: list[bool] = []
+
+    def work_and_see(inner: Target) -> None:
+        seen.append(is_running(standing_guest))
+        work(inner)
+
+    recording = record(target, work_and_see)
+    assert seen == [False]
+    assert is_running(standing_guest)
+    assert recording.is_consistent
+    write_slice(tmp_path / "a.slice", recording)
+    target.close()
+    piece = open_dump(tmp_path / "a.slice", standing_guest.kernel)
+    assert not any("may contradict" in note for note in piece.notes)
+    # QEMU gave the registers of each CPU: none of the stacks is missing.
+    assert all(isinstance(stack, list) and stack for stack in stacks(piece))
+    write_slice(tmp_path / "b.slice", dataclasses.replace(recording))
+
+
+def test_who_looks_through_the_stub_lets_the_guest_go_on(standing_guest: Guest) -> None:
+    options = TargetOptions(gdb_remote=standing_guest.sockets.gdb_remote, symbols=[str(standing_guest.kernel.vmlinux)])
+    for _ in range(2):
+        target = open_target(options)
+        assert not is_running(standing_guest)
+        target.close()
+        target.close()
+        assert is_running(standing_guest)
+
+
+def test_a_busy_qmp_socket_says_so(standing_guest: Guest) -> None:
+    options = TargetOptions(qemu=str(standing_guest.sockets.debugger_qmp), symbols=[str(standing_guest.kernel.vmlinux)])
+    first = open_target(options)
+    started = time.monotonic()
+    with pytest.raises(TargetError, match="gives no greeting") as caught:
+        open_target(options)
+    assert time.monotonic() - started < 10
+    assert "one client at a time" in str(caught.value.hint)
+    first.close()
+
+
+def test_a_busy_stub_says_so_and_the_guest_goes_on(standing_guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kcovdbg.target import rsp
+
+    options = TargetOptions(gdb_remote=standing_guest.sockets.gdb_remote, symbols=[str(standing_guest.kernel.vmlinux)])
+    first = open_target(options)
+    monkeypatch.setattr(rsp.RspClient.__init__, "__defaults__", (1.0,))
+    with pytest.raises(TargetError, match="doesn't answer within 1 s"):
+        open_target(options)
+    first.close()
+    # QEMU takes the connection that was given up only now, and stops the guest for it.
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert is_running(standing_guest)
+
+
+def test_no_vmcoreinfo(boot: Booter, kernel: Kernel) -> None:
+    guest = boot()
+    # Before the kernel has said anything there is none.
+    with pytest.raises(TargetError, match="VMCOREINFO") as caught:
+        open_target(TargetOptions(qemu=str(guest.sockets.debugger_qmp), symbols=[str(kernel.vmlinux)]))
+    assert "-device vmcoreinfo" in str(caught.value.hint)
+
+
+def test_the_wrong_vmlinux(standing_dump: DumpMaker, tmp_path: Path) -> None:
+    dump = standing_dump()
+    wrong = tmp_path / "vmlinux"
+    content = bytearray(dump.kernel.vmlinux.read_bytes())
+    build_id = bytes.fromhex(open_dump(dump.path, dump.kernel).build_id or "")
+    position = content.find(build_id)
+    while position >= 0:
+        content[position] ^= 0xFF
+        position = content.find(build_id, position + 1)
+    wrong.write_bytes(content)
+    with pytest.raises(TargetError, match="doesn't match: its build-id is") as caught:
+        open_target(TargetOptions(core=str(dump.path), symbols=[str(wrong)]))
+    assert "6.12" in str(caught.value.hint)
+
+
+def test_a_stripped_vmlinux(standing_dump: DumpMaker, tmp_path: Path) -> None:
+    if shutil.which("strip") is None:
+        pytest.skip("needs binutils")
+    dump = standing_dump()
+    subprocess.run(["strip", "-g", "-o", tmp_path / "vmlinux", dump.kernel.vmlinux], check=True)
+    with pytest.raises(TargetError, match="has no debug info"):
+        open_target(TargetOptions(core=str(dump.path), symbols=[str(tmp_path / "vmlinux")]))
+    with pytest.raises(TargetError, match="is no ELF file"):
+        open_target(TargetOptions(core=str(dump.path), symbols=[str(dump.kernel.image)]))
+
+
+def test_vmlinux_beside_the_dump(standing_dump: DumpMaker, tmp_path: Path) -> None:
+    dump = standing_dump("kdump")
+    os.link(dump.path, tmp_path / "dump") if dump.path.stat().st_dev == tmp_path.stat().st_dev else shutil.copy(
+        dump.path, tmp_path / "dump"
+    )
+    with pytest.raises(TargetError, match="there is no vmlinux for kernel"):
+        open_target(TargetOptions(core=str(tmp_path / "dump")))
+    (tmp_path / "vmlinux").symlink_to(dump.kernel.vmlinux)
+    target = open_target(TargetOptions(core=str(tmp_path / "dump")))
+    assert any("beside the dump" in note for note in target.notes)
+
+
+@pytest.mark.parametrize("dump_format", ["elf", "filtered", "flattened"])
+def test_truncated_dumps(standing_dump: DumpMaker, tmp_path: Path, dump_format: str) -> None:
+    dump = standing_dump(dump_format)
+    content = dump.path.read_bytes()
+    for share in (0.001, 0.5, 0.99):
+        (tmp_path / "cut").write_bytes(content[: int(len(content) * share)])
+        with pytest.raises(TargetError, match="truncated") as caught:
+            open_dump(tmp_path / "cut", dump.kernel)
+        assert caught.value.hint
+
+
+def test_the_crashed_task(crash_dump: DumpMaker) -> None:
+    dump = crash_dump()
+    target = open_dump(dump.path, dump.kernel)
+    task = target.stacks.crashed_task()
+    assert task is not None
+    functions = [frame.function for frame in target.stacks.stack_trace(task)]
+    assert "sysrq_handle_crash" in functions
+    assert all(frame.pc >= target.kernel_range[0] for frame in target.stacks.stack_trace(task))

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/*
+ * Random work for the hot loops, to be compiled with sanitizers: results are checked against the plainest code there is.
+ * Usage: driver SEED ROUNDS
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pctext.h"
+#include "seqdiff.h"
+
+#define CHECK(condition)										\
+	do {												\
+		if (!(condition)) {									\
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);			\
+			abort();									\
+		}											\
+	} while (0)
+
+static uint64_t state;
+
+static uint64_t random_word(void)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state;
+}
+
+static size_t below(size_t limit)
+{
+	return random_word() % limit;
+}
+
+static int compare_words(const void *left, const void *right)
+{
+	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+	return (a > b) - (a < b);
+}
+
+static uint64_t random_pc(uint64_t base, uint64_t size)
+{
+	switch (below(6)) {
+	case 0:
+		return random_word();
+	case 1:
+		return base - 2 + below(4);
+	case 2:
+		return base + size - 2 + below(4);
+	default:
+		return base + (size ? below(size) : 0);
+	}
+}
+
+static void try_text(void)
+{
+	uint64_t base = random_word(), size = below(2) ? below(1 << 16) : below(200);
+	struct kcovdbg_text *text = kcovdbg_text_new(base, size);
+	int round;
+
+	CHECK(text);
+	for (round = 0; round < 4; round++) {
+		/* Longer than what makes the bitmap be gone over as a whole, at times. */
+		size_t count = below(50) ? below(300) : (1 << 17) + below(100), distinct = 0, i;
+		size_t stride = 8 * (1 + below(2));
+		bool swap = below(2);
+		unsigned char *buffer = malloc(count * stride + 1);
+		uint64_t *pcs = malloc((count + 1) * sizeof(*pcs)), *sorted = malloc((count + 1) * sizeof(*sorted));
+		uint64_t *got, *counts;
+		uint32_t *ids = malloc((count + 1) * sizeof(*ids)), *ordinals;
+		struct kcovdbg_words words = {
+			/* Misaligned at times. */
+			.words = buffer + below(2),
+			.count = count,
+			.stride = stride,
+			.word_size = 8,
+			.swap = swap,
+		};
+
+		CHECK(buffer && pcs && sorted && ids);
+		for (i = 0; i < count; i++) {
+			uint64_t word;
+
+			pcs[i] = random_pc(base, size);
+			word = swap ? __builtin_bswap64(pcs[i]) : pcs[i];
+			/* The last word ends where its buffer does. */
+			memcpy((unsigned char *)words.words + i * stride, &word, sizeof(word));
+		}
+		memcpy(sorted, pcs, count * sizeof(*pcs));
+		qsort(sorted, count, sizeof(*sorted), compare_words);
+		for (i = 0; i < count; i++) {
+			if (!i || sorted[i] != sorted[i - 1])
+				sorted[distinct++] = sorted[i];
+		}
+		kcovdbg_text_reset(text);
+		CHECK(!kcovdbg_text_add(text, &words));
+		CHECK(kcovdbg_text_number(text) == (ptrdiff_t)distinct);
+		got = malloc((distinct + 1) * sizeof(*got));
+		counts = calloc(distinct + 1, sizeof(*counts));
+		ordinals = malloc((distinct + 1) * sizeof(*ordinals));
+		CHECK(got && counts && ordinals);
+		kcovdbg_text_pcs(text, got);
+		CHECK(!memcmp(got, sorted, distinct * sizeof(*got)));
+		kcovdbg_text_ids(text, &words, ids);
+		kcovdbg_text_count(text, &words, counts);
+		for (i = 0; i < count; i++) {
+			CHECK(ids[i] < distinct && got[ids[i]] == pcs[i]);
+			counts[ids[i]]--;
+		}
+		for (i = 0; i < distinct; i++)
+			CHECK(!counts[i]);
+		CHECK(kcovdbg_ordinals(got, distinct, got, distinct / 2, ordinals) == distinct - distinct / 2);
+		for (i = 0; i < distinct; i++)
+			CHECK(ordinals[i] == (i < distinct / 2 ? i : UINT32_MAX));
+		free(buffer);
+		free(pcs);
+		free(sorted);
+		free(ids);
+		free(got);
+		free(counts);
+		free(ordinals);
+	}
+	kcovdbg_text_free(text);
+}
+
+static size_t longest_common(const uint32_t *a, size_t n, const uint32_t *b, size_t m)
+{
+	size_t *row = calloc(m + 1, sizeof(*row)), i, j, result;
+
+	CHECK(row);
+	for (i = 0; i < n; i++) {
+		size_t diagonal = 0;
+
+		for (j = 0; j < m; j++) {
+			size_t above = row[j + 1];
+
+			if (a[i] == b[j])
+				row[j + 1] = diagonal + 1;
+			else if (row[j] > above)
+				row[j + 1] = row[j];
+			diagonal = above;
+		}
+	}
+	result = row[m];
+	free(row);
+	return result;
+}
+
+static void try_diff(void)
+{
+	size_t n = below(60), m = below(60), symbols = 1 + below(12), i, common = 0;
+	uint32_t *a, *b, groups[12], *blocks;
+	uint64_t budget = below(3) ? 1ULL << 40 : below(3000);
+	struct kcovdbg_diff *diff;
+	bool grouped = below(2);
+
+	if (!below(20)) {
+		n = below(6000);
+		m = below(6000);
+		grouped = true;
+	}
+	a = malloc((n + !n) * sizeof(*a));
+	b = malloc((m + !m) * sizeof(*b));
+	CHECK(a && b);
+	for (i = 0; i < 12; i++)
+		groups[i] = below(4);
+	for (i = 0; i < n; i++)
+		a[i] = below(symbols);
+	for (i = 0; i < m; i++)
+		b[i] = i < n && below(8) ? a[i] : below(symbols);
+	diff = kcovdbg_diff_new(a, n, b, m, grouped ? groups : NULL, grouped ? 12 : 0, budget);
+	CHECK(diff);
+	blocks = malloc((3 * kcovdbg_diff_count(diff) + 1) * sizeof(*blocks));
+	CHECK(blocks);
+	kcovdbg_diff_blocks(diff, blocks);
+	for (i = 0; i < kcovdbg_diff_count(diff); i++) {
+		uint32_t *block = blocks + 3 * i, *last = block - 3;
+
+		CHECK(block[2]);
+		CHECK(!i || (block[0] >= last[0] + last[2] && block[1] >= last[1] + last[2]));
+		CHECK(block[0] + block[2] <= n && block[1] + block[2] <= m);
+		CHECK(!memcmp(a + block[0], b + block[1], block[2] * sizeof(*a)));
+		common += block[2];
+	}
+	if (!grouped && !kcovdbg_diff_is_coarse(diff))
+		CHECK(common == longest_common(a, n, b, m));
+	kcovdbg_diff_free(diff);
+	free(blocks);
+	free(a);
+	free(b);
+}
+
+int main(int argc, char **argv)
+{
+	long rounds;
+
+	if (argc != 3)
+		return 2;
+	state = strtoull(argv[1], NULL, 0) * 2 + 1;
+	for (rounds = strtol(argv[2], NULL, 0); rounds > 0; rounds--) {
+		try_text();
+		try_diff();
+		try_diff();
+	}
+	return 0;
+}

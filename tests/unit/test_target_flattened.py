@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Flattened dumps are put together, whatever was done to them."""
+
+import io
+import itertools
+import random
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcovdbg.target import flattened
+
+
+def flat(pieces, *, end=True, kind=1, version=1):
+    data = (flattened.MAGIC + struct.pack(">qq", kind, version)).ljust(4096, b"\0")
+    for offset, content in pieces:
+        data += struct.pack(">qq", offset, len(content)) + content
+    return data + (struct.pack(">qq", -1, -1) if end else b"")
+
+
+def put_together(data, path):
+    with path.open("w+b") as target:
+        size = flattened.reassemble(io.BytesIO(data), target)
+    content = path.read_bytes()
+    assert len(content) == size
+    return content
+
+
+def test_pieces_go_where_they_belong(tmp_path):
+    data = flat([(8, b"later"), (0, b"first"), (4, b"T")])
+    assert put_together(data, tmp_path / "dump") == b"firsT\0\0\0later"
+
+
+def test_what_is_left_out_is_a_hole(tmp_path):
+    path = tmp_path / "dump"
+    put_together(flat([(0, b"x"), (1 << 30, b"y")]), path)
+    assert path.stat().st_size == (1 << 30) + 1
+    assert path.stat().st_blocks * 512 < 1 << 20
+
+
+def test_random_order_and_large_pieces(tmp_path):
+    generator = random.Random(1)
+    content = generator.randbytes(3 << 20)
+    cuts = [0, *sorted(generator.sample(range(1, len(content)), 40)), len(content)]
+    pieces = [(start, content[start:end]) for start, end in itertools.pairwise(cuts)]
+    generator.shuffle(pieces)
+    assert put_together(flat(pieces), tmp_path / "dump") == content
+
+
+@pytest.mark.parametrize("cut", [0, 10, 4095, 4096, 4100, 4112, 4113, 4116, 4130])
+def test_cut_off(tmp_path, cut):
+    data = flat([(0, b"first"), (8, b"later")])
+    with pytest.raises(flattened.FlattenedError):
+        put_together(data[:cut], tmp_path / "dump")
+
+
+@pytest.mark.parametrize(("offset", "size"), [(-5, 4), (0, -1), (0, 0), (-1, 0), (1 << 62, 5), (5, (1 << 63) - 1)])
+def test_impossible_pieces(tmp_path, offset, size):
+    data = flat([], end=False) + struct.pack(">qq", offset, size) + b"data"
+    with pytest.raises(flattened.FlattenedError, match="the piece at 0x1000 says"):
+        put_together(data, tmp_path / "dump")
+    assert (tmp_path / "dump").stat().st_size < 1 << 20
+
+
+def test_other_versions_are_refused(tmp_path):
+    with pytest.raises(flattened.FlattenedError, match="version 2"):
+        put_together(flat([], version=2), tmp_path / "dump")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_end_in_an_answer(tmp_path_factory, tail):
+    path = tmp_path_factory.mktemp("flat") / "dump"
+    try:
+        put_together(flat([], end=False) + tail, path)
+    except flattened.FlattenedError:
+        pass
+    finally:
+        path.unlink(missing_ok=True)

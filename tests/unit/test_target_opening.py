@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is said when a target can't be opened, and which file is taken for what. Without drgn wherever that is possible."""
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kcovdbg.errors import KcovdbgError, TargetError, UsageError
+from kcovdbg.target import dumpfile, elf, slices
+from kcovdbg.target.opening import TargetOptions, open_target, sort_files
+from tests.unit.test_target_flattened import flat
+
+NOTES = elf.make_note(
+    "VMCOREINFO", 0, b"OSRELEASE=6.12.0\nPAGESIZE=4096\nSYMBOL(swapper_pg_dir)=ffffffff82a10000\nKERNELOFFSET=0\n"
+)
+CORE = b"".join(slices.build_slice(62, NOTES, {0x1000: bytes(4096), 0x5000: bytes(4096)}, 0xFFFF888000000000, ()))
+
+
+def make_elf(kind=2, sections=b""):
+    header = struct.Struct("<16sHHIQQQIHHHHHH")
+    ident = elf.MAGIC + bytes([2, 1, 1]) + bytes(9)
+    return header.pack(ident, kind, 62, 1, 0, 0, 0, 0, 64, 56, 0, 64, 0, 0) + sections
+
+
+def make_kdump(pages=3, cut=0):
+    """A kdump-compressed dump of version 6, as far as its headers go."""
+    block = 4096
+    data = bytearray(block * 6)
+    data[:8] = dumpfile.KDUMP_MAGIC
+    struct.pack_into("<I", data, 8, 6)
+    struct.pack_into("<III", data, 428, block, 1, 2)
+    struct.pack_into("<QQQQ", data, block + 32, 0, 0, 0, 0)
+    # Two bitmaps of one block each, the second counts.
+    data[3 * block] = (1 << pages) - 1
+    for number in range(pages):
+        struct.pack_into("<QIIQ", data, 4 * block + 24 * number, 5 * block + 100 * number, 100, 0, 0)
+    return bytes(data[: 5 * block + 100 * pages - cut])
+
+
+@pytest.fixture
+def files(tmp_path):
+    contents = {
+        "core": CORE,
+        "kdump": make_kdump(),
+        "flat": flat([(0, make_kdump())]),
+        "vmlinux": make_elf(),
+        "module.ko": make_elf(1),
+        "script.kcov": b"tasks\n",
+        "empty": b"",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("core", "core"),
+        ("kdump", "kdump"),
+        ("flat", "flattened"),
+        ("vmlinux", "elf"),
+        ("module.ko", "elf"),
+        ("script.kcov", "other"),
+        ("empty", "other"),
+    ],
+)
+def test_files_are_told_apart(files, name, kind):
+    assert dumpfile.identify(files / name).value == kind
+    slices.write_file(files / f"{name}.zst", [(files / name).read_bytes()])
+    assert dumpfile.identify(files / f"{name}.zst").value == kind
+
+
+@pytest.mark.parametrize("order", [("core", "vmlinux", "module.ko"), ("vmlinux", "core", "module.ko")])
+def test_order_of_files_is_free(files, order):
+    options = sort_files(TargetOptions(files=[str(files / name) for name in order]))
+    assert options.core == str(files / "core")
+    assert list(options.symbols) == [str(files / "vmlinux"), str(files / "module.ko")]
+
+
+def test_two_dumps_are_one_too_many(files):
+    with pytest.raises(UsageError, match="two dumps"):
+        sort_files(TargetOptions(core="a", files=[str(files / "core")]))
+
+
+def test_two_targets_are_one_too_many():
+    with pytest.raises(UsageError, match="--core and --qemu name different targets"):
+        open_target(TargetOptions(core="a", qemu="b"))
+
+
+def test_neither_dump_nor_vmlinux(files):
+    with pytest.raises(TargetError, match="is neither a dump nor a vmlinux"):
+        sort_files(TargetOptions(files=[str(files / "script.kcov")]))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "no such file"),
+        (".", "is a directory"),
+        ("empty", "is empty"),
+        ("script.kcov", "is no crash dump"),
+        ("vmlinux", "is a program or debug info"),
+    ],
+)
+def test_no_dumps(files, name, message):
+    with pytest.raises(TargetError, match=message) as caught:
+        open_target(TargetOptions(core=str(files / name)))
+    assert caught.value.hint
+    assert "\n" not in f"{caught.value}{caught.value.hint}"
+
+
+@pytest.mark.parametrize("size", [17, 63, 70, 200, 4096, 6000, len(CORE) - 1])
+def test_truncated_cores(tmp_path, size):
+    path = tmp_path / "core"
+    path.write_bytes(CORE[:size])
+    with pytest.raises(TargetError, match=r"truncated|no crash dump"):
+        open_target(TargetOptions(core=str(path)))
+
+
+@pytest.mark.parametrize("cut", [1, 100, 299, 4000, 8000, 12000, 20000])
+def test_truncated_kdumps(tmp_path, cut):
+    path = tmp_path / "kdump"
+    path.write_bytes(make_kdump(cut=cut))
+    with pytest.raises(TargetError, match="truncated"):
+        dumpfile.check_whole(path, "kdump")
+    path.write_bytes(make_kdump())
+    assert dumpfile.check_whole(path, "kdump") is dumpfile.FileKind.KDUMP
+
+
+def test_truncated_flattened_dump(files, tmp_path):
+    (tmp_path / "cut").write_bytes((files / "flat").read_bytes()[:-20])
+    with pytest.raises(TargetError, match="cut is truncated or damaged: it ends at"):
+        dumpfile.unpack(tmp_path / "cut")
+
+
+def test_truncated_compressed_files(tmp_path):
+    slices.write_file(tmp_path / "a.zst", [os.urandom(100_000)])
+    data = (tmp_path / "a.zst").read_bytes()
+    for size in (10, 18, 1000, len(data) - 1):
+        (tmp_path / "cut.zst").write_bytes(data[:size])
+        with pytest.raises(TargetError, match=r"truncated|damaged"):
+            dumpfile.unpack(tmp_path / "cut.zst")
+    (tmp_path / "bad.zst").write_bytes(data[:500] + b"\xff" * 100 + data[600:])
+    with pytest.raises(TargetError, match="damaged"):
+        dumpfile.unpack(tmp_path / "bad.zst")
+
+
+def test_unpacked_files_go_with_the_process(files):
+    code = (
+        "import sys; from kcovdbg.target import dumpfile; unpacked = dumpfile.unpack(sys.argv[1]); "
+        "assert unpacked.path.read_bytes()[:8] == b'KDUMP   ' and unpacked.notes; print(unpacked.path)"
+    )
+    path = subprocess.run(
+        [sys.executable, "-c", code, files / "flat"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert path
+    assert not Path(path).exists()
+
+
+def test_no_room_for_unpacking(files):
+    with pytest.raises(TargetError, match=r"can't be unpacked|No such file"):
+        dumpfile.unpack(files / "flat", directory=str(files / "none"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "no such file"),
+        ("script.kcov", "is no ELF file"),
+        ("core", "is a dump, not debug info"),
+        ("vmlinux", "has no debug info"),
+        ("module.ko", "has no debug info"),
+    ],
+)
+def test_no_debug_info(files, name, message):
+    with pytest.raises(TargetError, match=message) as caught:
+        open_target(TargetOptions(core=str(files / "core"), symbols=[str(files / name)]))
+    assert caught.value.hint
+
+
+def test_no_vmlinux(files):
+    (files / "vmlinux").unlink()
+    with pytest.raises(TargetError, match=r"there is no vmlinux for kernel 6\.12\.0") as caught:
+        open_target(TargetOptions(core=str(files / "core")))
+    assert "-s VMLINUX" in caught.value.hint
+
+
+def test_stub_needs_a_vmlinux():
+    with pytest.raises(TargetError, match="without its vmlinux"):
+        open_target(TargetOptions(gdb_remote="localhost:1"))
+
+
+def test_working_out_what_it_is_takes_no_drgn(files):
+    code = (
+        "import sys; sys.modules['drgn'] = None\n"
+        "from kcovdbg.errors import CapabilityError\n"
+        "from kcovdbg.target.opening import TargetOptions, open_target, sort_files\n"
+        "print(sort_files(TargetOptions(files=[sys.argv[1]])).core)\n"
+        "try: open_target(TargetOptions(core=sys.argv[1]))\n"
+        "except CapabilityError as error: print(error.hint)"
+    )
+    result = subprocess.run([sys.executable, "-c", code, files / "core"], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == [str(files / "core"), "pip install drgn"]
+
+
+class Talker:
+    """Listens, says one thing to each client, and then nothing."""
+
+    def __init__(self, path, greeting):
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen(1)
+        self._greeting = greeting
+        self._connections = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            if self._greeting is None:
+                connection.close()
+            else:
+                connection.sendall(self._greeting)
+
+    def close(self):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.mark.parametrize(
+    ("greeting", "message"),
+    [
+        (b"", r"gives no greeting within"),
+        (b'{"QMP": ', r"gives no whole greeting within"),
+        (b"QEMU 7.2.22 monitor - type 'help' for more information\r\n(qemu) ", "doesn't speak QMP"),
+        (None, "closed the connection|Connection reset"),
+    ],
+)
+def test_sockets_that_arent_qmp_or_busy(tmp_path, monkeypatch, greeting, message):
+    from kcovdbg.target import qmp
+
+    talker = Talker(tmp_path / "qmp", greeting)
+    with pytest.raises(TargetError, match=message) as caught:
+        qmp.Qmp(qmp.SocketAddress("qmp", str(tmp_path / "qmp"), "", 0), timeout=0.3)
+    assert caught.value.hint
+    talker.close()
+
+
+def test_no_qmp_socket(tmp_path):
+    with pytest.raises(KcovdbgError, match="there is no such socket"):
+        open_target(TargetOptions(qemu=str(tmp_path / "none")))
+
+
+def test_qmp_passes_over_events(tmp_path):
+    from kcovdbg.target import qmp
+
+    events = [{"event": "STOP"}, {"return": {}, "id": "older"}, {"return": {"running": True}, "id": "kcovdbg-1"}]
+    greeting = b'{"QMP": {}}\r\n'
+    replies = b"".join(json.dumps(event).encode() + b"\r\n" for event in events)
+    talker = Talker(tmp_path / "qmp", greeting + replies)
+    client = qmp.Qmp(qmp.SocketAddress("qmp", str(tmp_path / "qmp"), "", 0), timeout=2)
+    assert client.is_running()
+    client.close()
+    talker.close()

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The client of GDB stubs against a stub of ours, which may misbehave."""
+
+import contextlib
+import re
+import socket
+import threading
+
+import pytest
+
+from kcovdbg.errors import TargetError
+from kcovdbg.target.address import parse_address
+from kcovdbg.target.rsp import RspClient, StubReadError
+
+MEMORY = bytes(range(256)) * 64
+
+
+def frame(content):
+    return b"$%s#%02x" % (content, sum(content) & 0xFF)
+
+
+class Stub:
+    """Serves one client after the other in a thread, and remembers what it was asked."""
+
+    def __init__(self, path, *, running=True, packet_size=b"1000", answers=None, damage=0, piece=None):
+        self.asked = []
+        self.running = running
+        self._answers = answers or {}
+        self._packet_size = packet_size
+        self._damage = damage
+        self._piece = piece
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen(4)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self):
+        # Closing alone doesn't wake who waits for a client.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(2)
+
+    def _serve(self):
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection, contextlib.suppress(OSError):
+                self._serve_one(connection)
+
+    def _send(self, connection, content):
+        self._last = content
+        data = frame(content)
+        if self._damage:
+            self._damage -= 1
+            data = data[:-2] + b"00"
+        piece = self._piece or len(data)
+        # Who has gone doesn't read answers, but what it said before is still to be read.
+        with contextlib.suppress(BrokenPipeError):
+            for start in range(0, len(data), piece):
+                connection.sendall(data[start : start + piece])
+
+    def _serve_one(self, connection):
+        if self.running:
+            # As QEMU does: attaching stops the machine, and the stop is announced unasked.
+            self._send(connection, b"T02thread:p01.01;")
+        was_running, self.running = self.running, False
+        buffer = b""
+        while True:
+            data = connection.recv(4096)
+            if not data:
+                return
+            buffer += data
+            while True:
+                if buffer.startswith(b"-"):
+                    self._send(connection, self._last)
+                    buffer = buffer[1:]
+                    continue
+                buffer = buffer.lstrip(b"+")
+                match = re.match(rb"\$([^#]*)#[0-9a-f]{2}", buffer)
+                if match is None:
+                    break
+                buffer = buffer[match.end() :]
+                self.asked.append(match[1])
+                if match[1].startswith(b"D"):
+                    self.running = True
+                for answer in self._answer(match[1], was_running):
+                    self._send(connection, answer)
+
+    def _answer(self, command, was_running):
+        for start, answers in self._answers.items():
+            if command.startswith(start):
+                return answers
+        if command.startswith(b"qSupported"):
+            return [b"PacketSize=%s;multiprocess+" % self._packet_size]
+        if command == b"?":
+            return [b"T05thread:p01.01;"]
+        if command.startswith((b"D", b"Qqemu", b"Hg")):
+            return [b"OK"]
+        if command.startswith(b"m"):
+            address, size = (int(part, 16) for part in command[1:].split(b","))
+            if address + size > len(MEMORY):
+                return [b"E14"]
+            if size > int(self._packet_size, 16) // 2:
+                return [b"E22"]
+            return [MEMORY[address : address + size].hex().encode()]
+        return [b""]
+
+
+@pytest.fixture
+def stub(tmp_path):
+    running = []
+
+    def start(**options):
+        made = Stub(tmp_path / f"stub{len(running)}", **options)
+        running.append(made)
+        return made, RspClient(parse_address(str(tmp_path / f"stub{len(running) - 1}")), timeout=2)
+
+    yield start
+    for made in running:
+        made.close()
+
+
+def test_reads_are_split_as_the_stub_wants(stub):
+    made, client = stub()
+    assert client.read(100, 5000) == MEMORY[100:5100]
+    assert [command for command in made.asked if command.startswith(b"m")] == [b"m64,800", b"m864,800", b"m1064,388"]
+    client.close()
+
+
+@pytest.mark.parametrize("packet_size", [b"40", b"3fff", b"190"])
+def test_odd_packet_sizes(stub, packet_size):
+    _, client = stub(packet_size=packet_size)
+    assert client.read(0, 3000) == MEMORY[:3000]
+    client.close()
+
+
+def test_unreadable_memory(stub):
+    _, client = stub()
+    with pytest.raises(StubReadError):
+        client.read(len(MEMORY) - 8, 16)
+    assert client.read(0, 4) == MEMORY[:4]
+    client.close()
+
+
+def test_a_machine_that_ran_runs_again(stub):
+    made, client = stub(running=True)
+    assert client.was_running
+    client.close()
+    client.close()
+    # With "multiprocess", a detach without a process is ignored.
+    assert made.asked.count(b"D;1") == 1
+    assert made.running
+
+
+def test_a_machine_that_stood_still_is_left_alone(stub):
+    made, client = stub(running=False)
+    assert not client.was_running
+    client.close()
+    assert not any(command.startswith(b"D") for command in made.asked)
+
+
+def test_the_announced_stop_shifts_no_answers(stub):
+    _, client = stub(running=True)
+    assert client.read(0, 3) == MEMORY[:3]
+    assert client.use_physical_memory()
+    client.close()
+
+
+def test_damaged_packets_are_asked_for_again(stub):
+    made, client = stub()
+    made._damage = 2
+    assert client.read(7, 9) == MEMORY[7:16]
+    made._damage = 100
+    with pytest.raises(TargetError, match="damaged packets"):
+        client.read(7, 9)
+
+
+def test_packets_in_small_pieces(stub):
+    _, client = stub(piece=3)
+    assert client.read(0, 600) == MEMORY[:600]
+    client.close()
+
+
+def test_run_length_encoding_and_escapes(stub):
+    # The count of repeats has 29 added: `"` is five of them.
+    _, client = stub(answers={b"m0,4": [b'0*"00']})
+    assert client.read(0, 4) == bytes(4)
+    client.close()
+
+
+def test_monitor_output_is_joined(stub):
+    answers = {b"qRcmd,": [b"O" + b"one ".hex().encode(), b"O" + b"two".hex().encode(), b"OK"]}
+    _, client = stub(answers=answers)
+    assert client.monitor("info registers") == "one two"
+    client.close()
+
+
+def test_a_stub_without_a_monitor(stub):
+    _, client = stub(answers={b"qRcmd,": [b""]})
+    assert client.monitor("info registers") is None
+    client.close()
+
+
+def test_a_busy_stub_says_so_and_isnt_left_stopped(tmp_path):
+    made = Stub(tmp_path / "busy")
+    first = RspClient(parse_address(str(tmp_path / "busy")), timeout=2)
+    with pytest.raises(TargetError, match=r"doesn't answer within 0\.2 s") as caught:
+        RspClient(parse_address(str(tmp_path / "busy")), timeout=0.2)
+    assert "one client at a time" in caught.value.hint
+    first.close()
+    # The stub takes the second connection only now; what that left behind must let the machine go on.
+    for _ in range(100):
+        if made.asked.count(b"D;1") == 2:
+            break
+        threading.Event().wait(0.02)
+    assert made.asked.count(b"D;1") == 2
+    assert made.running
+    made.close()
+
+
+def test_nothing_listens(tmp_path):
+    with pytest.raises(TargetError, match="there is no such socket") as caught:
+        RspClient(parse_address(str(tmp_path / "none")))
+    assert "-gdb" in caught.value.hint
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        with pytest.raises(TargetError, match="connection refused"):
+            RspClient(parse_address(f"127.0.0.1:{unused.getsockname()[1]}"))
+
+
+def test_a_stub_that_goes_away(stub):
+    made, client = stub()
+    client._socket.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(TargetError, match="is gone"):
+        client.read(0, 4)
+    client.close()
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "host", "port"),
+    [
+        ("localhost:1234", None, "localhost", 1234),
+        (":1234", None, "localhost", 1234),
+        ("tcp::1234", None, "localhost", 1234),
+        ("[::1]:1234", None, "::1", 1234),
+        ("/tmp/qmp", "/tmp/qmp", "", 0),
+        ("unix:/tmp/qmp", "/tmp/qmp", "", 0),
+        ("./a:1234", "./a:1234", "", 0),
+        ("/a:1234", "/a:1234", "", 0),
+        ("qmp", "qmp", "", 0),
+        ("host:0", "host:0", "", 0),
+        ("host:99999", "host:99999", "", 0),
+    ],
+)
+def test_addresses(text, path, host, port):
+    assert parse_address(text)[1:] == (path, host, port)

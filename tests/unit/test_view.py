@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The full-screen view in a terminal that exists in memory only: what is on the screen after some keys."""
+
+import asyncio
+import random
+
+import pyte
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+from kcovdbg.commands.viewing import Side, View
+from kcovdbg.frontends.shell.view import ViewScreen
+from kcovdbg.frontends.shell.view_keys import KEYS, footer, help_lines
+from kcovdbg.frontends.shell.view_state import ViewState
+from kcovdbg.symbols.source import SourceTree
+from tests.unit.traces import CountingWords, make_buffer, names, pc
+
+
+class Sink:
+    """What prompt_toolkit writes to, read by a terminal emulator."""
+
+    def __init__(self, columns, rows):
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.Stream(self.screen)
+        self.raw = ""
+
+    def write(self, data):
+        self.raw += data
+        # pyte knows no private OSC but titles.
+        self._stream.feed(data)
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return True
+
+    encoding = "utf-8"
+
+
+class Terminal:
+    """Types keys into a view and looks at its screen."""
+
+    def __init__(self, view, columns=80, rows=24):
+        self.view, self.columns, self.rows = view, columns, rows
+        self.sink = Sink(columns, rows)
+        self.frames = []
+
+    def run(self, *steps):
+        """Run the view: each step is text to type, or a function to call with the screen."""
+
+        async def main():
+            with create_pipe_input() as keys:
+                output = Vt100_Output(self.sink, lambda: Size(self.rows, self.columns), term="xterm", enable_cpr=False)
+                with create_app_session(input=keys, output=output):
+                    self.shown = ViewScreen(self.view, terminal_input=keys, terminal_output=output)
+                    task = asyncio.ensure_future(self.shown.application.run_async(handle_sigint=False))
+                    await self._settle()
+                    for step in steps:
+                        if callable(step):
+                            step(self)
+                            self.shown.application.invalidate()
+                        else:
+                            keys.send_text(step)
+                        await self._settle()
+                        self.frames.append(list(self.sink.screen.display))
+                    if not task.done():
+                        keys.send_text("q")
+                    await asyncio.wait_for(task, 5)
+
+        asyncio.run(main())
+        return self.frames
+
+    async def _settle(self):
+        for _ in range(4):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.06)
+
+    def resize(self, columns, rows):
+        self.columns, self.rows = columns, rows
+        self.sink.screen.resize(rows, columns)
+        self.shown.application._on_resize()
+
+
+def make_trace(count, seed=1):
+    chosen = random.Random(seed)
+    words = []
+    while len(words) < count:
+        function = chosen.randrange(50)
+        words += [pc(function, point) for point in range(chosen.randrange(1, 9))]
+    return words[:count]
+
+
+def single(count=1000, **values):
+    return View(Side(make_buffer(make_trace(count), **values), names()))
+
+
+def two(left, right, **values):
+    known = names()
+    return View(Side(make_buffer(left, "left"), known), Side(make_buffer(right, "right"), known), **values)
+
+
+def text(frame):
+    return "\n".join(frame)
+
+
+def test_first_screen():
+    view = single()
+    (frame,) = Terminal(view).run("k")
+    first = view.left.record(0).pc
+    assert frame[0].startswith("41, 1000 records")
+    assert frame[1].split()[0] == "0"
+    assert names()[first].frames[0].function in frame[1]
+    assert "1/1000" in frame[-2]
+    assert frame[-1].strip() == footer()
+    assert all(line.strip() for line in frame)
+
+
+@pytest.mark.parametrize(
+    ("keys", "row"),
+    [
+        ("j", 1),
+        ("jjjk", 2),
+        ("\x1b[B\x1b[B\x1b[A", 1),
+        ("G", 999),
+        ("Gg", 0),
+        ("G\x1b[H", 0),
+        ("g\x1b[F", 999),
+        ("\x1b[6~", 21),
+        (" \x1b[5~", 0),
+        ("\x04", 10),
+        ("\x06\x15", 11),
+        (":500\r", 500),
+        (":50%\r", 499),
+        (":nonsense\r", 0),
+        ("jj:\x1b", 2),
+    ],
+)
+def test_moving(keys, row):
+    terminal = Terminal(single())
+    (frame,) = terminal.run(keys)
+    state = terminal.shown.state
+    assert state.row == row
+    assert f"{row + 1}/1000" in frame[-2]
+    # The cursor is on the screen, and the line there is its own.
+    assert frame[1 + state.row - state.top].split()[0] == str(row)
+
+
+def test_search_goes_around():
+    words = make_trace(1000)
+    words[700] = pc(77)
+    terminal = Terminal(View(Side(make_buffer(words), names())))
+    frames = terminal.run("/FN_77\r", "/fn_77\r", "n", "N", "/fn_[\r", "/nothing_like_it\r")
+    assert "no record matches FN_77" in text(frames[0])
+    assert "701/1000" in text(frames[1])
+    assert "fn_77" in text(frames[1])
+    assert "from the other end" in text(frames[2])
+    assert "701/1000" in text(frames[3])
+    assert "no regular expression" in text(frames[4])
+    assert "no record matches nothing_like_it" in text(frames[5])
+
+
+def test_search_by_address_and_file():
+    words = make_trace(300)
+    words[250] = pc(990, 3)
+    terminal = Terminal(View(Side(make_buffer(words), names())))
+    frames = terminal.run(f"/{words[250]:x}\r", "g/file_99\\.c\r")
+    assert all("251/300" in text(frame) for frame in frames)
+
+
+def test_two_traces_are_aligned():
+    left = make_trace(400)
+    right = [*left[:100], *(pc(80, point) for point in range(5)), *left[100:200], *left[210:]]
+    terminal = Terminal(two(left, right), columns=100)
+    frames = terminal.run("]", "]", "]", "[", "[")
+    for frame, expected in zip(frames, (100, 205, 205, 100, 100), strict=True):
+        assert f"{expected + 1}/405" in frame[-2]
+    shown = [line for line in frames[0] if " > " in line]
+    assert len(shown) == 5
+    assert all(line[:48].strip() == "" and "fn_80" in line for line in shown)
+    assert len([line for line in frames[1] if " < " in line]) == 10
+    assert "no further difference" in text(frames[2])
+    assert "no difference before this" in text(frames[4])
+
+
+def test_rows_of_both_sides_belong_together():
+    left = make_trace(200)
+    right = [*left[:50], pc(90), *left[50:]]
+    terminal = Terminal(two(left, right), columns=120)
+    (frame,) = terminal.run(":120\r")
+    rows = [line.split("│") for line in frame[1:-2] if "│" in line]
+    assert rows
+    for one, other in rows:
+        a, b = one.split(), other.split()
+        assert int(b[0]) == int(a[0]) + (int(a[0]) >= 50)
+        assert a[1:] == b[1:]
+
+
+def test_by_index():
+    left = make_trace(300)
+    right = list(left)
+    right[33], right[150:153] = pc(60), [pc(61)] * 3
+    terminal = Terminal(two(left, right[:290], by_index=True))
+    frames = terminal.run("]", "]", "]", "]", "[", "[")
+    expected = (33, 150, 290, 290, 150, 33)
+    assert [frame[-2].split()[0] for frame in frames] == [f"{row + 1}/300" for row in expected]
+
+
+def test_fold_and_filter():
+    left = make_trace(2000)
+    right = [*left[:1000], pc(88), *left[1000:]]
+    terminal = Terminal(two(left, right), columns=100)
+    frames = terminal.run("]", "f", "f", "&helper_3\r", "&\r")
+    assert "1001/2001" in text(frames[0])
+    assert "997 equal records, from 0 and 0 on" in text(frames[1])
+    assert "folded" in text(frames[1])
+    assert "fn_88" in text(frames[1])
+    assert "1001/2001" in text(frames[2])
+    assert "only helper_3" in text(frames[3])
+    assert "2001" not in frames[3][-2]
+    assert "/2001" in frames[4][-2]
+
+
+def test_runs_of_a_function_are_folded():
+    words = [pc(1, point) for point in range(8)] * 4 + [pc(2)] * 10 + [pc(3)]
+    terminal = Terminal(View(Side(make_buffer(words), names())))
+    (frame,) = terminal.run("f")
+    assert "1/3" in frame[-2]
+    assert ["×32" in frame[1], "×10" in frame[2], "×" in frame[3]] == [True, True, False]
+
+
+def test_source_follows_the_cursor(tmp_path):
+    path = tmp_path / "dir" / "file_0.c"
+    path.parent.mkdir()
+    path.write_text("".join(f"int line_{number};\n" for number in range(1, 200)))
+    buffer = make_buffer([pc(1, 0), pc(1, 1), pc(25, 0)])
+    terminal = Terminal(View(Side(buffer, names()), source=SourceTree([tmp_path])))
+    frames = terminal.run("s", "j", "j", "s")
+    assert "dir/file_0.c:100" in text(frames[0])
+    assert "100 int line_100;" in text(frames[0])
+    assert "dir/file_0.c:101" in text(frames[1])
+    assert "no source text" in text(frames[2])
+    assert "dir/file_2.c:100" not in "\n".join(frames[3][4:])
+
+
+def test_detail_help_and_unknown_keys():
+    terminal = Terminal(View(Side(make_buffer([pc(1, 2)], kaslr_offset=0x1000), names())))
+    frames = terminal.run("d", "d", "?", "j", "z")
+    assert "← fn_1" in text(frames[0])
+    assert f"{pc(1, 2) + 0x1000:#x}" in text(frames[0])
+    help_text = text(frames[2])
+    for label, what in help_lines():
+        assert label.split()[0] in help_text
+        assert what.split()[0] in help_text
+    assert "regular expression" not in text(frames[3])
+    assert "? tells what the keys do" in text(frames[4])
+
+
+def test_copy_asks_the_terminal():
+    terminal = Terminal(single())
+    terminal.run("y")
+    assert "\x1b]52;c;" in terminal.sink.raw
+
+
+def test_resize():
+    terminal = Terminal(single())
+    frames = terminal.run("G", lambda t: t.resize(60, 12), lambda t: t.resize(120, 40))
+    for frame, (columns, rows) in zip(frames, ((80, 24), (60, 12), (120, 40)), strict=True):
+        assert len(frame) == rows
+        assert len(frame[0]) == columns
+        assert frame[rows - 3].split()[0] == "999"
+        assert frame[rows - 1].strip()
+
+
+def test_mouse():
+    terminal = Terminal(single())
+    terminal.run("\x1b[<65;5;5M", "\x1b[<0;5;6M\x1b[<0;5;6m", "m")
+    assert terminal.shown.state.top == 3
+    assert terminal.shown.state.row == 3 + 4
+    assert not terminal.shown.state.follows_mouse
+
+
+@pytest.mark.parametrize("leave", ["q", "\x1b", "\x03"])
+def test_leaving(leave):
+    assert Terminal(single(5)).run(leave)
+
+
+@pytest.mark.parametrize("sides", [1, 2])
+@pytest.mark.parametrize("count", [1_000, 1_000_000])
+def test_a_frame_touches_what_it_shows(count, sides):
+    known = names()
+    buffers = [make_buffer(make_trace(count, seed), cls=CountingWords) for seed in range(1, sides + 1)]
+    view = View(*(Side(buffer, known) for buffer in buffers), by_index=sides == 2)
+    state = ViewState(view)
+    state.resize(50)
+    for step in (lambda: None, lambda: state.move(1), lambda: state.page(3), lambda: state.go_to(len(state.rows) - 1)):
+        step()
+        CountingWords.touched = 0
+        for number in range(state.top, state.top + state.height):
+            assert state.line(number, 160)
+        # Which rows differ is looked at beside what they hold.
+        assert CountingWords.touched <= 3 * 50 * sides
+
+
+def test_what_is_hostile_is_escaped():
+    def locate(pcs):
+        from kcovdbg.model.location import Frame, Location
+
+        return [Location(value, (Frame("evil\x1b[2J\n", "a\x07b.c", 1, 1),)) for value in pcs]
+
+    from kcovdbg.analysis.naming import Names
+
+    view = View(Side(make_buffer([pc(1)], comm="x\x1b]0;y\x07", pid=3), Names(locate)))
+    terminal = Terminal(view)
+    (frame,) = terminal.run("k")
+    assert "evil\\x1b[2J\\x0a" in text(frame)
+    assert "\x1b[2J" not in terminal.sink.raw.replace("\x1b[2J", "", 1)
+
+
+def test_empty_and_damaged_buffers():
+    from kcovdbg.model.buffer import Gap
+
+    (frame,) = Terminal(View(Side(make_buffer([]), names()))).run("jGg]nfds")
+    assert "nothing to show" in text(frame)
+    buffer = make_buffer([pc(1), 0, 1 << 63, 7, pc(2)], gaps=(Gap(3, 1),), remarks=("1 of 5 records can't be read",))
+    (frame,) = Terminal(View(Side(buffer, names()))).run("k")
+    assert "zero" in frame[2]
+    assert "no kernel text" in frame[3]
+    assert "page is missing" in frame[4]
+    assert "can't be read" in frame[-2]
+
+
+def test_keys_are_told_apart():
+    every = [name for key in KEYS for name in key.keys]
+    assert len(set(every)) == len(every)
+    assert all(key.help and key.label for key in KEYS)
+    assert len(footer()) <= 80
