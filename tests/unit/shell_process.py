@@ -10,7 +10,7 @@ from kcovdbg.commands.session import Context, Session
 from kcovdbg.frontends.completion import harvest
 from kcovdbg.frontends.shell import run_shell
 from kcovdbg.render.renderable import Lines
-from tests.unit.state import StubCensus, TASKS, make_layout, make_target
+from tests.unit.state import TASKS, StubCensus, make_layout, make_target
 
 
 class Look(StubCensus):

@@ -15,7 +15,7 @@ from kcovdbg.frontends.completion.cursor import Cursor, Place, find_cursor, quot
 from kcovdbg.frontends.completion.harvest import Harvest
 from kcovdbg.frontends.completion.index import Index
 from kcovdbg.model.snapshot import Snapshot
-from tests.unit.state import BUFFER, KCOV, OBJECTS, REMOTE_KCOV, TASKS, StubCensus, Streams, make_session, make_target
+from tests.unit.state import BUFFER, KCOV, OBJECTS, REMOTE_KCOV, TASKS, Streams, StubCensus, make_session, make_target
 
 
 class Looks(StubCensus):

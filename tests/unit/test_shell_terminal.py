@@ -130,6 +130,7 @@ def test_interrupt_stops_a_watch(shell):
 def test_errors_point_at_their_place(shell):
     shell.type("tasks --bogus 41\r")
     shell.wait("tasks has no option --bogus")
+    shell.wait("usage: tasks")
     lines = shell.lines
     shown = lines.index("  tasks --bogus 41")
     assert lines[shown + 1] == "        ^"
