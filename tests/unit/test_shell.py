@@ -17,7 +17,7 @@ from kcovdbg.commands.session import Session
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends import cli
 from kcovdbg.frontends.completion import harvest as harvesting
-from kcovdbg.frontends.shell import run_shell
+from kcovdbg.frontends.shell import pager, run_shell
 from kcovdbg.frontends.shell.history import find_history, open_history
 from kcovdbg.frontends.shell.opening import progress_word
 from kcovdbg.frontends.shell.pager import PagedStream, find_pager, paged
@@ -144,13 +144,14 @@ def test_progress_word_only_for_those_who_wait():
 def test_plain_reader_ends_its_lines(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", type("Tty", (io.StringIO,), {"isatty": lambda _self: True})())
 
-    def end(_prompt):
+    def end():
         raise EOFError
 
     with pytest.raises(EOFError):
         PlainReader(end).read()
-    assert capsys.readouterr().out == "\n"
-    assert PlainReader(lambda prompt: prompt + "tasks").read() == "kcovdbg> tasks"
+    # Standard output is no terminal here: it takes answers only.
+    assert tuple(capsys.readouterr()) == ("", "kcovdbg> \n")
+    assert PlainReader(lambda: "tasks").read() == "tasks"
 
 
 def test_a_dumb_terminal_needs_no_prompt_toolkit():
@@ -238,6 +239,23 @@ def test_pager_only_for_what_is_larger_than_the_terminal(answer, is_paged):
     assert (process.got, stdout.getvalue()) == ((answer, "") if is_paged else ("", answer))
     # C-c is the pager's own affair.
     assert process.waited == (2 if is_paged else 0)
+
+
+def test_remarks_come_behind_the_pager(monkeypatch):
+    streams, seen = Streams(width=20), []
+
+    def start(*_):
+        process = Process()
+        process.close = lambda: seen.append(streams.stderr.getvalue())
+        return process
+
+    monkeypatch.setattr(pager, "_start", start)
+    with paged(streams.find(), "less", {}) as terminal:
+        terminal.stderr.write("note: a page can't be read\n")
+        terminal.stdout.write("line\n" * 100)
+        assert streams.stderr.getvalue() == ""
+    assert seen == [""]
+    assert streams.take() == ("", "note: a page can't be read\n")
 
 
 def test_which_pager(tmp_path):

@@ -4,10 +4,11 @@
 import os
 import shutil
 import signal
+import sys
 
 import pytest
 
-from tests.unit.screen import open_shell
+from tests.unit.screen import Screen, open_shell
 
 PROMPT = "kcovdbg>"
 
@@ -254,3 +255,23 @@ def test_pasted_lines_run_one_after_the_other(shell):
     shell.type("\x1b[200~! echo one$((1))\n! echo two$((2))\n\x1b[201~\r")
     shell.wait("one1")
     shell.wait("two2")
+
+
+def test_answers_into_a_pipe_and_the_prompt_on_the_terminal(tmp_path):
+    answers = tmp_path / "answers"
+    command = f"{sys.executable} -m tests.unit.shell_process -q | cat > {answers}"
+    with Screen("sh", "-c", command, XDG_STATE_HOME=str(tmp_path)) as screen:
+        screen.wait(at_prompt)
+        screen.type("remote\r")
+        screen.settle()
+        screen.wait(at_prompt)
+        screen.type("tall\r")
+        screen.settle()
+        screen.type("\x04")
+        assert screen.end() == 0
+        assert "HANDLE" not in screen.text
+    text = answers.read_text()
+    assert text.startswith("HANDLE")
+    assert text.endswith("line 100                 |\n")
+    assert "\x1b" not in text
+    assert PROMPT not in text
