@@ -148,7 +148,7 @@ class GdbTarget:
         self.release = (banner and release_of(banner)) or info.get("OSRELEASE") or "unknown"
         self.notes: Sequence[str] = (f"KASLR offset {way.offset:#x}: {way.description}",)
 
-    @property
+    @cached_property
     def kernel_range(self) -> tuple[int, int]:
         """First and last address that a pointer of this kernel can have."""
         last = (1 << 8 * self.word_size) - 1
