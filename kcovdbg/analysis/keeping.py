@@ -80,6 +80,7 @@ def keep(buffer: Buffer, name: str, source: str) -> Kept:
         halves.frombytes(memoryview(ids).cast("B"))
         # Of each, the half that isn't zero.
         ids = halves[1 if sys.byteorder == "big" else 0 :: 2]
+    compress, _ = _codec()
     shell = replace(buffer, name=name, words=array(buffer.words.typecode), live=False)
     return Kept(shell, source, len(distinct), typecode, compress(encode_ascending(distinct)), compress(ids.tobytes()))
 
