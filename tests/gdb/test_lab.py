@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.target.image import ElfFile
 from tests.gdb.gdb_run import LOADER, ROOT, run_gdb
 from tests.lab import situation
-from tests.lab.guest import Machine
+from tests.lab.guest import Guest, Machine
 
 pytestmark = pytest.mark.lab
 
@@ -158,6 +161,24 @@ def test_other_vmlinux_is_refused(kernel, standing_dump, tmp_path):
     assert "isn't the target's: the core is of 6.12" in said.stderr
 
 
+@contextlib.contextmanager
+def speaking_to(guest: Guest) -> Iterator[None]:
+    """Have the workload make system calls all the time."""
+    done = threading.Event()
+
+    def speak() -> None:
+        while not done.wait(0.3):
+            guest.send("no such command")
+
+    thread = threading.Thread(target=speak)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 def test_two_cpus_and_page_table_isolation(kernel, boot):
     guest = boot(Machine(cpus=2, append="pti=on"))
     guest.wait_done()
@@ -171,22 +192,24 @@ def test_two_cpus_and_page_table_isolation(kernel, boot):
     idle = [row for row in said.json(1) if row["pid"] == 0]
     assert [(row["comm"], row["cpu"]) for row in idle] == [("swapper/0", 0), ("swapper/1", 1)]
     offset = int(said.json(0)[0]["kaslr_offset"], 16)
-    # There user space's page tables are still in use.
-    said = run_gdb(
-        kernel.vmlinux,
-        before=[connect, f"thbreak *{entry + offset:#x}", "continue"],
-        ask=["kcov-show tasks", "kcov-show tasks -a"],
-    )
+    # There user space's page tables are still in use. The workload sleeps unless it is spoken to.
+    with speaking_to(guest):
+        said = run_gdb(
+            kernel.vmlinux,
+            before=[connect, f"thbreak *{entry + offset:#x}", "continue"],
+            ask=["kcov-show tasks", "kcov-show tasks -a"],
+        )
     assert said.answers[0] == ""
     assert "in user mode with page-table isolation" in said.stderr
     way_out = re.search(r"thread \d+|thbreak \*0x[0-9a-f]+", said.stderr)
     assert way_out is not None
     go_on = [way_out[0]] + (["continue"] if way_out[0].startswith("thbreak") else [])
-    said = run_gdb(
-        kernel.vmlinux,
-        before=[connect, f"thbreak *{entry + offset:#x}", "continue", *go_on],
-        ask=["kcov-show tasks --json"],
-    )
+    with speaking_to(guest):
+        said = run_gdb(
+            kernel.vmlinux,
+            before=[connect, f"thbreak *{entry + offset:#x}", "continue", *go_on],
+            ask=["kcov-show tasks --json"],
+        )
     # The CPUs may have changed places meanwhile: then it is the other one's turn to be told about.
     assert said.answers[0].startswith("[") or "in user mode" in said.stderr
 
