@@ -27,13 +27,12 @@ DRGN = Path(sys.executable).parent / "drgn"
 STATE_COMMANDS = ("info", "tasks", "tasks -a", "objects", "remote", "areas", "saved")
 
 
-def open_drgn(dump: Dump) -> Screen:
+def open_drgn(dump: Dump, state: Path) -> Screen:
     if not DRGN.exists():
         pytest.skip("drgn's command line isn't installed")
-    return Screen(
-        DRGN, "-q", "-c", dump.path, *symbol_options(dump.kernel, dump.userland),
-        rows=50, columns=160, DRGN_PLUGINS="kcov=kcovdbg.frontends.drgn_plugin",
-    )  # fmt: skip
+    words = (DRGN, "-q", "-c", dump.path, *symbol_options(dump.kernel, dump.userland))
+    plugin = "kcov=kcovdbg.frontends.drgn_plugin"
+    return Screen(*words, rows=50, columns=160, DRGN_PLUGINS=plugin, XDG_STATE_HOME=str(state))
 
 
 def at_prompt(screen: Screen) -> bool:
@@ -41,8 +40,8 @@ def at_prompt(screen: Screen) -> bool:
 
 
 @pytest.fixture(scope="module")
-def in_drgn(standing_dump: DumpMaker) -> Iterator[Screen]:
-    with open_drgn(standing_dump()) as screen:
+def in_drgn(standing_dump: DumpMaker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Screen]:
+    with open_drgn(standing_dump(), tmp_path_factory.mktemp("state")) as screen:
         screen.wait(at_prompt, seconds=60)
         yield screen
 
