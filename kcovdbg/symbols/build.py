@@ -79,7 +79,7 @@ def _complete_names(
     try:
         return _frames_by_drgn(image, min(text.start for text in ranges), max(text.end for text in ranges), addresses)
     except (ImportError, KcovdbgError):
-        chains = symbolize(symbolizer, image, addresses, lambda frames: frames, function_names="linkage")
+        chains = symbolize(symbolizer, image, addresses, lambda frame: frame, function_names="linkage")
         return [
             tuple(frame._replace(function=frame.function and _SUFFIX.sub("", frame.function)) for frame in frames)
             for frames in chains
@@ -89,21 +89,21 @@ def _complete_names(
 def _add_by_llvm(
     writer: TableWriter, symbolizer: str, image: Path, ranges: Sequence[TextRange], rows: Sequence[tuple[int, PointKind]]
 ) -> None:
-    nameless: set[tuple[int, ...]] = set()
+    nameless: set[int] = set()
 
-    def make_chain(frames: tuple[Frame, ...]) -> tuple[int, ...]:
-        chain = tuple([writer.frame_id(*frame) for frame in frames])
-        if any(frame.function is None for frame in frames):
-            nameless.add(chain)
-        return chain
+    def make_frame(frame: Frame) -> int:
+        index = writer.frame_id(*frame)
+        if frame.function is None:
+            nameless.add(index)
+        return index
 
-    chains = symbolize(symbolizer, image, [pc - 1 for pc, _ in rows], make_chain)
+    chains = symbolize(symbolizer, image, [pc - 1 for pc, _ in rows], make_frame)
     again: list[tuple[int, PointKind]] = []
     for (pc, kind), chain in zip(rows, chains, strict=True):
-        if chain in nameless:
-            again.append((pc, kind))
-        else:
+        if nameless.isdisjoint(chain):
             writer.add(pc, kind, chain)
+        else:
+            again.append((pc, kind))
     if again:
         completed = _complete_names(symbolizer, image, ranges, [pc - 1 for pc, _ in again])
         for (pc, kind), frames in zip(again, completed, strict=True):
