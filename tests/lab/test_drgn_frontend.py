@@ -140,3 +140,10 @@ def test_helpers_say_of_tasks_what_the_command_says(opened: tuple[Any, Any]) -> 
 
 def test_every_state_command_is_compared() -> None:
     assert {command.split()[0] for command in COMMANDS} <= {command.split()[0] for command in STATE_COMMANDS}
+
+
+def test_view_in_drgn_and_back(in_drgn: Screen, standing_dump: DumpMaker) -> None:
+    in_drgn.type(f"%kcov view {standing_dump().states()['kc-pc']['tid']}\r")
+    in_drgn.wait(lambda screen: "q leave" in screen.text and ">>>" not in screen.text)
+    in_drgn.type("q")
+    in_drgn.wait(at_prompt)

@@ -67,3 +67,12 @@ def test_interrupt_in_the_middle_of_a_long_answer(shell: Screen, dump: Dump) -> 
     shell.type("info | grep release\r")
     shell.wait(f"release          {dump.truth['release']}")
     assert "Traceback" not in shell.text
+
+
+def test_view_and_back(shell: Screen, dump: Dump) -> None:
+    shell.type(f"view {dump.states()['kc-pc']['tid']}\r")
+    shell.wait(lambda screen: "q leave" in screen.text and "kcovdbg>" not in screen.text)
+    shell.type("q")
+    shell.wait(at_prompt)
+    shell.type("remote\r")
+    shell.wait("usb:1")
