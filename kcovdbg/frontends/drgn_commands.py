@@ -6,6 +6,8 @@ Pipes and redirections are ours: drgn hands a raw command its whole line.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from drgn import Program
 from drgn.commands import CommandError
 
@@ -16,6 +18,9 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.helpers import program_target
 from kcovdbg.render.errorlines import error_lines
 from kcovdbg.render.paint import Painter
+
+if TYPE_CHECKING:
+    from kcovdbg.commands.viewing import View
 
 _SESSION = "kcovdbg_session"
 
@@ -31,6 +36,7 @@ def run_in_drgn(prog: Program, source: str) -> int:
     session = prog.cache.get(_SESSION)
     if session is None:
         session = Session(COMMANDS, lambda: program_target(prog))
+        session.show_view = _show_view
         prog.cache[_SESSION] = session
     try:
         return run_line(session, source if source.strip() else "help")
@@ -39,3 +45,10 @@ def run_in_drgn(prog: Program, source: str) -> int:
         lines = [paint(line) for line in error_lines(error)]
         # drgn writes "drgn: error: " before it.
         raise CommandError("\n".join([lines[0].removeprefix("kcovdbg: "), *lines[1:]])) from error
+
+
+def _show_view(view: View) -> None:
+    # It brings prompt_toolkit, which only views pay for.
+    from kcovdbg.frontends.shell.view import show_view
+
+    show_view(view)
