@@ -147,7 +147,10 @@ class Table:
         self._base: int = base
         for index, (name, code) in enumerate(_ARRAYS.items()):
             at, size = _ENTRY.unpack_from(self._map, _HEADER.size + index * _ENTRY.size)
-            self._parts[name] = self._whole[at : at + size].cast(code)
+            try:
+                self._parts[name] = self._whole[at : at + size].cast(code)
+            except TypeError:
+                raise TableError(f"{self.path} is damaged: {name} isn't whole") from None
         self._offset = self._parts["offset"]
         self._chain = self._parts["chain"]
         self._bucket = self._parts["bucket"]
