@@ -20,9 +20,10 @@ import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from functools import cached_property, partial
+from operator import itemgetter
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import Frame
@@ -39,25 +40,22 @@ _ENTRY: Final = struct.Struct("<QQ")
 _ORDER_MARK: Final = b"BIG\0" if sys.byteorder == "big" else b"LIT\0"
 # A PC is first looked up by its offset's higher bits, then searched for among the few that share them.
 _BUCKET_SHIFT: Final = 6
-_NO_STRING: Final = 0xFFFFFFFF
-_PAIR: Final = struct.Struct("=II")
-_FRAME: Final = struct.Struct("=IIII")
-_KIND_BITS: Final = 2
 _KIND_MASK: Final = 3
-# Without the named arguments of Frame's own constructor, in half the time.
-_make: Final = tuple.__new__
+_MAX_DEPTH: Final = (1 << 14) - 1
 
 # The arrays, in the order of the directory, with their item's type.
-_ARRAYS: Final[dict[str, Literal["B", "I"]]] = {
+_ARRAYS: Final[dict[str, Literal["B", "I", "Q"]]] = {
     "offset": "I",
-    # Place among the chains, and the kind in the lowest bits.
-    "chain": "I",
+    # From the lowest bit: kind (2 bits), length of the chain (14), index of its first frame in "chain_frame".
+    "chain": "Q",
     "bucket": "I",
-    "chain_start": "I",
     "chain_frame": "I",
-    # function, file, line, column; _NO_STRING and 0 stand for None.
-    "frame": "I",
-    "string_start": "I",
+    # Indexes of strings, counted from 1; 0 stands for None in all four.
+    "frame_function": "I",
+    "frame_file": "I",
+    "frame_line": "I",
+    "frame_column": "I",
+    # Each but the last with a zero byte behind it.
     "string": "B",
     # start and end as offsets, name.
     "range": "I",
@@ -100,6 +98,11 @@ class FunctionSymbol(NamedTuple):
     size: int
 
 
+def _gather(items: Any, indexes: Sequence[int]) -> Sequence[Any]:
+    """Return the items of some indexes, at least one, without a step of the interpreter for each."""
+    return itemgetter(*indexes)(items) if len(indexes) > 1 else (items[indexes[0]],)
+
+
 class Table:
     """A table, mapped.
 
@@ -124,7 +127,6 @@ class Table:
             self.close()
             raise
         self._frames: dict[int, Frame] = {}
-        self._strings: dict[int, str | None] = {_NO_STRING: None}
         # By words of the array of chains.
         self._rows: dict[int, tuple[int, tuple[Frame, ...]] | None] = {-1: None}
 
@@ -150,13 +152,11 @@ class Table:
         self._chain = self._parts["chain"]
         self._bucket = self._parts["bucket"]
         self._bucket_count = len(self._bucket) - 1
-        self._chain_start = self._parts["chain_start"]
         self._chain_frame = self._parts["chain_frame"]
-        self._frame = self._parts["frame"]
 
     def close(self) -> None:
         """Unmap the file."""
-        self._offset = self._chain = self._bucket = self._chain_start = self._chain_frame = self._frame = memoryview(b"")
+        self._offset = self._chain = self._bucket = self._chain_frame = memoryview(b"")
         for part in self._parts.values():
             part.release()
         self._parts = {}
@@ -213,36 +213,30 @@ class Table:
         return [rows[word] for word in words]
 
     def _read_rows(self, words: Sequence[int]) -> None:
-        """Read the rows of some words of the array of chains."""
-        starts, chain_frame, known = self._chain_start, self._chain_frame, self._frames
-        spans = [_PAIR.unpack_from(starts, word >> _KIND_BITS << 2) for word in words]
-        chains = [chain_frame[start:end].tolist() for start, end in spans]
-        missing = sorted(set().union(*chains).difference(known))
-        frame, strings = self._frame, self._strings
-        fields = [_FRAME.unpack_from(frame, index << 4) for index in missing]
-        for text in {text for field in fields for text in field[:2]}.difference(strings):
-            strings[text] = self._read_string(text)
-        known.update(
-            [
-                (index, _make(Frame, (strings[function], strings[file], line or None, column or None)))
-                for index, (function, file, line, column) in zip(missing, fields, strict=True)
-            ]
-        )
-        self._rows.update(
-            [
-                (word, (word & _KIND_MASK, tuple([known[index] for index in chain])))
-                for word, chain in zip(words, chains, strict=True)
-            ]
-        )
+        """Read the rows of some words of the array of chains.
 
-    def _read_string(self, index: int) -> str:
-        starts = self._parts["string_start"]
-        return bytes(self._parts["string"][starts[index] : starts[index + 1]]).decode()
+        Column by column, since that leaves most of the work to loops in C.
+        """
+        chain_frame, known = self._chain_frame, self._frames
+        chains = [chain_frame[word >> 16 : (word >> 16) + (word >> 2 & _MAX_DEPTH)].tolist() for word in words]
+        missing = tuple(set().union(*chains).difference(known))
+        if missing:
+            strings = self._strings
+            names = _gather(strings, _gather(self._parts["frame_function"], missing))
+            files = _gather(strings, _gather(self._parts["frame_file"], missing))
+            lines = [line or None for line in _gather(self._parts["frame_line"], missing)]
+            columns = [column or None for column in _gather(self._parts["frame_column"], missing)]
+            # Without Frame's own constructor and its named arguments.
+            make = partial(tuple.__new__, Frame)
+            known.update(zip(missing, map(make, zip(names, files, lines, columns, strict=True)), strict=True))
+        find = known.__getitem__
+        rows = [(word & _KIND_MASK, tuple(map(find, chain))) for word, chain in zip(words, chains, strict=True)]
+        self._rows.update(zip(words, rows, strict=True))
 
-    def _text(self, index: int) -> str | None:
-        if index == _NO_STRING:
-            return None
-        return self._strings.get(index) or self._read_string(index)
+    @cached_property
+    def _strings(self) -> list[str | None]:
+        # All of them: one decoding costs less than a look at each that is wanted. The first one stands for None.
+        return [None, *bytes(self._parts["string"]).decode().split("\0")]
 
     def pcs(self, *kinds: PointKind) -> array[int]:
         """Return all PCs of these kinds, or of all where none is given, ascending."""
@@ -261,36 +255,35 @@ class Table:
         """
         functions = None if function is None else self._string_ids({function})
         files = None if file is None else self._string_ids({file, f"./{file}"})
-        frames = self._frame.tolist()
+        columns = zip(self._parts["frame_function"], self._parts["frame_file"], strict=True)
         wanted = {
             index
-            for index, (name, place) in enumerate(zip(frames[0::4], frames[1::4], strict=True))
+            for index, (name, place) in enumerate(columns)
             if (functions is None or name in functions) and (files is None or place in files)
         }
-        starts = self._chain_start
-        chains = {bisect_right(starts, place) - 1 for place, index in enumerate(self._chain_frame) if index in wanted}
+        places = [place for place, index in enumerate(self._chain_frame) if index in wanted]
         base = self._base
-        words = {chain << _KIND_BITS | kind for chain in chains for kind in (PointKind.PC, PointKind.CMP)}
-        rows = zip(self._offset, self._chain, strict=True)
-        return array("Q", [base + offset for offset, word in rows if word in words])
+        found = array("Q")
+        for offset, word in zip(self._offset, self._chain, strict=True):
+            start = word >> 16
+            place = bisect_left(places, start)
+            if place < len(places) and places[place] < start + (word >> 2 & _MAX_DEPTH) and word & _KIND_MASK != PointKind.TAIL:
+                found.append(base + offset)
+        return found
 
     def _string_ids(self, texts: set[str]) -> set[int]:
-        wanted = {text.encode() for text in texts}
-        starts, strings = self._parts["string_start"].tolist(), bytes(self._parts["string"])
-        pairs = enumerate(pairwise(starts))
-        return {index for index, (start, end) in pairs if strings[start:end] in wanted}
+        return {index for index, text in enumerate(self._strings) if text in texts}
 
     def files(self) -> list[str]:
         """Name all files that a frame lies in, sorted."""
-        frames = self._parts["frame"]
-        names = (self._text(index) for index in set(frames[1::4]))
+        names = (self._strings[index] for index in set(self._parts["frame_file"]))
         return sorted(name for name in names if name is not None)
 
     def text_ranges(self) -> tuple[TextRange, ...]:
         """Return the parts of the image that hold code."""
         parts = self._parts["range"]
         return tuple(
-            TextRange(self._base + parts[at], self._base + parts[at + 1], self._text(parts[at + 2]) or "")
+            TextRange(self._base + parts[at], self._base + parts[at + 1], self._strings[parts[at + 2]] or "")
             for at in range(0, len(parts), 3)
         )
 
@@ -311,14 +304,14 @@ class Table:
         return (self._function(index) for index in range(len(self._parts["function_start"])))
 
     def _function(self, index: int) -> FunctionSymbol:
-        name = self._text(self._parts["function_name"][index])
+        name = self._strings[self._parts["function_name"][index]]
         start, size = self._parts["function_start"][index], self._parts["function_size"][index]
         return FunctionSymbol(name or "", self._base + start, size)
 
     @property
     def directory(self) -> str | None:
         """``DW_AT_comp_dir``: the folder that the kernel was built in; None where debug info doesn't tell."""
-        return self._text(self._parts["directory"][0])
+        return self._strings[self._parts["directory"][0]]
 
 
 class TableWriter:
@@ -338,10 +331,10 @@ class TableWriter:
         self._chains: dict[tuple[int, ...], int] = {}
         self._rows: dict[int, tuple[int, int]] = {}
         self._functions: list[tuple[int, int, int]] = []
-        self._directory = _NO_STRING
+        self._directory = 0
 
     def _string(self, text: str | None) -> int:
-        return _NO_STRING if text is None else self._strings.setdefault(text, len(self._strings))
+        return 0 if text is None else self._strings.setdefault(text, len(self._strings) + 1)
 
     def frame_id(self, function: str | None, file: str | None, line: int | None, column: int | None) -> int:
         """Intern a frame, for :meth:`add`."""
@@ -390,10 +383,12 @@ class TableWriter:
             buckets.append(place)
         buckets.append(len(offsets))
         rows = [self._rows[pc] for pc in pcs]
-        chain_start, chain_frame = array("I", [0]), array("I")
+        chain_words, chain_frame = [], array("I")
         for chain in self._chains:
-            chain_frame.extend(chain)
-            chain_start.append(len(chain_frame))
+            depth = min(len(chain), _MAX_DEPTH)
+            chain_words.append(len(chain_frame) << 16 | depth << 2)
+            chain_frame.extend(chain[:depth])
+        columns = list(zip(*self._frames, strict=True)) or [(), (), (), ()]
         ranges = array("I")
         for text in self._ranges:
             ranges.extend((text.start - base, text.end - base, self._string(text.name)))
@@ -402,19 +397,16 @@ class TableWriter:
             if 0 <= start - base < 1 << 32:
                 functions.setdefault(start - base, (min(size, 0xFFFFFFFF), name))
         starts = sorted(functions)
-        string_start, strings = array("I", [0]), bytearray()
-        for string in self._strings:
-            strings += string.encode("utf-8", "replace")
-            string_start.append(len(strings))
         return {
             "offset": offsets,
-            "chain": array("I", [chain << _KIND_BITS | kind for kind, chain in rows]),
+            "chain": array("Q", [chain_words[chain] | kind for kind, chain in rows]),
             "bucket": buckets,
-            "chain_start": chain_start,
             "chain_frame": chain_frame,
-            "frame": array("I", [value for frame in self._frames for value in frame]),
-            "string_start": string_start,
-            "string": array("B", bytes(strings)),
+            "frame_function": array("I", columns[0]),
+            "frame_file": array("I", columns[1]),
+            "frame_line": array("I", columns[2]),
+            "frame_column": array("I", columns[3]),
+            "string": array("B", "\0".join(self._strings).encode("utf-8", "replace")),
             "range": ranges,
             "function_start": array("I", starts),
             "function_size": array("I", [functions[start][0] for start in starts]),

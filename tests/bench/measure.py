@@ -36,6 +36,15 @@ def best(run: Callable[[], Any], rounds: int = 5) -> float:
     return min(times)
 
 
+def best_of_each(*runs: Callable[[], Any], rounds: int = 5) -> list[float]:
+    """The shortest time of each of some ways, tried in turn: what disturbs the machine meanwhile disturbs all of them."""
+    times: list[list[float]] = [[] for _ in runs]
+    for _ in range(rounds):
+        for place, run in enumerate(runs):
+            times[place].append(best(run, 1))
+    return [min(each) for each in times]
+
+
 def faster(what: str, mine: float, other: float, other_name: str, times: float) -> Result:
     """At least so many times faster than another way."""
     ratio = other / mine
