@@ -32,8 +32,8 @@ from kcovdbg.render.side_by_side import columns, fit, pair
 from kcovdbg.symbols.source import SourceTree
 
 _MASK: Final = (1 << 64) - 1
-# A pane narrower than this has no room for addresses.
-_WIDE: Final = 72
+# In a pane narrower than this names have more to tell than addresses, which the detail shows.
+_WIDE: Final = 96
 _KIND_SIGNS: Final = {record.Kind.ENTRY: "→", record.Kind.EXIT: "←", record.Kind.EDGE: "~"}
 
 
