@@ -6,6 +6,7 @@ Pipes and redirections are ours: drgn hands a raw command its whole line.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from drgn import Program
@@ -14,6 +15,7 @@ from drgn.commands import CommandError
 from kcovdbg.commands import COMMANDS
 from kcovdbg.commands.run import run_line
 from kcovdbg.commands.session import Session
+from kcovdbg.commands.viewing import View
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.helpers import program_target
 from kcovdbg.render.errorlines import error_lines
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
     from kcovdbg.commands.viewing import View
 
 _SESSION = "kcovdbg_session"
+
+
+def _show_view(view: View) -> None:
+    """Show a view full-screen; only views pay for prompt_toolkit."""
+    import_module("kcovdbg.frontends.shell.view").show_view(view)
 
 
 def run_in_drgn(prog: Program, source: str) -> int:
