@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
-from kcovdbg.analysis.counting import as_words, find_text
-from kcovdbg.analysis.hot import Numbering
+from kcovdbg.analysis.counting import as_words, make_numbering
 from kcovdbg.model.buffer import Buffer
 
 _Codec: TypeAlias = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]
@@ -70,7 +69,7 @@ def keep(buffer: Buffer, name: str, source: str) -> Kept:
     :param source: the buffer's name until now.
     """
     words = as_words(buffer.words)
-    numbering = Numbering(find_text(buffer.words))
+    numbering = make_numbering(buffer.words)
     distinct = numbering.number(words)
     ids = numbering.ids(words)
     typecode = "I"

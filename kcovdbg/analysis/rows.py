@@ -121,8 +121,6 @@ class IndexRows:
     def next_difference(self, number: int, *, backwards: bool = False) -> int | None:
         """Return the first row of the nearest difference beyond this row."""
         if backwards:
-            while number > 0 and not self._is_equal(number - 1):
-                number -= 1
             end = self._last_difference(number)
             while end is not None and end > 0 and not self._is_equal(end - 1):
                 end -= 1

@@ -40,6 +40,9 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
             time.sleep(args.seconds)
     except KeyboardInterrupt:
         context.status = INTERRUPTED
+        if context.terminal.is_terminal:
+            # It has echoed ^C: what comes next begins on a line of its own.
+            yield Lines(((),))
 
 
 WATCH = Command(

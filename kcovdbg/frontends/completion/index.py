@@ -142,4 +142,4 @@ def index_modes(modes: Iterable[str]) -> Choices:
 
 def index_kept(kept: Mapping[str, object]) -> Choices:
     """Index buffers that were kept."""
-    return Choices(Entry(name if name.startswith("@") else f"@{name}", "kept") for name in kept)
+    return Choices(Entry(name, escape(f"kept from {getattr(buffer, 'source', '?')}")) for name, buffer in kept.items())
