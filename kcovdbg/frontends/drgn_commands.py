@@ -15,7 +15,6 @@ from drgn.commands import CommandError
 from kcovdbg.commands import COMMANDS
 from kcovdbg.commands.run import run_line
 from kcovdbg.commands.session import Session
-from kcovdbg.commands.viewing import View
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.helpers import program_target
 from kcovdbg.render.errorlines import error_lines
@@ -52,10 +51,3 @@ def run_in_drgn(prog: Program, source: str) -> int:
         lines = [paint(line) for line in error_lines(error)]
         # drgn writes "drgn: error: " before it.
         raise CommandError("\n".join([lines[0].removeprefix("kcovdbg: "), *lines[1:]])) from error
-
-
-def _show_view(view: View) -> None:
-    # It brings prompt_toolkit, which only views pay for.
-    from kcovdbg.frontends.shell.view import show_view
-
-    show_view(view)
