@@ -7,6 +7,7 @@ Pipes and redirections are ours: drgn hands a raw command its whole line.
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from drgn import Program
 from drgn.commands import CommandError
@@ -14,11 +15,13 @@ from drgn.commands import CommandError
 from kcovdbg.commands import COMMANDS
 from kcovdbg.commands.run import run_line
 from kcovdbg.commands.session import Session
-from kcovdbg.commands.viewing import View
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.helpers import program_target
 from kcovdbg.render.errorlines import error_lines
 from kcovdbg.render.paint import Painter
+
+if TYPE_CHECKING:
+    from kcovdbg.commands.viewing import View
 
 _SESSION = "kcovdbg_session"
 

@@ -26,7 +26,7 @@ from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import decode_kcov, find_capacity, looks_like_kcov, read_count, read_kcov
 from kcovdbg.walk.remote import RemoteMap, read_remote_map
 from kcovdbg.walk.saved import PerCpu, find_saved, read_per_cpu, saved_in_task
-from kcovdbg.walk.tasks import TaskWalk, find_current_tasks, read_task
+from kcovdbg.walk.tasks import TaskWalk, complete_task, find_current_tasks, read_task
 
 # How often a live kernel is asked again when what was read disagrees: the state of a running task is consistent again within
 # a system call.
@@ -137,7 +137,16 @@ class Census:
         """The sessions that are saved now."""
         per_cpu = self._per_cpu
         needs_current = self._layout.generation.has(Feature.SAVED_PER_CPU)
-        return find_saved(self._layout, self.task_fields, per_cpu, self._current if needs_current else {})
+        found = find_saved(self._layout, self.task_fields, per_cpu, self._current if needs_current else {})
+        if self._layout.late_task is None:
+            return found
+        return tuple(saved if saved.cpu is not None else saved._replace(cpu=self._cpu_of(saved.task)) for saved in found)
+
+    def _cpu_of(self, task: int | None) -> int | None:
+        try:
+            return complete_task(self._target, self._layout, self.by_address[task or 0]).cpu
+        except (KeyError, ReadError):
+            return None
 
     @cached_property
     def _saved_by_task(self) -> Mapping[int, SavedState]:
@@ -190,6 +199,10 @@ class Census:
         """Say what a task's fields mean."""
         layout = self._layout
         errors: list[str] = []
+        try:
+            fields = complete_task(self._target, layout, fields)
+        except ReadError as error:
+            errors.append(str(error))
         word = fields.kcov_mode or 0
         mode = layout.mode_name(word)
         role = self._role(mode, fields.kcov, fields.kcov_area, errors)

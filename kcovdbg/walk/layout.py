@@ -51,6 +51,8 @@ _TASK_FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "saved_kcov": ("kcov_saved_kcov",),
     "saved_sequence": ("kcov_saved_sequence",),
 }
+# What lies far before the rest, and is wanted of the tasks only that are shown.
+_LATE_FIELDS: Final = ("flags", "cpu", "on_cpu")
 # What a walk over the lists needs besides.
 _TASK_LINKS: Final[Mapping[str, Sequence[str]]] = {
     "tasks_next": ("tasks.next",),
@@ -123,6 +125,10 @@ class Layout:
     """The bits of a task's mode word that aren't mode."""
     buffer_word: int
     """Bytes of one word of a buffer."""
+    near_task: BlockLayout | None = None
+    """The same as ``task`` without what ``late_task`` reads; None where one read of the target takes in all of it anyway."""
+    late_task: BlockLayout | None = None
+    """``flags``, ``cpu`` and ``on_cpu``, in this order."""
 
     def mode_name(self, word: int) -> str:
         """Name the mode in a task's or an object's mode word, flags masked."""
@@ -155,6 +161,7 @@ def detect_layout(target: Target) -> Layout:
     except MissingTypeError:
         modes = {}
     generation = _detect_generation(target, task, kcov, percpu, modes)
+    near, late = _split_task(target, task)
     return Layout(
         generation=generation,
         task=task,
@@ -165,7 +172,22 @@ def detect_layout(target: Target) -> Layout:
         modes=modes,
         mode_flags=_find_mode_flags(generation),
         buffer_word=4 if generation.has(Feature.WORDS_32) else target.word_size,
+        near_task=near,
+        late_task=late,
     )
+
+
+def _split_task(target: Target, task: BlockLayout) -> tuple[BlockLayout | None, BlockLayout | None]:
+    """Split what is read of a task in two where a GDB stub would need two packets for each task otherwise."""
+    # Only targets have it that read over a wire.
+    packet: int | None = getattr(target, "packet_size", None)
+    if packet is None or task.span <= packet:
+        return None, None
+    fields = {**_TASK_FIELDS, **_TASK_LINKS}
+    near = BlockLayout(target, TASK, {name: () if name in _LATE_FIELDS else paths for name, paths in fields.items()})
+    if near.span > packet:
+        return None, None
+    return near, BlockLayout(target, TASK, {name: _TASK_FIELDS[name] for name in _LATE_FIELDS})
 
 
 def _find_layout(target: Target, type_name: str, fields: Mapping[str, Sequence[str]]) -> BlockLayout | None:
