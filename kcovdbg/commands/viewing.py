@@ -136,8 +136,11 @@ class View:
         if right is None:
             self.rows = SingleRows(len(left))
         elif by_index:
-            words = [_words(side.buffer) for side in (left, right)]
-            self.rows = IndexRows(*words)
+            width = left.buffer.encoding.record_words
+            if width == right.buffer.encoding.record_words:
+                self.rows = IndexRows(left.buffer.words, right.buffer.words, width)
+            else:
+                self.rows = IndexRows(_words(left.buffer), _words(right.buffer))
         else:
             alignment = align(pc_sequence(left.buffer), pc_sequence(right.buffer))
             if alignment.coarse:
