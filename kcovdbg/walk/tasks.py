@@ -160,7 +160,8 @@ class TaskWalk:
         if following == head == before:
             return
         start = leader + node_offset
-        broken = yield from self._follow_threads(following, start, head, values[1], 0)
+        # Where the leader is the first on it, the head needn't be read: it is the end.
+        broken = yield from self._follow_threads(following, start, head, values[1], 0, is_first=before == head)
         if broken is None:
             return
         self.remarks.note(f"the thread list of process {values[1]} is broken: {broken}")
@@ -168,7 +169,7 @@ class TaskWalk:
             yield from self._follow_threads(before, start, head, values[1], self._target.word_size)
 
     def _follow_threads(
-        self, node: int | None, start: int, head: int, tgid: int | None, way: int
+        self, node: int | None, start: int, head: int, tgid: int | None, way: int, *, is_first: bool = False
     ) -> Generator[TaskFields, None, str | None]:
         """Follow a ring of threads from its leader on; return why it ended early, None where it came around.
 
@@ -177,6 +178,7 @@ class TaskWalk:
         :param start: the leader's own link.
         :param head: the ring's head, in ``struct signal_struct``, which is no thread.
         :param way: offset of the link to follow: 0 for the next one, a word for the one before.
+        :param is_first: whether the leader is the first on it, so that the head is its end.
         """
         link, back = (self._thread_prev, self._thread_next) if way else (self._thread_next, self._thread_prev)
         before = start
@@ -185,7 +187,7 @@ class TaskWalk:
         while len(self._seen) < _MAX_TASKS:
             if node is None:
                 return "a link can't be read"
-            if node == start:
+            if node == start or (is_first and node == head):
                 return None
             if node == head:
                 if passed_head:
