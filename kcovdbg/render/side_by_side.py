@@ -10,13 +10,14 @@ from kcovdbg.render.escape import escape
 from kcovdbg.render.renderable import Fragment, Line
 from kcovdbg.render.width import elide, elide_start, pad, text_width
 
-_GUTTER: Final = 3
+GUTTER: Final = 3
+"""Columns between two sides."""
 _STYLES: Final = {"<": "left", ">": "right", "|": "changed", "=": "", " ": ""}
 
 
 def panel_width(width: int) -> int:
     """Return how wide each side is on a screen of this width."""
-    return max((width - _GUTTER) // 2, 1)
+    return max((width - GUTTER) // 2, 1)
 
 
 def fit(line: Line, width: int, *, fill: bool = True) -> list[Fragment]:
@@ -42,24 +43,23 @@ def fit(line: Line, width: int, *, fill: bool = True) -> list[Fragment]:
     return fitted
 
 
-def pair(left: Line | None, mark: str, right: Line | None, width: int, *, fill: bool = True) -> list[Fragment]:
+def pair(left: Line | None, mark: str, right: Line | None, width: int) -> list[Fragment]:
     """Put two lines beside each other.
 
     :param left: None for a gap.
     :param mark: ``=``, ``<``, ``>``, ``|`` or a blank, between them.
     :param right: None for a gap.
     :param width: of the whole line, in columns.
-    :param fill: as in :func:`fit`, of the right side.
     """
     side = panel_width(width)
-    rest = max(width - side - _GUTTER, 0)
+    return join(fit(left or (), side), mark, fit(right or (), max(width - side - GUTTER, 0)))
+
+
+def join(left: Line, mark: str, right: Line) -> list[Fragment]:
+    """Put two lines beside each other that have their widths already."""
     style = _STYLES.get(mark, "")
-    shown = "│" if mark in ("=", " ") else mark
-    return [
-        *fit(_restyle(left or (), style), side),
-        (style or "gutter", f" {shown} "),
-        *fit(_restyle(right or (), style), rest, fill=fill),
-    ]
+    shown = " │ " if mark in ("=", " ") else f" {mark} "
+    return [*_restyle(left, style), (style or "gutter", shown), *_restyle(right, style)]
 
 
 def _restyle(line: Line, style: str) -> Line:
@@ -67,27 +67,40 @@ def _restyle(line: Line, style: str) -> Line:
     return [(style, text) for _, text in line] if style else line
 
 
-def columns(texts: Sequence[tuple[str, str, int]], width: int) -> list[Fragment]:
+def columns(texts: Sequence[tuple[str, str, int]], width: int, *, fill: bool = False) -> list[Fragment]:
     """Lay out the parts of one record: each has a width, the last but one gives way, and the last is cut at its start.
 
     :param texts: style, text and width of each; a width of 0 is what is left over, shared by those that have it.
+    :param fill: whether blanks fill what remains; the line is never wider than the width.
     """
-    fixed = sum(size + 1 for _, _, size in texts if size)
     flexible = [index for index, (_, _, size) in enumerate(texts) if not size]
-    room = max(width - fixed - max(len(flexible) - 1, 0), 0)
+    fixed = sum(size for _, _, size in texts) + len(texts) - 1
+    if fixed > width or not flexible:
+        # Too narrow for its parts: what fits of them, from the first on.
+        return fit([(style, f"{text} ") for style, text, _ in texts], width, fill=fill)
+    room = width - fixed
     parts: list[Fragment] = []
     last = len(texts) - 1
+    taken = fixed
     for index, (style, text, size) in enumerate(texts):
         text = escape(text)
         if size:
             text = pad(elide(text, size), size, right=style == "number")
-        elif index == flexible[-1]:
-            text = elide_start(text, room)
         else:
-            # A function's name first; its place takes what remains.
-            share = min(text_width(text), max(room * 3 // 5, room - text_width(escape(texts[flexible[-1]][1]))))
-            text = elide(text, share)
-            room -= share
+            wide = text_width(text)
+            if index != flexible[-1]:
+                # A function's name first; its place takes what remains.
+                share = max(room * 3 // 5, room - text_width(escape(texts[flexible[-1]][1])))
+                if wide > share:
+                    text = elide(text, share)
+                    wide = text_width(text)
+                room -= wide
+            elif wide > room:
+                text = elide_start(text, room)
+                wide = text_width(text)
+            taken += wide
         # The blank after a part has its style: a change of style costs more than a cell.
         parts.append((style, text if index == last else f"{text} "))
+    if fill and taken < width:
+        parts.append(("", " " * (width - taken)))
     return parts
