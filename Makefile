@@ -12,13 +12,14 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.dev
 	$(BIN)/python -m tests.prepare
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 tests/unit tests/native
+	$(BIN)/python -m pytest tests/lab tests/gdb
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest -n 2 tests/unit
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

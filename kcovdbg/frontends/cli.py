@@ -78,6 +78,7 @@ def main(
         session.debug = options.debug
         session.show_view = show_view
         session.source_folders = options.source_folders
+        session.substitutions = options.substitutions
         status = _run(session, options)
         sys.stdout.flush()
     except KeyboardInterrupt:

@@ -30,7 +30,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.points import PointKind
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
 
 _MAGIC: Final = b"KCOVSYM\0"
