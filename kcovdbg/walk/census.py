@@ -231,6 +231,8 @@ class Census:
             role = None
         saved = self._saved_of(fields)
         beneath = None if saved is None else self._saved_role(saved, errors)
+        if saved is None and fields.kcov_softirq and not self._sees_saved:
+            errors.append("what its softirq section interrupted can't be told")
         owned, owns_remote = self._owned(fields, mode, errors)
         area, size, trace, trace_size = fields.kcov_area, fields.kcov_size, fields.trace, fields.trace_size
         mode_of_buffer, kcov = mode, fields.kcov
@@ -242,7 +244,7 @@ class Census:
             fields=fields,
             mode=mode,
             in_ctxsw=bool(word & layout.mode_flags & ~modes.PAUSED)
-            if word is not None and layout.generation.has(Feature.CTXSW_FLAG)
+            if word is not None and layout.modes and layout.generation.has(Feature.CTXSW_FLAG)
             else None,
             role=role,
             beneath=beneath,
@@ -262,6 +264,18 @@ class Census:
             saved = saved_in_task(fields)
             return None if saved.is_empty else saved
         return self._saved_by_task.get(fields.address)
+
+    @cached_property
+    def _sees_saved(self) -> bool:
+        """Whether every saved session is known, and whose it is."""
+        generation, percpu = self._layout.generation, self._layout.percpu
+        if not generation.has(Feature.SAVED_PER_CPU):
+            return generation.has(Feature.SAVED_IN_TASK)
+        return (
+            len(self._per_cpu) == len(self._current) == len(self._target.cpus())
+            and percpu is not None
+            and percpu.has("saved_kcov")
+        )
 
     def _saved_role(self, saved: SavedState, errors: list[str]) -> Role | None:
         mode = None if saved.mode is None else self._layout.mode_name(saved.mode)
@@ -312,8 +326,17 @@ class Census:
             return None, None
         saved = self._saved_of(fields)
         own_member = self._layout.generation.has(Feature.OWNER_MEMBER)
-        marked = mode == modes.REMOTE
-        unknown = marked or (fields.kcov_remote if own_member else fields.kcov) is None
+        saved_mode = None if saved is None or saved.mode is None else self._layout.mode_name(saved.mode)
+        marked = modes.REMOTE in (mode, saved_mode)
+        unknown = saved is not None and saved.kcov is None
+        unknown = unknown or bool(saved is None and fields.kcov_softirq and not self._sees_saved)
+        # From August 2026 on, one of both marks an owner.
+        unknown = unknown or (
+            self._layout.generation.has(Feature.SAVED_IN_TASK)
+            and not own_member
+            and not self._layout.generation.has(Feature.MODE_REMOTE)
+        )
+        unknown = unknown or marked or (fields.kcov_remote if own_member else fields.kcov) is None
         pointers = [fields.kcov_remote, fields.kcov, None if saved is None else saved.kcov]
         for pointer in dict.fromkeys(pointers):
             if not pointer:
@@ -352,8 +375,18 @@ class Census:
         :param kcov: the object that it is or collects for.
         :return: the count, and whether the buffer is full.
         """
-        layout = self._layout
+        layout, target = self._layout, self._target
         if not area or not has_count(layout, mode):
+            return None, None
+        if (mode is None or not modes.is_known(mode)) and (
+            not layout.modes
+            or layout.generation.has(Feature.UNIQUE_MAPS)
+            or layout.generation.has(Feature.TEXT_BITMAP)
+            or (target.word_size, target.big_endian) == (4, True)
+        ):
+            # Where the count is, how long it is and whether there is one depends on the mode.
+            return None, None
+        if mode == "TRACE_UNIQ_EDGE" and not kcov:
             return None, None
         start = area
         try:
@@ -370,7 +403,7 @@ class Census:
         except (ReadError, MissingTypeError) as error:
             errors.append(f"buffer {area:#x}: {error}")
             return None, None
-        if mode is None or (not modes.is_known(mode) and not layout.modes):
+        if mode is None or not modes.is_known(mode):
             # Comparisons take four times the room.
             return count, None
         capacity = find_capacity(layout, mode, size, trace_size)
@@ -572,7 +605,7 @@ class Census:
         mode = None if fields.mode is None else self._layout.mode_name(fields.mode)
         count, full = self._count(fields.area, fields.size, mode, errors, fields.trace, fields.trace_size, address)
         capacity = None
-        if mode is not None and (modes.is_known(mode) or self._layout.modes):
+        if mode is not None and modes.is_known(mode):
             capacity = find_capacity(self._layout, mode, fields.size, fields.trace_size)
         return Kcov(fields, address, mode, pid, comm, count, capacity, full, references, roads, tuple(errors))
 
@@ -614,19 +647,45 @@ class Census:
         for saved in self.saved:
             if saved.task is None and saved.area and self._saved_role(saved, []) is Role.REMOTE_SECTION:
                 used[saved.area] = Area(saved.area, saved.size, TASK_LIST, "saved", None, saved.cpu, saved.errors)
+        of_cpus = {instance.irq_area for instance in self._per_cpu}
+        for task in self.tasks():
+            # Whatever else isn't known of it, a CPU's area is used by whom has it.
+            fields = task.fields
+            if task.role is None and fields.kcov_area and fields.kcov_area in of_cpus:
+                used[fields.kcov_area] = Area(
+                    fields.kcov_area, fields.kcov_size, IRQ_LIST, "in-use", fields.pid, fields.cpu, task.errors
+                )
         known = {area.size for area in used.values() if area.list == IRQ_LIST}
+        idle = "cached" if self._sees_tasks() else None
         for instance in self._per_cpu:
             if instance.irq_area and instance.irq_area not in used:
                 # What isn't in use doesn't say its size; all CPUs' areas have the same.
                 size = next(iter(known), None) or self._vmalloc_words(instance.irq_area)
-                found.append(Area(instance.irq_area, size, IRQ_LIST, "cached", cpu=instance.cpu))
+                found.append(Area(instance.irq_area, size, IRQ_LIST, idle, cpu=instance.cpu))
         found.extend(used.values())
         claimed = {area.address for area in found}
+        # Nobody's is an area only when everybody is known who could have it.
+        unclaimed = "unclaimed" if self._sees_all_areas() else None
         for area in self._vmalloc:
             sections = _AREA_CALLERS.get(_plain_name(area.caller))
             if sections is not None and area.start not in claimed:
-                found.append(Area(area.start, area.size // self._layout.buffer_word, sections, "unclaimed"))
+                found.append(Area(area.start, area.size // self._layout.buffer_word, sections, unclaimed))
         return tuple(found)
+
+    def _sees_all_areas(self) -> bool:
+        """Tell whether every task, list and CPU was read that could have an area."""
+        return (
+            self._sees_tasks()
+            and not self._remarks.get("areas")
+            and not self._remarks.get("per-cpu")
+            and all(task.role is not None for task in self.tasks())
+            and (self._sees_saved or not self._layout.generation.has(Feature.SOFTIRQ))
+            and all(self._saved_role(saved, []) is not None for saved in self.saved)
+        )
+
+    def _sees_tasks(self) -> bool:
+        """Tell whether every task was read that could have an area."""
+        return not self._remarks.get("tasks") and all(task.kcov_area is not None for task in self.task_fields)
 
     def _vmalloc_words(self, start: int) -> int | None:
         return next((area.size // self._layout.buffer_word for area in self._vmalloc if area.start == start), None)

@@ -153,6 +153,9 @@ class FileWalk:
 
         :param what: whose file it is, for the remark where it can't be read.
         """
+        if not self._fops:
+            # The walk's remarks say why.
+            return None
         if file in self._files:
             return self._files[file]
         kcov: int | None = None

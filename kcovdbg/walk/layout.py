@@ -90,7 +90,7 @@ _REMOTE_FIELDS: Final[Mapping[str, Sequence[str]]] = {
 _AREA_FIELDS: Final[Mapping[str, Sequence[str]]] = {"next": ("list.next",), "prev": ("list.prev",), "size": ("size",)}
 _PERCPU_FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "irq_area": ("irq_area",),
-    "saved_mode": ("saved_mode", "saved_state.mode"),
+    "saved_mode": ("saved_mode",),
     "saved_size": ("saved_size", "saved_state.size", "saved_state.s.size"),
     "saved_area": ("saved_area", "saved_state.area", "saved_state.s.area"),
     "saved_kcov": ("saved_kcov",),
@@ -348,6 +348,10 @@ def _detect_generation(
     )
 
 
+# What moved into struct kcov_state (2025 deduplication series).
+_IN_STATE: Final = frozenset(
+    "kcov_size kcov_area kcov_sequence size area sequence saved_size saved_area saved_sequence".split()
+)
 _SAVED: Final = ("saved_mode", "saved_size", "saved_area", "saved_kcov", "saved_sequence")
 
 
@@ -389,18 +393,27 @@ def _find_missing(
             continue
         for field in wanted:
             if not layout.has(field):
-                yield f"{type_name}.{_likely_path(target, type_name, paths[type_name][field])}"
+                likely = [
+                    path
+                    for path in paths[type_name][field]
+                    if path.startswith("rc.") == (Feature.WORDS_32 in features and field == "refcount")
+                    and (not path.endswith("state.mode") or _has_member(target, STATE, "s"))
+                    and ("state." in path or not (Feature.STATE_STRUCT in features and field in _IN_STATE))
+                ]
+                yield f"{type_name}.{_likely_path(target, type_name, likely or paths[type_name][field])}"
+    if Feature.SOFTIRQ in features and not features & {Feature.SAVED_IN_TASK, Feature.SAVED_PER_CPU}:
+        yield PERCPU
     wanted = [name for feature, found in _EXPECTED_MODES.items() if feature in features for name in found.split()]
     if Feature.UNIQUE_BITMAP in features and not names & {"UNIQUE_PC", "TRACE_UNIQUE_PC"}:
-        wanted.append("UNIQUE_PC")
+        wanted.append("TRACE_UNIQUE_PC" if _has_member(target, STATE, "s") else "UNIQUE_PC")
     if Feature.TEXT_BITMAP not in features and Feature.COMPARISONS in features:
         wanted.append("INIT")
     if Feature.COMPARISONS not in features and Feature.WORDS_32 not in features:
         wanted += ["DISABLED", "TRACE"]
-    if Feature.WORDS_32 in features:
-        wanted.append("TRACE")
+    if Feature.WORDS_32 in features and not names:
+        yield "kcov_mode_trace"
     if Feature.SAVED_IN_TASK in features and not features & {Feature.OWNER_MEMBER, Feature.MODE_REMOTE}:
-        wanted.append("REMOTE")
+        yield f"{TASK}.kcov_remote, or else {mode.PREFIX}REMOTE"
     yield from (f"{mode.PREFIX}{name}" for name in wanted if name not in names)
     for type_name, name in _EXPECTED_ELSEWHERE:
         if not _has_member(target, type_name, name):
@@ -409,11 +422,13 @@ def _find_missing(
 
 def _likely_path(target: Target, type_name: str, paths: Sequence[str]) -> str:
     """Return the path that a missing member would have: the one of which most is there."""
-    for path in sorted(paths, key=lambda path: -path.count(".")):
-        first, dot, _ = path.rpartition(".")
-        if dot and _has_member(target, type_name, first):
-            return path
-    return min(paths, key=lambda path: path.count("."))
+
+    def depth(path: str) -> int:
+        parts = path.split(".")
+        return sum(_has_member(target, type_name, ".".join(parts[:count])) for count in range(1, len(parts)))
+
+    deepest = max(depth(path) for path in paths)
+    return min((path for path in paths if depth(path) == deepest), key=lambda path: 0 if deepest else path.count("."))
 
 
 def _area_list_count(target: Target) -> int:
@@ -431,7 +446,7 @@ def _area_list_count(target: Target) -> int:
 def _detect_variants(target: Target, kcov: BlockLayout | None, names: set[str], features: set[Feature]) -> list[str]:
     # Group F: what postings and other trees add. None of it has been merged (November 2026).
     variants: list[str] = []
-    if any(name.startswith("TRACE_UNIQ_") for name in names):
+    if any(name.startswith("TRACE_UNIQ_") for name in names) or _has_member(target, KCOV, "map_edge"):
         variants.append("UNIQ_PC/UNIQ_EDGE/UNIQ_CMP (January 2025)")
         features.add(Feature.UNIQUE_MAPS)
     if names & {"INIT_UNIQUE", "INIT_TRACE"}:
