@@ -60,7 +60,7 @@ NAMES: Final = tuple(mode.name.removeprefix("TRACE_").lower().replace("_", "-") 
 """As users write them."""
 
 
-def find_mode(name: str, features: Collection[Feature] | None = None) -> CollectMode:
+def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode:
     """Return the mode with this name.
 
     :param name: ``pc``, ``TRACE_PC`` and ``KCOV_TRACE_PC`` are the same.

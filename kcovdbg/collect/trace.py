@@ -91,7 +91,7 @@ class Trace:
         mode: str = "pc",
         *,
         size: int = DEFAULT_SIZE,
-        features: Collection[Feature] | None = None,
+        features: Collection[str] | None = None,
         path: str = DEVICE,
         device: Any = None,
     ) -> None:

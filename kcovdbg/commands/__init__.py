@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from kcovdbg.commands.areas import AREAS
 from kcovdbg.commands.buffer import BUFFER
+from kcovdbg.commands.collect import COLLECT
 from kcovdbg.commands.command import CommandTable
 from kcovdbg.commands.diff import DIFF
 from kcovdbg.commands.gdb import GDB, GDB_PATH
@@ -41,6 +42,7 @@ COMMANDS = CommandTable(
         TREE,
         SYM,
         KEEP,
+        COLLECT,
         SLICE,
         WATCH,
         GDB,
