@@ -9,13 +9,6 @@ from typing import Any, Final
 
 from kcovdbg.errors import CapabilityError
 
-try:
-    from kcovdbg._native import ffi, lib
-except ImportError as error:
-    _PROBLEM: ImportError | None = error
-else:
-    _PROBLEM = None
-
 DEVICE: Final = "/sys/kernel/debug/kcov"
 """KCOV's file, below wherever debugfs is mounted by habit."""
 
@@ -33,11 +26,13 @@ def load_native() -> tuple[Any, Any]:
 
     :raises CapabilityError: when the module wasn't compiled for this Python.
     """
-    if _PROBLEM is not None:
+    try:
+        from kcovdbg._native import ffi, lib
+    except ImportError as error:
         raise CapabilityError(
-            f"the native collector can't be loaded: {_PROBLEM}",
+            f"the native collector can't be loaded: {error}",
             hint="install kcovdbg with a C compiler at hand; in a checkout: python native/build_native.py",
-        )
+        ) from None
     return ffi, lib
 
 

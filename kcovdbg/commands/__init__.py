@@ -8,6 +8,7 @@ from kcovdbg.commands.buffer import BUFFER
 from kcovdbg.commands.collect import COLLECT
 from kcovdbg.commands.command import CommandTable
 from kcovdbg.commands.diff import DIFF
+from kcovdbg.commands.doctor import DOCTOR
 from kcovdbg.commands.gdb import GDB, GDB_PATH
 from kcovdbg.commands.help import HELP
 from kcovdbg.commands.info import INFO
@@ -45,6 +46,7 @@ COMMANDS = CommandTable(
         COLLECT,
         SLICE,
         WATCH,
+        DOCTOR,
         GDB,
         GDB_PATH,
         HELP,

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -108,7 +107,7 @@ class _CallRow(NamedTuple):
     comm: str
     functions: list[str]
     distinct: int
-    locations: list[tuple[str, str]]
+    records: int
 
 
 def call_text(call: Call) -> str:
@@ -142,7 +141,7 @@ _CALL_COLUMNS: Final = (
     Column("text", TEXT, value=lambda row: _text(row.call), json_only=True),
     Column("result", NUMBER, value=lambda row: row.call.result, text=lambda row: _result_text(row.call)),
     Column("first", NUMBER, value=lambda row: row.call.first, json_only=True),
-    Column("count", NUMBER, title="RECORDS", value=lambda row: row.call.end - row.call.first),
+    Column("count", NUMBER, title="RECORDS", value=lambda row: row.records),
     Column("distinct", NUMBER, title="POINTS", priority=1),
     Column("functions", LIST, json_only=True),
     Column("covers", SYMBOL, text=lambda row: ", ".join(row.functions), elastic=30, text_only=True),
@@ -151,29 +150,6 @@ _CALL_COLUMNS: Final = (
 
 def _text(call: Call) -> str | None:
     return None if call.text_argument is None else call.text.decode("utf-8", "backslashreplace")
-
-
-# What following itself leaves at the edges of a call, by its functions: the way into ptrace's stop and out of it again.
-_FOLLOWING: Final = frozenset(
-    {
-        "ptrace_notify",
-        "ptrace_stop",
-        "ptrace_do_notify",
-        "ptrace_stop.part.0",
-        "do_notify_parent_cldstop",
-        "syscall_trace_enter",
-        "syscall_exit_work",
-        "__send_signal_locked",
-        "prepare_signal",
-        "recalc_sigpending",
-        "recalc_sigpending_tsk",
-        "__wake_up_sync_key",
-        "__wake_up_parent",
-        "child_wait_callback",
-        "cgroup_enter_frozen",
-        "cgroup_leave_frozen",
-    }
-)
 
 
 def calls_table(context: Context, collected: Collected, args: Namespace, remarks: Sequence[str]) -> Table:
@@ -190,7 +166,7 @@ def calls_table(context: Context, collected: Collected, args: Namespace, remarks
 
     told = [
         *remarks,
-        "a call's first and last records are ptrace's own, which stops the task there; they are left out of what it covers",
+        "the records of ptrace's own stops at a call's entry and exit are left out of what it covers",
         *name_remarks(context),
     ]
     every: Iterable[_CallRow] = rows()
@@ -201,32 +177,46 @@ def calls_table(context: Context, collected: Collected, args: Namespace, remarks
 
 def _describe(call: Call, comm: str, buffer: Buffer, names: Names, wanted: Filter) -> _CallRow:
     words = record.pc_words(buffer.words, buffer.encoding)[call.first : call.end]
-    pcs = [pc for word in words if (pc := record.pc_of_word(word, buffer.encoding)[1]) is not None and wanted(pc)]
+    pcs = [pc for word in words if (pc := record.pc_of_word(word, buffer.encoding)[1]) is not None]
     names.learn(set(pcs))
     start, end = _without_edges([_functions(names[pc]) for pc in pcs])
-    own = pcs[start:end]
+    own = [pc for pc in pcs[start:end] if wanted(pc)]
     # All frames: what was inlined is what people look for as well.
     functions = dict.fromkeys(name for pc in own for name in reversed(_functions(names[pc])))
-    return _CallRow(call, comm, list(functions), len(set(own)), [])
+    return _CallRow(call, comm, list(functions), len(set(own)), len(own))
 
 
 def _functions(location: Location) -> tuple[str, ...]:
     return tuple(frame.function for frame in location.frames if frame.function)
 
 
+# How far into a call's records the end of the stop at its entry may be.
+_HEAD: Final = 200
+
+
 def _without_edges(functions: Sequence[tuple[str, ...]]) -> tuple[int, int]:
-    """Return which part of a call's records isn't ptrace's: what is between its first stop's end and its last one's begin."""
+    """Return which part of a call's records isn't ptrace's.
+
+    At its entry a call's task wakes in ptrace_stop(), which ends a few records later. At its exit ptrace_notify() is what runs
+    first, deferred work of the call included, and then calls ptrace_do_notify() to stop.
+
+    :param functions: of each record, the names of all its frames, innermost first.
+    """
     start, end = 0, len(functions)
-    # Between two records of ptrace's there is what it calls: locks, wake-ups. The stop's tail is short.
-    for index, found in enumerate(functions[:200]):
-        if not _FOLLOWING.isdisjoint(found):
-            start = index + 1
-    for index in range(len(functions) - 1, start - 1, -1):
-        if "syscall_exit_work" in functions[index] or "ptrace_report_syscall_exit" in functions[index]:
-            end = index
-        elif end < len(functions) and _FOLLOWING.isdisjoint(functions[index]):
+    for index, found in enumerate(functions[:_HEAD]):
+        if "ptrace_do_notify" in found:
             break
-    return min(start, end), end
+        if "ptrace_stop" in found:
+            start = index + 1
+        elif start:
+            break
+    for index in range(len(functions) - 1, start - 1, -1):
+        if "ptrace_do_notify" in functions[index]:
+            end = index
+            while end > start and "ptrace_notify" in functions[end - 1]:
+                end -= 1
+            break
+    return start, end
 
 
 class _OccurrenceRow(NamedTuple):
@@ -284,12 +274,3 @@ def flush_streams() -> None:
 
     sys.stdout.flush()
     sys.stderr.flush()
-
-
-def has_descriptor(descriptor: int) -> bool:
-    """Tell whether a descriptor is open."""
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True
