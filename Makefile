@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test check format bench lab clean
 
 demo: $(VENV)/.installed
-	@$(BIN)/kcovdbg --demo -e info -e tasks -e objects -e remote -e areas -e saved
+	@KCOVDBG=$(BIN)/kcovdbg examples/tour.sh
 
 test: $(VENV)/.dev
 	$(BIN)/python -m tests.prepare

@@ -232,7 +232,7 @@ def kcov_mode_name(kcov_or_task: Object) -> str:
     prog = kcov_or_task.prog_
     _, layout = _target(prog)
     if kcov_or_task.type_.type.tag == "task_struct":
-        return kcov_task_state(kcov_or_task).mode
+        return kcov_task_state(kcov_or_task).mode or "?"
     return layout.mode_name(_census(prog).kcov(kcov_or_task.value_()).mode or 0)
 
 

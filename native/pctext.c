@@ -5,12 +5,6 @@
 
 #include "pctext.h"
 
-/*
- * From so many words on, going over the whole bitmap once costs less than noting for each word which part of it is in use
- * (measured with 10 MiB of text).
- */
-#define WHOLE_SCAN	(1U << 17)
-
 #define NO_ID		UINT32_MAX
 
 struct kcovdbg_text {
@@ -19,7 +13,6 @@ struct kcovdbg_text {
 	size_t words;		/* Of the bitmap. */
 	uint64_t *bitmap;
 	uint64_t *in_use;	/* One bit per word of the bitmap. */
-	bool in_use_stale;	/* Bits were set without noting it in in_use. */
 	uint32_t *rank;		/* Per word of the bitmap that isn't 0: the id of its lowest PC. */
 
 	uint64_t *outside;	/* Open addressing; a slot is free where its id is 0. */
@@ -100,19 +93,13 @@ void kcovdbg_text_reset(struct kcovdbg_text *text)
 {
 	size_t i;
 
-	if (text->in_use_stale) {
-		memset(text->bitmap, 0, text->words * sizeof(*text->bitmap));
-		memset(text->in_use, 0, (text->words / 64 + 1) * sizeof(*text->in_use));
-	} else {
-		for (i = 0; i <= text->words / 64; i++) {
-			uint64_t bits = text->in_use[i];
+	for (i = 0; i <= text->words / 64; i++) {
+		uint64_t bits = text->in_use[i];
 
-			for (; bits; bits &= bits - 1)
-				text->bitmap[i * 64 + __builtin_ctzll(bits)] = 0;
-			text->in_use[i] = 0;
-		}
+		for (; bits; bits &= bits - 1)
+			text->bitmap[i * 64 + __builtin_ctzll(bits)] = 0;
+		text->in_use[i] = 0;
 	}
-	text->in_use_stale = false;
 	if (text->outside_count)
 		memset(text->outside_id, 0, text->outside_slots * sizeof(*text->outside_id));
 	text->outside_count = 0;
@@ -175,8 +162,7 @@ static int add_outside(struct kcovdbg_text *text, uint64_t pc)
 }
 
 static inline __attribute__((always_inline))
-int mark(const struct kcovdbg_words *words, size_t stride, unsigned int word_size, bool swap, struct kcovdbg_text *text,
-	 bool note_use)
+int mark(const struct kcovdbg_words *words, size_t stride, unsigned int word_size, bool swap, struct kcovdbg_text *text)
 {
 	const unsigned char *at = words->words;
 	uint64_t base = text->base, size = text->size, or_bits = words->or_bits;
@@ -185,15 +171,17 @@ int mark(const struct kcovdbg_words *words, size_t stride, unsigned int word_siz
 
 	for (i = 0; i < words->count; i++, at += stride) {
 		uint64_t pc = load(at, word_size, swap) | or_bits;
-		uint64_t offset = pc - base;
+		uint64_t offset = pc - base, bits;
 
 		if (__builtin_expect(offset >= size, 0)) {
 			if (add_outside(text, pc))
 				return -1;
 			continue;
 		}
-		bitmap[offset >> 6] |= 1ULL << (offset & 63);
-		if (note_use)
+		bits = bitmap[offset >> 6];
+		bitmap[offset >> 6] = bits | 1ULL << (offset & 63);
+		/* Noting it each time would make each record wait for the one before: neighbours share that word. */
+		if (__builtin_expect(!bits, 0))
 			in_use[offset >> 12] |= 1ULL << (offset >> 6 & 63);
 	}
 	return 0;
@@ -201,10 +189,7 @@ int mark(const struct kcovdbg_words *words, size_t stride, unsigned int word_siz
 
 int kcovdbg_text_add(struct kcovdbg_text *text, const struct kcovdbg_words *words)
 {
-	if (words->count < WHOLE_SCAN)
-		return FOR_EACH_PC(words, mark, text, true);
-	text->in_use_stale = true;
-	return FOR_EACH_PC(words, mark, text, false);
+	return FOR_EACH_PC(words, mark, text);
 }
 
 static int compare_pcs(const void *left, const void *right)
@@ -254,25 +239,12 @@ static int number_text(struct kcovdbg_text *text)
 	return 0;
 }
 
-static void note_all_use(struct kcovdbg_text *text)
-{
-	size_t i;
-
-	for (i = 0; i < text->words; i++) {
-		if (text->bitmap[i])
-			text->in_use[i / 64] |= 1ULL << (i & 63);
-	}
-	text->in_use_stale = false;
-}
-
 ptrdiff_t kcovdbg_text_number(struct kcovdbg_text *text)
 {
 	uint64_t *outside = NULL;
 	size_t i, n = 0, low = 0;
 
 	text->pcs_count = 0;
-	if (text->in_use_stale)
-		note_all_use(text);
 	if (text->outside_count) {
 		outside = malloc(text->outside_count * sizeof(*outside));
 		if (!outside)

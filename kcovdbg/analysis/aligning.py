@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kcovdbg.analysis import hot
-from kcovdbg.analysis.counting import as_words, find_text
-from kcovdbg.analysis.hot import HAS_NATIVE, Numbering
+from kcovdbg.analysis.counting import as_words, make_numbering
+
+if TYPE_CHECKING:
+    from kcovdbg.analysis import hot
 
 # A piece this long that is in both traces is where they meet again: shorter ones recur everywhere.
 _ANCHOR: Final = 24
@@ -67,11 +68,14 @@ def align(left: Sequence[int], right: Sequence[int], *, native: bool | None = No
     :param right: PCs.
     :param native: whether to use the compiled module; None for: when it is there.
     """
+    # The compiled module is loaded by what needs it.
+    from kcovdbg.analysis import hot
+
     words = [as_words(side) for side in (left, right)]
-    numbering = Numbering(find_text(left), native=native)
+    numbering = make_numbering(left, native=native)
     pcs = numbering.number(*words)
     sides = [numbering.ids(side) for side in words]
-    if HAS_NATIVE if native is None else native:
+    if hot.HAS_NATIVE if native is None else native:
         found = hot.align(sides[0], sides[1], budget=_BUDGET, native=True)
         if found.is_coarse:
             # PCs near one another mostly are of one function, and need no names to tell: runs of them are aligned first.

@@ -6,11 +6,13 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kcovdbg.abi import record
-from kcovdbg.analysis.hot import Numbering, Words
 from kcovdbg.model.buffer import Buffer
+
+if TYPE_CHECKING:
+    from kcovdbg.analysis.hot import Numbering, Words
 
 # Where the text lies is seen in some of the records; PCs outside are numbered all the same, slower.
 _SAMPLE: Final = 1024
@@ -42,8 +44,20 @@ def find_text(words: Sequence[int]) -> tuple[int, int]:
 
 def as_words(words: Sequence[int]) -> Words:
     """Hand words to the loops in C."""
+    from kcovdbg.analysis.hot import Words
+
     data = words if isinstance(words, array) else array("Q", words)
     return Words(data, data.itemsize, sys.byteorder == "big")
+
+
+def make_numbering(words: Sequence[int], *, native: bool | None = None) -> Numbering:
+    """Make what numbers the distinct ones among some words; loads the compiled module, which only counting needs.
+
+    :param native: whether to use it; None for: when it is there.
+    """
+    from kcovdbg.analysis.hot import Numbering
+
+    return Numbering(find_text(words), native=native)
 
 
 def count_words(buffer: Buffer) -> dict[int, int]:
@@ -51,7 +65,7 @@ def count_words(buffer: Buffer) -> dict[int, int]:
     spans = [as_words(words) for words in present_words(buffer)]
     if not spans:
         return {}
-    numbering = Numbering(find_text(record.pc_words(buffer.words, buffer.encoding)))
+    numbering = make_numbering(record.pc_words(buffer.words, buffer.encoding))
     distinct = numbering.number(*spans)
     return dict(zip(distinct, numbering.counts(*spans), strict=True))
 
@@ -71,8 +85,8 @@ def count_pcs(buffer: Buffer) -> dict[int, int]:
 
 def distinct_words(buffer: Buffer) -> array[int]:
     """Return the distinct address words of all records, missing ones included, ascending."""
-    words = as_words(record.pc_words(buffer.words, buffer.encoding))
-    return Numbering(find_text(record.pc_words(buffer.words, buffer.encoding))).number(words)
+    words = record.pc_words(buffer.words, buffer.encoding)
+    return make_numbering(words).number(as_words(words))
 
 
 def pc_sequence(buffer: Buffer) -> array[int]:

@@ -13,14 +13,12 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from functools import cache
+from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
-try:
-    from kcovdbg._native import ffi, lib
-except ImportError:  # Not built for this Python, or inside a GDB that has another one.
-    HAS_NATIVE = False
-else:
-    HAS_NATIVE = True
+# Not built, or inside a GDB whose Python has no cffi: then Python does it.
+HAS_NATIVE: Final = find_spec("kcovdbg._native") is not None and find_spec("_cffi_backend") is not None
 
 NO_ID: Final = 0xFFFFFFFF
 """The number of what has none."""
@@ -82,8 +80,17 @@ class Alignment(NamedTuple):
     """The search was cut short: what is equal is equal, but there may be more of it."""
 
 
+@cache
+def _native() -> tuple[Any, Any]:
+    # When it is first needed: most commands look at no buffer, and cffi is as slow to load as all the rest.
+    from kcovdbg._native import ffi, lib
+
+    return ffi, lib
+
+
 class _NativeNumbering:
     def __init__(self, base: int, size: int) -> None:
+        ffi, lib = _native()
         self._text = lib.kcovdbg_text_new(base, size)
         if self._text == ffi.NULL:
             raise MemoryError
@@ -91,6 +98,7 @@ class _NativeNumbering:
         self._count = 0
 
     def _words(self, words: Words) -> Any:
+        ffi, _ = _native()
         view = ffi.from_buffer(words.data)
         native = ffi.new("struct kcovdbg_words *")
         native.count = words.record_count()
@@ -103,6 +111,7 @@ class _NativeNumbering:
         return native, view
 
     def number(self, buffers: Sequence[Words]) -> array[int]:
+        ffi, lib = _native()
         lib.kcovdbg_text_reset(self._text)
         for words in buffers:
             native, _keep = self._words(words)
@@ -116,12 +125,14 @@ class _NativeNumbering:
         return pcs
 
     def ids(self, words: Words) -> array[int]:
+        ffi, lib = _native()
         native, _keep = self._words(words)
         ids = _zeros("I", words.record_count())
         lib.kcovdbg_text_ids(self._text, native, ffi.from_buffer("uint32_t[]", ids))
         return ids
 
     def counts(self, buffers: Sequence[Words]) -> array[int]:
+        ffi, lib = _native()
         counts = _zeros("Q", self._count)
         for words in buffers:
             native, _keep = self._words(words)
@@ -193,6 +204,7 @@ def find_ordinals(pcs: array[int], known: array[int], *, native: bool | None = N
     :return: the place of each; :data:`NO_ID` where it isn't among them.
     """
     if HAS_NATIVE if native is None else native:
+        ffi, lib = _native()
         ordinals = _zeros("I", len(pcs))
         lib.kcovdbg_ordinals(
             ffi.from_buffer("uint64_t[]", pcs),
@@ -235,6 +247,7 @@ def align(
 
 
 def _align_native(left: array[int], right: array[int], groups: array[int] | None, budget: int) -> Alignment:
+    ffi, lib = _native()
     diff = lib.kcovdbg_diff_new(
         ffi.from_buffer("uint32_t[]", left),
         len(left),

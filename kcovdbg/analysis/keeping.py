@@ -8,6 +8,7 @@ compressed. The list alone is what sets are made of.
 from __future__ import annotations
 
 import functools
+import sys
 import zlib
 from array import array
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
+from kcovdbg.analysis.counting import as_words, make_numbering
 from kcovdbg.model.buffer import Buffer
 
 _Codec: TypeAlias = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]
@@ -66,13 +68,19 @@ def keep(buffer: Buffer, name: str, source: str) -> Kept:
     :param name: ``@name``.
     :param source: the buffer's name until now.
     """
-    words = buffer.words
-    distinct = sorted(set(words))
-    typecode = "H" if len(distinct) <= 1 << 16 else "I"
-    place: dict[int, int] = {word: index for index, word in enumerate(distinct)}
-    ids = array(typecode, map(place.__getitem__, words))
+    words = as_words(buffer.words)
+    numbering = make_numbering(buffer.words)
+    distinct = numbering.number(words)
+    ids = numbering.ids(words)
+    typecode = "I"
+    if len(distinct) <= 1 << 16:
+        typecode = "H"
+        halves = array("H")
+        halves.frombytes(memoryview(ids).cast("B"))
+        # Of each, the half that isn't zero.
+        ids = halves[1 if sys.byteorder == "big" else 0 :: 2]
     compress, _ = _codec()
-    shell = replace(buffer, name=name, words=array(words.typecode), live=False)
+    shell = replace(buffer, name=name, words=array(buffer.words.typecode), live=False)
     return Kept(shell, source, len(distinct), typecode, compress(encode_ascending(distinct)), compress(ids.tobytes()))
 
 

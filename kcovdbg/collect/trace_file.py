@@ -25,7 +25,7 @@ SUFFIX: Final = ".json"
 # More than any kernel allows would be damage; files are read whole.
 _MAX_BYTES: Final = 1 << 34
 _HEX_LINE: Final = re.compile(rb"\s*(?:0[xX])?([0-9a-fA-F]{1,16})\s*(?:#.*)?")
-_TEXT_BYTES: Final = frozenset(b"0123456789abcdefABCDEFxX \t\r\n#")
+_TEXT_BYTES: Final = frozenset((*b"\t\r\n", *range(0x20, 0x7F)))
 # What a mode is called in side files: the user's words for KCOV_ENABLE, or the kernel's for the task.
 _FORMATS: Final = {
     "TRACE_CMP": RecordFormat.CMP,
@@ -166,7 +166,10 @@ def read_trace(path: Path | str, *, kaslr_offset: int = 0, build_id: str | None 
 
 
 def _looks_like_text(data: bytes) -> bool:
-    return _TEXT_BYTES.issuperset(data[:4096]) and bool(data)
+    if not data or not _TEXT_BYTES.issuperset(data[:4096]):
+        return False
+    first = next((line for line in data[:4096].splitlines() if line.strip()), b"")
+    return first.lstrip().startswith(b"#") or _HEX_LINE.fullmatch(first) is not None
 
 
 def _read_text(name: str, data: bytes) -> Buffer:

@@ -32,8 +32,8 @@ from kcovdbg.render.side_by_side import columns, fit, pair
 from kcovdbg.symbols.source import SourceTree
 
 _MASK: Final = (1 << 64) - 1
-# A pane narrower than this has no room for addresses.
-_WIDE: Final = 72
+# In a pane narrower than this names have more to tell than addresses, which the detail shows.
+_WIDE: Final = 96
 _KIND_SIGNS: Final = {record.Kind.ENTRY: "→", record.Kind.EXIT: "←", record.Kind.EDGE: "~"}
 
 
@@ -136,24 +136,30 @@ class View:
         if right is None:
             self.rows = SingleRows(len(left))
         elif by_index:
-            words = [_words(side.buffer) for side in (left, right)]
-            self.rows = IndexRows(*words)
+            width = left.buffer.encoding.record_words
+            if width == right.buffer.encoding.record_words:
+                self.rows = IndexRows(left.buffer.words, right.buffer.words, width)
+            else:
+                self.rows = IndexRows(_words(left.buffer), _words(right.buffer))
         else:
             alignment = align(pc_sequence(left.buffer), pc_sequence(right.buffer))
             if alignment.coarse:
                 self.remarks.append("the traces are too unlike to be aligned throughout")
             self.rows = ContentRows(alignment)
 
-    def line(self, row: Row, width: int) -> list[Fragment]:
-        """Show a row in so many columns."""
+    def line(self, row: Row, width: int, *, fill: bool = True) -> list[Fragment]:
+        """Show a row in so many columns.
+
+        :param fill: False to leave a short line short.
+        """
         if self.right is None:
-            return fit(self.left.line(row.left or 0, width, row.rounds), width)
+            return fit(self.left.line(row.left or 0, width, row.rounds), width, fill=fill)
         if row.rounds > 1 and row.mark is Mark.EQUAL:
             return fit((("remark", f"  {row.rounds} equal records, from {row.left} and {row.right} on"),), width)
         side = (width - 3) // 2
         left = None if row.left is None else self.left.line(row.left, side, row.rounds)
         right = None if row.right is None else self.right.line(row.right, width - side - 3, row.rounds)
-        return pair(left, row.mark.value, right, width)
+        return pair(left, row.mark.value, right, width, fill=fill)
 
     def heading(self, width: int) -> list[Fragment]:
         """Show what stands in the columns."""

@@ -19,32 +19,37 @@ def panel_width(width: int) -> int:
     return max((width - _GUTTER) // 2, 1)
 
 
-def fit(line: Line, width: int) -> list[Fragment]:
-    """Cut or fill a line so that it takes exactly so many columns."""
+def fit(line: Line, width: int, *, fill: bool = True) -> list[Fragment]:
+    """Cut or fill a line so that it takes exactly so many columns.
+
+    :param fill: False to leave a short line short: each cell that is drawn costs time.
+    """
     fitted: list[Fragment] = []
     room = width
+    last = len(line) - 1
     for index, (style, text) in enumerate(line):
         text = escape(text)
         taken = text_width(text)
-        following = index + 1 < len(line) and any(part for _, part in line[index + 1 :])
-        if taken > room or (taken == room and following):
+        if taken < room or (taken == room and (index == last or not any(part for _, part in line[index + 1 :]))):
+            fitted.append((style, text))
+            room -= taken
+        else:
             text = elide(text, room) if taken > room else elide(text + " ", room)
             fitted.append((style, pad(text, room)))
             return fitted
-        fitted.append((style, text))
-        room -= taken
-    if room:
+    if room and fill:
         fitted.append(("", " " * room))
     return fitted
 
 
-def pair(left: Line | None, mark: str, right: Line | None, width: int) -> list[Fragment]:
+def pair(left: Line | None, mark: str, right: Line | None, width: int, *, fill: bool = True) -> list[Fragment]:
     """Put two lines beside each other.
 
     :param left: None for a gap.
     :param mark: ``=``, ``<``, ``>``, ``|`` or a blank, between them.
     :param right: None for a gap.
     :param width: of the whole line, in columns.
+    :param fill: as in :func:`fit`, of the right side.
     """
     side = panel_width(width)
     rest = max(width - side - _GUTTER, 0)
@@ -52,10 +57,8 @@ def pair(left: Line | None, mark: str, right: Line | None, width: int) -> list[F
     shown = "│" if mark in ("=", " ") else mark
     return [
         *fit(_restyle(left or (), style), side),
-        ("gutter", " "),
-        (style or "gutter", shown),
-        ("gutter", " "),
-        *fit(_restyle(right or (), style), rest),
+        (style or "gutter", f" {shown} "),
+        *fit(_restyle(right or (), style), rest, fill=fill),
     ]
 
 
@@ -73,17 +76,18 @@ def columns(texts: Sequence[tuple[str, str, int]], width: int) -> list[Fragment]
     flexible = [index for index, (_, _, size) in enumerate(texts) if not size]
     room = max(width - fixed - max(len(flexible) - 1, 0), 0)
     parts: list[Fragment] = []
+    last = len(texts) - 1
     for index, (style, text, size) in enumerate(texts):
         text = escape(text)
         if size:
-            parts.append((style, pad(elide(text, size), size, right=style == "number")))
+            text = pad(elide(text, size), size, right=style == "number")
         elif index == flexible[-1]:
-            parts.append((style, elide_start(text, room)))
+            text = elide_start(text, room)
         else:
             # A function's name first; its place takes what remains.
             share = min(text_width(text), max(room * 3 // 5, room - text_width(escape(texts[flexible[-1]][1]))))
-            parts.append((style, elide(text, share)))
+            text = elide(text, share)
             room -= share
-        if index + 1 < len(texts):
-            parts.append(("", " "))
+        # The blank after a part has its style: a change of style costs more than a cell.
+        parts.append((style, text if index == last else f"{text} "))
     return parts

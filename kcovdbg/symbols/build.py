@@ -21,6 +21,7 @@ from kcovdbg.model.location import Frame
 from kcovdbg.symbols.cache import open_table, table_path
 from kcovdbg.symbols.compdir import read_build_directory
 from kcovdbg.symbols.elf import ElfFile
+from kcovdbg.symbols.garbage import without_collection
 from kcovdbg.symbols.llvm import find_symbolizer, symbolize
 from kcovdbg.symbols.points import PointKind, Points, find_points
 from kcovdbg.symbols.table import FunctionSymbol, TableWriter, TextRange
@@ -79,7 +80,7 @@ def _complete_names(
     try:
         return _frames_by_drgn(image, min(text.start for text in ranges), max(text.end for text in ranges), addresses)
     except (ImportError, KcovdbgError):
-        chains = symbolize(symbolizer, image, addresses, lambda frames: frames, function_names="linkage")
+        chains = symbolize(symbolizer, image, addresses, lambda frame: frame, function_names="linkage")
         return [
             tuple(frame._replace(function=frame.function and _SUFFIX.sub("", frame.function)) for frame in frames)
             for frames in chains
@@ -89,21 +90,17 @@ def _complete_names(
 def _add_by_llvm(
     writer: TableWriter, symbolizer: str, image: Path, ranges: Sequence[TextRange], rows: Sequence[tuple[int, PointKind]]
 ) -> None:
-    nameless: set[tuple[int, ...]] = set()
+    nameless: set[int] = set()
 
-    def make_chain(frames: tuple[Frame, ...]) -> tuple[int, ...]:
-        chain = tuple([writer.frame_id(*frame) for frame in frames])
-        if any(frame.function is None for frame in frames):
-            nameless.add(chain)
-        return chain
+    def make_frame(frame: Frame) -> int:
+        index = writer.frame_id(*frame)
+        if frame.function is None:
+            nameless.add(index)
+        return index
 
-    chains = symbolize(symbolizer, image, [pc - 1 for pc, _ in rows], make_chain)
-    again: list[tuple[int, PointKind]] = []
-    for (pc, kind), chain in zip(rows, chains, strict=True):
-        if chain in nameless:
-            again.append((pc, kind))
-        else:
-            writer.add(pc, kind, chain)
+    chains = symbolize(symbolizer, image, [pc - 1 for pc, _ in rows], make_frame)
+    writer.add_all([pc for pc, _ in rows], [kind for _, kind in rows], chains)
+    again = [row for row, chain in zip(rows, chains, strict=True) if not nameless.isdisjoint(chain)]
     if again:
         completed = _complete_names(symbolizer, image, ranges, [pc - 1 for pc, _ in again])
         for (pc, kind), frames in zip(again, completed, strict=True):
@@ -174,7 +171,8 @@ def build_table(image: str | os.PathLike[str], *, folder: Path | None = None, sy
             if there is not None:
                 there.close()
                 return path
-            make_table(elf, symbolizer=symbolizer).write(path)
+            with without_collection():
+                make_table(elf, symbolizer=symbolizer).write(path)
     return path
 
 

@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TypeVar
 
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
 
-_Chain = TypeVar("_Chain")
+_Item = TypeVar("_Item")
 
 
 def find_symbolizer() -> str | None:
@@ -31,41 +33,28 @@ def _feed(stream: IO[bytes], addresses: Iterable[int]) -> None:
         pass
 
 
-def _number(text: str) -> int | None:
-    # 0 is its word for "unknown", and DWARF's for a line that no source line stands for.
-    return int(text) or None
-
-
-def _parse_frames(block: str) -> tuple[Frame, ...]:
-    lines = block.split("\n")
-    frames = []
-    for index in range(0, len(lines) - 1, 2):
-        function, place = lines[index], lines[index + 1]
-        file, line, column = place.rsplit(":", 2)
-        frames.append(
-            Frame(None if function == "??" else function, None if file == "??" else file, _number(line), _number(column))
-        )
-    if len(frames) == 1 and frames[0] == (None, None, None, None):
-        return ()
-    return tuple(frames)
+def _parse_frame(function: str, place: str) -> Frame:
+    file, line, column = place.rsplit(":", 2)
+    # 0 is its word for "unknown", and DWARF's for code that no source line stands for.
+    return Frame(None if function == "??" else function, None if file == "??" else file, int(line) or None, int(column) or None)
 
 
 def symbolize(
     symbolizer: str,
     image: Path,
     addresses: Sequence[int],
-    make_chain: Callable[[tuple[Frame, ...]], _Chain],
+    make_frame: Callable[[Frame], _Item],
     *,
     function_names: str = "short",
-) -> list[_Chain]:
+) -> list[tuple[_Item, ...]]:
     """Resolve addresses of a linked image, with inlined frames, innermost first.
 
     :param addresses: of instructions: for return addresses, one less.
-    :param make_chain: called once for each distinct chain of frames; its result stands for the chain. Files are relative to
-        the build root.
+    :param make_frame: called once for each distinct frame; its result stands for the frame. Files are relative to the
+        build root.
     :param function_names: "short" for names as in DWARF, which is what drgn gives; "linkage" for names of ELF symbols
         where these are nearer, with suffixes such as ``.isra.0``.
-    :return: one result for each address.
+    :return: one chain of frames for each address, innermost first.
     :raises CapabilityError: when llvm-symbolizer fails, or is one that answers in another form.
     """
     # Since LLVM 12 in this form; without a function's short name it doesn't fall back to the symbol table.
@@ -86,20 +75,31 @@ def symbolize(
     assert process.stdout is not None
     feeder = threading.Thread(target=_feed, args=(process.stdin, addresses), daemon=True)
     feeder.start()
-    known: dict[str, _Chain] = {}
-    chains: list[_Chain] = []
-    rest = ""
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with suppress(OSError):
+            # It goes on while we parse.
+            fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 1 << 20)
+    known: dict[tuple[str, str], _Item] = {}
+    nothing = ("??", "??:0:0")
+    chains: list[tuple[_Item, ...]] = []
+    rest = b""
     try:
-        with process.stdout:
-            while data := process.stdout.read(1 << 20):
-                # Cut at whole answers; a cut inside a character can't be at a line's end.
-                rest += data.decode("utf-8", "surrogateescape")
-                *blocks, rest = rest.split("\n\n")
+        with process.stdout as stream:
+            while data := os.read(stream.fileno(), 1 << 18):
+                # Cut behind a whole answer.
+                head, mark, tail = data.rpartition(b"\n\n")
+                if not mark:
+                    rest += data
+                    continue
+                blocks = (rest + head).decode("utf-8", "replace").split("\n\n")
+                rest = tail
                 for block in blocks:
-                    chain = known.get(block)
-                    if chain is None:
-                        chain = known[block] = make_chain(_parse_frames(block))
-                    chains.append(chain)
+                    lines = iter(block.split("\n"))
+                    pairs = list(zip(lines, lines, strict=False))
+                    for pair in pairs:
+                        if pair not in known:
+                            known[pair] = make_frame(_parse_frame(*pair))
+                    chains.append(() if pairs == [nothing] else tuple([known[pair] for pair in pairs]))
     except ValueError as error:
         process.kill()
         raise CapabilityError(f"{symbolizer} answers in a form that is not known: {error}") from error

@@ -20,9 +20,11 @@ import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from functools import cached_property, partial
+from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import Frame
@@ -38,24 +40,23 @@ _HEADER: Final = struct.Struct("<8sI4sQQ32sIII")
 _ENTRY: Final = struct.Struct("<QQ")
 _ORDER_MARK: Final = b"BIG\0" if sys.byteorder == "big" else b"LIT\0"
 # A PC is first looked up by its offset's higher bits, then searched for among the few that share them.
-_BUCKET_SHIFT: Final = 8
-_NO_STRING: Final = 0xFFFFFFFF
-_PAIR: Final = struct.Struct("=II")
-_FRAME: Final = struct.Struct("=IIII")
-# Without the named arguments of Frame's own constructor, in half the time.
-_make_frame: Final = tuple.__new__
+_BUCKET_SHIFT: Final = 6
+_KIND_MASK: Final = 3
+_MAX_DEPTH: Final = (1 << 14) - 1
 
 # The arrays, in the order of the directory, with their item's type.
-_ARRAYS: Final[dict[str, Literal["B", "I"]]] = {
+_ARRAYS: Final[dict[str, Literal["B", "I", "Q"]]] = {
     "offset": "I",
-    "chain": "I",
-    "kind": "B",
+    # From the lowest bit: kind (2 bits), length of the chain (14), index of its first frame in "chain_frame".
+    "chain": "Q",
     "bucket": "I",
-    "chain_start": "I",
     "chain_frame": "I",
-    # function, file, line, column; _NO_STRING and 0 stand for None.
-    "frame": "I",
-    "string_start": "I",
+    # Indexes of strings, counted from 1; 0 stands for None in all four.
+    "frame_function": "I",
+    "frame_file": "I",
+    "frame_line": "I",
+    "frame_column": "I",
+    # Each but the last with a zero byte behind it.
     "string": "B",
     # start and end as offsets, name.
     "range": "I",
@@ -98,6 +99,11 @@ class FunctionSymbol(NamedTuple):
     size: int
 
 
+def _gather(items: Any, indexes: Sequence[int]) -> Sequence[Any]:
+    """Return the items of some indexes, at least one, without a step of the interpreter for each."""
+    return itemgetter(*indexes)(items) if len(indexes) > 1 else (items[indexes[0]],)
+
+
 class Table:
     """A table, mapped.
 
@@ -122,8 +128,8 @@ class Table:
             self.close()
             raise
         self._frames: dict[int, Frame] = {}
-        self._chains: dict[int, tuple[Frame, ...]] = {}
-        self._strings: dict[int, str] = {}
+        # By words of the array of chains.
+        self._rows: dict[int, tuple[int, tuple[Frame, ...]] | None] = {-1: None}
 
     def _open(self, build_id: str | None) -> None:
         if len(self._map) < _HEADER.size:
@@ -142,18 +148,19 @@ class Table:
         self._base: int = base
         for index, (name, code) in enumerate(_ARRAYS.items()):
             at, size = _ENTRY.unpack_from(self._map, _HEADER.size + index * _ENTRY.size)
-            self._parts[name] = self._whole[at : at + size].cast(code)
+            try:
+                self._parts[name] = self._whole[at : at + size].cast(code)
+            except TypeError:
+                raise TableError(f"{self.path} is damaged: {name} isn't whole") from None
         self._offset = self._parts["offset"]
         self._chain = self._parts["chain"]
         self._bucket = self._parts["bucket"]
         self._bucket_count = len(self._bucket) - 1
-        self._chain_start = self._parts["chain_start"]
         self._chain_frame = self._parts["chain_frame"]
-        self._frame = self._parts["frame"]
 
     def close(self) -> None:
         """Unmap the file."""
-        self._offset = self._chain = self._bucket = self._chain_start = self._chain_frame = self._frame = memoryview(b"")
+        self._offset = self._chain = self._bucket = self._chain_frame = memoryview(b"")
         for part in self._parts.values():
             part.release()
         self._parts = {}
@@ -183,16 +190,16 @@ class Table:
 
         :return: None where the table hasn't got it.
         """
-        index = self._index(pc)
-        return None if index < 0 else Entry(PointKind(self._parts["kind"][index]), self._frames_of(self._chain[index]))
+        row = self.get_rows((pc,))[0]
+        return None if row is None else Entry(PointKind(row[0]), row[1])
 
     def get_rows(self, pcs: Iterable[int]) -> list[tuple[int, tuple[Frame, ...]] | None]:
         """Look up many PCs, as recorded: kind (of :class:`PointKind`) and frames of each, None for those it hasn't got."""
-        # The loop that everything on the screen waits for: _index() in place, without calls.
-        base, count, kinds = self._base, self._bucket_count, self._parts["kind"]
-        buckets, offsets, chain_of, chains = self._bucket, self._offset, self._chain, self._chains
-        found: list[tuple[int, tuple[Frame, ...]] | None] = []
-        add = found.append
+        # What everything on the screen waits for: _index() in place, and no call per PC.
+        base, count = self._base, self._bucket_count
+        buckets, offsets, chain_of = self._bucket, self._offset, self._chain
+        words: list[int] = []
+        add = words.append
         for pc in pcs:
             offset = pc - base
             bucket = offset >> _BUCKET_SHIFT
@@ -200,37 +207,40 @@ class Table:
                 end = buckets[bucket + 1]
                 index = bisect_left(offsets, offset, buckets[bucket], end)
                 if index < end and offsets[index] == offset:
-                    chain = chain_of[index]
-                    add((kinds[index], chains.get(chain) or self._frames_of(chain)))
+                    add(chain_of[index])
                     continue
-            add(None)
-        return found
+            add(-1)
+        rows = self._rows
+        missing = set(words).difference(rows)
+        if missing:
+            self._read_rows(sorted(missing))
+        return [rows[word] for word in words]
 
-    def _frames_of(self, chain: int) -> tuple[Frame, ...]:
-        found = self._chains.get(chain)
-        if found is None:
-            start, end = _PAIR.unpack_from(self._chain_start, 4 * chain)
-            known = self._frames
-            found = self._chains[chain] = tuple(
-                [known.get(index) or self._read_frame(index) for index in self._chain_frame[start:end].tolist()]
-            )
-        return found
+    def _read_rows(self, words: Sequence[int]) -> None:
+        """Read the rows of some words of the array of chains.
 
-    def _read_frame(self, index: int) -> Frame:
-        function, file, line, column = _FRAME.unpack_from(self._frame, 16 * index)
-        strings = self._strings
-        name, path = strings.get(function) or self._text(function), strings.get(file) or self._text(file)
-        frame = self._frames[index] = _make_frame(Frame, (name, path, line or None, column or None))
-        return frame
+        Column by column, since that leaves most of the work to loops in C.
+        """
+        chain_frame, known = self._chain_frame, self._frames
+        chains = [chain_frame[word >> 16 : (word >> 16) + (word >> 2 & _MAX_DEPTH)].tolist() for word in words]
+        missing = tuple(set().union(*chains).difference(known))
+        if missing:
+            strings = self._strings
+            names = _gather(strings, _gather(self._parts["frame_function"], missing))
+            files = _gather(strings, _gather(self._parts["frame_file"], missing))
+            lines = [line or None for line in _gather(self._parts["frame_line"], missing)]
+            columns = [column or None for column in _gather(self._parts["frame_column"], missing)]
+            # Without Frame's own constructor and its named arguments.
+            make = partial(tuple.__new__, Frame)
+            known.update(zip(missing, map(make, zip(names, files, lines, columns, strict=True)), strict=True))
+        find = known.__getitem__
+        rows = [(word & _KIND_MASK, tuple(map(find, chain))) for word, chain in zip(words, chains, strict=True)]
+        self._rows.update(zip(words, rows, strict=True))
 
-    def _text(self, index: int) -> str | None:
-        if index == _NO_STRING:
-            return None
-        text = self._strings.get(index)
-        if text is None:
-            starts = self._parts["string_start"]
-            text = self._strings[index] = bytes(self._parts["string"][starts[index] : starts[index + 1]]).decode()
-        return text
+    @cached_property
+    def _strings(self) -> list[str | None]:
+        # All of them: one decoding costs less than a look at each that is wanted. The first one stands for None.
+        return [None, *bytes(self._parts["string"]).decode().split("\0")]
 
     def pcs(self, *kinds: PointKind) -> array[int]:
         """Return all PCs of these kinds, or of all where none is given, ascending."""
@@ -238,8 +248,8 @@ class Table:
         if not kinds:
             return array("Q", [base + offset for offset in self._offset])
         wanted = frozenset(int(kind) for kind in kinds)
-        pairs = zip(self._offset, self._parts["kind"], strict=True)
-        return array("Q", [base + offset for offset, kind in pairs if kind in wanted])
+        pairs = zip(self._offset, self._chain, strict=True)
+        return array("Q", [base + offset for offset, word in pairs if word & _KIND_MASK in wanted])
 
     def find(self, *, function: str | None = None, file: str | None = None) -> array[int]:
         """Find the points that have a frame in a function, or in a file, or both; inlined frames too. Ascending.
@@ -249,35 +259,35 @@ class Table:
         """
         functions = None if function is None else self._string_ids({function})
         files = None if file is None else self._string_ids({file, f"./{file}"})
-        frames = self._frame.tolist()
+        columns = zip(self._parts["frame_function"], self._parts["frame_file"], strict=True)
         wanted = {
             index
-            for index, (name, place) in enumerate(zip(frames[0::4], frames[1::4], strict=True))
+            for index, (name, place) in enumerate(columns)
             if (functions is None or name in functions) and (files is None or place in files)
         }
-        starts = self._chain_start
-        chains = {bisect_right(starts, place) - 1 for place, index in enumerate(self._chain_frame) if index in wanted}
+        places = [place for place, index in enumerate(self._chain_frame) if index in wanted]
         base = self._base
-        rows = zip(self._offset, self._chain, self._parts["kind"], strict=True)
-        return array("Q", [base + offset for offset, chain, kind in rows if chain in chains and kind != int(PointKind.TAIL)])
+        found = array("Q")
+        for offset, word in zip(self._offset, self._chain, strict=True):
+            start = word >> 16
+            place = bisect_left(places, start)
+            if place < len(places) and places[place] < start + (word >> 2 & _MAX_DEPTH) and word & _KIND_MASK != PointKind.TAIL:
+                found.append(base + offset)
+        return found
 
     def _string_ids(self, texts: set[str]) -> set[int]:
-        wanted = {text.encode() for text in texts}
-        starts, strings = self._parts["string_start"].tolist(), bytes(self._parts["string"])
-        pairs = enumerate(pairwise(starts))
-        return {index for index, (start, end) in pairs if strings[start:end] in wanted}
+        return {index for index, text in enumerate(self._strings) if text in texts}
 
     def files(self) -> list[str]:
         """Name all files that a frame lies in, sorted."""
-        frames = self._parts["frame"]
-        names = (self._text(index) for index in set(frames[1::4]))
+        names = (self._strings[index] for index in set(self._parts["frame_file"]))
         return sorted(name for name in names if name is not None)
 
     def text_ranges(self) -> tuple[TextRange, ...]:
         """Return the parts of the image that hold code."""
         parts = self._parts["range"]
         return tuple(
-            TextRange(self._base + parts[at], self._base + parts[at + 1], self._text(parts[at + 2]) or "")
+            TextRange(self._base + parts[at], self._base + parts[at + 1], self._strings[parts[at + 2]] or "")
             for at in range(0, len(parts), 3)
         )
 
@@ -298,14 +308,14 @@ class Table:
         return (self._function(index) for index in range(len(self._parts["function_start"])))
 
     def _function(self, index: int) -> FunctionSymbol:
-        name = self._text(self._parts["function_name"][index])
+        name = self._strings[self._parts["function_name"][index]]
         start, size = self._parts["function_start"][index], self._parts["function_size"][index]
         return FunctionSymbol(name or "", self._base + start, size)
 
     @property
     def directory(self) -> str | None:
         """``DW_AT_comp_dir``: the folder that the kernel was built in; None where debug info doesn't tell."""
-        return self._text(self._parts["directory"][0])
+        return self._strings[self._parts["directory"][0]]
 
 
 class TableWriter:
@@ -325,10 +335,10 @@ class TableWriter:
         self._chains: dict[tuple[int, ...], int] = {}
         self._rows: dict[int, tuple[int, int]] = {}
         self._functions: list[tuple[int, int, int]] = []
-        self._directory = _NO_STRING
+        self._directory = 0
 
     def _string(self, text: str | None) -> int:
-        return _NO_STRING if text is None else self._strings.setdefault(text, len(self._strings))
+        return 0 if text is None else self._strings.setdefault(text, len(self._strings) + 1)
 
     def frame_id(self, function: str | None, file: str | None, line: int | None, column: int | None) -> int:
         """Intern a frame, for :meth:`add`."""
@@ -343,6 +353,12 @@ class TableWriter:
     def add(self, pc: int, kind: PointKind, frame_ids: tuple[int, ...]) -> None:
         """Add a PC with the frames of its location, innermost first."""
         self._rows[pc] = (int(kind), self._chains.setdefault(frame_ids, len(self._chains)))
+
+    def add_all(self, pcs: Sequence[int], kinds: Sequence[PointKind], chains: Sequence[tuple[int, ...]]) -> None:
+        """Add PCs, each with its kind and the frames of its location: what :meth:`add` does, for a whole image at once."""
+        known = self._chains
+        ids = [known.setdefault(chain, len(known)) for chain in chains]
+        self._rows.update(zip(pcs, zip(kinds, ids, strict=True), strict=True))
 
     def add_frames(self, pc: int, kind: PointKind, frames: Iterable[Frame]) -> None:
         """Add a PC with its location."""
@@ -367,20 +383,18 @@ class TableWriter:
         base = self._base
         pcs = sorted(pc for pc in self._rows if 0 <= pc - base < 1 << 32)
         offsets = array("I", [pc - base for pc in pcs])
-        buckets = array("I", bytes(0))
-        last = offsets[-1] >> _BUCKET_SHIFT if offsets else -1
-        place = 0
-        for bucket in range(last + 1):
-            limit = bucket << _BUCKET_SHIFT
-            while offsets[place] < limit:
-                place += 1
-            buckets.append(place)
-        buckets.append(len(offsets))
+        # Where each bucket's offsets start, and where the last one's end.
+        counts = [0] * ((offsets[-1] >> _BUCKET_SHIFT) + 2 if offsets else 1)
+        for offset in offsets:
+            counts[(offset >> _BUCKET_SHIFT) + 1] += 1
+        buckets = array("I", accumulate(counts))
         rows = [self._rows[pc] for pc in pcs]
-        chain_start, chain_frame = array("I", [0]), array("I")
+        chain_words, chain_frame = [], array("I")
         for chain in self._chains:
-            chain_frame.extend(chain)
-            chain_start.append(len(chain_frame))
+            depth = min(len(chain), _MAX_DEPTH)
+            chain_words.append(len(chain_frame) << 16 | depth << 2)
+            chain_frame.extend(chain[:depth])
+        columns = list(zip(*self._frames, strict=True)) or [(), (), (), ()]
         ranges = array("I")
         for text in self._ranges:
             ranges.extend((text.start - base, text.end - base, self._string(text.name)))
@@ -389,20 +403,16 @@ class TableWriter:
             if 0 <= start - base < 1 << 32:
                 functions.setdefault(start - base, (min(size, 0xFFFFFFFF), name))
         starts = sorted(functions)
-        string_start, strings = array("I", [0]), bytearray()
-        for string in self._strings:
-            strings += string.encode("utf-8", "replace")
-            string_start.append(len(strings))
         return {
             "offset": offsets,
-            "chain": array("I", [chain for _, chain in rows]),
-            "kind": array("B", [kind for kind, _ in rows]),
+            "chain": array("Q", [chain_words[chain] | kind for kind, chain in rows]),
             "bucket": buckets,
-            "chain_start": chain_start,
             "chain_frame": chain_frame,
-            "frame": array("I", [value for frame in self._frames for value in frame]),
-            "string_start": string_start,
-            "string": array("B", bytes(strings)),
+            "frame_function": array("I", columns[0]),
+            "frame_file": array("I", columns[1]),
+            "frame_line": array("I", columns[2]),
+            "frame_column": array("I", columns[3]),
+            "string": array("B", "\0".join(self._strings).encode("utf-8", "replace")),
             "range": ranges,
             "function_start": array("I", starts),
             "function_size": array("I", [functions[start][0] for start in starts]),

@@ -265,8 +265,10 @@ def check_whole(path: Path, name: str) -> FileKind:
     :param name: what the user calls it.
     :raises TargetError: when it is no dump, truncated, or its headers are damaged.
     """
-    size = path.stat().st_size
     with open_file(path) as file:
+        # Of a partition that a dump was written to, stat() says no size.
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
         kind = _identify(file.read(18))
         try:
             if kind is FileKind.CORE:
@@ -280,7 +282,8 @@ def check_whole(path: Path, name: str) -> FileKind:
                 )
         except (elf.ElfError, struct.error) as error:
             raise TargetError(f"{name} is truncated or damaged: {error}", hint="copy it again, or take another dump") from None
-    if end > size:
+    # Files of /proc have memory for content, and any size.
+    if end > size and not path.resolve().is_relative_to("/proc"):
         raise TargetError(
             f"{name} is truncated: {size:,} bytes of {end:,}",
             hint="copy it again; while it is still being written, wait",

@@ -25,10 +25,10 @@ from kcovdbg.target.relocation import (
     Read,
     check_image,
     offset_of_idt,
-    privilege_levels,
     read_banner_of,
     release_of,
     search_offset,
+    user_mode_of_cpus,
 )
 
 # Statics of kernel/kcov.c, in every version. The unit that defines them defines most of what is read, task_struct included:
@@ -39,6 +39,8 @@ _STRUCTS: Final = {gdb.TYPE_CODE_STRUCT: "struct", gdb.TYPE_CODE_UNION: "union",
 _UPPER_HALF_START: Final = 0xFF00_0000_0000_0000
 _PAGE_SIZE: Final = 0x1000
 _NO_KERNEL: Final = "load the kernel's vmlinux with debug info: symbol-file VMLINUX"
+# QEMU's stub takes and sends 4096 characters, two for each byte.
+_PACKET_SIZE: Final = 2048
 _NOTHING_OPEN: Final = "connect to a guest (target remote ADDRESS), or open a core (core-file PATH)"
 
 
@@ -123,6 +125,8 @@ class GdbTarget:
     vmalloc: VmallocSource | None = None
     slab: SlabSource | None = None
     stacks: StackSource | None = None
+    packet_size: int | None = None
+    """Bytes that one packet of a stub brings; None where memory is at hand."""
 
     def __init__(self, kernel: GdbKernel, name: str, core: ElfFile | None, way: Way) -> None:
         self.kernel = kernel
@@ -130,6 +134,9 @@ class GdbTarget:
         self.way = way
         self._core = core
         self._read = make_reader(core)
+        connection = gdb.selected_inferior().connection
+        if connection is not None and "remote" in connection.type:
+            self.packet_size = _PACKET_SIZE
         self.live = core is not None and core.path == Path("/proc/kcore")
         self.word_size = kernel.image.word_size
         self.big_endian = kernel.image.big_endian
@@ -141,7 +148,7 @@ class GdbTarget:
         self.release = (banner and release_of(banner)) or info.get("OSRELEASE") or "unknown"
         self.notes: Sequence[str] = (f"KASLR offset {way.offset:#x}: {way.description}",)
 
-    @property
+    @cached_property
     def kernel_range(self) -> tuple[int, int]:
         """First and last address that a pointer of this kernel can have."""
         last = (1 << 8 * self.word_size) - 1
@@ -457,6 +464,7 @@ def _find_way(kernel: GdbKernel, core: ElfFile | None, read: Read, given: int | 
             # The first failure says most: later ways are guesses.
             failure = failure or error
     if core is None:
+        _refuse_physical()
         _refuse_user_mode(image, read)
     if isinstance(failure, MismatchError):
         raise TargetError(str(failure), hint="load the vmlinux of the target's kernel: symbol-file VMLINUX")
@@ -490,17 +498,31 @@ def _monitor(command: str) -> str:
         return ""
 
 
+def _refuse_physical() -> None:
+    """Refuse a stub of QEMU's that another debugger left reading physical memory: it does so for all that connect."""
+    send = getattr(gdb.selected_inferior().connection, "send_packet", None)
+    try:
+        answer = send("qqemu.PhyMemMode") if send is not None else b""
+    except gdb.error:
+        return
+    if answer == b"1":
+        raise TargetError(
+            "QEMU's stub answers from physical memory: another debugger told it to",
+            hint="have it read virtual memory again: maint packet Qqemu.PhyMemMode:0",
+        )
+
+
 def _refuse_user_mode(image: ElfFile, read: Read) -> None:
     registers = _monitor("info registers -a")
-    levels = privilege_levels(registers)
+    in_user_mode = user_mode_of_cpus(registers)
     thread = gdb.selected_thread()
-    if not levels or thread is None:
+    if thread is None:
         return
     # QEMU's stub numbers threads from 1 on, one for each virtual CPU in their order.
     cpu = thread.ptid[1] - 1
-    if not 0 <= cpu < len(levels) or levels[cpu] != 3:
+    if not 0 <= cpu < len(in_user_mode) or not in_user_mode[cpu]:
         return
-    others = [number for number, level in enumerate(levels) if level != 3]
+    others = [number for number, is_user in enumerate(in_user_mode) if not is_user]
     threads = {other.ptid[1] - 1: other.num for other in gdb.selected_inferior().threads()}
     offset = offset_of_idt(image, registers, read)
     entry = image.symbol("do_syscall_64")

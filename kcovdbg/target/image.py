@@ -115,6 +115,7 @@ class ElfFile:
         self.machine = _MACHINES.get(machine, f"machine {machine}")
         """As uname -m says."""
         self.is_core = bool(kind == _ET_CORE)
+        self._found: dict[str, Symbol | None] = {}
 
     def _unpack(self, code: str, offset: int) -> tuple[int, ...]:
         try:
@@ -265,6 +266,11 @@ class ElfFile:
 
     def symbol(self, name: str) -> Symbol | None:
         """Find a symbol by its name, at its link address; None where the file has none."""
+        if name not in self._found:
+            self._found[name] = self._find_symbol(name)
+        return self._found[name]
+
+    def _find_symbol(self, name: str) -> Symbol | None:
         if self._table is None:
             return None
         _, strings = self._table

@@ -14,8 +14,9 @@ from kcovdbg.target import dumpfile
 if TYPE_CHECKING:
     from kcovdbg.target.drgn import DrgnTarget
 
-# Where the bundled demo is; its vmlinux lies beside it.
-DEMO: Final = Path(__file__).parent.parent / "demo" / "demo.slice.zst"
+# Where the bundled demo is, its debug info beside it: in an installed package, and in a checkout.
+_DEMO_PLACES: Final = (Path(__file__).parents[1] / "demo", Path(__file__).parents[2] / "examples" / "demo")
+_DEMO_SLICE: Final = "demo.slice.zst"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,17 @@ def sort_files(options: TargetOptions) -> TargetOptions:
     return TargetOptions(core, options.kernel, options.qemu, options.gdb_remote, options.demo, tuple(symbols))
 
 
+def find_demo() -> Path:
+    """Return the directory of the bundled demo.
+
+    :raises TargetError: when this installation has none.
+    """
+    for place in _DEMO_PLACES:
+        if (place / _DEMO_SLICE).exists():
+            return place
+    raise TargetError("this installation has no demo", hint="look at the running kernel instead: kcovdbg -k")
+
+
 def open_target(options: TargetOptions) -> DrgnTarget:
     """Open the target that the options name.
 
@@ -85,7 +97,7 @@ def open_target(options: TargetOptions) -> DrgnTarget:
     if options.gdb_remote is not None:
         return programs.open_stub(options.gdb_remote, options.symbols)
     if options.demo:
-        if not DEMO.exists():
-            raise TargetError("this installation has no demo", hint="look at the running kernel instead: kcovdbg -k")
-        return programs.open_core(str(DEMO), options.symbols)
+        place = find_demo()
+        debug_info = sorted((*place.glob("vmlinux*"), *place.glob("*.ko*")))
+        return programs.open_core(str(place / _DEMO_SLICE), options.symbols or [str(path) for path in debug_info], name="demo")
     return programs.open_kernel(options.symbols)

@@ -50,15 +50,16 @@ class DebugFile(NamedTuple):
     header: elf.Header
 
 
-def open_core(path: str, symbols: Sequence[str]) -> DrgnTarget:
+def open_core(path: str, symbols: Sequence[str], name: str | None = None) -> DrgnTarget:
     """Open a crash dump or a slice.
 
+    :param name: what to call it, by default the path; what has a name of ours needs no word on how its files were unpacked.
     :raises TargetError: when it can't be, with the reason.
     """
     unpacked = dumpfile.unpack(path)
     dumpfile.check_whole(unpacked.path, path)
     files, notes = _unpack_symbols(symbols)
-    notes = [*unpacked.notes, *notes]
+    notes = [] if name is not None else [*unpacked.notes, *notes]
     with collect_warnings(notes):
         prog = _set_core(path, unpacked.path, files)
         if not prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
@@ -69,7 +70,7 @@ def open_core(path: str, symbols: Sequence[str]) -> DrgnTarget:
         refuse_user_addresses(prog)
         _load_symbols(prog, files, beside=Path(path).parent, notes=notes)
     notes += _describe_slice(unpacked.path)
-    return _make_target(prog, path, False, notes, Origin(read_notes=lambda: dumpfile.read_notes(unpacked.path)))
+    return _make_target(prog, name or path, False, notes, Origin(read_notes=lambda: dumpfile.read_notes(unpacked.path)))
 
 
 def _describe_slice(path: Path) -> list[str]:
@@ -116,13 +117,15 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
     files, notes = _unpack_symbols(symbols)
     qmp = Qmp(parse_address(address))
     try:
-        prog = drgn.Program()
         with collect_warnings(notes):
+            prog = drgn.Program()
             try:
-                prog.set_qemu_qmp(qmp.fileno())
-            except Exception as error:  # noqa: BLE001 (as above)
+                prog.set_qemu_qmp(qmp.duplicate())
+            except Exception as error:  # noqa: BLE001 (drgn raises plain Exception for what isn't Python's)
                 raise TargetError(f"the guest at {address} can't be opened: {_one_line(error)}") from None
-            _check_identified(prog, qmp)
+            if not prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
+                prog = _make_found_program(prog, _find_vmcoreinfo(qmp, files))
+                notes.append("QEMU gave no VMCOREINFO; the kernel was found by its interrupt table")
             if not qmp.peer_memory_is_readable():
                 notes.append(
                     "memory is read through QEMU's monitor, a thousand times slower than otherwise: run kcovdbg as root or as "
@@ -136,14 +139,38 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
         raise
 
 
-def _check_identified(prog: drgn.Program, qmp: Qmp) -> None:
-    if prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
-        return
+def _make_found_program(memory: drgn.Program, vmcoreinfo: bytes) -> drgn.Program:
+    """Make a Program of a kernel that was found; one that QMP has been set for can't be told any more.
+
+    :param memory: reads physical memory.
+    """
+    prog = drgn.Program(memory.platform)
+    read = memory.read
+
+    def answer(address: int, count: int, offset: int, physical: bool) -> bytes:
+        del offset, physical
+        data: bytes = read(address, count, True)
+        return data
+
+    prog.add_memory_segment(0, PHYSICAL_SIZE, answer, physical=True)
+    prog.set_linux_kernel_custom(vmcoreinfo, True)
+    return prog
+
+
+def _find_vmcoreinfo(qmp: Qmp, files: Sequence[DebugFile]) -> bytes:
+    """Read VMCOREINFO out of the guest's memory: over TCP QEMU can't hand it over, and it may not have it."""
     if qmp.address.path is None:
-        hint = "QEMU hands it over by unix sockets only: give it a -qmp unix:PATH,server=on,wait=off"
+        hint = "QEMU hands it over by unix sockets only: use -qmp unix:PATH,server=on,wait=off, or give a vmlinux by -s"
     else:
-        hint = "QEMU needs -device vmcoreinfo, the guest CONFIG_FW_CFG_SYSFS and CONFIG_KEXEC; or try --gdb-remote"
-    raise TargetError(f"the guest at {qmp.address.text} gave no VMCOREINFO", hint=hint)
+        hint = "QEMU needs -device vmcoreinfo, the guest CONFIG_FW_CFG_SYSFS and CONFIG_KEXEC; or give a vmlinux by -s"
+    kernel = next((file for file in files if file.is_kernel and file.header.machine == _EM_X86_64), None)
+    cpu = standing.parse_registers(qmp.monitor("info registers")) if kernel is not None else None
+    if kernel is None or cpu is None:
+        raise TargetError(f"the guest at {qmp.address.text} gave no VMCOREINFO", hint=hint)
+    try:
+        return standing.find_kernel(qmp.address.text, cpu, qmp.read_physical, _read_links(kernel)).vmcoreinfo
+    except TargetError as error:
+        raise TargetError(f"the guest at {qmp.address.text} gave no VMCOREINFO, and {error}", hint=hint) from None
 
 
 def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
@@ -155,8 +182,7 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
     kernel = next((file for file in files if file.is_kernel), None)
     if kernel is None:
         raise TargetError("through a GDB stub the kernel can't be found without its vmlinux", hint=_VMLINUX_HINT)
-    with dumpfile.open_file(kernel.path) as file:
-        links = elf.read_symbols(file, kernel.header, frozenset({*standing.DIVIDE_ERROR, *standing.VMCOREINFO_SYMBOLS}))
+    links = _read_links(kernel)
     client = RspClient(parse_address(address))
     atexit.register(client.close)
     try:
@@ -170,6 +196,12 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
     except BaseException:
         client.close()
         raise
+
+
+def _read_links(kernel: DebugFile) -> dict[str, int]:
+    """Return the link addresses of what tells where a kernel is."""
+    with dumpfile.open_file(kernel.path) as file:
+        return elf.read_symbols(file, kernel.header, frozenset({*standing.DIVIDE_ERROR, *standing.VMCOREINFO_SYMBOLS}))
 
 
 def _make_stub_program(
@@ -187,7 +219,7 @@ def _make_stub_program(
         if cpu is None:
             client.use_virtual_memory()
     if cpu is not None:
-        found = standing.find_kernel(client, cpu, memory.read, links)
+        found = standing.find_kernel(client.address.text, cpu, memory.read, links)
         ram = standing.find_ram(client.monitor("info mtree -f") or "")
         machine_notes = standing.make_notes(client, found.vmcoreinfo)
         prog = open_bare(kernel.header.machine, machine_notes)
@@ -207,7 +239,7 @@ def _make_stub_program(
     prog = drgn.Program(platform)
     prog.set_linux_kernel_custom(vmcoreinfo, False)
     # After it, as that has virtual addresses translated by page tables, which need physical memory.
-    prog.add_memory_segment(0, 1 << 64 if kernel.header.is_64 else 1 << 32, read)
+    prog.add_memory_segment(0, (1 << 64) - 1 if kernel.header.is_64 else 1 << 32, read)
     return prog, b""
 
 

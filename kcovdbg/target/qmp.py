@@ -11,6 +11,7 @@ import array
 import contextlib
 import json
 import os
+import re
 import socket
 import struct
 import tempfile
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kcovdbg.errors import TargetError
 from kcovdbg.target import elf
 from kcovdbg.target.address import SocketAddress, connect
+from kcovdbg.target.rsp import StubReadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,12 +50,14 @@ class Qmp:
             raise
         self._socket.settimeout(None)
 
-    def fileno(self) -> int:
-        """The connection, greeting still unread; for drgn, which keeps a duplicate of its own."""
-        return self._socket.fileno()
+    def duplicate(self) -> int:
+        """Return a file descriptor of the connection, greeting still unread, for drgn: it closes it with its Program."""
+        return os.dup(self._socket.fileno())
 
     def close(self) -> None:
-        """End the connection as far as it is ours; drgn's duplicate keeps it open while its Program lives."""
+        """End the connection, drgn's duplicate included, so that QEMU can serve the next client. May be called twice."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def peer_memory_is_readable(self) -> bool:
@@ -120,6 +124,17 @@ class Qmp:
     def monitor(self, line: str) -> str:
         """Run a command of the monitor for humans."""
         return str(self._execute("human-monitor-command", {"command-line": line}, None))
+
+    def read_physical(self, address: int, size: int) -> bytes:
+        """Read physical memory through the monitor: slow, for what has to be read before drgn can read anything.
+
+        :raises StubReadError: when QEMU doesn't show it.
+        """
+        text = self.monitor(f"xp /{size}xb {address:#x}")
+        found = bytes(int(byte, 16) for line in text.splitlines() for byte in re.findall(r"\b0x([0-9a-f]{2})\b", line))
+        if len(found) != size:
+            raise StubReadError(f"physical {address:#x}")
+        return found
 
     def read_notes(self) -> bytes:
         """Return the ELF notes that QEMU would write into a dump: registers of each CPU, VMCOREINFO.

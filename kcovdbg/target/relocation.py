@@ -53,7 +53,7 @@ def check_image(image: ElfFile, offset: int, read: Read, vmcoreinfo: Mapping[str
     """
     known = False
     theirs = vmcoreinfo.get("BUILD-ID")
-    if theirs and image.build_id:
+    if theirs is not None and image.build_id is not None:
         if theirs.lower() != image.build_id:
             release = vmcoreinfo.get("OSRELEASE", "another kernel")
             raise MismatchError(
@@ -139,6 +139,14 @@ def search_offset(image: ElfFile, read: Read) -> int | None:
     return None
 
 
-def privilege_levels(registers: str) -> list[int]:
-    """Return each virtual CPU's privilege level, as QEMU's ``info registers -a`` says on x86-64: 3 is user mode."""
-    return [int(level) for level in re.findall(r"\bCPL=(\d)", registers)]
+def user_mode_of_cpus(registers: str) -> list[bool]:
+    """Tell of each virtual CPU whether it uses the page tables of user space, by QEMU's ``info registers -a`` on x86-64.
+
+    That is at privilege level 3, and for some instructions on the way in and out, too: with page-table isolation these page
+    tables are those with bit 12 of CR3 set (PTI_USER_PGTABLE_BIT).
+    """
+    levels = re.findall(r"\bCPL=(\d)", registers)
+    tables = re.findall(r"\bCR3=([0-9a-f]+)", registers)
+    if len(levels) != len(tables):
+        return []
+    return [level == "3" or bool(int(table, 16) >> 12 & 1) for level, table in zip(levels, tables, strict=True)]

@@ -40,6 +40,7 @@ class RspClient:
         self._buffer = b""
         self._socket = connect(address, "a GDB stub", _HINT, timeout)
         self._process = "1"
+        self._is_physical = False
         self.was_running = True
         self.reads = 0
         try:
@@ -88,6 +89,9 @@ class RspClient:
         if self._socket.fileno() < 0:
             return
         try:
+            if self._is_physical:
+                # QEMU keeps it for whoever connects next: a GDB would read physical memory and not know.
+                self.use_virtual_memory()
             if self.was_running:
                 self._send(f"D;{self._process}".encode() if self.is_multiprocess else b"D")
                 # The answer says that the stub has done it; without it, closing might come first.
@@ -100,11 +104,13 @@ class RspClient:
 
     def use_physical_memory(self) -> bool:
         """Make later reads physical, as QEMU can; tell whether the stub does."""
-        return self._ask(b"Qqemu.PhyMemMode:1") == b"OK"
+        self._is_physical = self._ask(b"Qqemu.PhyMemMode:1") == b"OK"
+        return self._is_physical
 
     def use_virtual_memory(self) -> None:
         """Undo :meth:`use_physical_memory`."""
         self._ask(b"Qqemu.PhyMemMode:0")
+        self._is_physical = False
 
     def monitor(self, command: str) -> str | None:
         """Run a command of the stub's own monitor; None where it has none.

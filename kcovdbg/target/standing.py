@@ -124,16 +124,8 @@ def parse_registers(text: str) -> Cpu | None:
 
 
 def translate(read: ReadMemory, cpu: Cpu, address: int) -> int | None:
-    """Walk x86-64 page tables: return the physical address of a virtual one, None where it isn't mapped.
-
-    The kernel's page table is tried first, then the one that the CPU has.
-    """
-    tables = {cpu.cr3 & _ADDRESS & ~_PTI_SWITCH, cpu.cr3 & _ADDRESS}
-    for table in sorted(tables):
-        found = _walk(read, table, 5 if cpu.cr4 & _CR4_LA57 else 4, address)
-        if found is not None:
-            return found
-    return None
+    """Walk an x86-64 CPU's page tables: return the physical address of a virtual one, None where it isn't mapped."""
+    return _walk(read, cpu.cr3 & _ADDRESS, 5 if cpu.cr4 & _CR4_LA57 else 4, address)
 
 
 def _walk(read: ReadMemory, table: int, levels: int, address: int) -> int | None:
@@ -211,14 +203,29 @@ class FoundKernel(NamedTuple):
     kaslr_offset: int
 
 
-def find_kernel(client: RspClient, cpu: Cpu, physical: ReadMemory, symbols: dict[str, int]) -> FoundKernel:
+def find_kernel(where: str, cpu: Cpu, physical: ReadMemory, symbols: dict[str, int]) -> FoundKernel:
     """Find the KASLR offset by the interrupt descriptor table, and VMCOREINFO by that.
 
+    :param where: the machine, in the user's words.
     :param physical: reads physical memory.
     :param symbols: link addresses from the vmlinux.
     :raises TargetError: when it isn't this kernel, or it is too early in its boot.
     """
+    try:
+        return _find_by_tables(where, cpu, physical, symbols)
+    except TargetError:
+        if not cpu.cr3 & _PTI_SWITCH:
+            raise
+        # The CPU may have been in user space, with the page table that lacks most of the kernel. The other way round, where no
+        # page tables are isolated, what lies there is anyone's page: so only in the second place.
+        try:
+            return _find_by_tables(where, cpu._replace(cr3=cpu.cr3 & ~_PTI_SWITCH), physical, symbols)
+        except TargetError:
+            pass
+        raise
 
+
+def _find_by_tables(where: str, cpu: Cpu, physical: ReadMemory, symbols: dict[str, int]) -> FoundKernel:
     def virtual(address: int, size: int) -> bytes:
         found = translate(physical, cpu, address)
         if found is None:
@@ -229,7 +236,7 @@ def find_kernel(client: RspClient, cpu: Cpu, physical: ReadMemory, symbols: dict
         gate = virtual(cpu.idt, 16)
     except StubReadError:
         raise TargetError(
-            f"the machine at {client.address.text} has no interrupt table of a 64-bit kernel",
+            f"the machine at {where} has no interrupt table of a 64-bit kernel",
             hint="it may not have booted yet: let it run and try again",
         ) from None
     low, _, _, middle, high = struct.unpack_from("<HHHHI", gate)

@@ -68,6 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     added = verb("stop", _stop, "end a detached guest")
     added.add_argument("directory", nargs="+", type=Path, help="as printed by boot --detach")
 
+    added = verb("demo", _demo, "make examples/demo anew")
+    added.add_argument("-o", "--output", type=Path, metavar="DIRECTORY", help="write it there instead")
+
     verb("list", _list, "recipes, kernels in the cache, running guests")
 
     added = verb("path", _path, "where a recipe's kernel is")
@@ -146,6 +149,12 @@ def _stop(options: argparse.Namespace) -> None:
     for running in [guest.Guest.attach(path) for path in options.directory]:
         running.stop()
         print(running.sockets.directory)
+
+
+def _demo(options: argparse.Namespace) -> None:
+    from tests.lab.demo import DESTINATION, make_demo
+
+    make_demo(kernel.build(kernel.by_name("demo")), options.output or DESTINATION)
 
 
 def _list(_options: argparse.Namespace) -> None:

@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,12 +101,18 @@ class Sockets:
 
     @property
     def truth(self) -> Path:
-        """The second serial port: lines to the workload go in here; what it prints is in the log."""
+        """The second serial port, as QEMU wants a pair of pipes named."""
         return self.directory / "truth"
 
     @property
+    def truth_input(self) -> Path:
+        """A pipe: lines to the workload."""
+        return self.directory / "truth.in"
+
+    @property
     def truth_log(self) -> Path:
-        return self.directory / "truth.log"
+        """What the workload prints. A plain file in a pipe's place: a socket's log repeats bytes that the socket took late."""
+        return self.directory / "truth.out"
 
     @property
     def console_log(self) -> Path:
@@ -134,7 +139,6 @@ class Guest:
         self._process: subprocess.Popen[bytes] | None = None
         self._pid = 0
         self._qmp: Qmp | None = None
-        self._input: socket.socket | None = None
         self.sockets = Sockets(Path(), 0)
         self.truth = Truth()
         self.started_at = 0.0
@@ -196,12 +200,7 @@ class Guest:
         atexit.unregister(self.stop)
         if self._qmp is not None:
             self._qmp.close()
-        if self._input is not None:
-            # Closing alone would leave the reading thread waiting.
-            with contextlib.suppress(OSError):
-                self._input.shutdown(socket.SHUT_RDWR)
-            self._input.close()
-        self._qmp = self._input = None
+        self._qmp = None
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -223,13 +222,8 @@ class Guest:
 
     def send(self, line: str) -> None:
         """Say a line to the workload."""
-        if self._input is None:
-            self._input = socket.socket(socket.AF_UNIX)
-            self._input.connect(str(self.sockets.truth))
-            # What the guest prints comes back here as well as into the log. Unread it would stop the guest's port after
-            # some 300 characters, as QEMU sends them one by one and each fills a buffer of the socket's.
-            threading.Thread(target=_discard, args=(self._input,), daemon=True).start()
-        self._input.sendall(line.encode() + b"\n")
+        with self.sockets.truth_input.open("wb", buffering=0) as pipe:
+            pipe.write(line.encode() + b"\n")
 
     def wait_truth(self, wanted: Callable[[dict[str, Any]], bool], timeout: float = 60, since: int = 0) -> dict[str, Any]:
         """The first line of truth that is wanted, among all from number `since` on."""
@@ -308,6 +302,8 @@ class Guest:
             listener.bind(("127.0.0.1", 0))
             listener.listen(1)
             self.sockets = Sockets(directory, listener.getsockname()[1])
+            os.mkfifo(self.sockets.truth_input, 0o600)
+            self.sockets.truth_log.touch(0o600)
             self.truth = Truth(self.sockets.truth_log)
             self.started_at = time.time()
             log = (directory / "qemu.log").open("wb")
@@ -343,7 +339,7 @@ class Guest:
             "monitor": str(self.sockets.monitor),
             "gdb": self.sockets.gdb_remote,
             "gdb_port": self.sockets.gdb_port,
-            "truth": str(self.sockets.truth),
+            "truth_input": str(self.sockets.truth_input),
             "truth_log": str(self.sockets.truth_log),
             "console_log": str(self.sockets.console_log),
             "started_at": self.started_at,
@@ -358,7 +354,7 @@ class Guest:
             *("-append", self.machine.command_line()),
             *("-serial", f"file:{sockets.console_log}"),
             # printk never gets into this one, so lines of truth stay whole.
-            *("-chardev", f"socket,id=truth,path={sockets.truth},server=on,wait=off,logfile={sockets.truth_log}"),
+            *("-chardev", f"pipe,id=truth,path={sockets.truth}"),
             *("-serial", "chardev:truth"),
             *("-qmp", f"unix:{sockets.qmp},server=on,wait=off"),
             *("-qmp", f"unix:{sockets.debugger_qmp},server=on,wait=off"),
@@ -386,13 +382,6 @@ class Guest:
         if not self.sockets.console_log.exists():
             return "(nothing on the console)"
         return "\n".join(self.console().splitlines()[-lines:])
-
-
-def _discard(connection: socket.socket) -> None:
-    """Read until the other side or our own closes."""
-    with contextlib.suppress(OSError):
-        while connection.recv(65536):
-            pass
 
 
 def detached_guests() -> list[Guest]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -16,12 +15,14 @@ import pytest
 from kcovdbg.errors import CapabilityError, ReadError, TargetError
 from kcovdbg.target.opening import TargetOptions, open_target
 from kcovdbg.target.recording import record, record_stack, write_slice
+from kcovdbg.target.rsp import RspClient
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.tasks import TaskWalk, find_current_tasks
 from tests.lab.dump import FORMATS, write_dump
 from tests.lab.guest import Machine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from kcovdbg.target import Target
@@ -189,7 +190,6 @@ def test_slices_of_running_guests(standing_guest: Guest, tmp_path: Path) -> None
     assert not any("may contradict" in note for note in piece.notes)
     # QEMU gave the registers of each CPU: none of the stacks is missing.
     assert all(isinstance(stack, list) and stack for stack in stacks(piece))
-    write_slice(tmp_path / "b.slice", dataclasses.replace(recording))
 
 
 def test_who_looks_through_the_stub_lets_the_guest_go_on(standing_guest: Guest) -> None:
@@ -235,6 +235,60 @@ def test_no_vmcoreinfo(boot: Booter, kernel: Kernel) -> None:
     with pytest.raises(TargetError, match="VMCOREINFO") as caught:
         open_target(TargetOptions(qemu=str(guest.sockets.debugger_qmp), symbols=[str(kernel.vmlinux)]))
     assert "-device vmcoreinfo" in str(caught.value.hint)
+
+
+def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(boot: Booter, kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As over TCP, or without -device vmcoreinfo: the kernel is found in the guest's memory."""
+    # QEMU fills it in for a guest that has written it; without the device there is nothing to write to.
+    monkeypatch.setattr(Machine, "arguments", _without_vmcoreinfo(Machine.arguments))
+    guest = boot()
+    guest.wait_done()
+    symbols = [str(kernel.vmlinux)]
+    target = open_target(TargetOptions(qemu=str(guest.sockets.debugger_qmp), symbols=symbols))
+    assert any("interrupt table" in note for note in target.notes)
+    with guest.paused():
+        stub = open_target(TargetOptions(gdb_remote=guest.sockets.gdb_remote, symbols=symbols))
+        assert target.kaslr_offset == stub.kaslr_offset
+        assert look(target) == look(stub)
+        stub.close()
+    target.close()
+    with pytest.raises(TargetError, match="gave no VMCOREINFO") as caught:
+        open_target(TargetOptions(qemu=str(guest.sockets.debugger_qmp)))
+    assert "-device vmcoreinfo" in str(caught.value.hint)
+
+
+def _without_vmcoreinfo(arguments: Callable[[Machine], list[str]]) -> Callable[[Machine], list[str]]:
+    def changed(machine: Machine) -> list[str]:
+        words = arguments(machine)
+        position = words.index("vmcoreinfo")
+        return words[: position - 1] + words[position + 1 :]
+
+    return changed
+
+
+def test_a_stub_that_reads_virtual_memory_only(boot: Booter, kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As stubs other than QEMU's; without KASLR that suffices, with it there is a line that says so."""
+    monkeypatch.setattr(RspClient, "use_physical_memory", lambda client: False)
+    guest = boot(Machine(append="nokaslr"))
+    guest.wait_done()
+    options = TargetOptions(gdb_remote=guest.sockets.gdb_remote, symbols=[str(kernel.vmlinux)])
+    with guest.paused():
+        target = open_target(options)
+        found = look(target)
+        target.close()
+        monkeypatch.undo()
+        target = open_target(options)
+        assert look(target) == found
+        target.close()
+
+
+def test_a_stub_that_doesnt_tell_where_the_kernel_is(standing_guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RspClient, "use_physical_memory", lambda client: False)
+    options = TargetOptions(gdb_remote=standing_guest.sockets.gdb_remote, symbols=[str(standing_guest.kernel.vmlinux)])
+    with pytest.raises(TargetError, match="where KASLR put the kernel") as caught:
+        open_target(options)
+    assert "nokaslr" in str(caught.value.hint)
+    assert is_running(standing_guest)
 
 
 def test_the_wrong_vmlinux(standing_dump: DumpMaker, tmp_path: Path) -> None:

@@ -63,7 +63,6 @@ static void try_text(void)
 
 	CHECK(text);
 	for (round = 0; round < 4; round++) {
-		/* Longer than what makes the bitmap be gone over as a whole, at times. */
 		size_t count = below(50) ? below(300) : (1 << 17) + below(100), distinct = 0, i;
 		size_t stride = 8 * (1 + below(2));
 		bool swap = below(2);

@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.analysis import ordered
 from kcovdbg.analysis.hot import HAS_NATIVE, NO_ID, Numbering, Words, align, find_ordinals
-from kcovdbg.analysis.ordered import compress_trace
 from kcovdbg.analysis.pcset import HAS_ROARING, PcUniverse, find_stable
 
 WAYS = [False, pytest.param(True, marks=pytest.mark.skipif(not HAS_NATIVE, reason="needs the compiled module"))]
@@ -170,24 +168,6 @@ def test_near_equal_traces(native):
 def test_refusals():
     with pytest.raises(ValueError, match="group"):
         align(array("I", [3]), array("I"), array("I", [0, 0]))
-
-
-@settings(deadline=None)
-@given(st.lists(PCS))
-def test_ordered_traces(pcs):
-    trace = compress_trace(Words(pack(pcs), big_endian=False), Numbering(TEXT))
-    assert trace.records().tolist() == pcs
-    assert trace.count == len(pcs)
-    assert trace.pcs.tolist() == sorted(set(pcs))
-
-
-def test_ordered_traces_of_many_pcs_and_without_zstd(monkeypatch):
-    pcs = [TEXT[0] + index * 3 for index in range(70_000)]
-    for way in (ordered._ZSTD, None):
-        monkeypatch.setattr(ordered, "_ZSTD", way)
-        for count in (1 << 16, 70_000):
-            trace = compress_trace(Words(pack(pcs[:count]), big_endian=False), Numbering(TEXT))
-            assert trace.records().tolist() == pcs[:count]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,10 @@ _PIECE: Final = re.compile(
     | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_QUOTING: Final = re.compile(r"""\\(.)?|(["'])""", re.DOTALL)
+_QUOTING: Final = re.compile(
+    r"""\\(?P<escaped>.?) | "(?P<double>(?:[^"\\]|\\.)*)(?:"|\\?$) | '(?P<single>[^']*)'? | (?P<plain>.)""",
+    re.VERBOSE | re.DOTALL,
+)
 _NEEDS_QUOTES: Final = re.compile(r"""[\s"'\\|<>;&#]""")
 
 
@@ -104,29 +107,12 @@ def _last_word(piece: Piece) -> tuple[str, int]:
 def unquote(text: str) -> str:
     """Take quotes away; those that aren't closed yet, too."""
     parts: list[str] = []
-    quote = ""
-    position = 0
     for match in _QUOTING.finditer(text):
-        if match.start() < position:
-            continue
-        parts.append(text[position : match.start()])
-        position = match.end()
-        mark = match[2]
-        if mark is None:
-            # Within single quotes a backslash is one; within double ones it keeps only some from meaning something.
-            keeps = quote == "'" or (quote == '"' and (match[1] or "") not in '"\\$`')
-            if quote == "'":
-                parts.append("\\")
-                position = match.start() + 1
-            else:
-                parts.append(match[0] if keeps else match[1] or "")
-        elif not quote:
-            quote = mark
-        elif quote == mark:
-            quote = ""
+        if match["double"] is not None:
+            # As in sh: within double quotes a backslash keeps only these from meaning something.
+            parts.append(re.sub(r'\\(["\\$`])', r"\1", match["double"]))
         else:
-            parts.append(mark)
-    parts.append(text[position:])
+            parts.append(next(part for part in match.group("escaped", "single", "plain") if part is not None))
     return "".join(parts)
 
 

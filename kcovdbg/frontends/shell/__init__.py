@@ -56,7 +56,9 @@ def run_shell(
 def _find_reader(
     session: Session, harvest: Harvest, environment: Mapping[str, str], keys: Input | None, screen: Output | None
 ) -> LineReader:
-    if keys is None and not (is_terminal(sys.stdin) and is_terminal(sys.stderr if screen is None else sys.stdin)):
+    if keys is None and not is_terminal(sys.stdin):
+        return PlainReader()
+    if screen is None and not (is_terminal(sys.stdout) or is_terminal(sys.stderr)):
         return PlainReader()
     if environment.get("TERM", "dumb") in ("dumb", "unknown") and screen is None:
         return PlainReader()

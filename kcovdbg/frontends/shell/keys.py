@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
 from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import completion_is_selected
+from prompt_toolkit.filters import completion_is_selected, emacs_insert_mode, vi_insert_mode
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from kcovdbg.commands.session import Session
@@ -61,6 +62,21 @@ def make_bindings(session: Session, show_help: HelpShower) -> KeyBindings:
     def _take(event: KeyPressEvent) -> None:
         # The first Enter takes what is selected, the second one runs the line.
         event.current_buffer.complete_state = None
+
+    @bindings.add("tab", filter=emacs_insert_mode | vi_insert_mode)
+    def _complete(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state:
+            buffer.complete_next()
+            return
+        # prompt_toolkit's own binding does nothing while the menu of what was just typed is still being made; the answer is
+        # there at once.
+        found = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
+        if len(found) == 1:
+            buffer.apply_completion(found[0])
+        elif found:
+            buffer.insert_text(get_common_complete_suffix(buffer.document, found))
+            buffer.start_completion(select_first=False)
 
     @bindings.add("c-space")
     def _open(event: KeyPressEvent) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kcovdbg.commands.line import parse_line
-from kcovdbg.commands.run import INTERRUPTED, report, run_line
+from kcovdbg.commands.run import report, run_line
 from kcovdbg.commands.session import Session
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.completion.harvest import Harvest
@@ -78,9 +78,7 @@ def run_in_shell(session: Session, line: str, environment: Mapping[str, str]) ->
     try:
         pager = None if _is_endless(session, line) else find_pager(environment)
         with paged(terminal, pager, environment) as its_terminal:
-            status = run_line(session, line, its_terminal)
-        if status == INTERRUPTED:
-            _end_line(session)
+            run_line(session, line, its_terminal)
     except Exception as error:  # noqa: BLE001 - the shell goes on with the next line
         report(session, error)
 

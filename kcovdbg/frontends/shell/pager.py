@@ -41,10 +41,14 @@ def paged(terminal: Terminal, pager: str | None, environment: Mapping[str, str])
         return
     size = shutil.get_terminal_size()
     stream = PagedStream(terminal.stdout, size.columns, size.lines, lambda: _start(pager, terminal.stdout, environment))
+    # Remarks would end up in the middle of the pager's screen: they follow when it is left.
+    remarks = io.StringIO()
     try:
-        yield replace(terminal, stdout=cast("TextIO", stream))
+        yield replace(terminal, stdout=cast("TextIO", stream), stderr=remarks)
     finally:
         stream.finish()
+        terminal.stderr.write(remarks.getvalue())
+        terminal.stderr.flush()
 
 
 def _start(pager: str, stdout: TextIO, environment: Mapping[str, str]) -> subprocess.Popen[str]:

@@ -15,10 +15,10 @@ PROMPT: Final = "kcovdbg> "
 class PlainReader:
     """Reads by ``input()``.
 
-    :param read: takes the prompt, returns a line.
+    :param read: returns a line.
     """
 
-    def __init__(self, read: Callable[[str], str] = input) -> None:
+    def __init__(self, read: Callable[[], str] = input) -> None:
         self._read = read
 
     def read(self) -> str:
@@ -27,12 +27,17 @@ class PlainReader:
         :raises EOFError: at the end.
         :raises KeyboardInterrupt: for C-c.
         """
-        prompt = PROMPT if is_terminal(sys.stdin) else ""
+        # Not by input(), which would put it among answers that go to a file.
+        stream = sys.stdout if is_terminal(sys.stdout) else sys.stderr
+        is_asking = is_terminal(sys.stdin)
+        if is_asking:
+            stream.write(PROMPT)
+            stream.flush()
         try:
-            return self._read(prompt)
+            return self._read()
         except (EOFError, KeyboardInterrupt):
-            if prompt:
+            if is_asking:
                 # What comes next begins on a line of its own.
-                sys.stdout.write("\n")
-                sys.stdout.flush()
+                stream.write("\n")
+                stream.flush()
             raise

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Symbols: the table beside addr2line, llvm-symbolizer and drgn."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from array import array
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from kcovdbg.symbols.build import build_table
+from kcovdbg.symbols.elf import ElfFile
+from kcovdbg.symbols.points import find_points
+from kcovdbg.symbols.resolve import Symbolizer, open_symbolizer, read_text_ranges
+from kcovdbg.symbols.table import Table
+from kcovdbg.target.drgn_source import frames_at, open_image
+from tests.bench.measure import Result, at_most, best, best_of_each, bounded, faster
+from tests.lab.kernel import Kernel
+
+PCS = 6000
+
+
+def _run(command: list[str], addresses: list[int], folder: Path) -> None:
+    names = folder / "addresses"
+    names.write_text("".join(f"{address:#x}\n" for address in addresses))
+    with names.open() as file:
+        subprocess.run(command, stdin=file, stdout=subprocess.DEVNULL, check=True)
+
+
+def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[Result]:
+    image = kernel.vmlinux
+    # As many as a trace comes to that has that many.
+    pcs = sorted(list(dict.fromkeys(traces["mixed-a"]))[:PCS])
+    addresses = [pc - 1 for pc in pcs]
+    llvm = shutil.which("llvm-symbolizer")
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        with closing(ElfFile(image)) as elf:
+            build_id = elf.build_id
+            text = sum(section.size for section in elf.text_sections())
+            scan = best(lambda: find_points(elf), max(1, rounds // 2))
+        # An absolute time, unlike all others here: the issue gives it, for a quiet machine.
+        yield bounded("find all points, per 10 MiB of text", scan * (10 << 20) / text, 0.2, "seconds")
+
+        number = 0
+
+        def build() -> Path:
+            nonlocal number
+            number += 1
+            path = build_table(image, folder=scratch / str(number), symbolizer=llvm)
+            assert path is not None
+            return path
+
+        build()
+        folder = scratch / "1"
+        if llvm is not None:
+            every = [pc - 1 for pc in Table(folder / f"{build_id}.1").pcs()]
+            command = [llvm, f"--obj={image}", "--inlines", "--functions=short"]
+            mine, time = best_of_each(build, partial(_run, command, every, scratch), rounds=max(1, rounds // 2))
+            yield at_most(f"build the table, {len(every)} PCs", mine, time, "llvm-symbolizer", 2.5)
+
+        def look_up() -> None:
+            symbolizer = open_symbolizer(0, build_id=build_id, image=image, folder=folder)
+            assert len(symbolizer.locate_all(pcs)) == PCS
+
+        def look_up_again() -> None:
+            # By a symbolizer that hasn't named any yet.
+            assert len(Symbolizer(table=table).locate_all(pcs)) == PCS
+
+        table = Table(folder / f"{build_id}.1")
+        look_up_again()
+        ranges = read_text_ranges(image)
+        program = open_image(image, min(part.start for part in ranges), max(part.end for part in ranges))
+        others = {
+            "addr2line -afi": (partial(_run, ["addr2line", "-afi", "-e", str(image)], addresses, scratch), 20),
+            "drgn source_location": (lambda: [program.source_location(address) for address in addresses], 50),
+        }
+        if llvm is not None:
+            command = [llvm, f"--obj={image}", "--inlines"]
+            others["llvm-symbolizer"] = (partial(_run, command, addresses, scratch), 10)
+        ways = [look_up_again, *[look_up] * 3, *(way for way, _ in others.values())]
+        again, *mine_and_others = best_of_each(*ways, rounds=rounds)
+        mine, theirs = min(mine_and_others[:3]), mine_and_others[3:]
+        for (other, (_, times)), time in zip(others.items(), theirs, strict=True):
+            yield faster(f"look up {PCS} PCs, table opened anew", mine, time, other, times)
+            yield faster(f"look up {PCS} PCs, table opened before", again, time, other, times)
+
+        some = pcs[:: PCS // 200]
+
+        def first_lines() -> None:
+            for pc in some:
+                symbolizer = Symbolizer(text=ranges, fallback=lambda address: frames_at(program, address))
+                assert symbolizer.locate(pc).frames
+
+        def by_drgn() -> None:
+            for pc in some:
+                assert [(location.name(), *location) for location in program.source_location(pc - 1)]
+
+        mine, time = best_of_each(first_lines, by_drgn, rounds=2 * rounds)
+        yield at_most("first line without a table (200 times)", mine, time, "drgn", 1.1)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Makes examples/demo: a slice of a guest with a section in flight, and debug info that is small enough to be committed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import zstandard
+
+from tests.lab import requirements
+from tests.lab.asking import run_kcovdbg
+from tests.lab.dump import truth_about, write_dump
+from tests.lab.errors import LabError
+from tests.lab.guest import Guest
+from tests.lab.initramfs import make_userland
+from tests.lab.section import stopped_in
+
+if TYPE_CHECKING:
+    from tests.lab.kernel import Kernel
+
+DESTINATION = Path(__file__).parent.parent.parent / "examples" / "demo"
+# A softirq section on top of a task that traces itself: saved state, an area in use and both kinds of session in one moment.
+STATE = "softirq-over-local"
+TOOLS = {"dwz": "dwz", "objcopy": "binutils"}
+# Where variables live, how frames unwind without ORC, and how the image is relocated: no command asks for any of it.
+DROPPED = (".debug_loclists", ".debug_frame", ".rela*")
+LIMIT = 16 << 20
+
+
+def make_demo(kernel: Kernel, destination: Path = DESTINATION) -> None:
+    """Boot, stop inside the section, slice, and write everything that belongs together."""
+    requirements.ensure(TOOLS)
+    userland = make_userland(kernel)
+    destination.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="kcovdbg-demo-") as directory:
+        work = Path(directory)
+        with Guest(kernel, userland) as guest:
+            guest.wait_done()
+            with stopped_in(guest, STATE) as section:
+                truth = truth_about(guest, section)
+                write_dump(guest, work / "dump", "elf")
+        kept = [module for module in userland.modules if module.stem == "kcovlab_keep"]
+        symbols = [word for path in (kernel.vmlinux, *kept) for word in ("-s", path)]
+        done = run_kcovdbg("-c", work / "dump", *symbols, "slice", "-o", work / "demo.slice")
+        if done.returncode:
+            raise LabError(f"the slice could not be made: {done.stderr}")
+        _compress(work / "demo.slice", destination)
+        _compress(_strip(kernel.vmlinux, work), destination)
+        for module in kept:
+            _compress(module, destination)
+        (work / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
+        _compress(work / "truth.json", destination)
+    size = sum(path.stat().st_size for path in destination.iterdir())
+    print(f"{destination}: {size / (1 << 20):.1f} MiB")
+    if size > LIMIT:
+        raise LabError(f"that is more than {LIMIT >> 20} MiB")
+
+
+def _strip(vmlinux: Path, work: Path) -> Path:
+    """Leave out what nobody asks for, and say once what many compilation units say."""
+    stripped, compact = work / "stripped", work / "vmlinux"
+    shutil.copyfile(vmlinux, stripped)
+    subprocess.run(["objcopy", *(f"--remove-section={name}" for name in DROPPED), stripped], check=True)
+    # No limits: the kernel's debug info is larger than dwz takes by default.
+    subprocess.run(["dwz", "-L", "none", "-l", "none", "--odr", stripped, "-o", compact], check=True)
+    return compact
+
+
+def _compress(path: Path, destination: Path) -> None:
+    """Write FILE.zst, as small as zstd can; matches may be as far apart as the file is long."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(22, window_log=27, enable_ldm=True, threads=-1)
+    packed = zstandard.ZstdCompressor(compression_params=parameters).compress(path.read_bytes())
+    temporary = destination / f".{path.name}.zst"
+    temporary.write_bytes(packed)
+    temporary.rename(destination / f"{path.name}.zst")

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""drgn's own command line with the plugin, and the helpers: the same answers as kcovdbg's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lab.asking import ask_state, run_kcovdbg, symbol_options
+from tests.lab.comparison import COMMANDS
+from tests.lab.section import STATES
+from tests.unit.screen import Screen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.lab.conftest import DumpMaker, StateDumpMaker
+    from tests.lab.situation import Dump
+
+drgn = pytest.importorskip("drgn")
+pytestmark = pytest.mark.lab
+
+DRGN = Path(sys.executable).parent / "drgn"
+STATE_COMMANDS = ("info", "tasks", "tasks -a", "objects", "remote", "areas", "saved")
+
+
+def open_drgn(dump: Dump, state: Path) -> Screen:
+    if not DRGN.exists():
+        pytest.skip("drgn's command line isn't installed")
+    words = (DRGN, "-q", "-c", dump.path, *symbol_options(dump.kernel, dump.userland))
+    plugin = "kcov=kcovdbg.frontends.drgn_plugin"
+    return Screen(*words, rows=50, columns=160, DRGN_PLUGINS=plugin, XDG_STATE_HOME=str(state))
+
+
+def at_prompt(screen: Screen) -> bool:
+    return bool(screen.lines[screen.screen.cursor.y] == ">>>")
+
+
+@pytest.fixture(scope="module")
+def in_drgn(standing_dump: DumpMaker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Screen]:
+    with open_drgn(standing_dump(), tmp_path_factory.mktemp("state")) as screen:
+        screen.wait(at_prompt, seconds=60)
+        yield screen
+
+
+@pytest.mark.parametrize("command", STATE_COMMANDS)
+def test_same_bytes_as_the_shell(in_drgn: Screen, standing_dump: DumpMaker, tmp_path: Path, command: str) -> None:
+    dump = standing_dump()
+    answer = tmp_path / "answer"
+    in_drgn.type(f"%kcov {command} --json > {answer}\r")
+    in_drgn.wait(lambda screen: at_prompt(screen) and answer.exists(), seconds=60)
+    ours = run_kcovdbg("-c", dump.path, *symbol_options(dump.kernel, dump.userland), "-e", f"{command} --json")
+    assert ours.returncode == 0, ours.stderr
+    assert answer.read_text() == ours.stdout
+    assert len(ours.stdout) > 2
+
+
+def test_pipes_errors_and_interrupts(in_drgn: Screen) -> None:
+    in_drgn.type("%kcov remote | head -1\r")
+    in_drgn.wait("HANDLE")
+    in_drgn.wait(at_prompt)
+    in_drgn.type("%kcov\r")
+    in_drgn.wait("help COMMAND tells about one")
+    in_drgn.type("%kcov taks\r")
+    in_drgn.wait("drgn: error: no command is called taks")
+    in_drgn.type("%kcov watch 0.1 remote\r")
+    in_drgn.wait("every 0.1 s: remote")
+    in_drgn.type("\x03")
+    in_drgn.wait(at_prompt)
+    assert "Traceback" not in in_drgn.text
+
+
+@pytest.fixture(scope="module", params=["standing", *sorted(STATES)])
+def opened(request: pytest.FixtureRequest, inflight_dump: StateDumpMaker, standing_dump: DumpMaker) -> tuple[Any, Any]:
+    """A Program as drgn's own users open it, and what the commands answer about the same dump."""
+    dump = standing_dump() if request.param == "standing" else inflight_dump(request.param)
+    prog = drgn.Program()
+    prog.set_core_dump(dump.path)
+    symbols = symbol_options(dump.kernel, dump.userland)
+    prog.load_debug_info(symbols[1::2])
+    return prog, ask_state(["-c", dump.path], symbols)
+
+
+def test_helpers_find_what_the_commands_find(opened: tuple[Any, Any]) -> None:
+    from kcovdbg import helpers
+
+    prog, answers = opened
+    assert helpers.kcov_generation(prog) == answers["info"][0]["generation"]
+    assert [hex(kcov) for kcov in helpers.for_each_kcov(prog)] == [row["kcov"] for row in answers["objects"]]
+    remote = [(hex(entry.handle), hex(entry.kcov)) for entry in helpers.for_each_kcov_remote(prog)]
+    assert remote == [(row["handle"], row["kcov"]) for row in answers["remote"]]
+    areas = [(hex(area), kind, state) for area, kind, state in helpers.for_each_kcov_area(prog)]
+    assert areas == [(row["area"], row["list"], row["state"]) for row in answers["areas"]]
+    saved = [(task.pid.value_() if task else None, hex(kcov)) for task, kcov in helpers.for_each_kcov_saved(prog)]
+    assert saved == [(row["pid"], row["saved_kcov"]) for row in answers["saved"]]
+
+
+def test_helpers_say_of_objects_what_the_command_says(opened: tuple[Any, Any]) -> None:
+    from kcovdbg import helpers
+
+    prog, answers = opened
+    rows = {row["kcov"]: row for row in answers["objects"]}
+    assert rows
+    for kcov in helpers.for_each_kcov(prog):
+        row = rows[hex(kcov)]
+        words = helpers.kcov_words(kcov)
+        references = helpers.kcov_references(kcov)
+        assert helpers.kcov_count(kcov) == row["count"]
+        assert helpers.kcov_capacity(kcov) == row["capacity"]
+        assert helpers.kcov_mode_name(kcov) == row["mode"]
+        assert hex(helpers.find_kcov_area(kcov)) == row["area"]
+        assert sum(reference.counts for reference in references) == row["counted"] == row["refcount"]
+        assert len(references) == len(row["references"])
+        assert words[:1] == ([] if row["count"] is None else [row["count"]])
+        assert len(words) == (row["size"] if words else 0)
+
+
+def test_helpers_say_of_tasks_what_the_command_says(opened: tuple[Any, Any]) -> None:
+    from kcovdbg import helpers
+
+    prog, answers = opened
+    rows = {row["task"]: row for row in answers["tasks"]}
+    tasks = list(helpers.for_each_kcov_task(prog))
+    assert tasks
+    for task in tasks:
+        row = rows[hex(task)]
+        state = helpers.kcov_task_state(task)
+        assert state.fields.pid == row["pid"] == task.pid
+        assert (state.mode, state.count, state.full) == (row["kcov_mode"], row["count"], row["full"])
+        assert state.role is not None
+        assert state.role.value == row["role"]
+        assert (state.beneath.value if state.beneath else None) == row["beneath"]
+        assert state.owns_remote == row["owns_remote"]
+        assert helpers.kcov_mode_name(task) == row["kcov_mode"]
+        assert hex(helpers.find_kcov_area(task)) == row["kcov_area"]
+
+
+def test_every_state_command_is_compared() -> None:
+    assert {command.split()[0] for command in COMMANDS} <= {command.split()[0] for command in STATE_COMMANDS}
+
+
+def test_view_in_drgn_and_back(in_drgn: Screen, standing_dump: DumpMaker) -> None:
+    in_drgn.type(f"%kcov view {standing_dump().states()['kc-pc']['tid']}\r")
+    in_drgn.wait(lambda screen: "q leave" in screen.text and ">>>" not in screen.text)
+    in_drgn.type("q")
+    in_drgn.wait(at_prompt)

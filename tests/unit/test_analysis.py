@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is computed over buffers, against the plainest way to compute the same."""
+
+from collections import Counter
+from itertools import groupby, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcovdbg.abi.record import Kind, RecordFormat
+from kcovdbg.analysis.algebra import evaluate, is_expression
+from kcovdbg.analysis.aligning import align, exact_blocks
+from kcovdbg.analysis.calls import CallKind, Event, build_calls, find_events
+from kcovdbg.analysis.counting import count_pcs, pc_sequence
+from kcovdbg.analysis.difference import Side, compare
+from kcovdbg.analysis.folding import find_runs, fold_runs, round_length
+from kcovdbg.analysis.hot import HAS_NATIVE
+from kcovdbg.analysis.keeping import decode_ascending, encode_ascending, keep, restore
+from kcovdbg.analysis.lines import find_lines
+from kcovdbg.analysis.ranking import count_repeats, group_key, rank
+from kcovdbg.analysis.rows import ContentRows, IndexRows, Mark, SingleRows, filter_rows, fold_equal, fold_groups
+from kcovdbg.errors import LineError
+from kcovdbg.model.buffer import Gap
+from tests.unit.traces import make_buffer, names, pc
+
+POINTS = st.builds(pc, st.integers(0, 12), st.integers(0, 7))
+TRACES = st.lists(POINTS, max_size=120)
+SMALL = st.lists(st.integers(0, 4), max_size=40)
+WORDS = st.lists(POINTS | st.integers(0, (1 << 64) - 1) | st.just(0), max_size=120)
+WAYS = [pytest.param(True, marks=pytest.mark.skipif(not HAS_NATIVE, reason="not built")), False]
+
+
+# Counting.
+
+
+@given(WORDS)
+def test_counts(words):
+    assert count_pcs(make_buffer(words)) == Counter(word for word in words if word)
+    assert list(pc_sequence(make_buffer(words))) == words
+
+
+@given(WORDS, st.integers(0, 100), st.integers(1, 50))
+def test_counts_leave_out_gaps(words, first, length):
+    gap = Gap(min(first, len(words)), min(length, max(len(words) - first, 0)))
+    buffer = make_buffer(words, gaps=(gap,) if gap.length else ())
+    present = words[: gap.first] + words[gap.first + gap.length :]
+    assert count_pcs(buffer) == Counter(word for word in present if word)
+
+
+def test_counts_of_entries_and_exits():
+    low = (1 << 56) - 1
+    words = [pc(1) & low, pc(1), pc(1) & low | 1 << 60, 3 << 60 | 5, 0]
+    buffer = make_buffer(words, record_format=RecordFormat.PC_EXT)
+    assert count_pcs(buffer) == {pc(1): 3}
+    assert list(pc_sequence(buffer)) == [pc(1)] * 3 + [0, 0]
+
+
+# Runs and folds.
+
+
+@given(TRACES)
+def test_runs(words):
+    key = names().symbol
+    expected, position = [], 0
+    for group, members in groupby(words, key):
+        length = len(list(members))
+        expected.append((position, length, group))
+        position += length
+    assert [tuple(run) for run in find_runs(words, key)] == expected
+
+
+@given(SMALL)
+def test_folds_give_back_all_runs(groups):
+    runs = list(find_runs(groups, lambda value: value))
+    folds = list(fold_runs(iter(runs)))
+    unfolded = [run.group for fold in folds for _ in range(fold.rounds) for run in fold.runs]
+    assert unfolded == [run.group for run in runs]
+    assert sum(fold.length for fold in folds) == len(groups)
+    position = 0
+    for fold in folds:
+        assert fold.first == position
+        position += fold.length
+
+
+def test_a_loop_over_functions_is_one_fold():
+    groups = [9, *[1, 1, 2, 3] * 5, 8]
+    folds = list(fold_runs(find_runs(groups, lambda value: value)))
+    assert [(len(fold.runs), fold.rounds, fold.length) for fold in folds] == [(1, 1, 1), (3, 5, 20), (1, 1, 1)]
+
+
+@given(SMALL.filter(bool))
+def test_rounds(words):
+    def is_round(period):
+        return all(word == words[index % period] for index, word in enumerate(words))
+
+    expected = next((period for period in range(1, len(words) // 2 + 1) if is_round(period)), len(words))
+    assert round_length(words) == expected
+
+
+@given(TRACES)
+def test_repeats(words):
+    key = names().symbol
+    expected = Counter()
+    for _, members in groupby(words, key):
+        seen = set()
+        for word in members:
+            if word in seen:
+                expected[word] += 1
+            seen.add(word)
+    assert count_repeats(words, find_runs(words, key)) == expected
+
+
+@given(TRACES, st.sampled_from(["function", "file", "pc"]))
+def test_ranking(words, by):
+    known = names()
+    counts = Counter(words)
+    shares = rank(counts, group_key(by, known), {})
+    assert sum(share.records for share in shares) == len(words)
+    assert sum(share.points for share in shares) == len(counts)
+    assert [share.records for share in shares] == sorted((share.records for share in shares), reverse=True)
+    if words:
+        assert abs(sum(share.share for share in shares) - 1) < 1e-9
+    plain = {"function": lambda word: known.frame(word)[:2], "file": known.file, "pc": lambda word: word}[by]
+    assert sorted(share.records for share in shares) == sorted(Counter(map(plain, words)).values())
+
+
+# Sets.
+
+
+@given(st.lists(TRACES, min_size=1, max_size=4), st.lists(TRACES, min_size=1, max_size=4))
+def test_differences(left, right):
+    found = compare([Counter(run) for run in left], [Counter(run) for run in right])
+    lefts, rights = [set(run) for run in left], [set(run) for run in right]
+    everywhere = set.intersection(*lefts, *rights)
+    only_left = set.intersection(*lefts) - set.union(*rights)
+    only_right = set.intersection(*rights) - set.union(*lefts)
+    by_side = {side: {row.pc for row in found.differences if row.side is side} for side in Side}
+    assert found.common == len(everywhere)
+    assert by_side[Side.LEFT] == only_left
+    assert by_side[Side.RIGHT] == only_right
+    assert by_side[Side.FLICKER] == set.union(*lefts, *rights) - everywhere - only_left - only_right
+    for row in found.differences:
+        assert row.records == sum(run.count(row.pc) for run in (*left, *right))
+        assert row.left_runs == sum(row.pc in run for run in lefts)
+        assert row.right_runs == sum(row.pc in run for run in rights)
+
+
+@st.composite
+def expressions(draw, depth=0):
+    if depth > 3 or draw(st.booleans()):
+        name = draw(st.sampled_from("abc"))
+        return f"@{name}", name
+    left, right = draw(expressions(depth + 1)), draw(expressions(depth + 1))
+    operator = draw(st.sampled_from("&|-^"))
+    return f"({left[0]} {operator} {right[0]})", f"({left[1]} {operator} {right[1]})"
+
+
+@given(expressions(), st.fixed_dictionaries({name: st.sets(st.integers(1, 9)) for name in "abc"}))
+def test_expressions(expression, sets):
+    text, python = expression
+    found = evaluate(text, lambda name: dict.fromkeys(sets[name[1:]], 1))
+    assert set(found) == eval(python, {}, dict(sets))
+
+
+def test_precedence_and_names():
+    sets = {"@a": {1: 1, 2: 1}, "@b": {2: 1, 3: 1}, "@c": {2: 5}, "file:x-1.kcov": {7: 1}}
+    assert set(evaluate("@a | @b & @c", sets.__getitem__)) == {1, 2}
+    assert set(evaluate("@a - @b - @c", sets.__getitem__)) == {1}
+    assert evaluate("@a&@c", sets.__getitem__) == {2: 6}
+    assert set(evaluate("file:x-1.kcov", sets.__getitem__)) == {7}
+    assert not is_expression("file:x-1.kcov")
+    assert is_expression("@a - @b")
+    assert is_expression("@a&@b")
+
+
+@pytest.mark.parametrize(
+    ("text", "column"), [("@a &", 4), ("& @a", 0), ("@a @b", 3), ("(@a", 0), ("@a )", 3), ("@a & | @b", 5), ("", 0)]
+)
+def test_wrong_expressions(text, column):
+    with pytest.raises(LineError) as caught:
+        evaluate(text, lambda _name: {})
+    assert caught.value.column == column
+
+
+# Alignment.
+
+
+def longest_common(left, right):
+    row = [0] * (len(right) + 1)
+    for one in left:
+        before = row
+        row = [0]
+        for index, other in enumerate(right):
+            row.append(before[index] + 1 if one == other else max(before[index + 1], row[index]))
+    return row[-1]
+
+
+def check_alignment(found, left, right):
+    i = j = 0
+    for block in found.blocks:
+        assert block.left >= i
+        assert block.right >= j
+        assert block.length > 0
+        i, j = block.left + block.length, block.right + block.length
+        assert list(left[block.left : i]) == list(right[block.right : j])
+    assert i <= len(left)
+    assert j <= len(right)
+
+
+@given(SMALL, SMALL)
+def test_exact_alignment(left, right):
+    blocks = exact_blocks(left, right, 1000)
+    assert sum(block.length for block in blocks) == longest_common(left, right)
+
+
+@pytest.mark.parametrize("native", WAYS)
+@settings(deadline=None)
+@given(left=TRACES, edits=st.lists(st.tuples(st.integers(0, 119), st.integers(0, 5), TRACES.map(lambda t: t[:4])), max_size=4))
+def test_alignment(native, left, edits):
+    right = list(left)
+    for at, removed, added in edits:
+        right[at : at + removed] = added
+    found = align(left, right, native=native)
+    check_alignment(found, left, right)
+    assert (found.left, found.right) == (len(left), len(right))
+    if not found.coarse:
+        # Anchors may cost a little; never much of two traces as near as these.
+        assert found.common >= longest_common(left, right) * 0.8
+    if left == right:
+        assert found.common == len(left)
+
+
+@pytest.mark.parametrize("native", WAYS)
+def test_unlike_traces_say_that_the_answer_is_coarse(native):
+    import random
+
+    chosen = random.Random(3)
+    left = [chosen.randrange(1 << 20) for _ in range(200_000)]
+    right = [chosen.randrange(1 << 20) for _ in range(200_000)]
+    found = align(left, right, native=native)
+    check_alignment(found, left, right)
+    assert found.coarse
+
+
+# Calls.
+
+
+def events(text):
+    """Return records: capital letters enter, small ones leave, dots are points."""
+    kinds = {".": Kind.PC}
+    return [
+        Event(
+            index,
+            kinds.get(letter, Kind.ENTRY if letter.isupper() else Kind.EXIT),
+            pc(ord(letter.upper()) - 64 if letter != "." else 0),
+        )
+        for index, letter in enumerate(text)
+    ]
+
+
+def show(text):
+    return [
+        (chr(64 + (call.pc - pc(0)) // 256), call.depth, call.kind.value, call.first, call.last, call.points)
+        for call in build_calls(events(text))
+    ]
+
+
+def test_whole_calls():
+    assert show("A.B..ba") == [("A", 0, "call", 0, 6, 1), ("B", 1, "call", 2, 5, 2)]
+
+
+def test_a_trace_that_begins_and_ends_within_calls():
+    # b and a were running when it began, c goes on when it ends.
+    assert show(".Dd.b..a.C.") == [
+        ("A", 0, "begun-earlier", 0, 7, 2),
+        ("B", 1, "begun-earlier", 0, 4, 2),
+        ("D", 2, "call", 1, 2, 0),
+        ("C", 0, "unfinished", 9, 10, 1),
+    ]
+
+
+@given(st.text("ABCabc.", max_size=40))
+def test_calls_are_always_balanced(text):
+    calls = build_calls(events(text))
+    assert sum(call.kind is not CallKind.BEGUN_EARLIER for call in calls) == sum(map(str.isupper, text))
+    assert sum(call.kind is not CallKind.UNFINISHED for call in calls) == sum(map(str.islower, text))
+    assert all(0 <= call.first <= call.last < len(text) and call.depth >= 0 for call in calls)
+    # What is deeper lies within something less deep, and calls of one depth don't overlap.
+    for call in calls:
+        if call.depth:
+            assert any(
+                other.depth == call.depth - 1 and other.first <= call.first and call.last <= other.last for other in calls
+            )
+    for depth in {call.depth for call in calls}:
+        spans = sorted((call.first, call.last) for call in calls if call.depth == depth)
+        assert all(one[1] < other[0] for one, other in pairwise(spans))
+
+
+def test_events_of_a_buffer():
+    low = (1 << 56) - 1
+    words = [pc(1) & low, 0, 5 << 60, pc(2), pc(1) & low | 1 << 60]
+    found = list(find_events(make_buffer(words, record_format=RecordFormat.PC_EXT, gaps=(Gap(3, 1),))))
+    assert found == [Event(0, Kind.ENTRY, pc(1)), Event(4, Kind.EXIT, pc(1))]
+
+
+# Lines.
+
+
+def test_lines_of_executed_functions():
+    known = names()
+    points = [(value, known[value].frames) for value in (pc(1, 0), pc(1, 1), pc(1, 2), pc(2, 0))]
+    found = find_lines({pc(1, 0): 4, pc(1, 2): 1}, lambda value: known[value].frames, points, lambda _frame: True)
+    assert [tuple(line) for line in found] == [
+        ("dir/file_0.c", 100, 4, 1, 1),
+        ("dir/file_0.c", 101, 0, 1, 0),
+        # What was inlined covers the line that calls it.
+        ("dir/file_0.c", 102, 1, 1, 1),
+        ("include/helper.h", 3, 1, 1, 1),
+    ]
+
+
+# Keeping.
+
+
+@given(WORDS, st.sampled_from([RecordFormat.PC, RecordFormat.CMP]))
+def test_kept_buffers_come_back_word_for_word(words, record_format):
+    buffer = make_buffer(words[: len(words) // 4 * 4], record_format=record_format, remarks=("x",), pid=3)
+    back = restore(keep(buffer, "@a", "41"))
+    assert back.words == buffer.words
+    assert (back.name, back.count, back.remarks, back.pid) == ("@a", buffer.count, ("x",), 3)
+
+
+@given(st.sets(st.integers(0, (1 << 64) - 1)))
+def test_ascending_numbers(values):
+    assert list(decode_ascending(encode_ascending(sorted(values)))) == sorted(values)
+
+
+# Rows.
+
+
+@given(TRACES, TRACES)
+def test_rows_by_index(left, right):
+    rows = IndexRows(left, right)
+    shown = [rows.row(number) for number in range(len(rows))]
+    different = [row.mark is not Mark.EQUAL for row in shown]
+    for number, row in enumerate(shown):
+        assert row.left == (number if number < len(left) else None)
+        assert row.right == (number if number < len(right) else None)
+        assert different[number] == (left[number : number + 1] != right[number : number + 1])
+    check_next_difference(rows, different)
+
+
+def test_rows_of_comparisons_differ_by_their_operands():
+    left = [5, 1, 2, pc(1)] * 3
+    right = [*left[:5], 9, *left[6:]]
+    rows = IndexRows(left, right, 4)
+    assert [rows.row(number).mark for number in range(len(rows))] == [Mark.EQUAL, Mark.CHANGED, Mark.EQUAL]
+    assert rows.next_difference(0) == 1
+
+
+def check_next_difference(rows, different):
+    starts = [
+        number for number, is_different in enumerate(different) if is_different and (not number or not different[number - 1])
+    ]
+    for number in range(len(different)):
+        assert rows.next_difference(number) == next((start for start in starts if start > number), None)
+        assert rows.next_difference(number, backwards=True) == next(
+            (start for start in reversed(starts) if start < number), None
+        )
+
+
+@settings(deadline=None)
+@given(left=TRACES, right=TRACES)
+def test_rows_by_content(left, right):
+    rows = ContentRows(align(left, right))
+    shown = [rows.row(number) for number in range(len(rows))]
+    assert [row.left for row in shown if row.left is not None] == list(range(len(left)))
+    assert [row.right for row in shown if row.right is not None] == list(range(len(right)))
+    for number, row in enumerate(shown):
+        if row.mark is Mark.EQUAL:
+            assert left[row.left] == right[row.right]
+        if row.left is not None:
+            assert rows.find(row.left) == number
+        if row.right is not None:
+            assert rows.find(row.right, right=True) == number
+    check_next_difference(rows, [row.mark is not Mark.EQUAL for row in shown])
+    folded = fold_equal(rows)
+    assert sum(folded.row(number).rounds for number in range(len(folded))) == len(rows)
+    assert [
+        number for number in range(len(folded)) if folded.row(number).mark is not Mark.EQUAL and folded.row(number).rounds > 1
+    ] == []
+
+
+@given(TRACES, st.integers(0, 12))
+def test_filtered_and_grouped_rows(words, function):
+    known = names()
+    rows = SingleRows(len(words))
+    wanted = [known.symbol(word) == f"fn_{function}" for word in words]
+    found = filter_rows(rows, wanted.__getitem__, lambda _index: False)
+    assert [found.row(number).left for number in range(len(found))] == [
+        index for index, is_wanted in enumerate(wanted) if is_wanted
+    ]
+    groups = fold_groups(rows, [int(known.symbol(word)[3:]) for word in words])
+    expected = [(run.first, run.length) for run in find_runs(words, known.symbol)]
+    assert [(groups.row(number).left, groups.row(number).rounds) for number in range(len(groups))] == expected
+    for run_number, (first, length) in enumerate(expected):
+        assert all(groups.find(index) == run_number for index in range(first, first + length))

@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Buffers read from a kernel made up in memory, under all their names and with every kind of damage."""
+
+import struct
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcovdbg.abi.record import RecordFormat
+from kcovdbg.errors import KcovdbgError, ReadError, UsageError
+from kcovdbg.model.area import Area
+from kcovdbg.model.buffer import Gap
+from kcovdbg.model.generation import Generation
+from kcovdbg.model.kcov import Reference
+from kcovdbg.model.task import Role, SavedState
+from kcovdbg.target import Member, Symbol, VmallocArea
+from kcovdbg.target.memory import MemoryTarget, MemoryVmalloc, Structure
+from kcovdbg.walk.buffers import Place, check_name, read_buffer, read_place
+from tests.unit.state import KCOV, REMOTE_KCOV, StubCensus, make_kcov, make_task
+
+AREA = 0xFFFFC90000200000
+OTHER = 0xFFFFC90000400000
+TEXT = 0xFFFFFFFF81000000
+OFFSET = 0x1200000
+MODES = {0: "DISABLED", 1: "INIT", 2: "TRACE_PC", 3: "TRACE_CMP", 4: "REMOTE"}
+
+
+def pcs(count):
+    return [TEXT + 16 * index + 5 for index in range(count)]
+
+
+def make_layout(features=(), word=8):
+    return SimpleNamespace(
+        generation=Generation("E9a", (), frozenset(features)),
+        buffer_word=word,
+        mode_name=lambda value: MODES.get(value & 0xFFFF, f"{value & 0xFFFF:#x}"),
+    )
+
+
+def make_target(words, size=None, *, area=AREA, word=8, order="<", **values):
+    size = len(words) if size is None else size
+    data = struct.pack(f"{order}{len(words)}{'Q' if word == 8 else 'I'}", *words)
+    return MemoryTarget(
+        segments={area: bytearray(data.ljust(size * word, b"\0"))},
+        symbols={"_stext": Symbol("_stext", TEXT + OFFSET, 0)},
+        kaslr_offset=OFFSET,
+        **values,
+    )
+
+
+def place(size, mode="TRACE_PC", **values):
+    return Place("41", AREA, size, mode, **values)
+
+
+def read(words, size=None, mode="TRACE_PC", *, layout=None, where=None, **values):
+    size = len(words) if size is None else size
+    return read_place(make_target(words, size, **values), layout or make_layout(), where or place(size, mode))
+
+
+def test_plain():
+    buffer = read([3, *pcs(3), 0xDEAD], 512)
+    assert list(buffer.words) == pcs(3)
+    assert (buffer.count, buffer.stored_count, buffer.capacity, buffer.full) == (3, 3, 511, False)
+    assert (buffer.kaslr_offset, buffer.remarks, buffer.gaps) == (OFFSET, (), ())
+
+
+def test_one_read_for_all_records():
+    target = make_target([400, *pcs(400)], 512)
+    read_place(target, make_layout(), place(512))
+    assert target.reads == [(AREA, 8), (AREA + 8, 3200)]
+
+
+@pytest.mark.parametrize("stored", [512, 1 << 32, (1 << 64) - 1])
+def test_hostile_counts_are_cut(stored):
+    buffer = read([stored, *pcs(511)])
+    assert list(buffer.words) == pcs(511)
+    assert buffer.stored_count == stored
+    assert f"the count is {stored:#x}, 511 records fit: user space wrote it" in buffer.remarks[0]
+    private = read([stored, *pcs(511)], where=place(512, private=True))
+    assert "corruption" in private.remarks[0]
+    assert "user space wrote" not in private.remarks[0]
+
+
+def test_full_says_that_it_may_be_cut():
+    buffer = read([511, *pcs(511)])
+    assert buffer.full
+    assert "what came later may be missing" in buffer.remarks[0]
+    assert not read([510, *pcs(511)]).remarks
+
+
+def test_comparisons_and_what_is_left_over_at_the_end():
+    records = [word for pc in pcs(3) for word in (5, 1, 2, pc)]
+    buffer = read([3, *records, 7, 7, 7], mode="TRACE_CMP")
+    assert list(buffer.words) == records
+    assert (buffer.count, buffer.capacity, buffer.full) == (3, 3, True)
+    assert read([(1 << 64) - 1, *records, 7, 7, 7], mode="TRACE_CMP").count == 3
+
+
+def test_big_endian_and_32_bits():
+    words = [2, 0xC0000005, 0xC0000015]
+    buffer = read(words, 64, word=4, order=">", big_endian=True, word_size=4, layout=make_layout(word=4))
+    assert list(buffer.words) == words[1:]
+    records = struct.pack(">5Q", 1, 5, 1, 2, 0xC0000005)
+    target = make_target([0], 64, word=4, big_endian=True, word_size=4)
+    target.write(AREA, records)
+    compared = read_place(target, make_layout(word=4), place(64, "TRACE_CMP"))
+    assert list(compared.words) == [5, 1, 2, 0xC0000005]
+    assert compared.capacity == (64 * 4 // 8 - 1) // 4
+
+
+def test_2016_words():
+    buffer = read([2, 0x81000005, 0x81000015], 64, word=4, layout=make_layout({"32-bit-words"}, 4))
+    assert buffer.encoding.format is RecordFormat.PC_32
+    assert list(buffer.words) == [0x81000005, 0x81000015]
+
+
+def test_a_missing_page_is_a_gap_and_no_zeros():
+    target = make_target([1500, *pcs(1500)], 2048)
+    target.holes = [(AREA + 4096, AREA + 8192)]
+    buffer = read_place(target, make_layout(), place(2048))
+    # Word 512 is record 511; a page holds 512 words.
+    assert buffer.gaps == (Gap(511, 512),)
+    assert list(buffer.words[:511]) == pcs(511)
+    assert list(buffer.words[1023:]) == pcs(1500)[1023:]
+    assert any("512 of 1500 records can't be read" in remark for remark in buffer.remarks)
+
+
+def test_a_comparison_over_a_missing_page_is_missing_as_a_whole():
+    records = [word for pc in pcs(300) for word in (5, 1, 2, pc)]
+    target = make_target([300, *records], 2048)
+    target.holes = [(AREA + 4096, AREA + 8192)]
+    buffer = read_place(target, make_layout(), place(2048, "TRACE_CMP"))
+    # Records 127 and 255 begin or end in the page that is missing.
+    assert buffer.gaps == (Gap(127, 129),)
+
+
+def test_the_page_with_the_count_is_missing():
+    target = make_target([700, *pcs(700)], 1024)
+    target.holes = [(AREA, AREA + 4096)]
+    buffer = read_place(target, make_layout(), place(1024))
+    assert buffer.stored_count is None
+    assert buffer.count == 700
+    assert buffer.gaps == (Gap(0, 511),)
+    assert "may be left over" in buffer.remarks[0]
+
+
+def test_nothing_can_be_read():
+    target = make_target([3, *pcs(3)], 512)
+    target.segments.clear()
+    with pytest.raises(ReadError, match="no record of the buffer"):
+        read_place(target, make_layout(), place(512))
+    with pytest.raises(ReadError, match="no kernel address"):
+        read_place(target, make_layout(), replace(place(512), address=0x1000))
+
+
+def test_zeros_and_a_record_that_is_not_written_yet():
+    buffer = read([4, pcs(1)[0], 0, pcs(1)[0], 0], 64)
+    assert buffer.count == 4
+    assert buffer.remarks == ("the last record is zero: the kernel raises the count before it writes, and was about to",)
+
+
+class LiveTarget:
+    """A kernel that writes between two reads."""
+
+    def __init__(self, target, changes):
+        self._target, self._changes = target, list(changes)
+
+    def __getattr__(self, name):
+        return getattr(self._target, name)
+
+    def read(self, address, size):
+        data = self._target.read(address, size)
+        if self._changes and address == AREA + 8:
+            self._changes.pop(0)(self._target)
+        return data
+
+
+def live(words, *changes, size=64):
+    target = make_target(words, size, live=True)
+    return read_place(LiveTarget(target, changes), make_layout(), place(size))
+
+
+def test_a_record_in_flight():
+    stale = 0xFFFFFFFF81999995
+    buffer = live([3, *pcs(2), stale], lambda target: target.write(AREA + 24, struct.pack("<Q", pcs(3)[2])))
+    assert list(buffer.words) == pcs(3)
+    assert buffer.remarks == ("record 2 was being written while it was read",)
+    assert not live([3, *pcs(3)]).remarks
+    # More that comes meanwhile is no trouble.
+    assert list(live([3, *pcs(3)], lambda target: target.write(AREA, struct.pack("<Q", 9))).words) == pcs(3)
+
+
+def test_a_buffer_that_is_reset_meanwhile():
+    again = [1, 0xFFFFFFFF81777775]
+    buffer = live([3, *pcs(3)], lambda target: target.write(AREA, struct.pack("<2Q", *again)))
+    assert list(buffer.words) == again[1:]
+    emptied = live([3, *pcs(3)], lambda target: target.write(AREA, bytes(8)))
+    assert emptied.count == 0
+    assert emptied.remarks == ("the buffer was reset while it was read",)
+
+    def shrink(target):
+        count = int.from_bytes(target.read(AREA, 8), "little")
+        target.write(AREA, struct.pack("<Q", count - 1))
+
+    racing = live([40, *pcs(40)], *[shrink] * 10)
+    assert any("again and again" in remark for remark in racing.remarks)
+
+
+# Variants.
+
+
+def test_extended_records_by_the_objects_flag():
+    member = Member(44, 4, "unsigned int", bit_offset=0, bit_size=1)
+    target = make_target([1, pcs(1)[0] & (1 << 56) - 1], 64)
+    target.types = {"struct kcov": Structure(48, {"kcov_ext_format": member})}
+    layout = make_layout({"ext-records"})
+    for flag, expected in ((1, RecordFormat.PC_EXT), (0, RecordFormat.PC)):
+        target.put(KCOV, "struct kcov", {"kcov_ext_format": flag})
+        assert read_place(target, layout, place(64, kcov=KCOV)).encoding.format is expected
+
+
+def test_bitmap_with_its_trace():
+    target = make_target([0b1011, 1 << 63, 2, *pcs(2)], 64)
+    target.types = {
+        "struct kcov": Structure(16, {"state": Member(8, 8, "struct kcov_state")}),
+        "struct kcov_state": Structure(8, {"bitmap_size": Member(0, 4, "unsigned int")}),
+    }
+    target.put(KCOV, "struct kcov", {"state.bitmap_size": 128})
+    buffer = read_place(target, make_layout({"unique-bitmap"}), place(64, "0x5", kcov=KCOV))
+    assert buffer.encoding.format is RecordFormat.UNIQUE_BITMAP
+    assert list(buffer.words) == pcs(2)
+    assert (buffer.bits_set, buffer.capacity) == (4, 61)
+    # A bitmap that wouldn't fit is damage.
+    target.put(KCOV, "struct kcov", {"state.bitmap_size": 1 << 30})
+    damaged = read_place(target, make_layout({"unique-bitmap"}), place(64, "0x5", kcov=KCOV))
+    assert any("would take" in remark for remark in damaged.remarks)
+
+
+def test_bitmap_of_the_text():
+    MODES[16] = "UNIQUE_PC"
+    buffer = read([0b101, 1], 512, "UNIQUE_PC", layout=make_layout({"text-bitmap"}))
+    assert list(buffer.words) == [TEXT, TEXT + 8, TEXT + 256]
+    assert buffer.bits_set == 3
+    assert buffer.full is None
+
+
+def test_what_nobody_collects_into_is_guessed():
+    records = [word for pc in pcs(3) for word in (5, 1, 2, pc)]
+    buffer = read([3, *records], 512, "INIT")
+    assert buffer.encoding.format is RecordFormat.CMP
+    assert list(buffer.words) == records
+    assert "a guess" in buffer.remarks[0]
+    assert read([3, *pcs(3)], 512, "INIT").remarks == ()
+    # While it is enabled the mode says what it holds, whatever it looks like.
+    assert read([3, *records], 512, "TRACE_PC").encoding.format is RecordFormat.PC
+
+
+# Names.
+
+
+def make_world():
+    target = make_target([3, *pcs(3)], 512)
+    target.segments[OTHER] = bytearray(struct.pack("<5Q", 1, 5, 1, 2, pcs(1)[0]).ljust(4096, b"\0"))
+    local = make_kcov(KCOV, (Reference("fd", 1, 41, 3, 1),), area=AREA, size=512)
+    remote = make_kcov(REMOTE_KCOV, area=OTHER, size=512, mode=3, remote=True)
+    tasks = (
+        make_task(41, kcov_area=AREA, kcov_size=512),
+        make_task(42, kcov=REMOTE_KCOV, kcov_area=0, kcov_size=0, mode="REMOTE", owns_remote=True),
+        make_task(43, kcov=0, kcov_area=0, kcov_size=0, mode="DISABLED", role=Role.NONE),
+        make_task(7, role=Role.REMOTE_SECTION, kcov=REMOTE_KCOV, kcov_area=OTHER, kcov_size=512, mode="TRACE_CMP"),
+    )
+    saved = (SavedState("cpu", 1, 0xFFFF888004007000, 7, "kworker", 2, 512, AREA, KCOV, 3),)
+    census = StubCensus(
+        all=tasks,
+        objects={KCOV: local, REMOTE_KCOV: remote},
+        areas=(Area(0xFFFFC90000600000, 64, "task", "cached"),),
+        saved=saved,
+    )
+    census.task_fields = tuple(task.fields for task in tasks)
+    census.by_address = {task.fields.address: task.fields for task in tasks}
+    return target, census
+
+
+@pytest.mark.parametrize(
+    "name", ["41", f"kcov:{KCOV:#x}", f"kcov:{KCOV:x}", f"area:{AREA:#x}", "fd:41/3", "saved:1", "saved:t7"]
+)
+def test_names_of_one_buffer(name):
+    target, census = make_world()
+    buffer = read_buffer(target, make_layout(), census, name)
+    assert list(buffer.words) == pcs(3)
+    assert buffer.name == name
+    assert not buffer.private
+
+
+@pytest.mark.parametrize(("name", "private"), [("42", False), (f"kcov:{REMOTE_KCOV:#x}", False), ("7", True)])
+def test_owner_and_section(name, private):
+    target, census = make_world()
+    buffer = read_buffer(target, make_layout(), census, name)
+    assert buffer.encoding.format is RecordFormat.CMP
+    assert buffer.count == 1
+    assert buffer.private is private
+
+
+def test_areas():
+    target, census = make_world()
+    target.segments[0xFFFFC90000600000] = bytearray(struct.pack("<4Q", AREA, AREA, 64, pcs(1)[0]).ljust(512, b"\0"))
+    cached = read_buffer(target, make_layout(), census, "area:ffffc90000600000")
+    assert (cached.count, cached.stored_count) == (0, None)
+    assert "free list" in cached.remarks[0]
+    target.segments[0xFFFFC90000800000] = bytearray(struct.pack("<2Q", 1, pcs(1)[0]).ljust(512, b"\0"))
+    target.vmalloc = MemoryVmalloc([VmallocArea(0xFFFFC90000800000, 512, "kcov_ioctl", True)])
+    lost = read_buffer(target, make_layout(), census, "area:0xffffc90000800000")
+    assert (lost.count, lost.capacity) == (1, 63)
+    assert "because you say so" in lost.remarks[0]
+    target.vmalloc = None
+    unknown = read_buffer(target, make_layout(), census, "area:0xffffc90000800000")
+    assert unknown.count == 1
+    assert unknown.capacity is None
+    assert any("can't be told" in remark for remark in unknown.remarks)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("99", "there is no task 99"),
+        ("43", "task 43 .* has no coverage buffer"),
+        ("fd:41/4", "descriptor 4 of process 41 isn't KCOV's"),
+        ("saved:0", "CPU 0 has no saved session"),
+        ("saved:t9", "task 9 has no saved session"),
+        ("kcov:ffff888000000000", "there is none"),
+    ],
+)
+def test_what_is_not_there(name, message):
+    target, census = make_world()
+    with pytest.raises(KcovdbgError, match=message):
+        read_buffer(target, make_layout(), census, name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "x", "1x", "kcov:", "kcov:zz", "area:", "fd:41", "fd:/3", "fd:a/b", "saved:", "saved:t", "pid:3"]
+)
+def test_what_is_no_name(name):
+    with pytest.raises(UsageError) as caught:
+        check_name(name)
+    assert caught.value.hint
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    words=st.lists(st.integers(0, (1 << 64) - 1) | st.sampled_from([0, 5, *pcs(3)]), max_size=100),
+    size=st.integers(2, 1200),
+    mode=st.sampled_from([None, *MODES.values(), "UNIQUE_PC"]),
+    features=st.sets(st.sampled_from(["text-bitmap", "unique-bitmap", "ext-records", "unique-maps"])),
+    hole=st.none() | st.integers(0, 2),
+    private=st.booleans(),
+    cached=st.booleans(),
+    live_kernel=st.booleans(),
+)
+def test_random_memory_never_breaks_a_reader(words, size, mode, features, hole, private, cached, live_kernel):
+    target = make_target(words[:size], size, live=live_kernel)
+    if hole is not None:
+        target.holes = [(AREA + 4096 * hole, AREA + 4096 * (hole + 1))]
+    try:
+        buffer = read_place(target, make_layout(features), place(size, mode, kcov=KCOV, private=private, cached=cached))
+    except ReadError:
+        assert hole is not None
+        return
+    assert len(buffer.words) == buffer.count * buffer.encoding.record_words
+    assert buffer.capacity is None or buffer.count <= buffer.capacity
+    assert all(gap.first >= 0 and gap.first + gap.length <= buffer.count and gap.length for gap in buffer.gaps)

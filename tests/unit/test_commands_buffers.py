@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The commands that look at buffers, as a user types them; buffers are trace files, names are made up."""
+
+import json
+import struct
+
+import pytest
+
+from kcovdbg.collect.trace_file import side_path
+from kcovdbg.commands.run import run_line, run_reporting
+from kcovdbg.errors import KcovdbgError
+from tests.unit.state import Streams, make_session
+from tests.unit.traces import BASE, names, pc
+
+OFFSET = 0x1200000
+
+
+@pytest.fixture
+def streams():
+    return Streams()
+
+
+@pytest.fixture
+def session(streams, monkeypatch):
+    session = make_session(streams, monkeypatch)
+    session.names = names()
+    session.symbolizer = None
+    return session
+
+
+@pytest.fixture
+def trace(tmp_path):
+    def write(name, words, mode="TRACE_PC", **header):
+        path = tmp_path / name
+        width = 4 if "CMP" in mode else 1
+        path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words) // width, *words))
+        side = {"format": 1, "mode": mode, "word_size": 8, "byteorder": "little", "size": len(words) + 100, **header}
+        side_path(path).write_text(json.dumps(side))
+        return f"file:{path}"
+
+    return write
+
+
+@pytest.fixture
+def ask(session, streams):
+    """Run a line; return what it wrote: rows of JSON, or lines of text."""
+
+    def asked(line, status=0):
+        assert run_line(session, line) == status
+        output, _ = streams.take()
+        return json.loads(output) if "--json" in line else output.splitlines()
+
+    return asked
+
+
+WORDS = [pc(1, 0), pc(1, 1), pc(1, 2), *[pc(2, 0), pc(3, 0)] * 10, pc(25, 0), 0, 0x1234]
+
+
+def test_buffer_rows(trace, ask):
+    rows = ask(f"buffer {trace('a.kcov', WORDS)} --raw --json")
+    assert [row["index"] for row in rows] == list(range(len(WORDS)))
+    assert [int(row["pc"], 16) for row in rows] == WORDS
+    keys = {"index", "pc", "address", "kind", "symbol", "frames", "errors"}
+    assert all(set(row) == keys for row in rows)
+    assert rows[2] == {
+        "index": 2,
+        "pc": hex(pc(1, 2)),
+        "address": hex(pc(1, 2) + OFFSET),
+        "kind": "pc",
+        "symbol": "fn_1",
+        "frames": [
+            {"function": "helper_1", "file": "include/helper.h", "line": 3, "column": 2},
+            {"function": "fn_1", "file": "dir/file_0.c", "line": 102, "column": 1},
+        ],
+        "errors": [],
+    }
+    assert (rows[-2]["address"], rows[-2]["symbol"], rows[-2]["errors"]) == (None, None, ["no address"])
+    assert (rows[-1]["pc"], rows[-1]["symbol"], rows[-1]["errors"]) == ("0x1234", None, ["no kernel text"])
+    # Folded or not, records are records.
+    assert ask(f"buffer {trace('a.kcov', WORDS)} --json") == rows
+
+
+def test_buffer_text(trace, ask):
+    lines = ask(f"buffer {trace('a.kcov', WORDS)}")
+    assert lines[0].endswith("TRACE_PC, 26 of 125 records")
+    assert lines[2].split() == ["0", "3", "fn_1", "dir/file_0.c:100-102"]
+    assert lines[3].split()[:6] == ["3", "20", "loop", "over", "2", "functions"]
+    assert "10 rounds" in lines[3]
+    assert [line.split()[:3] for line in lines[4:8]] == [
+        ["3", "1", "fn_2"],
+        ["4", "1", "fn_3"],
+        ["23", "1", "fn_25"],
+        ["24", "1", "no"],
+    ]
+    raw = ask(f"buffer {trace('a.kcov', WORDS)} --raw")
+    assert len([line for line in raw if line[:5].strip().isdecimal()]) == len(WORDS)
+    assert "helper_1 ← fn_1" in raw[4]
+    assert f"{pc(1, 2):#x}" in raw[4]
+    assert f"{pc(1, 2) + OFFSET:#x}" in raw[4]
+
+
+def test_parts_of_a_buffer(trace, ask):
+    name = trace("a.kcov", WORDS)
+    assert [row["index"] for row in ask(f"buffer {name} --json -n 2")] == [0, 1]
+    assert [row["index"] for row in ask(f"buffer {name} --json --tail -n 2")] == [24, 25]
+    assert [row["index"] for row in ask(f"buffer {name} --json --function helper_1")] == [2]
+    assert [row["index"] for row in ask(f"buffer {name} --json --function 'fn_[23]' -n 2")] == [3, 4]
+    assert [row["index"] for row in ask(f"buffer {name} --json --file dir/file_2.c")] == [23]
+    assert [row["index"] for row in ask(f"buffer {name} --json --file include")] == [2]
+    assert ask(f"buffer {name} -n 1")[2].split()[2] == "fn_1"
+    assert ask(f"buffer {name} --tail -n 2")[2].split()[2] == "no"
+
+
+def test_comparisons(trace, ask):
+    words = [5, 0x2A, 0xFFFFFFFF, pc(1), 4, 0x74736574, 7, pc(2)]
+    name = trace("c.kcov", words, "TRACE_CMP")
+    rows = ask(f"buffer {name} --json")
+    assert [(row["kind"], row["size"], row["const"], row["arg1"], row["arg2"], row["pc"]) for row in rows] == [
+        ("cmp", 4, True, "0x2a", "0xffffffff", hex(pc(1))),
+        ("cmp", 4, False, "0x74736574", "0x7", hex(pc(2))),
+    ]
+    lines = ask(f"buffer {name}")
+    assert "0xffffffff (-1)" in lines[2]
+    assert "0x2a (42)" in lines[2]
+    assert '0x74736574 (1953719668) "test"' in lines[3]
+
+
+def test_top(trace, ask):
+    name = trace("a.kcov", [pc(1)] * 6 + [pc(2)] * 3 + [pc(25, 1)])
+    rows = ask(f"top {name} --json")
+    assert [(row["function"], row["count"], row["share"], row["repeats"]) for row in rows] == [
+        ("fn_1", 6, 0.6, 5),
+        ("fn_2", 3, 0.3, 2),
+        ("fn_25", 1, 0.1, 0),
+    ]
+    assert [(row["file"], row["count"]) for row in ask(f"top {name} --by file --json")] == [
+        ("dir/file_0.c", 9),
+        ("dir/file_2.c", 1),
+    ]
+    assert [row["pc"] for row in ask(f"top {name} --by pc --json")] == [hex(pc(1)), hex(pc(2)), hex(pc(25, 1))]
+    lines = ask(f"top {name} -n 1")
+    assert "60.0%" in lines[2]
+    assert any("2 more: 4 records" in line for line in lines)
+    assert any("7 of 10 records (70%)" in line for line in lines)
+
+
+def test_diff(trace, ask):
+    left, right = trace("a", [pc(1), pc(2), pc(2), pc(3)]), trace("b", [pc(3), pc(1), pc(4)])
+    rows = ask(f"diff {left} {right} --json", 1)
+    assert [(row["side"], row["pc"], row["count"], row["frames"][0]["function"]) for row in rows] == [
+        ("left", hex(pc(2)), 2, "fn_2"),
+        ("right", hex(pc(4)), 1, "fn_4"),
+    ]
+    lines = ask(f"diff {left} {right}", 1)
+    assert lines[0] == "2 points on both sides"
+    assert any("give several of each" in line for line in lines)
+    assert ask(f"diff {left} {left} --json") == []
+
+
+def test_diff_of_several_runs(trace, ask):
+    runs = [
+        trace(f"r{number}", words)
+        for number, words in enumerate(([pc(1), pc(2), pc(5)], [pc(1), pc(2), pc(6)], [pc(1), pc(3), pc(5)], [pc(1), pc(3)]))
+    ]
+    line = f"diff {runs[0]} {runs[1]} -- {runs[2]} {runs[3]}"
+    rows = ask(f"{line} --json", 1)
+    assert [(row["side"], row["pc"], row["left_runs"], row["right_runs"]) for row in rows] == [
+        ("left", hex(pc(2)), 2, 0),
+        ("right", hex(pc(3)), 0, 2),
+        ("flicker", hex(pc(5)), 1, 1),
+        ("flicker", hex(pc(6)), 1, 0),
+    ]
+    assert not any("give several" in text for text in ask(line, 1))
+    # What flickers on one side only is no difference.
+    assert ask(f"diff {runs[0]} {runs[0]} -- {runs[0]} {runs[0]} --json") == []
+
+
+def test_diff_in_order(trace, ask):
+    words = [pc(number % 7, number % 5) for number in range(100)]
+    left, right = trace("a", words), trace("b", [*words[:30], pc(9), pc(9, 1), *words[33:]])
+    rows = ask(f"diff --ordered {left} {right} --json", 1)
+    assert [(row["side"], row["index"]) for row in rows] == [
+        ("left", 30),
+        ("left", 31),
+        ("left", 32),
+        ("right", 30),
+        ("right", 31),
+    ]
+    lines = ask(f"diff --ordered {left} {right}", 1)
+    assert lines[0] == "97 records in both, 3 only left, 2 only right"
+    assert "+       30      ×2  fn_9" in "\n".join(lines)
+    assert ask(f"diff --ordered {left} {left} --json") == []
+
+
+def test_keep_and_sets(trace, ask, session):
+    a, b = trace("a", [pc(1), pc(2)]), trace("b", [pc(2), pc(3)])
+    assert ask(f"keep @a {a} --json")[0]["count"] == 2
+    ask(f"keep @b {b}")
+    assert [row["name"] for row in ask("keep --json")] == ["@a", "@b"]
+    assert ask(f"diff @a {a} --json") == []
+    assert [row["pc"] for row in ask("diff '@a & @b' @a --json", 1)] == [hex(pc(1))]
+    assert [row["pc"] for row in ask("top '@a - @b' --by pc --json")] == [hex(pc(1))]
+    assert [row["pc"] for row in ask("buffer @b --json")] == [hex(pc(2)), hex(pc(3))]
+    ask("keep @a --delete")
+    with pytest.raises(KcovdbgError, match="nothing is kept as @a"):
+        run_line(session, "buffer @a")
+
+
+def test_tree(trace, ask, session):
+    low = (1 << 56) - 1
+    words = [pc(1) & low, pc(1, 1), pc(2) & low, pc(2, 1), pc(2, 2) & low | 1 << 60, pc(3) & low]
+    name = trace("t", words, "TRACE_PC_EXT")
+    rows = ask(f"tree {name} --json")
+    assert [(row["depth"], row["kind"], row["function"], row["index"], row["last"]) for row in rows] == [
+        (0, "unfinished", "fn_1", 0, 5),
+        (1, "call", "fn_2", 2, 4),
+        (1, "unfinished", "fn_3", 5, 5),
+    ]
+    assert "runs on after the last record" in "\n".join(ask(f"tree {name}"))
+    assert len(ask(f"tree {name} --depth 1 --json")) == 1
+    assert [row["kind"] for row in ask(f"buffer {name} --raw --json")] == ["entry", "pc", "entry", "pc", "exit", "entry"]
+    with pytest.raises(KcovdbgError, match="KCOV_TRACE_PC_EXT"):
+        run_line(session, f"tree {trace('p', WORDS)}")
+
+
+def test_view_as_text(trace, ask, session, streams):
+    left, right = trace("a", WORDS), trace("b", [*WORDS[:5], pc(9), *WORDS[5:]])
+    lines = ask(f"view {left} {right} --text --width 100")
+    assert all(len(line) <= 100 for line in lines)
+    assert sum(" > " in line for line in lines) == 1
+    assert len([line for line in lines if "│" in line]) == len(WORDS) + 1
+    folded = ask(f"view {left} {right} --text --fold --width 100")
+    assert any("equal records, from" in line for line in folded)
+    assert len(ask(f"view {left} --text")) >= len(WORDS)
+    with pytest.raises(KcovdbgError, match="needs a terminal") as caught:
+        run_line(session, f"view {left}")
+    assert "--text" in caught.value.hint
+    shown = []
+    session.show_view = shown.append
+    streams.width = 80
+    run_line(session, f"view {left} {right}")
+    assert len(shown) == 1
+
+
+def test_sym(ask):
+    rows = ask(f"sym {pc(1, 2):x} {BASE + 0x1000000:#x} --json")
+    assert [row["symbol"] for row in rows] == ["fn_1", None]
+    assert rows[1]["errors"] == ["no kernel text"]
+    assert ask(f"sym --address {pc(1, 2) + OFFSET:x} --json")[0]["pc"] == hex(pc(1, 2))
+    assert "inlined into fn_1" in "\n".join(ask(f"sym {pc(1, 2):x}"))
+
+
+def test_source_without_points(trace, ask, tmp_path, session):
+    session.source_folders = (str(tmp_path),)
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "dir" / "file_0.c").write_text("".join(f"line_{number};\n" for number in range(1, 130)))
+    name = trace("a", [pc(1, 0), pc(1, 0), pc(1, 2), pc(25)])
+    rows = ask(f"source {name} --json")
+    assert [(row["file"], row["line"], row["hits"], row["text"]) for row in rows] == [
+        ("dir/file_0.c", 100, 2, "line_100;"),
+        ("dir/file_0.c", 102, 1, "line_102;"),
+        ("dir/file_2.c", 100, 1, None),
+        ("include/helper.h", 3, 1, None),
+    ]
+    text = "\n".join(ask(f"source {name} fn_1"))
+    assert "2 + 100  line_100;" in text
+    assert "       97  line_97;" in text
+    assert "file_2" not in text
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("buffer", "WHAT"),
+        ("buffer fd:3", "fd:PID/FD"),
+        ("buffer nonsense", "names no buffer|is no number"),
+        ("buffer file:/none", "can't be read"),
+        ("diff @a", "diff compares two buffers"),
+        ("diff @a -- ", "both sides"),
+        ("diff '& @a' @b", "missing"),
+        ("diff --ordered @a -- @b @c", "two buffers"),
+        ("keep a 41", "@"),
+        ("keep @a", "what"),
+        ("view file:/x --text --width 3", "no room"),
+        ("points vfs_read", "coverage points|image"),
+        ("top file:/none --by nothing", "isn't one of"),
+    ],
+)
+def test_errors_are_one_line_with_a_hint(line, message, session, streams):
+    import re
+
+    assert run_reporting(session, line) == 2
+    output, errors = streams.take()
+    assert output == ""
+    assert re.search(message, errors)
+    assert "Traceback" not in errors
+    assert "internal error" not in errors
+
+
+def test_damaged_files_give_what_there_is(ask, session, streams, tmp_path):
+    (tmp_path / "x").write_bytes(struct.pack("<4Q", (1 << 64) - 1, 0, pc(1), 5) + b"\1\2\3")
+    rows = ask(f"buffer file:{tmp_path / 'x'} --json")
+    assert [row["symbol"] for row in rows] == [None, "fn_1", None]
+    assert run_reporting(session, f"top file:{tmp_path / 'x'}") == 0
+    assert "the file is cut" in streams.take()[0]

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The shell with keys and streams of ours: its state, not its screen."""
+
+import io
+import subprocess
+import sys
+
+import pytest
+from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from kcovdbg.commands import COMMANDS
+from kcovdbg.commands.command import Command
+from kcovdbg.commands.session import Session
+from kcovdbg.errors import TargetError
+from kcovdbg.frontends import cli
+from kcovdbg.frontends.completion import harvest as harvesting
+from kcovdbg.frontends.shell import pager, run_shell
+from kcovdbg.frontends.shell.history import find_history, open_history
+from kcovdbg.frontends.shell.opening import progress_word
+from kcovdbg.frontends.shell.pager import PagedStream, find_pager, paged
+from kcovdbg.frontends.shell.plain import PlainReader
+from kcovdbg.frontends.shell.prompt import find_editing_mode
+from tests.unit.state import Streams, make_session, make_target
+from tests.unit.test_completion import Looks
+
+
+@pytest.fixture
+def streams():
+    return Streams(width=120)
+
+
+@pytest.fixture
+def session(streams, monkeypatch):
+    monkeypatch.setattr(harvesting, "Census", Looks)
+    return make_session(streams, monkeypatch)
+
+
+def run_keys(session, keys, *, quiet=True, environment=None):
+    with create_pipe_input() as pipe:
+        pipe.send_text(keys)
+        return run_shell(
+            session, quiet=quiet, input=pipe, output=DummyOutput(), environment={"TERM": "xterm", **(environment or {})}
+        )
+
+
+def test_lines_are_run_until_the_user_leaves(session, streams):
+    assert run_keys(session, "remote\rexit\r") == 0
+    out, err = streams.take()
+    assert out.startswith("HANDLE")
+    assert err == ""
+
+
+def test_end_of_input_leaves(session):
+    assert run_keys(session, "\x04") == 0
+
+
+def test_banner_unless_quiet(session, streams):
+    run_keys(session, "\x04", quiet=False)
+    assert streams.take()[0].startswith("kcovdbg ")
+    run_keys(session, "\x04")
+    assert streams.take()[0] == ""
+
+
+def test_hostile_banner(streams, monkeypatch):
+    monkeypatch.setattr(harvesting, "Census", Looks)
+    evil = "6.12\x1b]0;pwned\x07"
+    session = make_session(streams, monkeypatch, target=make_target(release=evil, name=evil, notes=(evil,)))
+    run_keys(session, "\x04", quiet=False)
+    assert "\x1b" not in streams.take()[0]
+
+
+def test_errors_leave_the_shell(session, streams):
+    assert run_keys(session, "taks\rremote\r\x04") == 0
+    out, err = streams.take()
+    assert err == "kcovdbg: no command is called taks\n  taks\n  ^\n  did you mean tasks?\n"
+    assert "HANDLE" in out
+
+
+def _break(_context, _args):
+    raise RuntimeError("oops")
+
+
+def test_tracebacks_are_for_those_who_ask(session, streams):
+    session.commands = COMMANDS.with_commands(Command("break", "breaks", _break, needs=frozenset()))
+    run_keys(session, "break\r\x04")
+    assert "internal error: RuntimeError: oops" in streams.take()[1]
+    session.debug = True
+    run_keys(session, "break\r\x04")
+    assert "Traceback" in streams.take()[1]
+
+
+def _interrupt(_context, _args):
+    raise KeyboardInterrupt
+
+
+def test_interrupt_keeps_the_shell(session, streams):
+    session.commands = COMMANDS.with_commands(Command("hang", "is interrupted", _interrupt, needs=frozenset()))
+    assert run_keys(session, "hang\r\x03remote\r\x04") == 0
+    assert "HANDLE" in streams.take()[0]
+
+
+def test_completion_and_suggestion_keys(session, streams):
+    run_keys(session, "help remo\t\r\x04")
+    assert streams.take()[0].startswith("remote - ")
+
+
+def test_a_target_that_cannot_be_opened_comes_before_the_prompt(streams):
+    def fail():
+        raise TargetError("vmcore can't be read", hint="try another")
+
+    with pytest.raises(TargetError, match="vmcore can't be read"):
+        run_keys(Session(COMMANDS, fail, find_terminal=streams.find), "\x04")
+
+
+def test_exit_status_of_a_target_that_cannot_be_opened(monkeypatch, capsys):
+    def fail(_options):
+        raise TargetError("no permission to read /proc/kcore", hint="run kcovdbg by sudo")
+
+    monkeypatch.setattr(sys, "stdin", type("Tty", (io.StringIO,), {"isatty": lambda _self: True})())
+    assert cli.main([], open_target=fail) == 2
+    assert capsys.readouterr().err == "kcovdbg: no permission to read /proc/kcore\n  run kcovdbg by sudo\n"
+
+
+def test_progress_word_only_for_those_who_wait():
+    class Tty(io.StringIO):
+        def isatty(self):
+            return True
+
+    import time
+
+    quick, slow, pipe = Tty(), Tty(), io.StringIO()
+    with progress_word(quick, "reading", 5):
+        pass
+    with progress_word(slow, "reading", 0):
+        time.sleep(0.2)
+    with progress_word(pipe, "reading", 0):
+        time.sleep(0.05)
+    assert (quick.getvalue(), slow.getvalue(), pipe.getvalue()) == ("", "reading\r       \r", "")
+
+
+def test_plain_reader_ends_its_lines(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", type("Tty", (io.StringIO,), {"isatty": lambda _self: True})())
+
+    def end():
+        raise EOFError
+
+    with pytest.raises(EOFError):
+        PlainReader(end).read()
+    # Standard output is no terminal here: it takes answers only.
+    assert tuple(capsys.readouterr()) == ("", "kcovdbg> \n")
+    assert PlainReader(lambda: "tasks").read() == "tasks"
+
+
+def test_a_dumb_terminal_needs_no_prompt_toolkit():
+    code = (
+        "import sys; from kcovdbg.frontends.shell import run_shell; from tests.unit.shell_process import *; "
+        "sys.argv.append('-q'); main(); print('prompt_toolkit' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, input="remote\n", timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("HANDLE")
+    assert result.stdout.endswith("False\n")
+
+
+# History.
+
+
+def test_where_the_history_is(tmp_path):
+    assert find_history({"XDG_STATE_HOME": "/state", "HOME": "/home/x"}).as_posix() == "/state/kcovdbg/history"
+    assert find_history({"XDG_STATE_HOME": "relative", "HOME": "/h"}).as_posix() == "/h/.local/state/kcovdbg/history"
+    assert find_history({}) is None
+    assert isinstance(open_history({}), InMemoryHistory)
+    (tmp_path / "file").touch()
+    assert isinstance(open_history({"XDG_STATE_HOME": str(tmp_path / "file")}), InMemoryHistory)
+
+
+def test_history_without_repetitions(session, tmp_path):
+    run_keys(session, "help\rhelp\r remote\rtasks\r\x04", environment={"XDG_STATE_HOME": str(tmp_path)})
+    path = tmp_path / "kcovdbg" / "history"
+    assert [line for line in path.read_text().splitlines() if line.startswith("+")] == ["+help", "+tasks"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "mode"),
+    [
+        ({}, EditingMode.EMACS),
+        ({"EDITOR": "vim -u NONE"}, EditingMode.VI),
+        ({"EDITOR": "/usr/bin/nvim"}, EditingMode.VI),
+        ({"VISUAL": "emacs", "EDITOR": "vi"}, EditingMode.EMACS),
+        ({"EDITOR": "victor"}, EditingMode.EMACS),
+    ],
+)
+def test_keys_of_the_users_editor(environment, mode):
+    assert find_editing_mode(environment) is mode
+
+
+# The pager.
+
+
+class Process:
+    def __init__(self):
+        self.stdin = self
+        self.got = ""
+        self.waited = 0
+
+    def write(self, text):
+        self.got += text
+        return len(text)
+
+    def close(self):
+        pass
+
+    def wait(self):
+        self.waited += 1
+        if self.waited == 1:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_paged"),
+    [
+        ("line\n" * 9, False),
+        ("line\n" * 10, True),
+        ("x" * 20 + "\n", False),
+        ("x" * 21 + "\n", True),
+        ("\x1b[36m" + "x" * 20 + "\x1b[0m\n", False),
+        ("漢" * 11 + "\n", True),
+    ],
+)
+def test_pager_only_for_what_is_larger_than_the_terminal(answer, is_paged):
+    stdout, process = io.StringIO(), Process()
+    stream = PagedStream(stdout, 20, 10, lambda: process)
+    for line in answer.splitlines(keepends=True):
+        stream.write(line)
+    stream.finish()
+    assert (process.got, stdout.getvalue()) == ((answer, "") if is_paged else ("", answer))
+    # C-c is the pager's own affair.
+    assert process.waited == (2 if is_paged else 0)
+
+
+def test_remarks_come_behind_the_pager(monkeypatch):
+    streams, seen = Streams(width=20), []
+
+    def start(*_):
+        process = Process()
+        process.close = lambda: seen.append(streams.stderr.getvalue())
+        return process
+
+    monkeypatch.setattr(pager, "_start", start)
+    with paged(streams.find(), "less", {}) as terminal:
+        terminal.stderr.write("note: a page can't be read\n")
+        terminal.stdout.write("line\n" * 100)
+        assert streams.stderr.getvalue() == ""
+    assert seen == [""]
+    assert streams.take() == ("", "note: a page can't be read\n")
+
+
+def test_which_pager(tmp_path):
+    (tmp_path / "less").write_text("#!/bin/sh\n")
+    (tmp_path / "less").chmod(0o755)
+    path = str(tmp_path)
+    assert find_pager({"TERM": "xterm", "PATH": path}) == "less"
+    assert find_pager({"TERM": "xterm", "PATH": path, "PAGER": "less -R"}) == "less -R"
+    assert find_pager({"TERM": "xterm", "PATH": path, "PAGER": ""}) is None
+    assert find_pager({"TERM": "xterm", "PATH": path, "PAGER": "most"}) is None
+    assert find_pager({"TERM": "dumb", "PATH": path}) is None
+
+
+def test_no_pager_without_a_terminal():
+    terminal = Streams().find()
+    with paged(terminal, "less", {}) as given:
+        assert given is terminal

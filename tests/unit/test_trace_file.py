@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+import json
+import struct
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kcovdbg.abi.record import RecordFormat
+from kcovdbg.collect.trace_file import read_header, read_trace, side_path
+from kcovdbg.errors import KcovdbgError
+
+PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(5)]
+
+
+def write(path, words, order="<", code="Q", **header):
+    path.write_bytes(struct.pack(f"{order}{len(words)}{code}", *words))
+    if header:
+        side = {"format": 1, "word_size": 8, "byteorder": "little", **header}
+        side_path(path).write_text(json.dumps(side))
+    return path
+
+
+def test_with_side_file(tmp_path):
+    path = write(
+        tmp_path / "a.kcov", [5, *PCS, 0, 0], mode="TRACE_PC", size=8, pid=3, tid=4, comm="syz", count=5, kaslr_offset="0x1000"
+    )
+    buffer = read_trace(path, kaslr_offset=0x2000)
+    assert list(buffer.words) == PCS
+    assert (buffer.count, buffer.capacity, buffer.full) == (5, 7, False)
+    assert (buffer.pid, buffer.comm, buffer.mode, buffer.name) == (4, "syz", "TRACE_PC", f"file:{path}")
+    assert buffer.kaslr_offset == 0x2000
+    assert buffer.remarks == ()
+    assert read_header(path).kaslr_offset == 0x1000
+
+
+@pytest.mark.parametrize(
+    ("mode", "words", "expected"),
+    [("KCOV_TRACE_CMP", [1, 5, 1, 2, PCS[0]], RecordFormat.CMP), ("trace_pc_ext", [1, PCS[0]], RecordFormat.PC_EXT)],
+)
+def test_modes(tmp_path, mode, words, expected):
+    buffer = read_trace(write(tmp_path / "a.kcov", words, mode=mode))
+    assert buffer.encoding.format is expected
+    assert buffer.count == 1
+
+
+def test_big_endian_32_bit(tmp_path):
+    path = write(tmp_path / "a.kcov", [2, 0xC0000005, 0xC0000015], ">", "I", mode="TRACE_PC", word_size=4, byteorder="big")
+    assert list(read_trace(path).words) == [0xC0000005, 0xC0000015]
+
+
+def test_raw_words_without_side_file(tmp_path):
+    assert list(read_trace(write(tmp_path / "a", [5, *PCS])).words) == PCS
+    big = read_trace(write(tmp_path / "b", [5, *PCS], ">"))
+    assert list(big.words) == PCS
+    comparisons = read_trace(write(tmp_path / "c", [2, 5, 1, 2, PCS[0], 3, 1, 2, PCS[1]]))
+    assert comparisons.encoding.format is RecordFormat.CMP
+    assert comparisons.count == 2
+    entries = read_trace(write(tmp_path / "d", [2, PCS[0] & (1 << 56) - 1, PCS[1] & (1 << 56) - 1 | 1 << 60]))
+    assert entries.encoding.format is RecordFormat.PC_EXT
+    assert all("no side file" in buffer.remarks[0] for buffer in (big, comparisons, entries))
+
+
+@pytest.mark.parametrize("text", ["{:#x}\n", "{:x}\n", "0x{:X}\r\n", "  {:#x}  # comment\n"])
+def test_text(tmp_path, text):
+    path = tmp_path / "rawcover"
+    path.write_text("".join(text.format(pc) for pc in PCS))
+    assert list(read_trace(path).words) == PCS
+
+
+def test_text_with_bad_lines(tmp_path):
+    path = tmp_path / "t"
+    path.write_text(f"# 0\n{PCS[0]:#x}\n0x\n{PCS[0]:#x}{PCS[0]:#x}\n\n")
+    buffer = read_trace(path)
+    assert list(buffer.words) == [PCS[0]]
+    assert any("2 lines hold no address" in remark for remark in buffer.remarks)
+
+
+def test_damage(tmp_path):
+    hostile = read_trace(write(tmp_path / "a.kcov", [(1 << 64) - 1, *PCS], mode="TRACE_PC", size=6))
+    assert list(hostile.words) == PCS
+    assert "0xffffffffffffffff" in hostile.remarks[0]
+    cut = read_trace(write(tmp_path / "b.kcov", [9, *PCS], mode="TRACE_PC", size=64))
+    assert cut.count == 5
+    assert "the file is cut" in cut.remarks[0]
+    record_cut = read_trace(write(tmp_path / "c.kcov", [2, 5, 1, 2, PCS[0], 5, 1], mode="TRACE_CMP", size=64))
+    assert record_cut.count == 1
+    full = read_trace(write(tmp_path / "d.kcov", [5, *PCS], mode="TRACE_PC", size=6))
+    assert full.full
+    assert "what came later may be missing" in full.remarks[0]
+
+
+def test_other_kernel(tmp_path):
+    path = write(tmp_path / "a.kcov", [1, PCS[0]], mode="TRACE_PC", build_id="aa", release="6.1")
+    assert any("another kernel (6.1)" in remark for remark in read_trace(path, build_id="bb").remarks)
+    assert not read_trace(path, build_id="AA").remarks
+
+
+def test_errors(tmp_path):
+    with pytest.raises(KcovdbgError, match="can't be read"):
+        read_trace(tmp_path / "none")
+    (tmp_path / "short").write_bytes(b"\0\1\2")
+    with pytest.raises(KcovdbgError, match="holds no trace"):
+        read_trace(tmp_path / "short")
+    path = write(tmp_path / "a.kcov", [1, PCS[0]], mode="x")
+    for text, message in (("{", "no JSON"), ("[]", "no JSON object"), ('{"format": 2}', "has format 2")):
+        side_path(path).write_text(text)
+        with pytest.raises(KcovdbgError, match=message):
+            read_trace(path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@given(
+    data=st.binary(max_size=200),
+    header=st.none()
+    | st.dictionaries(
+        st.sampled_from(["mode", "word_size", "byteorder", "size", "count", "pid", "argv"]),
+        st.none() | st.integers() | st.sampled_from(["CMP", "big", "0x10"]) | st.booleans(),
+    ),
+)
+def test_random_files(tmp_path, data, header):
+    path = tmp_path / "x.kcov"
+    path.write_bytes(data)
+    side_path(path).unlink(missing_ok=True)
+    if header is not None:
+        side_path(path).write_text(json.dumps({"format": 1, **header}))
+    try:
+        buffer = read_trace(path)
+    except KcovdbgError:
+        return
+    assert buffer.count * buffer.encoding.record_words == len(buffer.words)
