@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.cache import open_table, table_path
 from kcovdbg.symbols.compdir import read_build_directory

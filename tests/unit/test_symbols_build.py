@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from kcovdbg.errors import CapabilityError
+from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.symbols.build import build_table
 from kcovdbg.symbols.cache import open_table, start_build
 from kcovdbg.symbols.elf import ElfFile
@@ -76,3 +76,8 @@ def test_answers_that_cannot_be_right_are_refused(image, tmp_path):
     with pytest.raises(CapabilityError, match="of 2 points"):
         build_table(image, folder=folder, symbolizer=str(liar))
     assert open_table(ElfFile(image).build_id, folder) is None
+
+
+def test_image_that_is_not_there(tmp_path):
+    with pytest.raises(TargetError, match="No such file"):
+        build_table(tmp_path / "none", folder=tmp_path)
