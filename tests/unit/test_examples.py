@@ -14,7 +14,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_tour():
     pytest.importorskip("drgn")
     environment = os.environ | {"KCOVDBG": f"{sys.executable} -m kcovdbg"}
-    done = subprocess.run([EXAMPLES / "tour.sh"], cwd=EXAMPLES.parent, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [EXAMPLES / "tour.sh"], cwd=EXAMPLES.parent, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     answers = {part.partition("\n")[0]: part.partition("\n")[2] for part in done.stdout.split("\nkcovdbg> ")[1:]}
     assert len(answers) == 8
