@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from kcovdbg.commands.areas import AREAS
 from kcovdbg.commands.buffer import BUFFER
+from kcovdbg.commands.check import CHECK
 from kcovdbg.commands.command import CommandTable
 from kcovdbg.commands.diff import DIFF
 from kcovdbg.commands.gdb import GDB, GDB_PATH
@@ -32,6 +33,7 @@ COMMANDS = CommandTable(
         REMOTE,
         AREAS,
         PERCPU,
+        CHECK,
         BUFFER,
         VIEW,
         TOP,
