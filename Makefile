@@ -8,17 +8,18 @@ BIN := $(VENV)/bin
 .PHONY: demo test check format bench lab clean
 
 demo: $(VENV)/.installed
-	@$(BIN)/kcovdbg --demo -e info -e tasks -e objects -e remote -e areas -e saved
+	@KCOVDBG=$(BIN)/kcovdbg examples/tour.sh
 
 test: $(VENV)/.dev
 	$(BIN)/python -m tests.prepare
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 tests/unit tests/native
+	$(BIN)/python -m pytest tests/lab tests/gdb
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest -n 2 tests/unit
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -15,6 +15,9 @@ class KcovdbgError(Exception):
     :param hint: what to do next, one line, or None where the message already says it.
     """
 
+    status: int = 2
+    """The exit status of a command that fails with it."""
+
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
@@ -62,3 +65,14 @@ class MissingSymbolError(KcovdbgError, LookupError):
 
 class CapabilityError(KcovdbgError):
     """This target, or this installation, lacks what the command needs."""
+
+
+class CollectError(KcovdbgError):
+    """Coverage can't be collected, or the command can't be run.
+
+    :param status: 125; 126 and 127 as a shell has them.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, status: int = 125) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status

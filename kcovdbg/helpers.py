@@ -119,11 +119,11 @@ def for_each_kcov_remote(prog: Program) -> Iterator[Object]:
 
 
 @takes_program_or_default
-def for_each_kcov_area(prog: Program) -> Iterator[tuple[Object, str, str]]:
+def for_each_kcov_area(prog: Program) -> Iterator[tuple[Object, str, str | None]]:
     """Iterate over remote and softirq areas.
 
     :return: Iterator of (``void *`` object, list, state): the list is ``task`` or ``irq``, the state ``cached``, ``in-use``,
-        ``saved`` or ``unclaimed``.
+        ``saved`` or ``unclaimed``, None where it can't be told.
     """
     for area in _census(prog).areas:
         yield Object(prog, "void *", area.address), area.list, area.state
@@ -232,7 +232,7 @@ def kcov_mode_name(kcov_or_task: Object) -> str:
     prog = kcov_or_task.prog_
     _, layout = _target(prog)
     if kcov_or_task.type_.type.tag == "task_struct":
-        return kcov_task_state(kcov_or_task).mode
+        return kcov_task_state(kcov_or_task).mode or "?"
     return layout.mode_name(_census(prog).kcov(kcov_or_task.value_()).mode or 0)
 
 

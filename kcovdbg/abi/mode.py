@@ -50,9 +50,29 @@ def mode_name(value: int, enumerators: Mapping[str, int]) -> str:
     return DISABLED if value == 0 else f"{value:#x}"
 
 
+UNIQ_BOTH: Final = "TRACE_UNIQ_PC|TRACE_UNIQ_EDGE"
+"""Of the January 2025 series, whose modes are bits: the only two that go together."""
+
+
+def combined_name(value: int, enumerators: Mapping[str, int]) -> str:
+    """Name a mode of a kernel whose modes are bits (January 2025 series): ``TRACE_UNIQ_PC|TRACE_UNIQ_EDGE``."""
+    name = mode_name(value, enumerators)
+    if is_known(name):
+        return name
+    parts = [(number, full) for full, number in enumerators.items() if number > 0 and value & number]
+    if sum(number for number, _ in parts) != value:
+        return name
+    return "|".join(mode_name(number, enumerators) for number, _ in sorted(parts))
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a mode's name is one, and not the number of a mode that the kernel's enumeration lacks."""
+    return not name.startswith("0x")
+
+
 def is_tracing(name: str) -> bool:
     """Tell whether a task in this mode records coverage.
 
     A mode that nobody knows isn't called tracing: it is shown by its number.
     """
-    return name not in _IDLE_MODES and not name.startswith("0x")
+    return name not in _IDLE_MODES and is_known(name)

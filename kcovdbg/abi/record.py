@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.era import Feature
+from kcovdbg.abi.mode import UNIQ_BOTH
 
 
 class RecordFormat(str, Enum):
@@ -177,8 +178,8 @@ def format_of_mode(
     found = _FORMATS.get(mode or "", RecordFormat.PC)
     if found is RecordFormat.UNIQUE_BITMAP and not has_bitmap:
         return RecordFormat.PC
-    if mode == "0x30" and Feature.UNIQUE_MAPS in features:
-        # KCOV_MODE_TRACE_UNIQ_PC | KCOV_MODE_TRACE_UNIQ_EDGE: addresses are in the object's area, edges in one of their own.
+    if mode == UNIQ_BOTH:
+        # Addresses are in the object's area, edges in one of their own.
         return RecordFormat.UNIQ_PC
     return found
 

@@ -93,30 +93,37 @@ class SingleRows:
 class IndexRows:
     """Two buffers side by side, record by record: one buffer seen in two ways.
 
-    :param left: address words.
-    :param right: address words.
+    :param left: words of the left side's records.
+    :param right: words of the right side's.
+    :param width: words per record: all of them are compared.
     """
 
-    def __init__(self, left: Sequence[int], right: Sequence[int]) -> None:
-        self._left, self._right = left, right
-        self._common = min(len(left), len(right))
+    def __init__(self, left: Sequence[int], right: Sequence[int], width: int = 1) -> None:
+        self._left, self._right, self._width = left, right, width
+        self._left_count, self._right_count = len(left) // width, len(right) // width
+        self._common = min(self._left_count, self._right_count)
 
     def __len__(self) -> int:
-        return max(len(self._left), len(self._right))
+        return max(self._left_count, self._right_count)
 
     def row(self, number: int) -> Row:
         """Return one."""
         if number >= self._common:
-            is_left = number < len(self._left)
+            is_left = number < self._left_count
             return Row(number if is_left else None, None if is_left else number, Mark.LEFT if is_left else Mark.RIGHT)
-        return Row(number, number, Mark.EQUAL if self._left[number] == self._right[number] else Mark.CHANGED)
+        return Row(number, number, Mark.EQUAL if self._is_same(number, number + 1) else Mark.CHANGED)
 
     def find(self, index: int, *, right: bool = False) -> int:  # noqa: ARG002 - both sides have the same index
         """Return the row of a record."""
         return max(0, min(index, len(self) - 1))
 
     def _is_equal(self, number: int) -> bool:
-        return number < self._common and self._left[number] == self._right[number]
+        return number < self._common and self._is_same(number, number + 1)
+
+    def _is_same(self, start: int, end: int) -> bool:
+        """Tell whether records up to the end are alike, comparing them all at once."""
+        span = slice(start * self._width, end * self._width)
+        return self._left[span] == self._right[span]
 
     def next_difference(self, number: int, *, backwards: bool = False) -> int | None:
         """Return the first row of the nearest difference beyond this row."""
@@ -130,7 +137,7 @@ class IndexRows:
         while number < self._common:
             end = min(number + _COMPARED, self._common)
             # Whole pieces are compared at once; only the one that differs is looked at.
-            if self._left[number:end] == self._right[number:end]:
+            if self._is_same(number, end):
                 number = end
                 continue
             return next(i for i in range(number, end) if not self._is_equal(i))
@@ -142,7 +149,7 @@ class IndexRows:
         end = before
         while end > 0:
             start = max(0, end - _COMPARED)
-            if self._left[start:end] != self._right[start:end]:
+            if not self._is_same(start, end):
                 return next(i for i in range(end - 1, start - 1, -1) if not self._is_equal(i))
             end = start
         return None

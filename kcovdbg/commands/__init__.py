@@ -6,8 +6,10 @@ from __future__ import annotations
 from kcovdbg.commands.areas import AREAS
 from kcovdbg.commands.buffer import BUFFER
 from kcovdbg.commands.check import CHECK
+from kcovdbg.commands.collect import COLLECT
 from kcovdbg.commands.command import CommandTable
 from kcovdbg.commands.diff import DIFF
+from kcovdbg.commands.doctor import DOCTOR
 from kcovdbg.commands.gdb import GDB, GDB_PATH
 from kcovdbg.commands.help import HELP
 from kcovdbg.commands.info import INFO
@@ -43,8 +45,10 @@ COMMANDS = CommandTable(
         TREE,
         SYM,
         KEEP,
+        COLLECT,
         SLICE,
         WATCH,
+        DOCTOR,
         GDB,
         GDB_PATH,
         HELP,

@@ -248,7 +248,14 @@ class _Compact:
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
-    buffer = find_buffer(context, args.what)
+    return show_buffer(context, find_buffer(context, args.what), args)
+
+
+def show_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[Renderable]:
+    """Show a buffer's records.
+
+    :param args: with what :data:`SHOWING` and :data:`FILTERS` say.
+    """
     names = context.session.names
     wanted = Filter(names, args.function or (), args.file or ())
     indices = present_indices(buffer, wanted)
@@ -324,6 +331,12 @@ FILTERS: Final = (
     ),
 )
 
+SHOWING: Final = (
+    Argument(("--raw",), Value.FLAG, "one line per record"),
+    Argument(("-n",), Value.NUMBER, "at most so many lines; of JSON: records", metavar="N"),
+    Argument(("--tail",), Value.FLAG, f"the last ones, {_TAIL} unless -n says otherwise"),
+)
+
 BUFFER = Command(
     name="buffer",
     summary="records of a buffer",
@@ -337,9 +350,7 @@ BUFFER = Command(
     ),
     arguments=(
         Argument(("what",), Value.BUFFER, "which", metavar="WHAT"),
-        Argument(("--raw",), Value.FLAG, "one line per record"),
-        Argument(("-n",), Value.NUMBER, "at most so many lines; of JSON: records", metavar="N"),
-        Argument(("--tail",), Value.FLAG, f"the last ones, {_TAIL} unless -n says otherwise"),
+        *SHOWING,
         *FILTERS,
     ),
     examples=(

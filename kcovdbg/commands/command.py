@@ -55,6 +55,8 @@ class Command:
     aliases: tuple[str, ...] = ()
     keeps_separator: bool = False
     """Whether ``--`` among its words separates two lists of them."""
+    failed: int = 2
+    """The exit status when it fails itself; of one that passes on another program's, something that tells the two apart."""
     endless: bool = False
     """Whether it answers until it is stopped: then no pager may stand between it and the terminal."""
 

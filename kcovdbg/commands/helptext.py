@@ -13,6 +13,7 @@ from kcovdbg.render.kind import ANY, LIST
 from kcovdbg.render.renderable import Line, Lines, Record
 
 _WIDTH = 80
+_USAGE = "Usage: "
 _INDENT = 4
 _ARGUMENT_WIDTH = 20
 
@@ -44,7 +45,10 @@ def command_help(command: Command, width: int | None) -> Lines:
 def _help_lines(command: Command, width: int) -> Iterator[Line]:
     yield (("command", command.name), ("", f" - {command.summary}"))
     yield ()
-    yield (("header", "Usage: "), ("", command.usage))
+    usage = _wrap_usage(command, width - len(_USAGE))
+    yield (("header", _USAGE), ("", usage[0]))
+    for line in usage[1:]:
+        yield (("", " " * len(_USAGE) + line),)
     if command.aliases:
         yield (("header", "Also: "), ("", ", ".join(command.aliases)))
     for paragraph in filter(None, command.description.split("\n\n")):
@@ -62,6 +66,17 @@ def _help_lines(command: Command, width: int) -> Iterator[Line]:
         for example in command.examples:
             yield (("", " " * _INDENT), ("command", example.line))
             yield from _wrap(example.purpose, width, 2 * _INDENT, "hint")
+
+
+def _wrap_usage(command: Command, width: int) -> list[str]:
+    """Return the usage in lines that don't break within an argument."""
+    lines = [command.name]
+    for word in (argument.usage for argument in command.arguments):
+        if len(lines[-1]) + 1 + len(word) > width:
+            lines.append(" " * _INDENT + word)
+        else:
+            lines[-1] += f" {word}"
+    return lines
 
 
 def _argument_lines(arguments: Iterable[Argument], width: int) -> Iterator[Line]:

@@ -66,6 +66,7 @@ def _run(context: Context, args: Namespace) -> Record:  # noqa: ARG001
         errors.append(str(error))
     else:
         errors += [f"{name} is new to kcovdbg: it may mean more than is shown" for name in generation.unrecognised]
+        errors += [f"{name} isn't in the debug info: what it would tell isn't shown" for name in generation.missing]
     # How it was opened is no error, and differs between a dump and its slice.
     return Record(_COLUMNS, _Info(target, generation, tuple(errors)), remarks=target.notes, errors=lambda info: info.errors)
 

@@ -49,8 +49,13 @@ def make_symbolizer(target: Target) -> Symbolizer:
     )
 
 
-def make_source_tree(target: Target | None, folders: Sequence[str | Path] = ()) -> SourceTree:
-    """Return where the source of a target's kernel is looked for: in these folders, and where it was built."""
+def make_source_tree(
+    target: Target | None, folders: Sequence[str | Path] = (), substitutions: Sequence[tuple[str, str]] = ()
+) -> SourceTree:
+    """Return where the source of a target's kernel is looked for: in these folders, and where it was built.
+
+    :param substitutions: as :class:`~kcovdbg.symbols.source.SourceTree` takes them.
+    """
     directory: str | None = None
     lines = None if target is None else cast("LineSource | None", getattr(target, "lines", None))
     if lines is not None and lines.image is not None:
@@ -62,4 +67,4 @@ def make_source_tree(target: Target | None, folders: Sequence[str | Path] = ()) 
                 elf.close()
         except TargetError:
             directory = None
-    return SourceTree(folders, build_directory=directory)
+    return SourceTree(folders, build_directory=directory, substitutions=substitutions)

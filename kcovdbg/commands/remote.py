@@ -4,18 +4,26 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
 
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
+from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.render.column import Column
 from kcovdbg.render.kind import ADDRESS, COMM, HANDLE, NUMBER, PID, WORD
 from kcovdbg.render.renderable import Table
 
+
+def _part(name: str) -> Callable[[RemoteHandle], Any]:
+    return lambda entry: None if entry.handle is None else getattr(decode_handle(entry.handle), name)
+
+
 _COLUMNS = (
     Column("handle", HANDLE),
-    Column("subsystem", value=lambda entry: decode_handle(entry.handle).subsystem_name),
-    Column("instance", NUMBER, value=lambda entry: decode_handle(entry.handle).instance),
+    Column("subsystem", value=_part("subsystem_name")),
+    Column("instance", NUMBER, value=_part("instance")),
     Column("bucket", NUMBER, priority=1),
     Column("kcov", ADDRESS),
     Column("pid", PID),
@@ -33,7 +41,7 @@ def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
         remarks=context.census.remarks(),
         empty="no remote handle is registered",
         errors=lambda entry: entry.errors,
-        label=lambda entry: f"handle {decode_handle(entry.handle)}",
+        label=lambda entry: f"handle {'?' if entry.handle is None else decode_handle(entry.handle)}",
         show=_SHOWN,
     )
 

@@ -20,7 +20,7 @@ from kcovdbg.render.errorlines import error_lines
 from kcovdbg.render.renderable import Clear, Flush, Lines, Record, Renderable, Table
 from kcovdbg.render.writer import Format, Output, write
 
-FAILED = 2
+FAILED = KcovdbgError.status
 INTERRUPTED = 130
 
 
@@ -40,7 +40,9 @@ def run_line(session: Session, source: str, terminal: Terminal | None = None) ->
     try:
         command, args = find_command(session, [word.text for word in line.words])
     except WordError as error:
-        raise LineError(str(error), source.rstrip(), _find_column(line, error.word), hint=error.hint) from error
+        pointed = LineError(str(error), source.rstrip(), _find_column(line, error.word), hint=error.hint)
+        pointed.status = error.status
+        raise pointed from error
     except UsageError as error:
         raise LineError(str(error), source.rstrip(), line.words[0].column, hint=error.hint) from error
     with open_destination(line, terminal.stdout) as stream:
@@ -63,7 +65,8 @@ def find_command(session: Session, words: Sequence[str]) -> tuple[Command, Names
     :raises UsageError: when there is none.
     """
     command = session.commands.find(words[0])
-    return command, parse_arguments(command, words[1:])
+    with _failing_as(command):
+        return command, parse_arguments(command, words[1:])
 
 
 def run_command(session: Session, command: Command, args: Namespace, terminal: Terminal) -> int:
@@ -75,9 +78,26 @@ def run_command(session: Session, command: Command, args: Namespace, terminal: T
     context = Context(session, command, terminal, find_format(session, args))
     output = Output(terminal.stdout, terminal.stderr, context.format, terminal.painter, terminal.width, terminal.error_painter)
     # Whoever reads the answer may have seen enough of it.
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(BrokenPipeError), _failing_as(command):
         write(answer(context, args), output)
     return context.status
+
+
+@contextlib.contextmanager
+def _failing_as(command: Command) -> Iterator[None]:
+    """Have errors inside end the program with the command's own status."""
+    try:
+        yield
+    except KcovdbgError as error:
+        if error.status == KcovdbgError.status:
+            error.status = command.failed
+        raise
+    except OSError as error:
+        if command.failed == KcovdbgError.status or isinstance(error, BrokenPipeError):
+            raise
+        explained = explain(error)
+        explained.status = command.failed
+        raise explained from error
 
 
 def find_format(session: Session, args: Namespace) -> Format:
@@ -119,7 +139,7 @@ def run_reporting(session: Session, source: str, where: str | None = None) -> in
         return run_line(session, source)
     except Exception as error:  # noqa: BLE001 - the session goes on with the next line
         report(session, error, where)
-        return FAILED
+        return explain(error).status
 
 
 def report(session: Session, error: Exception, where: str | None = None) -> None:

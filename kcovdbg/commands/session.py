@@ -55,6 +55,8 @@ class Session:
         """Shows a view full-screen and returns when the user leaves it; None where a frontend can't."""
         self.source_folders: tuple[str, ...] = ()
         """Roots of source trees that the user named."""
+        self.substitutions: tuple[tuple[str, str], ...] = ()
+        """Prefixes of source paths, as debug info names them and as they are here."""
         self.debug = False
         """Whether errors show where they come from."""
         self.latest: Census | None = None
@@ -100,7 +102,7 @@ class Session:
     @cached_property
     def source(self) -> SourceTree:
         """The source of the kernel, where it can be found."""
-        return make_source_tree(self.optional_target, self.source_folders)
+        return make_source_tree(self.optional_target, self.source_folders, self.substitutions)
 
     @cached_property
     def layout(self) -> Layout:

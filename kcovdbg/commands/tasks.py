@@ -49,14 +49,16 @@ def make_columns(context: Context) -> tuple[Column, ...]:
     def capacity(task: Task) -> int | None:
         fields = task.fields
         if fields.kcov_area or not task.owns_remote:
-            return find_capacity(context.layout, task.mode, fields.kcov_size)
+            return find_capacity(context.layout, task.mode, fields.kcov_size, fields.trace_size)
         # The count is that of the buffer that the owner of remote handles maps.
         pointer = fields.kcov_remote or fields.kcov
         try:
             kcov = context.census.kcov(pointer) if pointer else None
         except KcovdbgError:
             return None
-        return None if kcov is None else find_capacity(context.layout, context.layout.mode_name(kcov.mode or 0), kcov.size)
+        if kcov is None or kcov.mode is None:
+            return None
+        return find_capacity(context.layout, context.layout.mode_name(kcov.mode), kcov.size, kcov.trace_size)
 
     return (
         Column("pid", PID, value=_field("pid")),
@@ -110,8 +112,8 @@ def _matches(task: Task, wanted: str) -> bool:
     if wanted.isdecimal():
         return int(wanted) == task.fields.pid
     if any(character in wanted for character in "*?["):
-        return fnmatchcase(task.fields.comm, wanted)
-    return wanted in task.fields.comm
+        return fnmatchcase(task.fields.comm or "", wanted)
+    return wanted in (task.fields.comm or "")
 
 
 def select(tasks: Iterable[Task], wanted: Sequence[str]) -> tuple[list[Task], list[str]]:

@@ -7,12 +7,14 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final
 
+from kcovdbg.collect.machine import is_this_machine
+from kcovdbg.collect.user_view import find_differences
 from kcovdbg.commands.argument import Argument, Count, Value, WordError
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.viewing import Side, View
-from kcovdbg.commands.what import find_buffer, name_remarks
-from kcovdbg.errors import CapabilityError
+from kcovdbg.commands.what import FD, find_buffer, name_remarks, read_both_views
+from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.render.renderable import Line, Lines
 
 # Without a terminal: wide enough for two functions with their places.
@@ -26,10 +28,29 @@ def make_view(context: Context, what: str, other: str | None, *, by_index: bool)
     :raises KcovdbgError: when one can't be read.
     """
     names = context.session.names
+    if other is None and what.startswith(FD):
+        target = context.session.optional_target
+        if target is not None and is_this_machine(target):
+            return _make_both_views(context, what)
     left = Side(find_buffer(context, what), names)
     right = None if other is None else Side(find_buffer(context, other), names)
     same = right is not None and right.buffer.address == left.buffer.address is not None
     return View(left, right, by_index=by_index or same, source=context.session.source, remarks=name_remarks(context))
+
+
+def _make_both_views(context: Context, what: str) -> View:
+    """Put what user space sees beside what the kernel holds."""
+    names = context.session.names
+    try:
+        user, kernel = read_both_views(context, what)
+    except KcovdbgError as error:
+        # The kernel's view needs no process that maps the buffer.
+        remarks = [f"only the kernel's view: {error}", *name_remarks(context)]
+        return View(Side(find_buffer(context, what), names), source=context.session.source, remarks=remarks)
+    findings = [f"FINDING: {difference}" for difference in find_differences(user, kernel)]
+    found = findings or ["user space sees what the kernel holds"]
+    sides = Side(user, names), Side(kernel, names)
+    return View(*sides, by_index=True, source=context.session.source, remarks=[*found, *name_remarks(context)])
 
 
 def _run(context: Context, args: Namespace) -> Lines | None:
@@ -65,7 +86,9 @@ VIEW = Command(
     run=_run,
     description=(
         "Two traces are aligned by what they have in common; one buffer under two names, or --by-index, record by record: what "
-        "user space maps must be what the kernel writes. In the view ? shows the keys.\n\n"
+        "user space maps must be what the kernel writes. On this machine's own kernel, fd:PID/FD alone shows just these two, "
+        "and what differs beyond the record in flight as a finding; user:PID/FD names the user's side. watch 1 view --text "
+        "fd:PID/FD shows them again and again. In the view ? shows the keys.\n\n"
         "--text prints the two sides instead, in the terminal's width or that of --width: < is only on the left, > only on the "
         "right, | stands between two that differ."
     ),
@@ -80,7 +103,8 @@ VIEW = Command(
     examples=(
         Example("view 41", "look through a trace"),
         Example("view @before 41", "two traces side by side"),
-        Example("view fd:41/3 kcov:0xffff888004a1e000", "what user space sees beside what the kernel holds"),
+        Example("view fd:41/3", "what user space sees beside what the kernel holds, on this machine"),
+        Example("view file:run.kcov fd:41/1000", "what was collected in a guest beside the guest's memory (--qemu)"),
     ),
     needs=frozenset(),
 )

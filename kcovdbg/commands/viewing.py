@@ -28,12 +28,12 @@ from kcovdbg.commands.what import frame_text, function_text, title
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Location
 from kcovdbg.render.renderable import Fragment, Line
-from kcovdbg.render.side_by_side import columns, fit, pair
+from kcovdbg.render.side_by_side import GUTTER, columns, fit, join, pair, panel_width
 from kcovdbg.symbols.source import SourceTree
 
 _MASK: Final = (1 << 64) - 1
-# A pane narrower than this has no room for addresses.
-_WIDE: Final = 72
+# In a pane narrower than this names have more to tell than addresses, which the detail shows.
+_WIDE: Final = 96
 _KIND_SIGNS: Final = {record.Kind.ENTRY: "→", record.Kind.EXIT: "←", record.Kind.EDGE: "~"}
 
 
@@ -69,18 +69,19 @@ class Side:
         """Tell whether the record couldn't be read."""
         return any(index in span for span in self._missing)
 
-    def line(self, index: int, width: int, rounds: int = 1) -> list[Fragment]:
+    def line(self, index: int, width: int, rounds: int = 1, *, fill: bool = False) -> list[Fragment]:
         """Show a record in so many columns.
 
         :param rounds: how many records are folded into it.
+        :param fill: whether blanks fill the columns that it doesn't need.
         """
         found = self.record(index)
         number = ("number", str(index), self._digits)
         times = [("remark", f"×{rounds}", 8)] if rounds > 1 else []
         if self.is_missing(index):
-            return columns([number, *times, ("error", "can't be read: its page is missing", 0)], width)
+            return columns([number, *times, ("error", "can't be read: its page is missing", 0)], width, fill=fill)
         if found.pc is None:
-            return columns([number, *times, ("warning", f"{found.word:#x}" if found.word else "zero", 0)], width)
+            return columns([number, *times, ("warning", f"{found.word:#x}" if found.word else "zero", 0)], width, fill=fill)
         address = found.pc + self.buffer.kaslr_offset & _MASK
         location = self.location(index)
         function = f"{address:#x}" if location is None or not location.frames else function_text(location)
@@ -95,7 +96,7 @@ class Side:
         parts.append(("symbol", function, 0))
         place = frame_text(location.frames[0]) if location is not None and location.frames else ""
         parts.append(("path", place or (location.remark or "" if location is not None else ""), 0))
-        return columns(parts, width)
+        return columns(parts, width, fill=fill)
 
     def _operands(self, comparison: Comparison) -> str:
         sign = "const " if comparison.const else ""
@@ -136,24 +137,31 @@ class View:
         if right is None:
             self.rows = SingleRows(len(left))
         elif by_index:
-            words = [_words(side.buffer) for side in (left, right)]
-            self.rows = IndexRows(*words)
+            width = left.buffer.encoding.record_words
+            if width == right.buffer.encoding.record_words:
+                self.rows = IndexRows(left.buffer.words, right.buffer.words, width)
+            else:
+                self.rows = IndexRows(_words(left.buffer), _words(right.buffer))
         else:
             alignment = align(pc_sequence(left.buffer), pc_sequence(right.buffer))
             if alignment.coarse:
                 self.remarks.append("the traces are too unlike to be aligned throughout")
             self.rows = ContentRows(alignment)
 
-    def line(self, row: Row, width: int) -> list[Fragment]:
-        """Show a row in so many columns."""
+    def line(self, row: Row, width: int, *, fill: bool = True) -> list[Fragment]:
+        """Show a row in so many columns.
+
+        :param fill: False to leave a short line short.
+        """
         if self.right is None:
-            return fit(self.left.line(row.left or 0, width, row.rounds), width)
+            return self.left.line(row.left or 0, width, row.rounds, fill=fill)
         if row.rounds > 1 and row.mark is Mark.EQUAL:
             return fit((("remark", f"  {row.rounds} equal records, from {row.left} and {row.right} on"),), width)
-        side = (width - 3) // 2
-        left = None if row.left is None else self.left.line(row.left, side, row.rounds)
-        right = None if row.right is None else self.right.line(row.right, width - side - 3, row.rounds)
-        return pair(left, row.mark.value, right, width)
+        side = panel_width(width)
+        rest = width - side - GUTTER
+        left = fit((), side) if row.left is None else self.left.line(row.left, side, row.rounds, fill=True)
+        right = fit((), rest, fill=fill) if row.right is None else self.right.line(row.right, rest, row.rounds, fill=fill)
+        return join(left, row.mark.value, right)
 
     def heading(self, width: int) -> list[Fragment]:
         """Show what stands in the columns."""

@@ -29,12 +29,14 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     title = f"every {args.seconds:g} s: {' '.join(args.line)}"
     try:
         while True:
+            # A new look each time: a context keeps what it has read.
+            its_context = Context(context.session, command, replace(context.terminal), context.format)
+            # The answer before stays to be read until the next one is there.
+            shown = list(answer(its_context, its_args))
             yield Clear()
             if context.terminal.is_terminal:
                 yield Lines(((("remark", title),), ()))
-            # A new look each time: a context keeps what it has read.
-            its_context = Context(context.session, command, replace(context.terminal), context.format)
-            yield from answer(its_context, its_args)
+            yield from shown
             context.status = max(context.status, its_context.status)
             yield Flush()
             time.sleep(args.seconds)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from kcovdbg.abi import record
@@ -11,15 +12,19 @@ from kcovdbg.analysis.algebra import evaluate, is_expression
 from kcovdbg.analysis.counting import count_pcs
 from kcovdbg.analysis.keeping import Kept, restore
 from kcovdbg.analysis.naming import Names
+from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.collect.trace_file import read_trace
+from kcovdbg.collect.user_view import find_mapping, read_user_view
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.suggest import suggest
-from kcovdbg.errors import KcovdbgError
+from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.walk.buffers import check_name, read_buffer
 
 FILE = "file:"
+USER = "user:"
+FD = "fd:"
 
 
 def find_buffer(context: Context, what: str) -> Buffer:
@@ -35,8 +40,31 @@ def find_buffer(context: Context, what: str) -> Buffer:
         if target is None:
             return read_trace(what.removeprefix(FILE))
         return read_trace(what.removeprefix(FILE), kaslr_offset=target.kaslr_offset, build_id=target.build_id)
+    if what.startswith(USER):
+        return read_both_views(context, FD + what.removeprefix(USER))[0]
     check_name(what)
     return read_buffer(context.target, context.layout, context.census, what)
+
+
+def read_both_views(context: Context, what: str) -> tuple[Buffer, Buffer]:
+    """Read a descriptor's buffer as its process sees it, and as the kernel holds it.
+
+    :param what: ``fd:PID/FD``.
+    :raises CapabilityError: when the kernel isn't the one that runs here.
+    :raises KcovdbgError: when there is no such buffer, or the process hasn't mapped it.
+    """
+    check_name(what)
+    if not is_this_machine(context.target):
+        raise CapabilityError(
+            f"what user space sees can be read on this machine only, and {context.target.name} is another",
+            hint=f"{what} alone is what the kernel holds; a trace file that was collected there can stand beside it",
+        )
+    pid = int(what.removeprefix(FD).partition("/")[0])
+    kernel = read_buffer(context.target, context.layout, context.census, what)
+    if kernel.kcov is None:
+        raise KcovdbgError(f"{what} has no struct kcov")
+    mapping = find_mapping(context.target, context.census, pid, kernel.kcov)
+    return replace(read_user_view(pid, mapping, kernel), name=USER + what.removeprefix(FD)), kernel
 
 
 def find_kept(context: Context, name: str) -> Kept:

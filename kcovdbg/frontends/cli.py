@@ -15,7 +15,7 @@ from kcovdbg import __version__
 from kcovdbg.commands import COMMANDS
 from kcovdbg.commands.argument import WordError
 from kcovdbg.commands.command import CommandTable
-from kcovdbg.commands.run import FAILED, INTERRUPTED, report, run_reporting, run_words
+from kcovdbg.commands.run import INTERRUPTED, explain, report, run_reporting, run_words
 from kcovdbg.commands.session import Session
 from kcovdbg.commands.terminal import find_terminal
 from kcovdbg.commands.viewing import View
@@ -78,6 +78,7 @@ def main(
         session.debug = options.debug
         session.show_view = show_view
         session.source_folders = options.source_folders
+        session.substitutions = options.substitutions
         status = _run(session, options)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -86,7 +87,7 @@ def main(
         status = 0
     except Exception as error:  # noqa: BLE001 - whatever it is, the user gets a line and not a traceback
         report(session, error)
-        status = FAILED
+        status = explain(error).status
     _settle_stdout()
     return status
 
@@ -137,9 +138,10 @@ def _start_shell(session: Session, options: Options) -> int:
 def _explain_misplaced(error: WordError) -> UsageError:
     """Say where the program's own options belong when one comes behind a command."""
     name = (error.word or "").split("=", 1)[0]
-    if any(name in option.names for option in (*TARGET_OPTIONS, *GENERAL_OPTIONS)):
-        return UsageError(str(error), hint=f"{name} comes before the command")
-    return UsageError(str(error), hint=error.hint)
+    is_ours = any(name in option.names for option in (*TARGET_OPTIONS, *GENERAL_OPTIONS))
+    explained = UsageError(str(error), hint=f"{name} comes before the command" if is_ours else error.hint)
+    explained.status = error.status
+    return explained
 
 
 def _print_help(session: Session) -> int:

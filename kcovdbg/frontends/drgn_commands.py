@@ -6,6 +6,9 @@ Pipes and redirections are ours: drgn hands a raw command its whole line.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from drgn import Program
 from drgn.commands import CommandError
 
@@ -17,7 +20,15 @@ from kcovdbg.helpers import program_target
 from kcovdbg.render.errorlines import error_lines
 from kcovdbg.render.paint import Painter
 
+if TYPE_CHECKING:
+    from kcovdbg.commands.viewing import View
+
 _SESSION = "kcovdbg_session"
+
+
+def _show_view(view: View) -> None:
+    """Show a view full-screen; only views pay for prompt_toolkit."""
+    import_module("kcovdbg.frontends.shell.view").show_view(view)
 
 
 def run_in_drgn(prog: Program, source: str) -> int:
@@ -31,6 +42,7 @@ def run_in_drgn(prog: Program, source: str) -> int:
     session = prog.cache.get(_SESSION)
     if session is None:
         session = Session(COMMANDS, lambda: program_target(prog))
+        session.show_view = _show_view
         prog.cache[_SESSION] = session
     try:
         return run_line(session, source if source.strip() else "help")

@@ -31,6 +31,8 @@ class Options:
     """A command with its arguments, instead of lines."""
     script: str | None = None
     source_folders: tuple[str, ...] = ()
+    substitutions: tuple[tuple[str, str], ...] = ()
+    """Prefixes of source paths, as debug info names them and as they are here."""
     quiet: bool = False
     color: Color = Color.AUTO
     debug: bool = False
@@ -65,6 +67,7 @@ TARGET_OPTIONS: Final = (
 GENERAL_OPTIONS: Final = (
     Option(("-e", "--execute"), "run a command and exit", "COMMAND", repeatable=True),
     Option(("--source-dir",), "root of the kernel's source tree", "PATH", repeatable=True),
+    Option(("--substitute-path",), "where debug info says FROM, the source is in TO", "FROM=TO", repeatable=True),
     Option(("-q", "--quiet"), "no banner"),
     Option(("--color",), "colours", "WHEN", choices=tuple(color.value for color in Color)),
     Option(("--debug",), "show where errors come from"),
@@ -92,6 +95,13 @@ def _make_parser() -> ArgumentParser:
             parser.add_argument(*option.names, metavar=option.metavar)
     parser.add_argument("paths", nargs="*")
     return parser
+
+
+def _parse_substitution(text: str) -> tuple[str, str]:
+    old, equals, new = text.partition("=")
+    if not old or not equals:
+        raise UsageError(f"--substitute-path takes FROM=TO, not {text}", hint="for instance /build/linux=/usr/src/linux")
+    return old, new
 
 
 def parse_options(arguments: Sequence[str], commands: CommandTable) -> Options:
@@ -127,6 +137,7 @@ def parse_options(arguments: Sequence[str], commands: CommandTable) -> Options:
         words=words,
         script=scripts[0] if scripts else None,
         source_folders=tuple(args.source_dir),
+        substitutions=tuple(_parse_substitution(text) for text in args.substitute_path),
         quiet=args.quiet,
         color=Color(args.color),
         debug=args.debug,

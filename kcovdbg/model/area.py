@@ -11,11 +11,13 @@ class Area(NamedTuple):
 
     address: int
     size: int | None
-    """In words of the kernel. The free list's own overlay says it while the area is cached, the section's task while in use."""
+    """In words of the kernel. The free list's own overlay says it while the area is cached, the section's task while in use;
+    whole pages where only the vmalloc list tells."""
     list: str
     """``task`` or ``irq``: for which sections it is kept."""
-    state: str
-    """``cached`` (on a list or idle on its CPU), ``in-use``, ``saved`` (of an interrupted section) or ``unclaimed``."""
+    state: str | None
+    """``cached`` (on a list or idle on its CPU), ``in-use``, ``saved`` (of an interrupted section) or ``unclaimed``; None where
+    not everybody is known who could have it."""
     pid: int | None = None
     cpu: int | None = None
     errors: tuple[str, ...] = ()

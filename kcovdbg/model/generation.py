@@ -18,6 +18,8 @@ class Generation:
     """The facts that code asks for, see :mod:`kcovdbg.abi.era`."""
     unrecognised: tuple[str, ...] = ()
     """Members and enumerators that look like KCOV's and that no known generation has."""
+    missing: tuple[str, ...] = ()
+    """Members, enumerators and structures that a kernel of this generation has, and that the debug info of this one lacks."""
 
     def has(self, feature: str) -> bool:
         """Tell whether this kernel has the feature."""

@@ -32,7 +32,7 @@ class KcovFields(NamedTuple):
     address: int
     refcount: int | None
     lock: bytes
-    """The raw ``spinlock_t``: all zero when nobody holds it and lock debugging is off."""
+    """The raw ``spinlock_t``: all zero when nobody holds it and lock debugging is off; empty where the kernel's isn't known."""
     mode: int | None
     size: int | None
     """In words of the kernel."""
@@ -42,6 +42,10 @@ class KcovFields(NamedTuple):
     remote: bool | None
     remote_size: int | None
     sequence: int | None
+    trace: int | None = None
+    """Where the count word is, in kernels with KCOV_UNIQUE_ENABLE (2025 series): behind a bitmap, or the area itself."""
+    trace_size: int | None = None
+    """In words of the kernel, the count word included."""
 
 
 @dataclass(frozen=True, slots=True)

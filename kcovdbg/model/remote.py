@@ -10,10 +10,10 @@ class RemoteHandle(NamedTuple):
     """One ``struct kcov_remote``: background sections that start with this handle collect for this object."""
 
     address: int
-    handle: int
+    handle: int | None
     bucket: int
     """Where it was found; :func:`kcovdbg.abi.handle.find_bucket` says where it belongs."""
-    kcov: int
+    kcov: int | None
     pid: int | None
     """Of the object's owner, ``kcov->t``."""
     comm: str | None

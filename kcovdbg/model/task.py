@@ -51,15 +51,15 @@ class TaskFields(NamedTuple):
     """What ``struct task_struct`` says, read in one piece; None is a member that this kernel doesn't have."""
 
     address: int
-    pid: int
-    tgid: int
-    comm: str
-    flags: int
+    pid: int | None
+    tgid: int | None
+    comm: str | None
+    flags: int | None
     """``PF_*``."""
     cpu: int | None
     on_cpu: bool | None
-    mm: int
-    files: int
+    mm: int | None
+    files: int | None
     kcov_mode: int | None
     """The word as stored, flag bits included."""
     kcov_size: int | None
@@ -75,6 +75,10 @@ class TaskFields(NamedTuple):
     saved_area: int | None
     saved_kcov: int | None
     saved_sequence: int | None
+    trace: int | None = None
+    """Where the count word is, in kernels with KCOV_UNIQUE_ENABLE (2025 series): behind a bitmap, or the area itself."""
+    trace_size: int | None = None
+    """In words of the kernel, the count word included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +86,15 @@ class Task:
     """A task with what its fields mean."""
 
     fields: TaskFields
-    mode: str
-    """``enum kcov_mode`` without prefix, flags masked."""
+    mode: str | None
+    """``enum kcov_mode`` without prefix, flags masked; None where it can't be read."""
     in_ctxsw: bool | None
     role: Role | None
     """What collects into it now; None where the ``struct kcov`` that decides it can't be read."""
     beneath: Role | None
-    """The role of the session that a softirq section interrupted."""
+    """The role of the session that a softirq section interrupted; None where there is none, or it can't be told."""
     owns_remote: bool | None
-    """Owner of a KCOV_REMOTE_ENABLE."""
+    """Owner of a KCOV_REMOTE_ENABLE; None where this kernel has none, or it can't be told."""
     count: int | None
     """The count word of the buffer that ``buffer TID`` shows: its own area, or the object's of a remote owner."""
     full: bool | None

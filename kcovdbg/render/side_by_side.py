@@ -10,30 +10,35 @@ from kcovdbg.render.escape import escape
 from kcovdbg.render.renderable import Fragment, Line
 from kcovdbg.render.width import elide, elide_start, pad, text_width
 
-_GUTTER: Final = 3
+GUTTER: Final = 3
+"""Columns between two sides."""
 _STYLES: Final = {"<": "left", ">": "right", "|": "changed", "=": "", " ": ""}
 
 
 def panel_width(width: int) -> int:
     """Return how wide each side is on a screen of this width."""
-    return max((width - _GUTTER) // 2, 1)
+    return max((width - GUTTER) // 2, 1)
 
 
-def fit(line: Line, width: int) -> list[Fragment]:
-    """Cut or fill a line so that it takes exactly so many columns."""
+def fit(line: Line, width: int, *, fill: bool = True) -> list[Fragment]:
+    """Cut or fill a line so that it takes exactly so many columns.
+
+    :param fill: False to leave a short line short: each cell that is drawn costs time.
+    """
     fitted: list[Fragment] = []
     room = width
+    last = len(line) - 1
     for index, (style, text) in enumerate(line):
         text = escape(text)
         taken = text_width(text)
-        following = index + 1 < len(line) and any(part for _, part in line[index + 1 :])
-        if taken > room or (taken == room and following):
+        if taken < room or (taken == room and (index == last or not any(part for _, part in line[index + 1 :]))):
+            fitted.append((style, text))
+            room -= taken
+        else:
             text = elide(text, room) if taken > room else elide(text + " ", room)
             fitted.append((style, pad(text, room)))
             return fitted
-        fitted.append((style, text))
-        room -= taken
-    if room:
+    if room and fill:
         fitted.append(("", " " * room))
     return fitted
 
@@ -47,16 +52,14 @@ def pair(left: Line | None, mark: str, right: Line | None, width: int) -> list[F
     :param width: of the whole line, in columns.
     """
     side = panel_width(width)
-    rest = max(width - side - _GUTTER, 0)
+    return join(fit(left or (), side), mark, fit(right or (), max(width - side - GUTTER, 0)))
+
+
+def join(left: Line, mark: str, right: Line) -> list[Fragment]:
+    """Put two lines beside each other that have their widths already."""
     style = _STYLES.get(mark, "")
-    shown = "│" if mark in ("=", " ") else mark
-    return [
-        *fit(_restyle(left or (), style), side),
-        ("gutter", " "),
-        (style or "gutter", shown),
-        ("gutter", " "),
-        *fit(_restyle(right or (), style), rest),
-    ]
+    shown = " │ " if mark in ("=", " ") else f" {mark} "
+    return [*_restyle(left, style), (style or "gutter", shown), *_restyle(right, style)]
 
 
 def _restyle(line: Line, style: str) -> Line:
@@ -64,26 +67,40 @@ def _restyle(line: Line, style: str) -> Line:
     return [(style, text) for _, text in line] if style else line
 
 
-def columns(texts: Sequence[tuple[str, str, int]], width: int) -> list[Fragment]:
+def columns(texts: Sequence[tuple[str, str, int]], width: int, *, fill: bool = False) -> list[Fragment]:
     """Lay out the parts of one record: each has a width, the last but one gives way, and the last is cut at its start.
 
     :param texts: style, text and width of each; a width of 0 is what is left over, shared by those that have it.
+    :param fill: whether blanks fill what remains; the line is never wider than the width.
     """
-    fixed = sum(size + 1 for _, _, size in texts if size)
     flexible = [index for index, (_, _, size) in enumerate(texts) if not size]
-    room = max(width - fixed - max(len(flexible) - 1, 0), 0)
+    fixed = sum(size for _, _, size in texts) + len(texts) - 1
+    if fixed > width or not flexible:
+        # Too narrow for its parts: what fits of them, from the first on.
+        return fit([(style, f"{text} ") for style, text, _ in texts], width, fill=fill)
+    room = width - fixed
     parts: list[Fragment] = []
+    last = len(texts) - 1
+    taken = fixed
     for index, (style, text, size) in enumerate(texts):
         text = escape(text)
         if size:
-            parts.append((style, pad(elide(text, size), size, right=style == "number")))
-        elif index == flexible[-1]:
-            parts.append((style, elide_start(text, room)))
+            text = pad(elide(text, size), size, right=style == "number")
         else:
-            # A function's name first; its place takes what remains.
-            share = min(text_width(text), max(room * 3 // 5, room - text_width(escape(texts[flexible[-1]][1]))))
-            parts.append((style, elide(text, share)))
-            room -= share
-        if index + 1 < len(texts):
-            parts.append(("", " "))
+            wide = text_width(text)
+            if index != flexible[-1]:
+                # A function's name first; its place takes what remains.
+                share = max(room * 3 // 5, room - text_width(escape(texts[flexible[-1]][1])))
+                if wide > share:
+                    text = elide(text, share)
+                    wide = text_width(text)
+                room -= wide
+            elif wide > room:
+                text = elide_start(text, room)
+                wide = text_width(text)
+            taken += wide
+        # The blank after a part has its style: a change of style costs more than a cell.
+        parts.append((style, text if index == last else f"{text} "))
+    if fill and taken < width:
+        parts.append(("", " " * (width - taken)))
     return parts

@@ -21,6 +21,7 @@ from kcovdbg.model.location import Frame
 from kcovdbg.symbols.cache import open_table, table_path
 from kcovdbg.symbols.compdir import read_build_directory
 from kcovdbg.symbols.elf import ElfFile
+from kcovdbg.symbols.garbage import without_collection
 from kcovdbg.symbols.llvm import find_symbolizer, symbolize
 from kcovdbg.symbols.points import PointKind, Points, find_points
 from kcovdbg.symbols.table import FunctionSymbol, TableWriter, TextRange
@@ -98,12 +99,8 @@ def _add_by_llvm(
         return index
 
     chains = symbolize(symbolizer, image, [pc - 1 for pc, _ in rows], make_frame)
-    again: list[tuple[int, PointKind]] = []
-    for (pc, kind), chain in zip(rows, chains, strict=True):
-        if nameless.isdisjoint(chain):
-            writer.add(pc, kind, chain)
-        else:
-            again.append((pc, kind))
+    writer.add_all([pc for pc, _ in rows], [kind for _, kind in rows], chains)
+    again = [row for row, chain in zip(rows, chains, strict=True) if not nameless.isdisjoint(chain)]
     if again:
         completed = _complete_names(symbolizer, image, ranges, [pc - 1 for pc, _ in again])
         for (pc, kind), frames in zip(again, completed, strict=True):
@@ -174,7 +171,8 @@ def build_table(image: str | os.PathLike[str], *, folder: Path | None = None, sy
             if there is not None:
                 there.close()
                 return path
-            make_table(elf, symbolizer=symbolizer).write(path)
+            with without_collection():
+                make_table(elf, symbolizer=symbolizer).write(path)
     return path
 
 

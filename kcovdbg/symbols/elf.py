@@ -11,9 +11,11 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, cast
 
 from kcovdbg.errors import TargetError
+from kcovdbg.target import elf
+from kcovdbg.target.elf import SHT_NOBITS, SHT_SYMTAB, Section
 
 EM_386: Final = 3
 EM_ARM: Final = 40
@@ -23,46 +25,14 @@ EM_AARCH64: Final = 183
 
 ET_REL: Final = 1
 
-SHT_SYMTAB: Final = 2
 SHT_RELA: Final = 4
-SHT_NOTE: Final = 7
-SHT_NOBITS: Final = 8
 SHT_REL: Final = 9
 
-SHF_ALLOC: Final = 2
-SHF_EXECINSTR: Final = 4
 SHF_COMPRESSED: Final = 0x800
 
-_NT_GNU_BUILD_ID: Final = 3
 _ELFCOMPRESS_ZLIB: Final = 1
 _STT_NOTYPE: Final = 0
 _STT_FUNC: Final = 2
-
-
-class Section(NamedTuple):
-    """A section header."""
-
-    number: int
-    name: str
-    type: int
-    flags: int
-    address: int
-    offset: int
-    """In the file, bytes."""
-    size: int
-    link: int
-    info: int
-    entry_size: int
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it holds instructions that run where they are."""
-        return (
-            self.type != SHT_NOBITS
-            and self.flags & (SHF_ALLOC | SHF_EXECINSTR) == SHF_ALLOC | SHF_EXECINSTR
-            # Alternatives are copied over the instructions that they replace.
-            and self.name != ".altinstr_replacement"
-        )
 
 
 class ElfSymbol(NamedTuple):
@@ -97,6 +67,8 @@ class ElfFile:
         try:
             with self.path.open("rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            # A map is read like a file as well, though its type doesn't say so.
+            self._file = cast("BinaryIO", self._map)
         except (OSError, ValueError) as error:
             raise TargetError(f"{path}: {error}") from error
         try:
@@ -110,41 +82,17 @@ class ElfFile:
         self._map.close()
 
     def _read_header(self) -> None:
-        ident = self._map[:16]
-        if ident[:4] != b"\x7fELF" or ident[4] not in (1, 2) or ident[5] not in (1, 2):
-            raise ValueError("no ELF header")
-        self.is_64bit = ident[4] == 2
-        self.big_endian = ident[5] == 2
-        self._order = ">" if self.big_endian else "<"
-        layout = "HHIQQQIHHHHHH" if self.is_64bit else "HHIIIIIHHHHHH"
-        header = struct.unpack_from(self._order + layout, self._map, 16)
-        self.type: int = header[0]
-        self.machine: int = header[1]
-        offset, count, names_index = header[5], header[11], header[12]
-        entry = struct.Struct(self._order + ("IIQQQQIIQQ" if self.is_64bit else "IIIIIIIIII"))
-        if offset == 0:
-            self.sections: tuple[Section, ...] = ()
-            return
-        rows = [entry.unpack_from(self._map, offset + i * entry.size) for i in range(count)]
-        names = rows[names_index]
-        sections = []
-        for index, row in enumerate(rows):
-            name, kind, flags, address, at, size, link, info, _, entry_size = row
-            sections.append(
-                Section(index, self._string(names[4] + name), kind, flags, address, at, size, link, info, entry_size)
-            )
-        self.sections = tuple(sections)
-
-    def _string(self, offset: int) -> str:
-        end = self._map.find(b"\0", offset)
-        if end < 0:
-            raise ValueError("a string without end")
-        return self._map[offset:end].decode("utf-8", "replace")
+        self._header = elf.read_header(self._file)
+        self.is_64bit = self._header.is_64
+        self.big_endian = self._header.big_endian
+        self._order = self._header.order
+        self.machine: int = self._header.machine
+        self.sections: tuple[Section, ...] = tuple(elf.read_sections(self._file, self._header))
 
     @property
     def is_relocatable(self) -> bool:
         """Whether addresses are still offsets into sections, as in a ``.ko``."""
-        return self.type == ET_REL
+        return self._header.type == ET_REL
 
     def section(self, name: str) -> Section | None:
         """Find a section by name."""
@@ -193,19 +141,7 @@ class ElfFile:
     @property
     def build_id(self) -> str | None:
         """The GNU build-id in hexadecimal; None where the linker wrote none."""
-        for section in self.sections:
-            if section.type != SHT_NOTE:
-                continue
-            data = self.read(section)
-            at = 0
-            while at + 12 <= len(data):
-                name_size, size, kind = struct.unpack_from(self._order + "III", data, at)
-                name_at = at + 12
-                start = name_at + (name_size + 3 & ~3)
-                if kind == _NT_GNU_BUILD_ID and data[name_at : name_at + name_size] == b"GNU\0":
-                    return data[start : start + size].hex()
-                at = start + (size + 3 & ~3)
-        return None
+        return elf.read_build_id(self._file, self._header)
 
     def symbols(self) -> list[ElfSymbol]:
         """Read the symbol table, all of it and in its order; empty where the file is stripped.

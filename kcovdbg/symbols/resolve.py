@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +15,7 @@ from kcovdbg.errors import TargetError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.cache import open_table, start_build
 from kcovdbg.symbols.elf import ElfFile
+from kcovdbg.symbols.garbage import without_collection
 from kcovdbg.symbols.points import PointKind
 from kcovdbg.symbols.table import Table, TextRange
 
@@ -138,17 +138,11 @@ class Symbolizer:
         missing = [pc for pc in dict.fromkeys(wanted) if pc not in known]
         found: dict[int, Location] = {}
         if missing:
-            # Tens of thousands of tuples come to be, none of which is garbage: to look for some takes a third of the time.
-            collects = gc.isenabled()
-            gc.disable()
-            try:
+            with without_collection():
                 if self._table is None:
                     found = {pc: self._locate_without_table(pc) for pc in missing}
                 else:
                     found = self._locate_by_table(self._table, missing)
-            finally:
-                if collects:
-                    gc.enable()
             # Random words from a damaged buffer could be millions, and cost next to nothing to tell.
             known.update(item for item in found.items() if item[1].remark != NO_TEXT)
         try:

@@ -21,6 +21,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import accumulate
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -29,7 +30,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.points import PointKind
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
 
 _MAGIC: Final = b"KCOVSYM\0"
@@ -147,7 +148,10 @@ class Table:
         self._base: int = base
         for index, (name, code) in enumerate(_ARRAYS.items()):
             at, size = _ENTRY.unpack_from(self._map, _HEADER.size + index * _ENTRY.size)
-            self._parts[name] = self._whole[at : at + size].cast(code)
+            try:
+                self._parts[name] = self._whole[at : at + size].cast(code)
+            except TypeError:
+                raise TableError(f"{self.path} is damaged: {name} isn't whole") from None
         self._offset = self._parts["offset"]
         self._chain = self._parts["chain"]
         self._bucket = self._parts["bucket"]
@@ -350,6 +354,12 @@ class TableWriter:
         """Add a PC with the frames of its location, innermost first."""
         self._rows[pc] = (int(kind), self._chains.setdefault(frame_ids, len(self._chains)))
 
+    def add_all(self, pcs: Sequence[int], kinds: Sequence[PointKind], chains: Sequence[tuple[int, ...]]) -> None:
+        """Add PCs, each with its kind and the frames of its location: what :meth:`add` does, for a whole image at once."""
+        known = self._chains
+        ids = [known.setdefault(chain, len(known)) for chain in chains]
+        self._rows.update(zip(pcs, zip(kinds, ids, strict=True), strict=True))
+
     def add_frames(self, pc: int, kind: PointKind, frames: Iterable[Frame]) -> None:
         """Add a PC with its location."""
         ids = self._frame_ids
@@ -373,15 +383,11 @@ class TableWriter:
         base = self._base
         pcs = sorted(pc for pc in self._rows if 0 <= pc - base < 1 << 32)
         offsets = array("I", [pc - base for pc in pcs])
-        buckets = array("I", bytes(0))
-        last = offsets[-1] >> _BUCKET_SHIFT if offsets else -1
-        place = 0
-        for bucket in range(last + 1):
-            limit = bucket << _BUCKET_SHIFT
-            while offsets[place] < limit:
-                place += 1
-            buckets.append(place)
-        buckets.append(len(offsets))
+        # Where each bucket's offsets start, and where the last one's end.
+        counts = [0] * ((offsets[-1] >> _BUCKET_SHIFT) + 2 if offsets else 1)
+        for offset in offsets:
+            counts[(offset >> _BUCKET_SHIFT) + 1] += 1
+        buckets = array("I", accumulate(counts))
         rows = [self._rows[pc] for pc in pcs]
         chain_words, chain_frame = [], array("I")
         for chain in self._chains:

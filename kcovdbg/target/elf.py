@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final, NamedTuple
 
@@ -21,6 +21,8 @@ NT_GNU_BUILD_ID: Final = 3
 SHT_SYMTAB: Final = 2
 SHT_NOTE: Final = 7
 SHT_NOBITS: Final = 8
+SHF_ALLOC: Final = 2
+SHF_EXECINSTR: Final = 4
 
 # The largest table that is read whole. A vmlinux has some 60 sections, a dump of many terabytes some 100,000 segments.
 _MAX_TABLE: Final = 64 << 20
@@ -52,8 +54,21 @@ class Section(NamedTuple):
     flags: int
     address: int
     offset: int
+    """In the file, bytes."""
     size: int
     link: int
+    info: int = 0
+    number: int = 0
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds instructions that run where they are, and that the file has."""
+        return (
+            self.type != SHT_NOBITS
+            and self.flags & (SHF_ALLOC | SHF_EXECINSTR) == SHF_ALLOC | SHF_EXECINSTR
+            # Alternatives are copied over the instructions that they replace.
+            and self.name != ".altinstr_replacement"
+        )
 
 
 class Note(NamedTuple):
@@ -152,9 +167,9 @@ def read_sections(file: BinaryIO, header: Header) -> list[Section]:
     _, _, _, _, offset, size = rows[header.shstrndx][:6]
     names = read_at(file, offset, min(size, _MAX_TABLE))
     found = []
-    for name, kind, flags, address, start, length, link, *_ in rows:
-        text = names[name:].split(b"\0", 1)[0] if name < len(names) else b""
-        found.append(Section(text.decode(errors="replace"), kind, flags, address, start, length, link))
+    for number, (name, kind, flags, address, start, length, link, info, *_) in enumerate(rows):
+        text = names[name : names.find(b"\0", name)] if name < len(names) else b""
+        found.append(Section(text.decode(errors="replace"), kind, flags, address, start, length, link, info, number))
     return found
 
 
@@ -199,10 +214,15 @@ def read_build_id(file: BinaryIO, header: Header) -> str | None:
     for section in read_sections(file, header):
         if section.type != SHT_NOTE or section.size > _MAX_TABLE:
             continue
-        for note in parse_notes(read_at(file, section.offset, section.size), header.order):
-            if note.name == "GNU" and note.type == NT_GNU_BUILD_ID:
-                return note.desc.hex()
+        build_id = find_build_id(parse_notes(read_at(file, section.offset, section.size), header.order))
+        if build_id is not None:
+            return build_id
     return None
+
+
+def find_build_id(notes: Iterable[Note]) -> str | None:
+    """Return the build-id among notes, hexadecimal; None where there is none."""
+    return next((note.desc.hex() for note in notes if note.name == "GNU" and note.type == NT_GNU_BUILD_ID), None)
 
 
 def has_dwarf(sections: list[Section]) -> bool:

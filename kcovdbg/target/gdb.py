@@ -39,6 +39,8 @@ _STRUCTS: Final = {gdb.TYPE_CODE_STRUCT: "struct", gdb.TYPE_CODE_UNION: "union",
 _UPPER_HALF_START: Final = 0xFF00_0000_0000_0000
 _PAGE_SIZE: Final = 0x1000
 _NO_KERNEL: Final = "load the kernel's vmlinux with debug info: symbol-file VMLINUX"
+# QEMU's stub takes and sends 4096 characters, two for each byte.
+_PACKET_SIZE: Final = 2048
 _NOTHING_OPEN: Final = "connect to a guest (target remote ADDRESS), or open a core (core-file PATH)"
 
 
@@ -123,6 +125,8 @@ class GdbTarget:
     vmalloc: VmallocSource | None = None
     slab: SlabSource | None = None
     stacks: StackSource | None = None
+    packet_size: int | None = None
+    """Bytes that one packet of a stub brings; None where memory is at hand."""
 
     def __init__(self, kernel: GdbKernel, name: str, core: ElfFile | None, way: Way) -> None:
         self.kernel = kernel
@@ -130,6 +134,9 @@ class GdbTarget:
         self.way = way
         self._core = core
         self._read = make_reader(core)
+        connection = gdb.selected_inferior().connection
+        if connection is not None and "remote" in connection.type:
+            self.packet_size = _PACKET_SIZE
         self.live = core is not None and core.path == Path("/proc/kcore")
         self.word_size = kernel.image.word_size
         self.big_endian = kernel.image.big_endian
@@ -141,7 +148,7 @@ class GdbTarget:
         self.release = (banner and release_of(banner)) or info.get("OSRELEASE") or "unknown"
         self.notes: Sequence[str] = (f"KASLR offset {way.offset:#x}: {way.description}",)
 
-    @property
+    @cached_property
     def kernel_range(self) -> tuple[int, int]:
         """First and last address that a pointer of this kernel can have."""
         last = (1 << 8 * self.word_size) - 1

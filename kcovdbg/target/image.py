@@ -8,25 +8,18 @@ neither. 64-bit and 32-bit files of either byte order; standard library only, as
 from __future__ import annotations
 
 import bisect
+import io
 import mmap
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, cast
 
 from kcovdbg.errors import TargetError
-from kcovdbg.target import Symbol
+from kcovdbg.target import Symbol, elf
+from kcovdbg.target.elf import Note, Section
 
-_ET_CORE: Final = 4
-_PT_LOAD: Final = 1
-_PT_NOTE: Final = 4
-_SHT_SYMTAB: Final = 2
-_SHT_NOTE: Final = 7
-_SHT_NOBITS: Final = 8
-_SHF_ALLOC: Final = 2
-_PN_XNUM: Final = 0xFFFF
-_NT_GNU_BUILD_ID: Final = 3
 # The types of symbols that name code or data: none (of assembly), data, function, and GNU's indirect function.
 _NAMING: Final = frozenset({0, 1, 2, 10})
 _MAX_NESTING: Final = 64
@@ -56,26 +49,6 @@ class Segment(NamedTuple):
     size: int
 
 
-class Section(NamedTuple):
-    """A section header."""
-
-    name: str
-    type: int
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-
-
-class Note(NamedTuple):
-    """An ELF note."""
-
-    name: str
-    type: int
-    data: bytes
-
-
 class ElfFile:
     """An ELF file, mapped.
 
@@ -98,68 +71,44 @@ class ElfFile:
             raise TargetError(f"{path} can't be read: {error.strerror}") from None
         self.stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         """Changes when the file does."""
-        identity = self._data[:20]
-        if len(identity) < 20 or identity[:4] != b"\x7fELF":
-            raise TargetError(f"{path} is no ELF file")
-        self.word_size = 8 if identity[4] == 2 else 4
-        self.big_endian = identity[5] == 2
-        self._order = ">" if self.big_endian else "<"
-        wide = self.word_size == 8
-        header = struct.Struct(self._order + ("HHIQQQIHHHHHH" if wide else "HHIIIIIHHHHHH"))
+        # A map is read like a file as well, though its type doesn't say so.
+        self._file = io.BytesIO(self._data) if isinstance(self._data, bytes) else cast("BinaryIO", self._data)
         try:
-            fields = header.unpack_from(self._data, 16)
-        except struct.error:
-            raise TargetError(f"{path} is cut off") from None
-        kind, machine, _, _, self._phoff, self._shoff, _, _, self._phsize, self._phnum = fields[:10]
-        self._shsize, self._shnum, self._shstr = fields[10:]
-        self.machine = _MACHINES.get(machine, f"machine {machine}")
+            self._header = elf.read_header(self._file)
+        except elf.ElfError as error:
+            raise TargetError(f"{path} is no ELF file: {error}") from None
+        self.word_size = 8 if self._header.is_64 else 4
+        self.big_endian = self._header.big_endian
+        self._order = self._header.order
+        self.machine = _MACHINES.get(self._header.machine, f"machine {self._header.machine}")
         """As uname -m says."""
-        self.is_core = bool(kind == _ET_CORE)
-
-    def _unpack(self, code: str, offset: int) -> tuple[int, ...]:
-        try:
-            return struct.unpack_from(self._order + code, self._data, offset)
-        except struct.error:
-            raise TargetError(f"{self.path} is cut off") from None
+        self.is_core = self._header.type == elf.ET_CORE
+        self._found: dict[str, Symbol | None] = {}
 
     @cached_property
     def sections(self) -> Sequence[Section]:
         """The section headers."""
-        if not self._shoff:
-            return ()
-        wide = self.word_size == 8
-        code = "IIQQQQIIQQ" if wide else "IIIIIIIIII"
         try:
-            count = self._shnum or self._unpack(code, self._shoff)[5]
-            raw = [self._unpack(code, self._shoff + index * self._shsize) for index in range(count)]
-            names = raw[self._shstr][4] if self._shstr < len(raw) else 0
-        except TargetError:
+            return elf.read_sections(self._file, self._header)
+        except elf.ElfError:
             # The headers come last in a file: one that is cut off has lost them.
             return ()
-        return [Section(self._text(names + entry[0]), entry[1], entry[2], *entry[3:7]) for entry in raw]
+
+    @cached_property
+    def _program_headers(self) -> Sequence[elf.Segment]:
+        try:
+            return elf.read_segments(self._file, self._header)
+        except elf.ElfError as error:
+            raise TargetError(f"{self.path} is damaged: {error}") from None
 
     @cached_property
     def segments(self) -> Sequence[Segment]:
         """The PT_LOADs that have contents, by address."""
         return sorted(
-            Segment(address, physical, offset, size)
-            for kind, offset, address, physical, size in self._program_headers()
-            if kind == _PT_LOAD and size
+            Segment(segment.vaddr, segment.paddr, segment.offset, segment.filesz)
+            for segment in self._program_headers
+            if segment.type == elf.PT_LOAD and segment.filesz
         )
-
-    def _program_headers(self) -> Iterator[tuple[int, int, int, int, int]]:
-        wide = self.word_size == 8
-        count = self._phnum
-        if count == _PN_XNUM:
-            # The number is in the first section header's sh_info then.
-            count = self._unpack("I", self._shoff + (44 if wide else 28))[0]
-        for index in range(count):
-            start = self._phoff + index * self._phsize
-            if wide:
-                kind, _, offset, address, physical, size = self._unpack("IIQQQQ", start)
-            else:
-                kind, offset, address, physical, size = self._unpack("IIIII", start)
-            yield kind, offset, address, physical, size
 
     def _text(self, offset: int) -> str:
         end = self._data.find(b"\0", offset)
@@ -168,24 +117,24 @@ class ElfFile:
     @cached_property
     def notes(self) -> Sequence[Note]:
         """The notes, of a core's segments or of an image's sections."""
-        spans = [(offset, size) for kind, offset, _, _, size in self._program_headers() if kind == _PT_NOTE]
-        spans += [(section.offset, section.size) for section in self.sections if section.type == _SHT_NOTE]
+        spans = [(segment.offset, segment.filesz) for segment in self._program_headers if segment.type == elf.PT_NOTE]
+        spans += [(section.offset, section.size) for section in self.sections if section.type == elf.SHT_NOTE]
         found: dict[Note, None] = {}
         for offset, size in spans:
-            found.update(dict.fromkeys(parse_notes(self._data[offset : offset + size], big_endian=self.big_endian)))
+            found.update(dict.fromkeys(elf.parse_notes(self._data[offset : offset + size], self._order)))
         return list(found)
 
     @cached_property
     def build_id(self) -> str | None:
         """Of an image, hexadecimal."""
-        return find_build_id(self.notes)
+        return elf.find_build_id(self.notes)
 
     @cached_property
     def vmcoreinfo(self) -> Mapping[str, str]:
         """A core's VMCOREINFO, empty where it has none."""
         for note in self.notes:
             if note.name == "VMCOREINFO":
-                text = note.data.decode("utf-8", "replace").rstrip("\0")
+                text = note.desc.decode("utf-8", "replace").rstrip("\0")
                 return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
         return {}
 
@@ -225,7 +174,7 @@ class ElfFile:
     def _table(self) -> tuple[Section, int] | None:
         """The symbol table, and where its names start."""
         for section in self.sections:
-            if section.type == _SHT_SYMTAB and section.link < len(self.sections):
+            if section.type == elf.SHT_SYMTAB and section.link < len(self.sections):
                 return section, self.sections[section.link].offset
         return None
 
@@ -265,6 +214,11 @@ class ElfFile:
 
     def symbol(self, name: str) -> Symbol | None:
         """Find a symbol by its name, at its link address; None where the file has none."""
+        if name not in self._found:
+            self._found[name] = self._find_symbol(name)
+        return self._found[name]
+
+    def _find_symbol(self, name: str) -> Symbol | None:
         if self._table is None:
             return None
         _, strings = self._table
@@ -317,28 +271,8 @@ class ElfFile:
     def contents(self, address: int, size: int) -> bytes | None:
         """Return what the image holds at a link address, None where it holds nothing."""
         for section in self.sections:
-            if section.flags & _SHF_ALLOC and section.type != _SHT_NOBITS and section.address <= address:
+            if section.flags & elf.SHF_ALLOC and section.type != elf.SHT_NOBITS and section.address <= address:
                 start = address - section.address
                 if start + size <= section.size:
                     return self._data[section.offset + start : section.offset + start + size]
         return None
-
-
-def parse_notes(data: bytes, *, big_endian: bool) -> Iterator[Note]:
-    """Yield the notes in a segment or section; what is cut off ends them."""
-    header = struct.Struct(">III" if big_endian else "<III")
-    position = 0
-    while position + header.size <= len(data):
-        name_size, size, kind = header.unpack_from(data, position)
-        position += header.size
-        start = position + (name_size + 3 & ~3)
-        if start + size > len(data):
-            return
-        name = data[position : position + name_size].rstrip(b"\0").decode("utf-8", "replace")
-        yield Note(name, kind, bytes(data[start : start + size]))
-        position = start + (size + 3 & ~3)
-
-
-def find_build_id(notes: Sequence[Note]) -> str | None:
-    """Return the build-id among notes, hexadecimal."""
-    return next((note.data.hex() for note in notes if note.name == "GNU" and note.type == _NT_GNU_BUILD_ID), None)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from kcovdbg.errors import KcovdbgError, ReadError
-from kcovdbg.target.image import ElfFile, find_build_id, parse_notes
+from kcovdbg.target.elf import find_build_id, parse_notes
+from kcovdbg.target.image import ElfFile
 
 Read = Callable[[int, int], bytes]
 
@@ -82,7 +83,7 @@ def check_image(image: ElfFile, offset: int, read: Read, vmcoreinfo: Mapping[str
             except ReadError as error:
                 failure = failure or error
                 continue
-            build_id = find_build_id(list(parse_notes(notes, big_endian=image.big_endian)))
+            build_id = find_build_id(parse_notes(notes, ">" if image.big_endian else "<"))
             if build_id != image.build_id:
                 said = f"the target's build-id is {build_id or 'not where it says'}, not {image.build_id}"
                 raise MismatchError(f"{image.path} isn't the target's: {said}")

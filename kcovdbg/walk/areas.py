@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.era import Feature
-from kcovdbg.errors import MissingSymbolError, ReadError
+from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target import Target
-from kcovdbg.walk.chain import follow_chain
+from kcovdbg.walk.chain import Links, follow_list
 from kcovdbg.walk.layout import AREA, Layout
 from kcovdbg.walk.pointer import check_pointer, read_word
 
@@ -25,7 +25,7 @@ class CachedArea(NamedTuple):
     """What ``struct kcov_remote_area`` says."""
 
     address: int
-    size: int
+    size: int | None
     """In words."""
     list: str
 
@@ -45,25 +45,28 @@ def read_cached_areas(target: Target, layout: Layout) -> tuple[tuple[CachedArea,
         return (), (f"cached areas can't be found: {error}",)
     names = (TASK_LIST, IRQ_LIST) if layout.generation.has(Feature.AREA_LISTS) else (TASK_LIST,)
     area = layout.area
-    link_offset = area.offset("next")
+    try:
+        link_offset = area.offset("next")
+    except MissingTypeError as error:
+        return (), (f"cached areas can't be found: {error}",)
 
-    def read_area(link: int) -> tuple[tuple[int, int], int]:
+    def read_area(link: int) -> tuple[tuple[int, int | None], Links]:
         address = link - link_offset
         # Areas are vmalloc areas, so they start with a page.
         check_pointer(target, address, AREA, 4096)
-        following, _, size = area.read(target, address)
-        return (address, size), following
+        following, before, size = area.read(target, address)
+        return (address, size), Links(following, before)
 
     found: list[CachedArea] = []
     remarks: list[str] = []
     for index, name in enumerate(names):
         head = heads + index * 2 * target.word_size
         try:
-            first = read_word(target, head)
+            ends = Links(read_word(target, head), read_word(target, head + target.word_size))
         except ReadError as error:
             remarks.append(f"the list of {name} areas can't be read: {error}")
             continue
-        chain = follow_chain(first, head, read_area, _MAX_AREAS)
+        chain = follow_list(head, ends, read_area, _MAX_AREAS, moving=target.live)
         while True:
             try:
                 address, size = next(chain)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.era import Feature
-from kcovdbg.abi.mode import DISABLED, is_tracing
+from kcovdbg.abi.mode import DISABLED, UNIQ_BOTH, is_tracing
 from kcovdbg.abi.record import Encoding, RecordFormat
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError, UsageError
 from kcovdbg.model.buffer import Buffer, Gap
@@ -127,7 +127,10 @@ def _find_task(census: Census, tid: int) -> Task:
 
 
 def _place_of_task(layout: Layout, census: Census, name: str, tid: int) -> Place:
-    task = _find_task(census, tid)
+    return _place_of_found(layout, census, name, _find_task(census, tid))
+
+
+def _place_of_found(layout: Layout, census: Census, name: str, task: Task) -> Place:
     fields = task.fields
     if fields.kcov_area:
         return Place(
@@ -147,7 +150,7 @@ def _place_of_task(layout: Layout, census: Census, name: str, tid: int) -> Place
         kcov = census.kcov(pointer)
         if kcov.area:
             return _place_of_fields(layout, name, kcov, fields.pid, fields.comm)
-    why = f"task {tid} ({fields.comm}) has no coverage buffer"
+    why = f"task {fields.pid} ({fields.comm}) has no coverage buffer"
     if task.errors:
         why += f": {task.errors[0]}"
     raise KcovdbgError(why, hint="see: tasks, and objects for buffers that no task collects into now")
@@ -178,7 +181,7 @@ def _place_of_object(target: Target, layout: Layout, census: Census, name: str, 
 
 def _with_edges(target: Target, place: Place) -> Place:
     """Point at the edges' own area where an object collects edges (January 2025 series: ``kcov->map_edge->area``)."""
-    if place.kcov is None or place.mode not in ("TRACE_UNIQ_EDGE", "0x30"):
+    if place.kcov is None or place.mode not in ("TRACE_UNIQ_EDGE", UNIQ_BOTH):
         return place
     try:
         pointer = read_word(target, place.kcov + target.member(KCOV, "map_edge").offset)
@@ -234,7 +237,7 @@ def _place_of_session(layout: Layout, census: Census, name: str, saved: SavedSta
 def _place_of_area(target: Target, layout: Layout, census: Census, name: str, address: int) -> Place:
     for task in census.tasks():
         if task.fields.kcov_area == address:
-            return replace(_place_of_task(layout, census, name, task.fields.pid), address=address)
+            return replace(_place_of_found(layout, census, name, task), address=address)
         if task.saved is not None and task.saved.area == address:
             return _place_of_session(layout, census, name, task.saved)
     for area in census.areas:

@@ -22,11 +22,21 @@ from kcovdbg.model.task import Role, SavedState, Task, TaskFields
 from kcovdbg.target import Target, VmallocArea
 from kcovdbg.walk.areas import IRQ_LIST, TASK_LIST, CachedArea, read_cached_areas
 from kcovdbg.walk.files import FileWalk, KcovFile
-from kcovdbg.walk.layout import Layout
-from kcovdbg.walk.objects import decode_kcov, find_capacity, looks_like_kcov, read_count, read_kcov
+from kcovdbg.walk.layout import REMOTE, TASK_FIELD_COUNT, Layout
+from kcovdbg.walk.objects import (
+    decode_kcov,
+    find_capacity,
+    find_edges,
+    find_implausible,
+    find_map_areas,
+    has_count,
+    looks_like_kcov,
+    read_count,
+    read_kcov,
+)
 from kcovdbg.walk.remote import RemoteMap, read_remote_map
 from kcovdbg.walk.saved import PerCpu, find_saved, read_per_cpu, saved_in_task
-from kcovdbg.walk.tasks import TaskWalk, find_current_tasks, read_task
+from kcovdbg.walk.tasks import TaskWalk, complete_task, find_current_tasks, is_pid, read_stack_cpu, read_task
 
 # How often a live kernel is asked again when what was read disagrees: the state of a running task is consistent again within
 # a system call.
@@ -169,7 +179,16 @@ class Census:
         """The sessions that are saved now."""
         per_cpu = self._per_cpu
         needs_current = self._layout.generation.has(Feature.SAVED_PER_CPU)
-        return find_saved(self._layout, self.task_fields, per_cpu, self._current if needs_current else {})
+        found = find_saved(self._layout, self.task_fields, per_cpu, self._current if needs_current else {})
+        if self._layout.late_task is None:
+            return found
+        return tuple(saved if saved.cpu is not None else saved._replace(cpu=self._cpu_of(saved.task)) for saved in found)
+
+    def _cpu_of(self, task: int | None) -> int | None:
+        try:
+            return complete_task(self._target, self._layout, self.by_address[task or 0]).cpu
+        except (KeyError, ReadError):
+            return None
 
     @cached_property
     def _saved_by_task(self) -> Mapping[int, SavedState]:
@@ -222,34 +241,55 @@ class Census:
         """Say what a task's fields mean."""
         layout = self._layout
         errors: list[str] = []
-        word = fields.kcov_mode or 0
-        mode = layout.mode_name(word)
+        try:
+            fields = complete_task(self._target, layout, fields)
+        except ReadError as error:
+            errors.append(str(error))
+        if fields.cpu is None and layout.stack_cpu is not None:
+            fields = fields._replace(cpu=read_stack_cpu(self._target, layout.stack_cpu, fields.address))
+        errors += [f"{name} can't be read" for name in layout.task.names[:TASK_FIELD_COUNT] if self._is_lost(fields, name)]
+        word = fields.kcov_mode
+        mode = None if word is None else layout.mode_name(word)
+        if (word or 0) & layout.mode_flags & modes.PAUSED:
+            errors.append("bit 29 of its mode is set: KCOV_PAUSED of a posted series, or damage")
         role = self._role(mode, fields.kcov, fields.kcov_area, errors)
-        if fields.kcov_softirq:
+        if fields.kcov_softirq not in (None, 0, 1):
+            errors.append(f"kcov_softirq is {fields.kcov_softirq:#x}")
+            role = None
+        elif fields.kcov_softirq:
             role = Role.SOFTIRQ_SECTION
+        elif fields.kcov_softirq is None and role is Role.REMOTE_SECTION and layout.generation.has(Feature.SOFTIRQ):
+            errors.append("whether its section is a softirq's can't be told without kcov_softirq")
+            role = None
         saved = self._saved_of(fields)
-        beneath = None
-        if saved is not None:
-            beneath = self._role(layout.mode_name(saved.mode or 0), saved.kcov, saved.area, errors)
-        owned = self._owned(fields, errors)
-        area, size = fields.kcov_area, fields.kcov_size
-        if not area and owned is not None:
-            area, size, mode_of_buffer = owned.area, owned.size, layout.mode_name(owned.mode or 0)
-        else:
-            mode_of_buffer = mode
-        count, full = self._count(area, size, mode_of_buffer, errors)
+        beneath = None if saved is None else self._saved_role(saved, errors)
+        if saved is None and fields.kcov_softirq and not self._sees_saved:
+            errors.append("what its softirq section interrupted can't be told")
+        owned, owns_remote = self._owned(fields, mode, errors)
+        area, size, trace, trace_size = fields.kcov_area, fields.kcov_size, fields.trace, fields.trace_size
+        mode_of_buffer, kcov = mode, fields.kcov
+        if area == 0 and owned is not None:
+            area, size, trace, trace_size, kcov = owned.area, owned.size, owned.trace, owned.trace_size, owned.address
+            mode_of_buffer = None if owned.mode is None else layout.mode_name(owned.mode)
+        count, full = self._count(area, size, mode_of_buffer, errors, trace, trace_size, kcov)
         return Task(
             fields=fields,
             mode=mode,
-            in_ctxsw=bool(word & layout.mode_flags & ~modes.PAUSED) if layout.generation.has(Feature.CTXSW_FLAG) else None,
+            in_ctxsw=bool(word & layout.mode_flags & ~modes.PAUSED)
+            if word is not None and layout.modes and layout.generation.has(Feature.CTXSW_FLAG)
+            else None,
             role=role,
             beneath=beneath,
-            owns_remote=owned is not None if layout.generation.has(Feature.REMOTE) else None,
+            owns_remote=owns_remote,
             count=count,
             full=full,
             saved=saved,
-            errors=tuple(errors),
+            errors=tuple(dict.fromkeys(errors)),
         )
+
+    def _is_lost(self, fields: TaskFields, name: str) -> bool:
+        """Tell whether a member that this kernel has is in a page that couldn't be read."""
+        return getattr(fields, name) is None and self._layout.task.has(name)
 
     def _saved_of(self, fields: TaskFields) -> SavedState | None:
         if self._layout.generation.has(Feature.SAVED_IN_TASK):
@@ -257,9 +297,43 @@ class Census:
             return None if saved.is_empty else saved
         return self._saved_by_task.get(fields.address)
 
-    def _role(self, mode: str, kcov: int | None, area: int | None, errors: list[str]) -> Role | None:
-        """Say what a session collects: a local one's area is the object's own, a section's never is (kcov-abi.md T2, T6)."""
-        if not modes.is_tracing(mode) or not kcov:
+    @cached_property
+    def _sees_saved(self) -> bool:
+        """Whether every saved session is known, and whose it is."""
+        generation, percpu = self._layout.generation, self._layout.percpu
+        if not generation.has(Feature.SAVED_PER_CPU):
+            return generation.has(Feature.SAVED_IN_TASK)
+        return (
+            len(self._per_cpu) == len(self._current) == len(self._target.cpus())
+            and percpu is not None
+            and percpu.has("saved_kcov")
+        )
+
+    def _saved_role(self, saved: SavedState, errors: list[str]) -> Role | None:
+        mode = None if saved.mode is None else self._layout.mode_name(saved.mode)
+        return self._role(mode, saved.kcov, saved.area, errors)
+
+    def _role(self, mode: str | None, kcov: int | None, area: int | None, errors: list[str]) -> Role | None:
+        """Say what a session collects: a local one's area is the object's own, a section's never is (kcov-abi.md T2, T6).
+
+        :return: None where something that decides it isn't known.
+        """
+        if mode is None:
+            return None
+        if not modes.is_known(mode):
+            if self._layout.modes:
+                errors.append(f"mode {mode} is none of this kernel's")
+                return None
+            # Without names for modes: only a session has an area.
+            if area is None:
+                return None
+            if not area:
+                return Role.NONE
+        elif not modes.is_tracing(mode):
+            return Role.NONE
+        if kcov is None:
+            return None
+        if not kcov:
             # A mode without an object is the boot-time self-test's (v6.11): nothing collects into the task.
             return Role.NONE
         try:
@@ -267,38 +341,104 @@ class Census:
         except (ReadError, MissingTypeError) as error:
             errors.append(f"kcov {kcov:#x}: {error}")
             return None
-        if not self._layout.generation.has(Feature.REMOTE) or fields.area == area:
-            return Role.LOCAL
-        return Role.REMOTE_SECTION
-
-    def _owned(self, fields: TaskFields, errors: list[str]) -> KcovFields | None:
-        """Return the object of a KCOV_REMOTE_ENABLE that this task did, None where it did none."""
-        if not self._layout.generation.has(Feature.REMOTE):
+        problem = find_implausible(self._target, self._layout, fields)
+        if problem is not None:
+            errors.append(f"kcov {kcov:#x} isn't a struct kcov, or not any more: {problem}")
             return None
+        if not self._layout.generation.has(Feature.REMOTE):
+            return Role.LOCAL
+        if area is None or fields.area is None:
+            errors.append(f"whether it traces itself can't be told without the {'task' if area is None else 'object'}'s area")
+            return None
+        return Role.LOCAL if fields.area == area else Role.REMOTE_SECTION
+
+    def _owned(self, fields: TaskFields, mode: str | None, errors: list[str]) -> tuple[KcovFields | None, bool | None]:
+        """Return the object of a KCOV_REMOTE_ENABLE that this task did, and whether it did one; None where it can't be told."""
+        if not self._layout.generation.has(Feature.REMOTE):
+            return None, None
         saved = self._saved_of(fields)
-        for pointer in dict.fromkeys((fields.kcov_remote, fields.kcov, saved.kcov if saved is not None else None)):
+        own_member = self._layout.generation.has(Feature.OWNER_MEMBER)
+        saved_mode = None if saved is None or saved.mode is None else self._layout.mode_name(saved.mode)
+        marked = modes.REMOTE in (mode, saved_mode)
+        unknown = saved is not None and saved.kcov is None
+        unknown = unknown or bool(saved is None and fields.kcov_softirq and not self._sees_saved)
+        # From August 2026 on, one of both marks an owner.
+        unknown = unknown or (
+            self._layout.generation.has(Feature.SAVED_IN_TASK)
+            and not own_member
+            and not self._layout.generation.has(Feature.MODE_REMOTE)
+        )
+        unknown = unknown or marked or (fields.kcov_remote if own_member else fields.kcov) is None
+        pointers = [fields.kcov_remote, fields.kcov, None if saved is None else saved.kcov]
+        for pointer in dict.fromkeys(pointers):
             if not pointer:
                 continue
             try:
                 kcov = self.kcov(pointer)
             except (ReadError, MissingTypeError) as error:
-                message = f"kcov {pointer:#x}: {error}"
-                if message not in errors:
-                    errors.append(message)
+                errors.append(f"kcov {pointer:#x}: {error}")
+                unknown = True
                 continue
             if kcov.remote and kcov.task == fields.address:
-                return kcov
-        return None
+                return kcov, True
+            if (marked or (own_member and pointer == fields.kcov_remote)) and None in (kcov.remote, kcov.task):
+                # The task itself says so.
+                return kcov, True
+            unknown = (
+                unknown
+                or (kcov.remote is None and kcov.task in (None, fields.address))
+                or (kcov.task is None and bool(kcov.remote))
+            )
+        return None, True if marked else None if unknown else False
 
-    def _count(self, area: int | None, size: int | None, mode: str, errors: list[str]) -> tuple[int | None, bool | None]:
-        if not area:
+    def _count(
+        self,
+        area: int | None,
+        size: int | None,
+        mode: str | None,
+        errors: list[str],
+        trace: int | None = None,
+        trace_size: int | None = None,
+        kcov: int | None = None,
+    ) -> tuple[int | None, bool | None]:
+        """Read a buffer's count word.
+
+        :param trace: where it is, in kernels whose buffers may have a bitmap before it.
+        :param kcov: the object that it is or collects for.
+        :return: the count, and whether the buffer is full.
+        """
+        layout, target = self._layout, self._target
+        if not area or not has_count(layout, mode):
             return None, None
+        if (mode is None or not modes.is_known(mode)) and (
+            not layout.modes
+            or layout.generation.has(Feature.UNIQUE_MAPS)
+            or layout.generation.has(Feature.TEXT_BITMAP)
+            or (target.word_size, target.big_endian) == (4, True)
+        ):
+            # Where the count is, how long it is and whether there is one depends on the mode.
+            return None, None
+        if mode == "TRACE_UNIQ_EDGE" and not kcov:
+            return None, None
+        start = area
         try:
-            count = read_count(self._target, self._layout, area)
-        except ReadError as error:
+            if layout.generation.has(Feature.UNIQUE_BITMAP):
+                if trace is None:
+                    return None, None
+                if not area <= trace < area + max(size or 1, 1) * layout.buffer_word:
+                    errors.append(f"buffer {area:#x}: its trace {trace:#x} isn't in it")
+                    return None, None
+                start = trace
+            elif mode == "TRACE_UNIQ_EDGE" and kcov:
+                start = find_edges(self._target, kcov)
+            count = read_count(self._target, layout, start, mode)
+        except (ReadError, MissingTypeError) as error:
             errors.append(f"buffer {area:#x}: {error}")
             return None, None
-        capacity = find_capacity(self._layout, mode, size)
+        if mode is None or not modes.is_known(mode):
+            # Comparisons take four times the room.
+            return count, None
+        capacity = find_capacity(layout, mode, size, trace_size)
         return count, None if capacity is None else count >= capacity
 
     # Objects.
@@ -308,8 +448,9 @@ class Census:
         """Every ``struct kcov`` by its address, found by every road of kcov-abi.md 10, with everybody who refers to it."""
         roads: dict[int, list[str]] = defaultdict(list)
         references: dict[int, list[Reference]] = defaultdict(list)
+        uncertain: dict[int, list[str]] = defaultdict(list)
 
-        for address, road, reference in self._references():
+        for address, road, reference in self._references(uncertain):
             if road not in roads[address]:
                 roads[address].append(road)
             if reference is not None:
@@ -317,28 +458,40 @@ class Census:
         self._add_files(self._files, roads, references)
         self._add_attached(roads, references)
         self._add_unreferenced(roads, references)
-        return {address: self._object(address, tuple(references[address]), tuple(roads[address])) for address in sorted(roads)}
+        return {
+            address: self._object(address, tuple(references[address]), tuple(roads[address]), uncertain.get(address, ()))
+            for address in sorted(roads)
+        }
 
-    def _references(self) -> Iterator[tuple[int, str, Reference | None]]:
-        """Yield (object, road, reference) for what tasks, saved state and the hash refer to."""
+    def _references(self, uncertain: dict[int, list[str]]) -> Iterator[tuple[int, str, Reference | None]]:
+        """Yield (object, road, reference) for what tasks, saved state and the hash refer to.
+
+        :param uncertain: takes, by object, what may be a reference and can't be told.
+        """
         for task in self.tasks():
             fields = task.fields
             if fields.kcov:
                 section = task.role in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION)
                 # The reference of a session that is the object's own task is counted by the object's `t`, below.
                 yield fields.kcov, "task", Reference("section", 1, fields.pid, cpu=fields.cpu) if section else None
+                if task.role is None:
+                    uncertain[fields.kcov].append(f"whether task {fields.pid} refers to it by a section can't be told")
             if fields.kcov_remote:
                 yield fields.kcov_remote, "task", None
             if task.saved is not None and task.saved.kcov:
                 # A section that was interrupted keeps its own reference; a local session's is that of `t`.
                 counts = int(task.beneath is Role.REMOTE_SECTION)
                 yield task.saved.kcov, "saved", Reference("saved", counts, fields.pid, cpu=task.saved.cpu)
+                if task.beneath is None:
+                    uncertain[task.saved.kcov].append(f"whether task {fields.pid}'s saved session is a section can't be told")
         for saved in self.saved:
             if saved.task is None and saved.kcov:
-                yield saved.kcov, "saved", Reference("saved", 0, cpu=saved.cpu)
+                counts = int(self._saved_role(saved, uncertain[saved.kcov]) is Role.REMOTE_SECTION)
+                yield saved.kcov, "saved", Reference("saved", counts, cpu=saved.cpu)
         for entry in self.remote_map.entries:
-            # Hash entries hold no reference.
-            yield entry.kcov, "remote", Reference("remote", 0, handle=entry.handle)
+            if entry.kcov is not None:
+                # Hash entries hold no reference.
+                yield entry.kcov, "remote", Reference("remote", 0, handle=entry.handle)
 
     def _add_files(
         self, files: tuple[KcovFile, ...], roads: dict[int, list[str]], references: dict[int, list[Reference]]
@@ -347,6 +500,9 @@ class Census:
         per_mapping = self._layout.generation.has(Feature.VMA_REFERENCES)
         for file in files:
             kind = "vma" if file.fd is None else "fd"
+            if per_mapping and kind == "vma" and file.file not in counted:
+                # The mapping has a reference of its own beside that of the file, which nothing else shows.
+                references[file.kcov].append(Reference("fd", 1, file=file.file))
             counts = int(file.file not in counted or (per_mapping and kind == "vma"))
             counted.add(file.file)
             if kind not in roads[file.kcov]:
@@ -365,6 +521,9 @@ class Census:
 
     def _add_unreferenced(self, roads: dict[int, list[str]], references: dict[int, list[Reference]]) -> None:
         """Look for objects that no road led to, and for files that no table or mapping shows."""
+        if self._layout.kcov is None or not self._layout.kcov.has("area"):
+            # Then nothing tells whose a buffer is.
+            return
         areas = self._areas_of(roads)
         lost = {area.start for area in self._vmalloc if plain_name(area.caller) in _USER_CALLERS} - areas
         unbalanced = any(
@@ -383,12 +542,22 @@ class Census:
             if lost - areas and self._layout.kcov is not None:
                 self._search_slab(lost - areas, roads)
                 areas = self._areas_of(roads)
-        self._remarks["lost"] = tuple(f"no struct kcov refers to the buffer at {area:#x}" for area in sorted(lost - areas))
+        self._remarks["lost"] = tuple(
+            f"no struct kcov that can be read refers to the buffer at {area:#x}" for area in sorted(lost - areas)
+        )
 
     def _areas_of(self, addresses: Iterable[int]) -> set[int]:
         """Return the buffers of the objects that can be read."""
-        objects = (self._kcov_or_none(address) for address in addresses)
-        return {kcov.area for kcov in objects if kcov is not None and kcov.area}
+        found: set[int] = set()
+        for address in addresses:
+            kcov = self._kcov_or_none(address)
+            if kcov is None:
+                continue
+            if kcov.area:
+                found.add(kcov.area)
+            if self._layout.generation.has(Feature.UNIQUE_MAPS):
+                found |= find_map_areas(self._target, address)
+        return found
 
     def _search_files(self, files: Iterator[int], roads: dict[int, list[str]], references: dict[int, list[Reference]]) -> None:
         """Find files of KCOV that are in flight over a socket, registered with io_uring, or leaked."""
@@ -443,22 +612,33 @@ class Census:
             fields = read_task(self._target, self._layout, task)
         except ReadError as error:
             return None, None, f"t {task:#x}: {error}"
+        if not (is_pid(fields.pid) and is_pid(fields.tgid)):
+            return None, None, f"t {task:#x} is no task, or not any more"
         return fields.pid, fields.comm, f"t {task:#x} is on no task list"
 
-    def _object(self, address: int, references: tuple[Reference, ...], roads: tuple[str, ...]) -> Kcov:
+    def _object(
+        self, address: int, references: tuple[Reference, ...], roads: tuple[str, ...], uncertain: Iterable[str]
+    ) -> Kcov:
         try:
             fields = self.kcov(address)
         except (ReadError, MissingTypeError) as error:
-            return Kcov(None, address, None, None, None, None, None, None, references, roads, (str(error),))
-        errors: list[str] = []
+            return Kcov(None, address, None, None, None, None, None, None, references, roads, (str(error), *uncertain))
+        errors: list[str] = [*uncertain]
+        problem = find_implausible(self._target, self._layout, fields)
+        if problem is not None:
+            errors.append(f"it isn't a struct kcov, or not any more: {problem}")
+        if fields.task is None:
+            errors.append("whom it is enabled for can't be told: that reference isn't counted")
         pid = comm = None
         if fields.task:
             pid, comm, problem = self._owner(fields.task)
             if problem is not None:
                 errors.append(problem)
-        mode = self._layout.mode_name(fields.mode or 0)
-        count, full = self._count(fields.area, fields.size, mode, errors)
-        capacity = find_capacity(self._layout, mode, fields.size)
+        mode = None if fields.mode is None else self._layout.mode_name(fields.mode)
+        count, full = self._count(fields.area, fields.size, mode, errors, fields.trace, fields.trace_size, address)
+        capacity = None
+        if mode is not None and modes.is_known(mode):
+            capacity = find_capacity(self._layout, mode, fields.size, fields.trace_size)
         return Kcov(fields, address, mode, pid, comm, count, capacity, full, references, roads, tuple(errors))
 
     # Handles and areas.
@@ -471,9 +651,11 @@ class Census:
             pid = comm = None
             errors: tuple[str, ...] = ()
             try:
+                if entry.kcov is None:
+                    raise MissingTypeError(f"the debug info has no {REMOTE}.kcov")  # noqa: TRY301
                 fields = self.kcov(entry.kcov)
             except (ReadError, MissingTypeError) as error:
-                errors = (f"kcov {entry.kcov:#x}: {error}",)
+                errors = (str(error) if entry.kcov is None else f"kcov {entry.kcov:#x}: {error}",)
             else:
                 if fields.task:
                     pid, comm, problem = self._owner(fields.task)
@@ -494,19 +676,48 @@ class Census:
             saved = task.saved
             if saved is not None and task.beneath is Role.REMOTE_SECTION and saved.area:
                 used[saved.area] = Area(saved.area, saved.size, TASK_LIST, "saved", fields.pid, saved.cpu)
+        for saved in self.saved:
+            if saved.task is None and saved.area and self._saved_role(saved, []) is Role.REMOTE_SECTION:
+                used[saved.area] = Area(saved.area, saved.size, TASK_LIST, "saved", None, saved.cpu, saved.errors)
+        of_cpus = {instance.irq_area for instance in self._per_cpu}
+        for task in self.tasks():
+            # Whatever else isn't known of it, a CPU's area is used by whom has it.
+            fields = task.fields
+            if task.role is None and fields.kcov_area and fields.kcov_area in of_cpus:
+                used[fields.kcov_area] = Area(
+                    fields.kcov_area, fields.kcov_size, IRQ_LIST, "in-use", fields.pid, fields.cpu, task.errors
+                )
         known = {area.size for area in used.values() if area.list == IRQ_LIST}
+        idle = "cached" if self._sees_tasks() else None
         for instance in self._per_cpu:
             if instance.irq_area and instance.irq_area not in used:
                 # What isn't in use doesn't say its size; all CPUs' areas have the same.
                 size = next(iter(known), None) or self._vmalloc_words(instance.irq_area)
-                found.append(Area(instance.irq_area, size, IRQ_LIST, "cached", cpu=instance.cpu))
+                found.append(Area(instance.irq_area, size, IRQ_LIST, idle, cpu=instance.cpu))
         found.extend(used.values())
         claimed = {area.address for area in found}
+        # Nobody's is an area only when everybody is known who could have it.
+        unclaimed = "unclaimed" if self._sees_all_areas() else None
         for area in self._vmalloc:
             sections = _AREA_CALLERS.get(plain_name(area.caller))
             if sections is not None and area.start not in claimed:
-                found.append(Area(area.start, area.size // self._layout.buffer_word, sections, "unclaimed"))
+                found.append(Area(area.start, area.size // self._layout.buffer_word, sections, unclaimed))
         return tuple(found)
+
+    def _sees_all_areas(self) -> bool:
+        """Tell whether every task, list and CPU was read that could have an area."""
+        return (
+            self._sees_tasks()
+            and not self._remarks.get("areas")
+            and not self._remarks.get("per-cpu")
+            and all(task.role is not None for task in self.tasks())
+            and (self._sees_saved or not self._layout.generation.has(Feature.SOFTIRQ))
+            and all(self._saved_role(saved, []) is not None for saved in self.saved)
+        )
+
+    def _sees_tasks(self) -> bool:
+        """Tell whether every task was read that could have an area."""
+        return not self._remarks.get("tasks") and all(task.kcov_area is not None for task in self.task_fields)
 
     def _vmalloc_words(self, start: int) -> int | None:
         return next((area.size // self._layout.buffer_word for area in self._vmalloc if area.start == start), None)

@@ -11,16 +11,19 @@ from kcovdbg.model.task import TaskFields
 from kcovdbg.target import Target
 from kcovdbg.walk.block import BlockLayout
 from kcovdbg.walk.pointer import check_pointer, is_kernel_pointer, read_word
+from kcovdbg.walk.remarks import Remarks
 
 # sysctl fs.nr_open can't be raised above this on 64-bit kernels in practice; an absurd max_fds is damage.
 _MAX_FDS: Final = 1 << 24
+# A table of garbage isn't read to its end.
+_MAX_BAD_FILES: Final = 64
 _BITS: Final = [[bit for bit in range(8) if byte >> bit & 1] for byte in range(256)]
 
 
 class KcovFile(NamedTuple):
     """A descriptor of a process, or a mapping of it, whose file belongs to KCOV."""
 
-    pid: int
+    pid: int | None
     """Process: the tgid of the tasks that share the file table or the address space."""
     file: int
     """``struct file *``."""
@@ -32,6 +35,16 @@ class KcovFile(NamedTuple):
     pgoff: int | None = None
 
 
+def _require(layout: BlockLayout) -> BlockLayout:
+    """Return a layout all of whose members are there.
+
+    :raises MissingTypeError: when one isn't.
+    """
+    for name in layout.names:
+        layout.offset(name)
+    return layout
+
+
 class FileWalk:
     """One walk over the file tables and mappings of tasks.
 
@@ -41,37 +54,51 @@ class FileWalk:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._files: dict[int, int | None] = {}
-        self.remarks: list[str] = []
+        self.remarks = Remarks()
         self._fops: frozenset[int] = frozenset()
+        self._has_tables = False
+        self._bad = 0
         try:
+            self._file = _require(BlockLayout(target, "struct file", {"f_op": ("f_op",), "private_data": ("private_data",)}))
             self._fops = frozenset({target.symbol("kcov_fops").address})
-            self._file = BlockLayout(target, "struct file", {"f_op": ("f_op",), "private_data": ("private_data",)})
-            self._table = BlockLayout(
-                target, "struct fdtable", {"max_fds": ("max_fds",), "fd": ("fd",), "open_fds": ("open_fds",)}
+        except (MissingSymbolError, MissingTypeError) as error:
+            self.remarks.note(f"files of KCOV can't be recognised: {error}")
+            return
+        try:
+            self._table = _require(
+                BlockLayout(target, "struct fdtable", {"max_fds": ("max_fds",), "fd": ("fd",), "open_fds": ("open_fds",)})
             )
             self._fdt = target.member("struct files_struct", "fdt").offset
-        except (MissingSymbolError, MissingTypeError) as error:
-            self.remarks.append(f"files of KCOV can't be recognised: {error}")
-            self._fops = frozenset()
+            self._has_tables = True
+        except MissingTypeError as error:
+            self.remarks.note(f"descriptors can't be listed: {error}")
 
     def for_each_descriptor(self, tasks: Iterable[TaskFields]) -> Iterator[KcovFile]:
         """Yield descriptors of KCOV's files; a table that tasks share is read once, for its first task."""
-        if not self._fops:
+        if not self._fops or not self._has_tables:
             return
         seen: set[int] = set()
+        unknown = 0
         for task in tasks:
+            unknown += task.files is None
             if not task.files or task.files in seen:
                 continue
             seen.add(task.files)
             try:
                 descriptors = self._read_descriptors(task.files)
             except ReadError as error:
-                self.remarks.append(f"the file table of process {task.tgid} can't be read: {error}")
+                self.remarks.note(f"the file table of process {task.tgid} can't be read: {error}")
                 continue
+            self._bad = 0
             for fd, file in descriptors:
                 kcov = self.find_kcov(file, f"descriptor {fd} of process {task.tgid}")
                 if kcov is not None:
                     yield KcovFile(task.tgid, file, kcov, fd=fd)
+                elif self._bad > _MAX_BAD_FILES:
+                    self.remarks.note(f"the file table of process {task.tgid} is damaged: the rest of it is left out")
+                    break
+        if unknown:
+            self.remarks.note(f"the file tables of {unknown} tasks aren't known: descriptors of KCOV may be missing")
 
     def for_each_mapping(self, tasks: Iterable[TaskFields]) -> Iterator[KcovFile]:
         """Yield mappings of KCOV's files, whose descriptor may be closed."""
@@ -79,27 +106,33 @@ class FileWalk:
             return
         source = self._target.vmas
         if source is None:
-            self.remarks.append("this target can't list mappings: objects that only a mapping refers to may be missing")
+            self.remarks.note("this target can't list mappings: objects that only a mapping refers to may be missing")
             return
         seen: set[int] = set()
+        unknown = 0
         for task in tasks:
+            unknown += task.mm is None
             if not task.mm or task.mm in seen:
                 continue
             seen.add(task.mm)
             try:
+                check_pointer(self._target, task.mm, "struct mm_struct")
                 for vma in source.for_each_vma(task.mm):
                     kcov = self.find_kcov(vma.file, f"the mapping at {vma.start:#x} of process {task.tgid}")
                     if kcov is not None:
                         yield KcovFile(task.tgid, vma.file, kcov, start=vma.start, end=vma.end, pgoff=vma.pgoff)
             except ReadError as error:
-                self.remarks.append(f"the mappings of process {task.tgid} can't be read: {error}")
+                self.remarks.note(f"the mappings of process {task.tgid} can't be read: {error}")
+        if unknown:
+            self.remarks.note(f"the address spaces of {unknown} tasks aren't known: mappings of KCOV may be missing")
 
     def _read_descriptors(self, files: int) -> list[tuple[int, int]]:
         check_pointer(self._target, files, "struct files_struct")
         table = read_word(self._target, files + self._fdt)
         check_pointer(self._target, table, "struct fdtable")
         max_fds, array, open_fds = self._table.read(self._target, table)
-        if not 0 < max_fds <= _MAX_FDS:
+        # The kernel rounds it up to whole words of the bitmap.
+        if not 0 < max_fds <= _MAX_FDS or max_fds % (8 * self._target.word_size):
             raise ReadError(f"max_fds of struct fdtable at {table:#x} is {max_fds}", table)
         check_pointer(self._target, array, "fdtable.fd")
         check_pointer(self._target, open_fds, "fdtable.open_fds")
@@ -120,18 +153,23 @@ class FileWalk:
 
         :param what: whose file it is, for the remark where it can't be read.
         """
+        if not self._fops:
+            # The walk's remarks say why.
+            return None
         if file in self._files:
             return self._files[file]
         kcov: int | None = None
         # A descriptor that was reserved and not yet installed has no file.
         if file and not is_kernel_pointer(self._target, file):
-            self.remarks.append(f"{what}: {file:#x} is no struct file")
+            self._bad += 1
+            self.remarks.note(f"{what}: {file:#x} is no struct file")
         elif file:
             try:
                 operations, private = self._file.read(self._target, file)
                 if operations in self._fops:
                     kcov = private
             except ReadError as error:
-                self.remarks.append(f"{what}: {error}")
+                self._bad += 1
+                self.remarks.note(f"{what}: {error}")
         self._files[file] = kcov
         return kcov

@@ -6,7 +6,8 @@ The detection order is that of kcov-abi.md 9: first match wins in each group. No
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +23,7 @@ KCOV: Final = "struct kcov"
 REMOTE: Final = "struct kcov_remote"
 AREA: Final = "struct kcov_remote_area"
 PERCPU: Final = "struct kcov_percpu_data"
+STATE: Final = "struct kcov_state"
 MODE: Final = "enum kcov_mode"
 
 # The paths of each field, newest kernel first. The deduplication series of 2025 moved size, area and sequence into
@@ -50,7 +52,12 @@ _TASK_FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "saved_area": ("kcov_saved_area",),
     "saved_kcov": ("kcov_saved_kcov",),
     "saved_sequence": ("kcov_saved_sequence",),
+    # Where the count word is, and the words from it on: behind the bitmap of KCOV_UNIQUE_ENABLE.
+    "trace": ("kcov_state.trace", "kcov_state.s.trace"),
+    "trace_size": ("kcov_state.trace_size", "kcov_state.s.trace_size"),
 }
+# What lies far before the rest, and is wanted of the tasks only that are shown.
+_LATE_FIELDS: Final = ("flags", "cpu", "on_cpu")
 # What a walk over the lists needs besides.
 _TASK_LINKS: Final[Mapping[str, Sequence[str]]] = {
     "tasks_next": ("tasks.next",),
@@ -71,6 +78,8 @@ _KCOV_FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "remote": ("remote",),
     "remote_size": ("remote_size",),
     "sequence": ("sequence", "state.sequence", "state.s.sequence"),
+    "trace": ("state.trace", "state.s.trace"),
+    "trace_size": ("state.trace_size", "state.s.trace_size"),
 }
 _REMOTE_FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "handle": ("handle",),
@@ -87,6 +96,45 @@ _PERCPU_FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "saved_kcov": ("saved_kcov",),
     "saved_sequence": ("saved_sequence", "saved_state.sequence", "saved_state.s.sequence"),
 }
+
+# What each generation has, to notice what the debug info of one lacks: fields by the feature that brings them.
+_ALWAYS: Final = ""
+_EXPECTED_OF_TASK: Final[Mapping[str, str]] = {
+    _ALWAYS: (
+        "pid tgid comm flags mm files kcov_mode kcov_size kcov_area kcov tasks_next tasks_prev thread_next thread_prev signal"
+    ),
+    Feature.REMOTE: "kcov_handle kcov_sequence",
+    Feature.SOFTIRQ: "kcov_softirq",
+    Feature.SAVED_IN_TASK: "saved_mode saved_size saved_area saved_kcov saved_sequence",
+    Feature.UNIQUE_BITMAP: "trace trace_size",
+}
+_EXPECTED_OF_KCOV: Final[Mapping[str, str]] = {
+    _ALWAYS: "refcount lock mode size area t",
+    Feature.REMOTE: "remote remote_size sequence",
+    Feature.UNIQUE_BITMAP: "trace trace_size",
+}
+_EXPECTED_OF_REMOTE: Final[Mapping[str, str]] = {Feature.REMOTE: "handle kcov next pprev"}
+_EXPECTED_OF_AREA: Final[Mapping[str, str]] = {Feature.REMOTE: "next prev size"}
+_EXPECTED_OF_PERCPU: Final[Mapping[str, str]] = {
+    Feature.SAVED_PER_CPU: "irq_area saved_mode saved_size saved_area saved_kcov saved_sequence"
+}
+_EXPECTED_MODES: Final[Mapping[str, str]] = {
+    Feature.COMPARISONS: "DISABLED TRACE_PC TRACE_CMP",
+    Feature.UNIQUE_MAPS: "TRACE_UNIQ_PC TRACE_UNIQ_EDGE TRACE_UNIQ_CMP",
+    Feature.TEXT_BITMAP: "INIT_TRACE INIT_UNIQUE UNIQUE_PC",
+}
+# Other structures that the walkers follow, and what of them.
+_EXPECTED_ELSEWHERE: Final = (
+    ("struct signal_struct", "thread_head"),
+    ("struct files_struct", "fdt"),
+    ("struct fdtable", "max_fds"),
+    ("struct fdtable", "fd"),
+    ("struct fdtable", "open_fds"),
+    ("struct file", "f_op"),
+    ("struct file", "private_data"),
+    ("struct rq", "idle"),
+    ("struct rq", "curr"),
+)
 
 # Everything whose meaning some generation defines; a member with kcov in its name beyond these is said to be unknown.
 _KNOWN_TASK_MEMBERS: Final = frozenset(
@@ -123,10 +171,19 @@ class Layout:
     """The bits of a task's mode word that aren't mode."""
     buffer_word: int
     """Bytes of one word of a buffer."""
+    near_task: BlockLayout | None = None
+    """The same as ``task`` without what ``late_task`` reads; None where one read of the target takes in all of it anyway."""
+    late_task: BlockLayout | None = None
+    """``flags``, ``cpu`` and ``on_cpu``, in this order."""
+    stack_cpu: tuple[int, int] | None = None
+    """Where a task doesn't tell its CPU: offsets of its stack, and of the CPU in the thread_info at the stack's base."""
 
     def mode_name(self, word: int) -> str:
         """Name the mode in a task's or an object's mode word, flags masked."""
-        return mode.mode_name(mode.strip_flags(word, self.mode_flags), self.modes)
+        value = mode.strip_flags(word, self.mode_flags)
+        if self.generation.has(Feature.UNIQUE_MAPS):
+            return mode.combined_name(value, self.modes)
+        return mode.mode_name(value, self.modes)
 
 
 TASK_FIELD_COUNT: Final = len(_TASK_FIELDS)
@@ -155,6 +212,7 @@ def detect_layout(target: Target) -> Layout:
     except MissingTypeError:
         modes = {}
     generation = _detect_generation(target, task, kcov, percpu, modes)
+    near, late = _split_task(target, task)
     return Layout(
         generation=generation,
         task=task,
@@ -165,7 +223,23 @@ def detect_layout(target: Target) -> Layout:
         modes=modes,
         mode_flags=_find_mode_flags(generation),
         buffer_word=4 if generation.has(Feature.WORDS_32) else target.word_size,
+        near_task=near,
+        late_task=late,
+        stack_cpu=_find_stack_cpu(target, task),
     )
+
+
+def _split_task(target: Target, task: BlockLayout) -> tuple[BlockLayout | None, BlockLayout | None]:
+    """Split what is read of a task in two where a GDB stub would need two packets for each task otherwise."""
+    # Only targets have it that read over a wire.
+    packet: int | None = getattr(target, "packet_size", None)
+    if packet is None or task.span <= packet:
+        return None, None
+    fields = {**_TASK_FIELDS, **_TASK_LINKS}
+    near = BlockLayout(target, TASK, {name: () if name in _LATE_FIELDS else paths for name, paths in fields.items()})
+    if near.span > packet:
+        return None, None
+    return near, BlockLayout(target, TASK, {name: _TASK_FIELDS[name] for name in _LATE_FIELDS})
 
 
 def _find_layout(target: Target, type_name: str, fields: Mapping[str, Sequence[str]]) -> BlockLayout | None:
@@ -184,10 +258,20 @@ def _has_member(target: Target, type_name: str, path: str) -> bool:
 
 
 def _find_mode_flags(generation: Generation) -> int:
-    flags = mode.PAUSED if generation.has(Feature.PAUSED_FLAG) else 0
-    if generation.has(Feature.CTXSW_FLAG):
-        flags |= mode.IN_CTXSW_LOCHMANN if generation.has(Feature.TEXT_BITMAP) else mode.IN_CTXSW
-    return flags
+    if not generation.has(Feature.CTXSW_FLAG):
+        return 0
+    # KCOV_PAUSED leaves no trace in the types, and no mode is as large.
+    return mode.PAUSED | (mode.IN_CTXSW_LOCHMANN if generation.has(Feature.TEXT_BITMAP) else mode.IN_CTXSW)
+
+
+def _find_stack_cpu(target: Target, task: BlockLayout) -> tuple[int, int] | None:
+    """Say where the CPU of a task is that doesn't tell it: before v4.9, and longer on some architectures."""
+    if task.has("cpu"):
+        return None
+    try:
+        return target.member(TASK, "stack").offset, target.member("struct thread_info", "cpu").offset
+    except MissingTypeError:
+        return None
 
 
 def _detect_generation(
@@ -195,18 +279,29 @@ def _detect_generation(
 ) -> Generation:
     features: set[Feature] = set()
     names = {name.upper().removeprefix(mode.PREFIX) for name in modes}
-    has_remote = kcov.has("remote") if kcov is not None else task.has("kcov_handle")
+    # Each by any of its members: one that is missing is a gap, not another generation.
+    has_remote = (
+        any(kcov is not None and kcov.has(name) for name in ("remote", "remote_size"))
+        or task.has("kcov_handle")
+        or _has_type(target, REMOTE)
+        or _has_type(target, AREA)
+    )
+    saved_in_task = any(task.has(name) for name in _SAVED)
+    saved_per_cpu = percpu is not None and any(percpu.has(name) for name in ("irq_area", *_SAVED))
 
     # Group A: the base.
-    if kcov is not None and _has_member(target, KCOV, "rc"):
+    if (kcov is not None and _has_member(target, KCOV, "rc")) or any(name.startswith("kcov_mode_") for name in modes):
         era = "E0"
         features |= {Feature.WORDS_32, Feature.VMA_REFERENCES}
-    elif names == {"DISABLED", "TRACE"} or (names and "TRACE_CMP" not in names and not has_remote):
+    elif not has_remote and not names:
+        # The enumeration alone tells them apart.
+        era = "E1-E2"
+    elif not has_remote and not names & {"INIT", "TRACE_PC", "TRACE_CMP"}:
         era = "E1"
     elif not has_remote:
         era = "E2"
         features.add(Feature.COMPARISONS)
-    elif not task.has("kcov_softirq"):
+    elif not (task.has("kcov_softirq") or saved_in_task or saved_per_cpu):
         era = "E3"
         features |= {Feature.COMPARISONS, Feature.REMOTE}
     else:
@@ -216,17 +311,15 @@ def _detect_generation(
     # The mode was the enumeration itself, without flags, before Linux kernel commit 0ed557aa8139 ("sched/core / kcov: avoid
     # kcov_area during task switch") (in v4.18).
     member = task.members["kcov_mode"]
-    if member is not None and not member.type_name.startswith("enum") and era not in ("E0", "E1"):
+    if has_remote or (member is not None and not member.type_name.startswith("enum") and era not in ("E0", "E1")):
         features.add(Feature.CTXSW_FLAG)
 
     if Feature.SOFTIRQ in features:
         # Group B: where an interrupted session is saved.
-        if task.has("saved_kcov"):
+        if saved_in_task:
             features.add(Feature.SAVED_IN_TASK)
-        elif percpu is not None and percpu.has("saved_kcov"):
-            features.add(Feature.SAVED_PER_CPU)
-        if percpu is not None and percpu.has("irq_area"):
-            features.add(Feature.IRQ_AREA_PER_CPU)
+        elif saved_per_cpu:
+            features |= {Feature.SAVED_PER_CPU, Feature.IRQ_AREA_PER_CPU}
         # Group C: how the owner of a KCOV_REMOTE_ENABLE is marked.
         if task.has("kcov_remote"):
             features.add(Feature.OWNER_MEMBER)
@@ -238,11 +331,11 @@ def _detect_generation(
             era = "E8"
         elif Feature.MODE_REMOTE in features:
             era = "E7"
-        elif Feature.IRQ_AREA_PER_CPU in features and not _has_member(target, PERCPU, "lock"):
+        elif Feature.SAVED_PER_CPU in features and not _has_member(target, PERCPU, "lock"):
             era = "E4"
         # Group D, whether the buffer exists from KCOV_INIT_TRACE on, can't be seen in the types: E5-E6.
     # Group E: one list of areas, or one for tasks and one for softirqs.
-    if Feature.REMOTE in features and _area_list_count(target) == 2:
+    if Feature.REMOTE in features and (_area_list_count(target) == 2 or Feature.SAVED_IN_TASK in features):
         features.add(Feature.AREA_LISTS)
 
     variants = _detect_variants(target, kcov, names, features)
@@ -251,7 +344,91 @@ def _detect_generation(
         variants=tuple(variants),
         features=frozenset(feature.value for feature in features),
         unrecognised=_find_unrecognised(target, names),
+        missing=tuple(_find_missing(target, task, kcov, percpu, names, features)),
     )
+
+
+# What moved into struct kcov_state (2025 deduplication series).
+_IN_STATE: Final = frozenset(
+    "kcov_size kcov_area kcov_sequence size area sequence saved_size saved_area saved_sequence".split()
+)
+_SAVED: Final = ("saved_mode", "saved_size", "saved_area", "saved_kcov", "saved_sequence")
+
+
+def _has_type(target: Target, type_name: str) -> bool:
+    try:
+        target.type_size(type_name)
+    except MissingTypeError:
+        return False
+    return True
+
+
+def _find_missing(
+    target: Target,
+    task: BlockLayout,
+    kcov: BlockLayout | None,
+    percpu: BlockLayout | None,
+    names: set[str],
+    features: set[Feature],
+) -> Iterator[str]:
+    """Yield what a kernel of this generation has and the debug info lacks."""
+    paths = {
+        TASK: {**_TASK_FIELDS, **_TASK_LINKS},
+        KCOV: _KCOV_FIELDS,
+        REMOTE: _REMOTE_FIELDS,
+        AREA: _AREA_FIELDS,
+        PERCPU: _PERCPU_FIELDS,
+    }
+    for type_name, layout, expected in (
+        (TASK, task, _EXPECTED_OF_TASK),
+        (KCOV, kcov, _EXPECTED_OF_KCOV),
+        (REMOTE, _find_layout(target, REMOTE, _REMOTE_FIELDS), _EXPECTED_OF_REMOTE),
+        (AREA, _find_layout(target, AREA, _AREA_FIELDS), _EXPECTED_OF_AREA),
+        (PERCPU, percpu, _EXPECTED_OF_PERCPU),
+    ):
+        wanted = [field for feature, fields in expected.items() if feature in (_ALWAYS, *features) for field in fields.split()]
+        if layout is None:
+            if wanted:
+                yield type_name
+            continue
+        for field in wanted:
+            if not layout.has(field):
+                likely = [
+                    path
+                    for path in paths[type_name][field]
+                    if path.startswith("rc.") == (Feature.WORDS_32 in features and field == "refcount")
+                    and (not path.endswith("state.mode") or _has_member(target, STATE, "s"))
+                    and ("state." in path or not (Feature.STATE_STRUCT in features and field in _IN_STATE))
+                ]
+                yield f"{type_name}.{_likely_path(target, type_name, likely or paths[type_name][field])}"
+    if Feature.SOFTIRQ in features and not features & {Feature.SAVED_IN_TASK, Feature.SAVED_PER_CPU}:
+        yield PERCPU
+    wanted = [name for feature, found in _EXPECTED_MODES.items() if feature in features for name in found.split()]
+    if Feature.UNIQUE_BITMAP in features and not names & {"UNIQUE_PC", "TRACE_UNIQUE_PC"}:
+        wanted.append("TRACE_UNIQUE_PC" if _has_member(target, STATE, "s") else "UNIQUE_PC")
+    if Feature.TEXT_BITMAP not in features and Feature.COMPARISONS in features:
+        wanted.append("INIT")
+    if Feature.COMPARISONS not in features and Feature.WORDS_32 not in features:
+        wanted += ["DISABLED", "TRACE"]
+    if Feature.WORDS_32 in features and not names:
+        yield "kcov_mode_trace"
+    if Feature.SAVED_IN_TASK in features and not features & {Feature.OWNER_MEMBER, Feature.MODE_REMOTE}:
+        yield f"{TASK}.kcov_remote, or else {mode.PREFIX}REMOTE"
+    yield from (f"{mode.PREFIX}{name}" for name in wanted if name not in names)
+    for type_name, name in _EXPECTED_ELSEWHERE:
+        if not _has_member(target, type_name, name):
+            yield f"{type_name}.{name}"
+
+
+def _likely_path(target: Target, type_name: str, paths: Sequence[str]) -> str:
+    """Return the path that a missing member would have: the one of which most is there."""
+
+    def depth(path: str) -> int:
+        parts = path.split(".")
+        return sum(_has_member(target, type_name, ".".join(parts[:count])) for count in range(1, len(parts)))
+
+    deepest = max(depth(path) for path in paths)
+    return min((path for path in paths if depth(path) == deepest), key=lambda path: 0 if deepest else path.count("."))
 
 
 def _area_list_count(target: Target) -> int:
@@ -269,23 +446,23 @@ def _area_list_count(target: Target) -> int:
 def _detect_variants(target: Target, kcov: BlockLayout | None, names: set[str], features: set[Feature]) -> list[str]:
     # Group F: what postings and other trees add. None of it has been merged (November 2026).
     variants: list[str] = []
-    if "TRACE_UNIQ_PC" in names:
+    if any(name.startswith("TRACE_UNIQ_") for name in names) or _has_member(target, KCOV, "map_edge"):
         variants.append("UNIQ_PC/UNIQ_EDGE/UNIQ_CMP (January 2025)")
         features.add(Feature.UNIQUE_MAPS)
-    if "INIT_UNIQUE" in names:
+    if names & {"INIT_UNIQUE", "INIT_TRACE"}:
         variants.append("KCOV_INIT_UNIQUE (2021)")
         features.add(Feature.TEXT_BITMAP)
-    if _has_member(target, TASK, "kcov_state"):
+    if _has_member(target, TASK, "kcov_state") or _has_member(target, KCOV, "state"):
         features.add(Feature.STATE_STRUCT)
-        if _has_member(target, TASK, "kcov_state.s"):
+        if _has_member(target, STATE, "s") or _has_member(target, STATE, "mode"):
             variants.append("KCOV_UNIQUE_ENABLE v1 (2025)")
             features.add(Feature.UNIQUE_BITMAP)
-        elif _has_member(target, TASK, "kcov_state.bitmap"):
+        elif any(_has_member(target, STATE, name) for name in ("bitmap", "bitmap_size")):
             variants.append("KCOV_UNIQUE_ENABLE v2-v4 (2025)")
             features.add(Feature.UNIQUE_BITMAP)
         else:
             variants.append("struct kcov_state without KCOV_UNIQUE_ENABLE (2025)")
-    if kcov is not None and _has_member(target, KCOV, "kcov_ext_format"):
+    if any(_has_member(target, type_name, "kcov_ext_format") for type_name in (TASK, KCOV)):
         variants.append("KCOV_TRACE_PC_EXT v1 (2026)")
         features.add(Feature.EXT_RECORDS)
     if kcov is not None and _has_member(target, KCOV, "pc_range"):
@@ -293,11 +470,14 @@ def _detect_variants(target: Target, kcov: BlockLayout | None, names: set[str], 
         features.add(Feature.PC_RANGE)
     if _has_member(target, TASK, "kcov_writing"):
         variants.append("kcov_writing (2022)")
-    if _has_member(target, TASK, "kcov_df"):
-        variants.append("kcov_dataflow in its own file (2026)")
+    # Their own structures and device aren't shown, and info says so.
+    if any(_has_member(target, TASK, name) for name in ("kcov_df", "kcov_df_seq", "kcov_df_remote_depth")):
+        variants.append("kcov_dataflow in its own file (2026; its own buffers aren't shown)")
         features.add(Feature.DATAFLOW)
-    elif _has_member(target, TASK, "kcov_dataflow_seq"):
-        variants.append("kcov_dataflow in kcov.c (2026)")
+    elif any(
+        _has_member(target, TASK, name) for name in ("kcov_dataflow_seq", "kcov_df_area", "kcov_df_size", "kcov_df_enabled")
+    ):
+        variants.append("kcov_dataflow in kcov.c (2026; its own buffers aren't shown)")
         features.add(Feature.DATAFLOW)
     return variants
 
@@ -306,9 +486,7 @@ def _find_unrecognised(target: Target, names: set[str]) -> tuple[str, ...]:
     found = [
         f"{TASK}.{name}" for name in target.member_names(TASK) if name.startswith("kcov") and name not in _KNOWN_TASK_MEMBERS
     ]
-    try:
+    with contextlib.suppress(MissingTypeError):
         found += [f"{KCOV}.{name}" for name in target.member_names(KCOV) if name not in _KNOWN_KCOV_MEMBERS]
-    except MissingTypeError:
-        found.append(f"{KCOV} is not in the debug info")
     found += [f"{mode.PREFIX}{name}" for name in sorted(names - _KNOWN_MODES)]
     return tuple(found)

@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kcovdbg.abi import record
-from kcovdbg.errors import MissingTypeError
+from kcovdbg.abi.era import Feature
+from kcovdbg.abi.mode import is_known
+from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFields
 from kcovdbg.target import Target
 from kcovdbg.walk.layout import KCOV, Layout
-from kcovdbg.walk.pointer import check_pointer
+from kcovdbg.walk.pointer import check_pointer, read_word
+
+_PAGE: Final = 4096
 
 
 def decode_kcov(layout: Layout, address: int, block: bytes) -> KcovFields:
@@ -18,12 +24,14 @@ def decode_kcov(layout: Layout, address: int, block: bytes) -> KcovFields:
     """
     if layout.kcov is None:
         raise MissingTypeError(f"the debug info has no {KCOV}", hint="kernel/kcov.c must be built with debug info")
-    refcount, lock, mode, size, area, task, remote, remote_size, sequence = layout.kcov.decode(block)
+    refcount, lock, mode, size, area, task, remote, remote_size, sequence, trace, trace_size = layout.kcov.decode(block)
     member = layout.kcov.members["lock"]
-    raw_lock = lock if isinstance(lock, bytes) else (lock or 0).to_bytes(member.size if member is not None else 4, "little")
-    return KcovFields(
-        address, refcount, raw_lock, mode, size, area, task, None if remote is None else bool(remote), remote_size, sequence
-    )
+    if member is None:
+        raw_lock = b""
+    else:
+        raw_lock = lock if isinstance(lock, bytes) else lock.to_bytes(member.size, "little", signed=member.signed)
+    collects = None if remote is None else bool(remote)
+    return KcovFields(address, refcount, raw_lock, mode, size, area, task, collects, remote_size, sequence, trace, trace_size)
 
 
 def read_kcov(target: Target, layout: Layout, address: int) -> KcovFields:
@@ -39,28 +47,84 @@ def read_kcov(target: Target, layout: Layout, address: int) -> KcovFields:
     return decode_kcov(layout, address, target.read(address + layout.kcov.start, layout.kcov.span))
 
 
-def read_count(target: Target, layout: Layout, area: int) -> int:
+def read_count(target: Target, layout: Layout, area: int, mode: str | None = None) -> int:
     """Read the count word of a buffer.
 
     User space can write the word of an object's own buffer: it is shown as it stands, and clamped where records are read.
 
-    :param area: ``kcov->area`` or ``task->kcov_area``.
+    :param area: ``kcov->area`` or ``task->kcov_area``; where a bitmap precedes the count, what lies behind it.
+    :param mode: as :meth:`Layout.mode_name` names it; comparisons have 64-bit words on 32-bit kernels too.
     :raises ReadError: when it can't be read, or is no kernel address.
     """
-    check_pointer(target, area, "buffer")
-    return int.from_bytes(target.read(area, layout.buffer_word), "big" if target.big_endian else "little")
+    check_pointer(target, area, "buffer", layout.buffer_word)
+    chosen = record.format_of_mode(mode, layout.generation.features)
+    encoding = record.make_encoding(chosen, target.word_size, target.big_endian)
+    return record.decode_word(target.read(area, encoding.word_size), encoding)
 
 
-def find_capacity(layout: Layout, mode: str | None, size: int | None) -> int | None:
+def has_count(layout: Layout, mode: str | None) -> bool:
+    """Tell whether a buffer says how much is in it: one that is a bitmap of the kernel's text doesn't."""
+    return record.format_of_mode(mode, layout.generation.features) is not record.RecordFormat.TEXT_BITMAP
+
+
+def find_capacity(layout: Layout, mode: str | None, size: int | None, trace_size: int | None = None) -> int | None:
     """Return how many records fit into a buffer, None where it has none.
 
     :param mode: as :meth:`Layout.mode_name` names it; an object that isn't enabled holds what its last mode recorded, which
         nothing remembers, so that PC records are assumed.
     :param size: in words.
+    :param trace_size: in words, where this kernel has buffers with a bitmap.
     """
     if not size:
         return None
-    return record.find_capacity(record.format_of_mode(mode), size, layout.buffer_word)
+    chosen = record.format_of_mode(mode, layout.generation.features)
+    if layout.generation.has(Feature.UNIQUE_BITMAP):
+        if trace_size is None and chosen is record.RecordFormat.UNIQUE_BITMAP:
+            return None
+        size = min(size, trace_size or size)
+    return record.find_capacity(chosen, size, layout.buffer_word)
+
+
+def find_edges(target: Target, kcov: int) -> int:
+    """Return where an object keeps edges (January 2025 series): ``kcov->map_edge->area``.
+
+    :param kcov: ``struct kcov *``.
+    :raises ReadError: when it can't be read.
+    :raises MissingTypeError: when the debug info lacks the members.
+    """
+    pointer = read_word(target, kcov + target.member(KCOV, "map_edge").offset)
+    check_pointer(target, pointer, "struct kcov_map")
+    return read_word(target, pointer + target.member("struct kcov_map", "area").offset)
+
+
+def find_map_areas(target: Target, kcov: int) -> set[int]:
+    """Return all that an object of the January 2025 series allocates: for addresses and for edges a buffer and entries each.
+
+    :param kcov: ``struct kcov *``.
+    """
+    found: set[int] = set()
+    for member in ("map", "map_edge"):
+        try:
+            pointer = read_word(target, kcov + target.member(KCOV, member).offset)
+            check_pointer(target, pointer, "struct kcov_map")
+            found |= {read_word(target, pointer + target.member("struct kcov_map", name).offset) for name in ("mem", "area")}
+        except (ReadError, MissingTypeError):
+            continue
+    return found
+
+
+def find_implausible(target: Target, layout: Layout, fields: KcovFields) -> str | None:
+    """Say what shows that memory isn't a ``struct kcov``, or not any more; None where nothing does."""
+    low, high = target.kernel_range
+    if fields.refcount is not None and not 0 < fields.refcount < 1 << 30:
+        return f"its refcount is {fields.refcount}"
+    if fields.area and (not low <= fields.area <= high or fields.area % _PAGE):
+        return f"its area {fields.area:#x} is no buffer's address"
+    if fields.task and (not low <= fields.task <= high or fields.task % target.word_size):
+        return f"its t {fields.task:#x} is no task's address"
+    if fields.mode is not None and layout.modes and not is_known(layout.mode_name(fields.mode)):
+        return f"its mode is {fields.mode:#x}"
+    return None
 
 
 def looks_like_kcov(target: Target, fields: KcovFields, area: int) -> bool:

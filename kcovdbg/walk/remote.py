@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.era import Feature
-from kcovdbg.errors import MissingSymbolError, ReadError
+from kcovdbg.abi.handle import find_bucket
+from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target import Target
 from kcovdbg.walk.chain import follow_chain
 from kcovdbg.walk.layout import REMOTE, Layout
@@ -22,8 +23,8 @@ class RemoteEntry(NamedTuple):
     """What ``struct kcov_remote`` says."""
 
     address: int
-    handle: int
-    kcov: int
+    handle: int | None
+    kcov: int | None
     bucket: int
 
 
@@ -47,7 +48,8 @@ def read_remote_map(target: Target, layout: Layout) -> RemoteMap:
     try:
         head = target.symbol("kcov_remote_map")
         _, length = target.variable_type("kcov_remote_map")
-    except MissingSymbolError as error:
+        link_offset = layout.remote.offset("next")
+    except (MissingSymbolError, MissingTypeError) as error:
         return RemoteMap(0, (), (f"handles can't be found: {error}",))
     buckets = length or _DEFAULT_BUCKETS
     word = target.word_size
@@ -60,17 +62,20 @@ def read_remote_map(target: Target, layout: Layout) -> RemoteMap:
     entries: list[RemoteEntry] = []
     remarks: list[str] = []
     remote = layout.remote
-    link_offset = remote.offset("next")
+    bits = buckets.bit_length() - 1
     for bucket in range(buckets):
         first = int.from_bytes(heads[bucket * word : (bucket + 1) * word], order)  # type: ignore[arg-type]
 
-        def read_entry(link: int, bucket: int = bucket) -> tuple[RemoteEntry, int]:
+        def read_entry(link: int, before: int, bucket: int = bucket) -> tuple[RemoteEntry, int | None]:
             address = link - link_offset
             check_pointer(target, address, REMOTE)
-            handle, kcov, following, _ = remote.read(target, address)
+            handle, kcov, following, back = remote.read(target, address)
+            # An entry that is in the wrong bucket is shown, and one with a damaged link back: what is both is none.
+            if back not in (None, before) and not target.live and (handle is None or find_bucket(handle, bits, word) != bucket):
+                raise ReadError(f"{address:#x}, which {before:#x} leads to, isn't an entry of it", address)
             return RemoteEntry(address, handle, kcov, bucket), following
 
-        chain = follow_chain(first, 0, read_entry, _MAX_CHAIN)
+        chain = follow_chain(first, 0, read_entry, _MAX_CHAIN, head.address + bucket * word)
         while True:
             try:
                 entries.append(next(chain))

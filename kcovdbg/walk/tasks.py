@@ -15,6 +15,7 @@ from kcovdbg.model.task import TaskFields
 from kcovdbg.target import Target
 from kcovdbg.walk.layout import TASK, TASK_FIELD_COUNT, Layout
 from kcovdbg.walk.pointer import check_pointer, read_word
+from kcovdbg.walk.remarks import Remarks
 
 # PID_MAX_LIMIT on 64-bit kernels: no kernel has more tasks than that.
 _MAX_TASKS: Final = 4 * 1024 * 1024
@@ -33,7 +34,19 @@ def decode_comm(data: bytes) -> str:
 
 def _make_fields(address: int, values: tuple[Any, ...]) -> TaskFields:
     # The order is that of the layout's fields: pid, tgid, comm, flags, cpu, on_cpu, …
-    return TaskFields(address, values[0], values[1], decode_comm(values[2] or b""), *values[3:TASK_FIELD_COUNT])
+    comm = values[2]
+    return TaskFields(address, values[0], values[1], None if comm is None else decode_comm(comm), *values[3:TASK_FIELD_COUNT])
+
+
+def is_pid(number: int | None) -> bool:
+    """Tell whether this can be a task's number, or isn't known."""
+    return number is None or 0 <= number <= _MAX_TASKS
+
+
+def _is_leader(values: tuple[Any, ...]) -> bool:
+    """Tell whether this can be a process: its first thread has the process's number. Zeroed memory has none."""
+    pid, tgid = values[0], values[1]
+    return is_pid(pid) and is_pid(tgid) and (None in (pid, tgid) or pid == tgid) and pid != 0
 
 
 class TaskWalk:
@@ -49,7 +62,10 @@ class TaskWalk:
         self._target = target
         self._layout = layout
         self._seen: set[int] = set()
-        self.remarks: list[str] = []
+        self.remarks = Remarks()
+        # A live kernel's lists change between two reads: that an element doesn't lead back to where one came from tells
+        # nothing there.
+        self._moving = target.live
         names = layout.task.names
         self._tasks_next = names.index("tasks_next")
         self._tasks_prev = names.index("tasks_prev")
@@ -62,7 +78,7 @@ class TaskWalk:
             init = self._target.symbol("init_task").address
             tasks_offset = self._layout.task.offset("tasks_next")
         except (MissingSymbolError, MissingTypeError) as error:
-            self.remarks.append(f"the task list can't be found: {error}")
+            self.remarks.note(f"the task list can't be found: {error}")
         else:
             yield from self._walk_processes(init, tasks_offset)
         yield from self._walk_cpus()
@@ -70,32 +86,35 @@ class TaskWalk:
     def _read(self, address: int) -> tuple[Any, ...]:
         """Read a task's members and links; a task with a missing page is read as far as it goes."""
         check_pointer(self._target, address, TASK)
-        layout = self._layout.task
+        layout = self._layout.near_task or self._layout.task
         try:
             return layout.read(self._target, address)
         except ReadError:
             values, lost = layout.read_partly(self._target, address)
-            self.remarks.append(f"task {address:#x}: {', '.join(lost)} can't be read")
+            self.remarks.note(f"task {address:#x}: {', '.join(lost)} can't be read")
             return values
 
     def _walk_processes(self, init: int, tasks_offset: int) -> Iterator[TaskFields]:
         try:
             values = self._read(init)
         except ReadError as error:
-            self.remarks.append(f"the task list can't be read: {error}")
+            self.remarks.note(f"the task list can't be read: {error}")
             return
         backwards = values[self._tasks_prev]
         yield from self._walk_group(init, values)
-        broken = yield from self._follow(values[self._tasks_next], init, tasks_offset, self._tasks_next)
+        broken = yield from self._follow(values[self._tasks_next], init, tasks_offset, self._tasks_next, self._tasks_prev)
         if broken is None:
             return
-        self.remarks.append(f"the task list is broken: {broken}; what can be reached from its other end follows")
-        broken = yield from self._follow(backwards, init, tasks_offset, self._tasks_prev)
+        self.remarks.note(f"the task list is broken: {broken}; what can be reached from its other end follows")
+        broken = yield from self._follow(backwards, init, tasks_offset, self._tasks_prev, self._tasks_next)
         if broken is not None and "twice" not in broken:
-            self.remarks.append(f"the task list is broken from its other end too: {broken}")
+            self.remarks.note(f"the task list is broken from its other end too: {broken}")
 
-    def _follow(self, node: int | None, init: int, tasks_offset: int, link: int) -> Generator[TaskFields, None, str | None]:
+    def _follow(
+        self, node: int | None, init: int, tasks_offset: int, link: int, back: int
+    ) -> Generator[TaskFields, None, str | None]:
         """Follow the list of processes in one direction; return why it ended early, None where it came around."""
+        before = init + tasks_offset
         while len(self._seen) < _MAX_TASKS:
             if node is None:
                 return "a link can't be read"
@@ -108,8 +127,12 @@ class TaskWalk:
                 values = self._read(leader)
             except ReadError as error:
                 return str(error)
+            if not _is_leader(values):
+                return f"{leader:#x}, which it leads to, is no process"
+            if not self._moving and values[back] not in (None, before):
+                return f"{leader:#x}, which it leads to, doesn't lead back"
             yield from self._walk_group(leader, values)
-            node = values[link]
+            before, node = node, values[link]
         return f"it has more than {_MAX_TASKS} tasks"
 
     def _walk_group(self, leader: int, values: tuple[Any, ...]) -> Iterator[TaskFields]:
@@ -120,33 +143,62 @@ class TaskWalk:
         try:
             # Linux kernel commit 0c740d0afc3b ("introduce for_each_thread() to replace the buggy while_each_thread()") (in
             # v3.14): the list's head is in signal_struct.
-            head = signal + self._target.member("struct signal_struct", "thread_head").offset if signal else None
+            head_offset = self._target.member("struct signal_struct", "thread_head").offset
             node_offset = self._layout.task.offset("thread_next")
+            self._layout.task.offset("signal")
         except MissingTypeError as error:
-            if not self.remarks or "threads" not in self.remarks[-1]:
-                self.remarks.append(f"threads can't be followed: {error}")
+            if not any(remark.startswith("threads can't") for remark in self.remarks):
+                self.remarks.note(f"threads can't be followed: {error}")
             return
-        if not head or following is None:
-            # An exiting leader has no signal_struct any more; init_task's own is static.
+        if following is None or signal is None:
+            self.remarks.note(f"the threads of process {values[1]} can't be followed: a link can't be read")
             return
+        if not signal:
+            # An exiting leader has no signal_struct any more.
+            return
+        head = signal + head_offset
         if following == head == before:
             return
-        broken = yield from self._follow_threads(following, head, node_offset)
-        if broken is None and before != head:
-            # The leader isn't the first on the list, after an execve of another thread for instance.
-            try:
-                first = read_word(self._target, head)
-            except ReadError as error:
-                broken = str(error)
-            else:
-                broken = yield from self._follow_threads(first, leader + node_offset, node_offset)
-        if broken is not None:
-            self.remarks.append(f"the thread list of process {values[1]} is broken: {broken}")
+        start = leader + node_offset
+        # Where the leader is the first on it, the head needn't be read: it is the end.
+        broken = yield from self._follow_threads(following, start, head, values[1], 0, is_first=before == head)
+        if broken is None:
+            return
+        self.remarks.note(f"the thread list of process {values[1]} is broken: {broken}")
+        if before is not None:
+            yield from self._follow_threads(before, start, head, values[1], self._target.word_size)
 
-    def _follow_threads(self, node: int, end: int, node_offset: int) -> Generator[TaskFields, None, str | None]:
+    def _follow_threads(
+        self, node: int | None, start: int, head: int, tgid: int | None, way: int, *, is_first: bool = False
+    ) -> Generator[TaskFields, None, str | None]:
+        """Follow a ring of threads from its leader on; return why it ended early, None where it came around.
+
+        The leader isn't always the first on it: after an execve of another thread, for instance.
+
+        :param start: the leader's own link.
+        :param head: the ring's head, in ``struct signal_struct``, which is no thread.
+        :param way: offset of the link to follow: 0 for the next one, a word for the one before.
+        :param is_first: whether the leader is the first on it, so that the head is its end.
+        """
+        link, back = (self._thread_prev, self._thread_next) if way else (self._thread_next, self._thread_prev)
+        before = start
+        node_offset = self._layout.task.offset("thread_next")
+        passed_head = False
         while len(self._seen) < _MAX_TASKS:
-            if node == end:
+            if node is None:
+                return "a link can't be read"
+            if node == start or (is_first and node == head):
                 return None
+            if node == head:
+                if passed_head:
+                    return "it comes back to its head"
+                passed_head = True
+                try:
+                    check_pointer(self._target, head, "signal_struct.thread_head")
+                    before, node = node, read_word(self._target, head + way)
+                except ReadError as error:
+                    return str(error)
+                continue
             thread = node - node_offset
             if thread in self._seen:
                 return f"task {thread:#x} is on it twice"
@@ -154,11 +206,13 @@ class TaskWalk:
                 values = self._read(thread)
             except ReadError as error:
                 return str(error)
+            if not is_pid(values[0]) or values[0] == 0 or (values[1] != tgid and None not in (values[1], tgid)):
+                return f"{thread:#x}, which it leads to, is no thread of it"
+            if not self._moving and values[back] not in (None, before):
+                return f"{thread:#x}, which it leads to, doesn't lead back"
             self._seen.add(thread)
             yield _make_fields(thread, values)
-            node = values[self._thread_next]
-            if node is None:
-                return "a link can't be read"
+            before, node = node, values[link]
         return f"there are more than {_MAX_TASKS} tasks"
 
     def _walk_cpus(self) -> Iterator[TaskFields]:
@@ -174,7 +228,10 @@ class TaskWalk:
                         continue
                     values = self._read(address)
                 except (MissingSymbolError, MissingTypeError, ReadError) as error:
-                    self.remarks.append(f"CPU {cpu}'s {'idle' if member == 'idle' else 'current'} task can't be read: {error}")
+                    self.remarks.note(f"CPU {cpu}'s {'idle' if member == 'idle' else 'current'} task can't be read: {error}")
+                    continue
+                if not (is_pid(values[0]) and is_pid(values[1])):
+                    self.remarks.note(f"CPU {cpu}'s {'idle' if member == 'idle' else 'current'} task {address:#x} is no task")
                     continue
                 self._seen.add(address)
                 yield _make_fields(address, values)
@@ -192,6 +249,32 @@ def find_current_tasks(target: Target) -> dict[int, int]:
         if address:
             found[cpu] = address
     return found
+
+
+def complete_task(target: Target, layout: Layout, fields: TaskFields) -> TaskFields:
+    """Read what a walk has left out of a task's fields; see :attr:`Layout.near_task`.
+
+    :raises ReadError: when it can't be read.
+    """
+    if layout.late_task is None or fields.flags is not None:
+        return fields
+    flags, cpu, on_cpu = layout.late_task.read(target, fields.address)
+    return fields._replace(flags=flags, cpu=cpu, on_cpu=on_cpu)
+
+
+def read_stack_cpu(target: Target, places: tuple[int, int], task: int) -> int | None:
+    """Return the CPU of a task whose thread_info is at its stack's base, None where that can't be read.
+
+    :param places: as :attr:`Layout.stack_cpu`.
+    """
+    stack_offset, cpu_offset = places
+    try:
+        stack = read_word(target, task + stack_offset)
+        check_pointer(target, stack, "task_struct.stack")
+        cpu = int.from_bytes(target.read(stack + cpu_offset, 4), "big" if target.big_endian else "little")
+    except ReadError:
+        return None
+    return cpu if cpu in target.cpus() else None
 
 
 def read_task(target: Target, layout: Layout, address: int) -> TaskFields:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""python -m tests.bench [--rounds N] [symbols|buffers…]: ratios of one run; status 1 when one misses its goal."""
+"""python -m tests.bench [--rounds N] [symbols|buffers|views…]: ratios of one run; status 1 when one misses its goal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kcovdbg.symbols.build import build_table
 from kcovdbg.symbols.table import Table
-from tests.bench import buffers, symbols
+from tests.bench import buffers, symbols, views
 from tests.bench.measure import Result, format_result
 from tests.bench.traces import record
 from tests.lab import kernel, recipe
@@ -21,7 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument("--rounds", type=int, default=5, help="each time is the best of so many")
     parser.add_argument("--recipe", default="default", choices=sorted(recipe.RECIPES))
-    parser.add_argument("part", nargs="*", choices=["symbols", "buffers", []], help="default: all")
+    parser.add_argument("part", nargs="*", choices=["symbols", "buffers", "views", []], help="default: all")
     options = parser.parse_args()
     built = kernel.find(recipe.RECIPES[options.recipe])
     if built is None:
@@ -36,11 +36,13 @@ def main() -> int:
     if not options.part or "symbols" in options.part:
         for result in symbols.run(built, traces, options.rounds):
             show(result)
-    if not options.part or "buffers" in options.part:
+    parts = [part for name, part in (("buffers", buffers), ("views", views)) if not options.part or name in options.part]
+    if parts:
         with tempfile.TemporaryDirectory() as folder:
             path = build_table(built.vmlinux, folder=Path(folder), symbolizer=shutil.which("llvm-symbolizer"))
-            for result in buffers.run(Table(path), traces, options.rounds):
-                show(result)
+            for part in parts:
+                for result in part.run(Table(path), traces, options.rounds):
+                    show(result)
     return 0 if all(result.good for result in results) else 1
 
 

@@ -43,7 +43,8 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
             build_id = elf.build_id
             text = sum(section.size for section in elf.text_sections())
             scan = best(lambda: find_points(elf), max(1, rounds // 2))
-        yield bounded("find all points, per 10 MiB of text", scan * (10 << 20) / text, 1, "s (no goal)")
+        # An absolute time, unlike all others here: the issue gives it, for a quiet machine.
+        yield bounded("find all points, per 10 MiB of text", scan * (10 << 20) / text, 0.2, "seconds")
 
         number = 0
 

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.target.image import ElfFile
 from tests.gdb.gdb_run import LOADER, ROOT, run_gdb
 from tests.lab import situation
-from tests.lab.guest import Machine
+from tests.lab.guest import Guest, Machine
 
 pytestmark = pytest.mark.lab
 
@@ -158,37 +161,82 @@ def test_other_vmlinux_is_refused(kernel, standing_dump, tmp_path):
     assert "isn't the target's: the core is of 6.12" in said.stderr
 
 
-def test_two_cpus_and_page_table_isolation(kernel, boot):
-    guest = boot(Machine(cpus=2, append="pti=on"))
+@contextlib.contextmanager
+def speaking_to(guest: Guest) -> Iterator[None]:
+    """Have the workload make system calls all the time."""
+    done = threading.Event()
+
+    def speak() -> None:
+        while not done.wait(0.3):
+            guest.send("no such command")
+
+    thread = threading.Thread(target=speak)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_two_cpus(kernel, boot):
+    guest = boot(Machine(cpus=2))
+    guest.wait_done()
+    connect = f"target remote {guest.sockets.gdb_remote}"
+    said = run_gdb(kernel.vmlinux, before=[connect], ask=["kcov-show info --json", "kcov-show tasks -a --json"])
+    # The second one's idle task is on no list: it is found through that CPU's runqueue.
+    idle = [(row["comm"], row["cpu"]) for row in said.json(1) if row["pid"] == 0]
+    assert idle == [("swapper/0", 0), ("swapper/1", 1)]
+    # Symbols that are loaded where the kernel is have moved per-CPU ones too, which the kernel hasn't.
+    offset = said.json(0)[0]["kaslr_offset"]
+    said = run_gdb(
+        before=[f"symbol-file {kernel.vmlinux} -o {offset}", connect],
+        ask=["print *(struct rq *)((char *)&runqueues + __per_cpu_offset[1])", "kcov-show tasks -a --json"],
+    )
+    assert "Cannot access memory" in said.stderr
+    assert [(row["comm"], row["cpu"]) for row in said.json(1) if row["pid"] == 0] == idle
+
+
+def test_page_table_isolation(kernel, boot):
+    if "CONFIG_MITIGATION_PAGE_TABLE_ISOLATION=y" not in (kernel.directory / ".config").read_text():
+        pytest.skip("the lab's kernel is built without page-table isolation")
+    guest = boot(Machine(append="pti=on"))
     guest.wait_done()
     connect = f"target remote {guest.sockets.gdb_remote}"
     entry = ElfFile(Path(kernel.vmlinux).resolve()).symbol("entry_SYSCALL_64").address
-    # Any CPU may be idle or in user mode; in the end one that is in the kernel answers.
-    for _ in range(20):
-        said = run_gdb(kernel.vmlinux, before=[connect], ask=["kcov-show info --json", "kcov-show tasks -a --json"])
-        if said.status == 0 and said.answers[0].startswith("["):
-            break
-    idle = [row for row in said.json(1) if row["pid"] == 0]
-    assert [(row["comm"], row["cpu"]) for row in idle] == [("swapper/0", 0), ("swapper/1", 1)]
-    offset = int(said.json(0)[0]["kaslr_offset"], 16)
-    # There user space's page tables are still in use.
-    said = run_gdb(
-        kernel.vmlinux,
-        before=[connect, f"thbreak *{entry + offset:#x}", "continue"],
-        ask=["kcov-show tasks", "kcov-show tasks -a"],
+    with speaking_to(guest):
+        said = run_gdb(kernel.vmlinux, before=[connect], ask=["kcov-show info --json"])
+        offset = int(said.json(0)[0]["kaslr_offset"], 16)
+        # There user space's page tables are still in use.
+        stop = [connect, f"thbreak *{entry + offset:#x}", "continue"]
+        said = run_gdb(kernel.vmlinux, before=stop, ask=["kcov-show tasks"])
+        assert said.answers == [""]
+        assert "in user mode with page-table isolation" in said.stderr
+        way_out = re.search(r"thbreak \*0x[0-9a-f]+", said.stderr)
+        said = run_gdb(kernel.vmlinux, before=[*stop, way_out[0], "continue"], ask=["kcov-show tasks --json"])
+        assert said.json()
+
+
+def test_user_mode_is_told(kernel, standing_guest):
+    # As it looks there: nothing but the table of interrupts can be read.
+    script = (
+        "import kcovdbg.target.gdb as t, kcovdbg.errors as e\n"
+        "monitor, read = t._monitor, t.make_reader(None)\n"
+        "def see(address, size):\n"
+        "    if address >> 40 != 0xfffffe:\n"
+        "        raise e.ReadError('not mapped', address)\n"
+        "    return read(address, size)\n"
+        "t._monitor = lambda line: monitor(line).replace('CPL=0', 'CPL=3')\n"
+        "t.make_reader = lambda core: see\n"
     )
-    assert said.answers[0] == ""
-    assert "in user mode with page-table isolation" in said.stderr
-    way_out = re.search(r"thread \d+|thbreak \*0x[0-9a-f]+", said.stderr)
-    assert way_out is not None
-    go_on = [way_out[0]] + (["continue"] if way_out[0].startswith("thbreak") else [])
-    said = run_gdb(
-        kernel.vmlinux,
-        before=[connect, f"thbreak *{entry + offset:#x}", "continue", *go_on],
-        ask=["kcov-show tasks --json"],
-    )
-    # The CPUs may have changed places meanwhile: then it is the other one's turn to be told about.
-    assert said.answers[0].startswith("[") or "in user mode" in said.stderr
+    with standing_guest.paused():
+        connect = f"target remote {standing_guest.sockets.gdb_remote}"
+        said = run_gdb(kernel.vmlinux, before=[connect, _VIRTUAL, f"python exec({script!r})"], ask=["kcov-show tasks"])
+    assert said.answers == [""]
+    assert "CPU 0 is in user mode with page-table isolation" in said.stderr
+    entry = ElfFile(Path(kernel.vmlinux).resolve()).symbol("do_syscall_64").address
+    way_out = re.search(r"thbreak \*(0x[0-9a-f]+), then continue", said.stderr)
+    assert (int(way_out[1], 16) - entry) % 0x200000 == 0
 
 
 def test_budget(kernel, standing_guest):

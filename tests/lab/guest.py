@@ -48,6 +48,8 @@ class Machine:
     append: str = ""
     # Tag of a 9p file system -> directory of the host; the guest can't write there.
     shares: tuple[tuple[str, str], ...] = ()
+    # A directory of the host where the guest can write as well: with a share `root` for `Guest.run`.
+    exchange: str = ""
     network: bool = False
 
     def arguments(self) -> list[str]:
@@ -60,8 +62,11 @@ class Machine:
             *("-device", "virtio-rng-pci"),
         ]
         for index, (tag, path) in enumerate(self.shares):
-            command += ["-fsdev", f"local,id=share{index},path={path},security_model=none,readonly=on"]
+            command += ["-fsdev", f"local,id=share{index},path={path},security_model=none,readonly=on,multidevs=remap"]
             command += ["-device", f"virtio-9p-pci,fsdev=share{index},mount_tag={tag}"]
+        if self.exchange:
+            command += ["-fsdev", f"local,id=exchange,path={self.exchange},security_model=none"]
+            command += ["-device", "virtio-9p-pci,fsdev=exchange,mount_tag=exchange"]
         if self.network:
             command += ["-netdev", "user,id=net0,restrict=on", "-device", "virtio-net-pci,netdev=net0,romfile="]
         return command
@@ -137,6 +142,7 @@ class Guest:
         self.sockets = Sockets(Path(), 0)
         self.truth = Truth()
         self.started_at = 0.0
+        self._scripts = 0
 
     @classmethod
     def attach(cls, directory: Path) -> Guest:
@@ -248,6 +254,22 @@ class Guest:
         if "error" in answer:
             raise LabError(f"the workload answers {line!r} with: {answer['error']}")
         return self.truth.lines()[since:]
+
+    def run(self, script: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        """Run a shell script in the guest, with the host's programs and files; what it writes is gone with the guest.
+
+        It takes a machine with an exchange directory (`/tmp/exchange` in the guest) and a share `root`.
+        """
+        self._scripts += 1
+        name = f"run{self._scripts}"
+        path = Path(self.machine.exchange) / name
+        path.write_text(script)
+        answers = self.ask(f"run {name}", timeout)
+        told = next(line for line in answers if line.get("state") == "run")
+        if "missing" in told:
+            raise LabError(told["missing"])
+        output, errors = (path.with_suffix(suffix).read_text(errors="replace") for suffix in (".out", ".err"))
+        return subprocess.CompletedProcess(script, told["status"], output, errors)
 
     def crash(self, timeout: float = 60) -> None:
         """Have the workload crash the kernel. The machine then stands still, to be dumped."""

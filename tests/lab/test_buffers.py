@@ -12,11 +12,14 @@ import pytest
 
 from tests.lab.asking import ask_state, run_kcovdbg, symbol_options
 from tests.lab.comparison import match_objects
+from tests.lab.dump import truth_about
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from tests.lab.conftest import DumpMaker, StateDumpMaker
+    from tests.lab.guest import Guest
     from tests.lab.situation import Dump
 
 pytestmark = pytest.mark.lab
@@ -24,8 +27,13 @@ pytestmark = pytest.mark.lab
 
 def ask(dump: Dump, *commands: str) -> list[list[dict[str, Any]]]:
     """Ask several commands of one opened dump; return each one's rows."""
+    return ask_target(["-c", dump.path, *symbol_options(dump.kernel, dump.userland)], *commands)
+
+
+def ask_target(target: Sequence[str | Path], *commands: str) -> list[list[dict[str, Any]]]:
+    """Ask several commands of one target."""
     words = [word for command in commands for word in ("-e", f"{command} --json")]
-    done = run_kcovdbg("-c", dump.path, *symbol_options(dump.kernel, dump.userland), *words, timeout=600)
+    done = run_kcovdbg(*target, *words, timeout=600)
     assert done.returncode in (0, 1), done.stderr
     decoder = json.JSONDecoder()
     answers, position, text = [], 0, done.stdout
@@ -134,6 +142,21 @@ def test_full_and_hostile_buffers_say_so(standing_dump: DumpMaker) -> None:
         done = run_kcovdbg("-c", dump.path, *symbol_options(dump.kernel, dump.userland), "-e", f"buffer {names[state][0]} -n 3")
         assert "FULL" in done.stdout
         assert "what came later may be missing" in done.stdout
+
+
+def test_running_guest(standing_guest: Guest) -> None:
+    """Buffers that nothing fills any more read the same while the kernel runs."""
+    target = [
+        "--qemu",
+        standing_guest.sockets.debugger_qmp,
+        *symbol_options(standing_guest.kernel, standing_guest.userland),
+    ]
+    states = {line["state"]: line for line in truth_about(standing_guest)["lines"] if "records" in line}
+    chosen = [name for name in ("kc-pc", "kc-cmp", "kc-off", "kc-full") if states.get(name, {}).get("fds")]
+    assert chosen
+    shown = [f"fd:{states[name]['tgid']}/{states[name]['fds'][0]}" for name in chosen]
+    for name, rows in zip(chosen, ask_target(target, *(f"buffer {what} --raw" for what in shown)), strict=True):
+        assert [hex(word) for word in words_of(rows)] == [hex(int(word, 16)) for word in states[name]["records"]], name
 
 
 @pytest.mark.parametrize("state", ["hub-section", "softirq-over-local", "softirq-over-section"])

@@ -27,13 +27,12 @@ DRGN = Path(sys.executable).parent / "drgn"
 STATE_COMMANDS = ("info", "tasks", "tasks -a", "objects", "remote", "areas", "saved")
 
 
-def open_drgn(dump: Dump) -> Screen:
+def open_drgn(dump: Dump, state: Path) -> Screen:
     if not DRGN.exists():
         pytest.skip("drgn's command line isn't installed")
-    return Screen(
-        DRGN, "-q", "-c", dump.path, *symbol_options(dump.kernel, dump.userland),
-        rows=50, columns=160, DRGN_PLUGINS="kcov=kcovdbg.frontends.drgn_plugin",
-    )  # fmt: skip
+    words = (DRGN, "-q", "-c", dump.path, *symbol_options(dump.kernel, dump.userland))
+    plugin = "kcov=kcovdbg.frontends.drgn_plugin"
+    return Screen(*words, rows=50, columns=160, DRGN_PLUGINS=plugin, XDG_STATE_HOME=str(state))
 
 
 def at_prompt(screen: Screen) -> bool:
@@ -41,8 +40,8 @@ def at_prompt(screen: Screen) -> bool:
 
 
 @pytest.fixture(scope="module")
-def in_drgn(standing_dump: DumpMaker) -> Iterator[Screen]:
-    with open_drgn(standing_dump()) as screen:
+def in_drgn(standing_dump: DumpMaker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Screen]:
+    with open_drgn(standing_dump(), tmp_path_factory.mktemp("state")) as screen:
         screen.wait(at_prompt, seconds=60)
         yield screen
 
@@ -141,3 +140,10 @@ def test_helpers_say_of_tasks_what_the_command_says(opened: tuple[Any, Any]) -> 
 
 def test_every_state_command_is_compared() -> None:
     assert {command.split()[0] for command in COMMANDS} <= {command.split()[0] for command in STATE_COMMANDS}
+
+
+def test_view_in_drgn_and_back(in_drgn: Screen, standing_dump: DumpMaker) -> None:
+    in_drgn.type(f"%kcov view {standing_dump().states()['kc-pc']['tid']}\r")
+    in_drgn.wait(lambda screen: "q leave" in screen.text and ">>>" not in screen.text)
+    in_drgn.type("q")
+    in_drgn.wait(at_prompt)

@@ -30,7 +30,7 @@ class Screen:
         if not answers_cursor:
             base["PROMPT_TOOLKIT_NO_CPR"] = "1"
         self.process = pexpect.spawn(
-            command[0],
+            str(command[0]),
             [str(word) for word in command[1:]],
             env={**base, **environment},
             dimensions=(rows, columns),

@@ -351,6 +351,14 @@ def test_rows_by_index(left, right):
     check_next_difference(rows, different)
 
 
+def test_rows_of_comparisons_differ_by_their_operands():
+    left = [5, 1, 2, pc(1)] * 3
+    right = [*left[:5], 9, *left[6:]]
+    rows = IndexRows(left, right, 4)
+    assert [rows.row(number).mark for number in range(len(rows))] == [Mark.EQUAL, Mark.CHANGED, Mark.EQUAL]
+    assert rows.next_difference(0) == 1
+
+
 def check_next_difference(rows, different):
     starts = [
         number for number, is_different in enumerate(different) if is_different and (not number or not different[number - 1])

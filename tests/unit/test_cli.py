@@ -97,6 +97,14 @@ def test_targets(arguments, expected):
     assert options.commands == ("info",)
 
 
+def test_where_the_source_is():
+    options = parse_options(["--source-dir", "/src", "--substitute-path", "/build/linux=/src=old", "-e", "info"], COMMANDS)
+    assert options.source_folders == ("/src",)
+    assert options.substitutions == (("/build/linux", "/src=old"),)
+    with pytest.raises(UsageError, match="takes FROM=TO, not /build"):
+        parse_options(["--substitute-path", "/build", "-e", "info"], COMMANDS)
+
+
 def test_files_as_in_crash(files):
     both = {files["vmlinux"], files["vmcore"]}
     for first, second in (("vmlinux", "vmcore"), ("vmcore", "vmlinux")):

@@ -69,7 +69,7 @@ def make_kernel():
     target.put(KCOV, "struct kcov", {name: value for name, value in values.items() if name != "refcount"})
     target.write(KCOV, (2).to_bytes(4, "little"))
     target.write(BUFFER, (11).to_bytes(8, "little"))
-    target.put(REMOTE, "struct kcov_remote", {"handle": 1 << 56 | 1, "kcov": KCOV})
+    target.put(REMOTE, "struct kcov_remote", {"handle": 1 << 56 | 1, "kcov": KCOV, "hnode.pprev": MAP})
     node = types["struct kcov_remote"].members["hnode"].offset
     target.write(MAP, (REMOTE + node).to_bytes(8, "little"))
     return target

@@ -76,7 +76,7 @@ def test_capacity_of_others():
         ("TRACE_UNIQ_PC", ("unique-maps",), {}, RecordFormat.UNIQ_PC),
         ("TRACE_UNIQ_EDGE", ("unique-maps",), {}, RecordFormat.UNIQ_EDGE),
         ("TRACE_UNIQ_CMP", ("unique-maps",), {}, RecordFormat.UNIQ_CMP),
-        ("0x30", ("unique-maps",), {}, RecordFormat.UNIQ_PC),
+        ("TRACE_UNIQ_PC|TRACE_UNIQ_EDGE", ("unique-maps",), {}, RecordFormat.UNIQ_PC),
         ("UNIQUE_PC", ("unique-bitmap",), {}, RecordFormat.UNIQUE_BITMAP),
         ("UNIQUE_PC", ("unique-bitmap",), {"has_bitmap": False}, RecordFormat.PC),
         ("UNIQUE_PC", ("text-bitmap",), {}, RecordFormat.TEXT_BITMAP),

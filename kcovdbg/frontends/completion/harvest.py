@@ -98,7 +98,7 @@ class Harvest:
         if len(census.task_fields) <= _FEW_TASKS:
             yield from census.objects.values()
             return
-        owners = {entry.kcov: entry for entry in census.remote}
+        owners = {entry.kcov: entry for entry in census.remote if entry.kcov}
         addresses = [
             pointer
             for task in census.tasks()

@@ -49,9 +49,11 @@ def index_tasks(fields: Iterable[TaskFields], tasks: Iterable[Task]) -> tuple[Ch
     tids = [Entry(str(task.fields.pid), _task_meta(task)) for task in tasks]
     collecting = [Entry(str(task.fields.pid), _task_meta(task)) for task in tasks if task.count is not None]
     counts: dict[str, int] = {}
-    comms: dict[str, None] = dict.fromkeys(task.fields.comm for task in tasks)
+    comms: dict[str, None] = dict.fromkeys(task.fields.comm for task in tasks if task.fields.comm is not None)
     for other in fields:
-        tids.append(Entry(str(other.pid), escape(other.comm)))
+        tids.append(Entry(str(other.pid), escape(other.comm or "")))
+        if other.comm is None:
+            continue
         comms[other.comm] = None
         counts[other.comm] = counts.get(other.comm, 0) + 1
     return Choices(tids), Choices(_comm_entries(comms, counts)), Choices(collecting)
@@ -60,7 +62,7 @@ def index_tasks(fields: Iterable[TaskFields], tasks: Iterable[Task]) -> tuple[Ch
 def _task_meta(task: Task) -> str:
     mode = "" if task.mode in _DULL else f"  {task.mode}"
     count = "" if task.count is None else f"  {task.count}{' FULL' if task.full else ''}"
-    return f"{escape(task.fields.comm)}{mode}{count}"
+    return f"{escape(task.fields.comm or '')}{mode}{count}"
 
 
 def _comm_entries(comms: Iterable[str], counts: Mapping[str, int]) -> Iterator[Entry]:
@@ -107,6 +109,7 @@ def index_handles(entries: Iterable[RemoteHandle]) -> Choices:
     return Choices(
         Entry(str(decode_handle(entry.handle)), f"{'' if entry.pid is None else entry.pid} {escape(entry.comm or '')}".strip())
         for entry in entries
+        if entry.handle is not None
     )
 
 
@@ -119,7 +122,7 @@ def index_areas(areas: Iterable[Area], objects: Iterable[Kcov], tasks: Iterable[
         if kcov.fields is not None and kcov.fields.area and kcov.address
     ]
     entries += [
-        Entry(f"{task.fields.kcov_area:#x}", f"{task.fields.pid} {escape(task.fields.comm)}")
+        Entry(f"{task.fields.kcov_area:#x}", f"{task.fields.pid} {escape(task.fields.comm or '')}")
         for task in tasks
         if task.fields.kcov_area
     ]

@@ -66,7 +66,7 @@ class KnownState:
             self._modes = tuple(name.upper().removeprefix(PREFIX) for name in layout.modes)
             self._cpus = tuple(target.cpus())
             if took < _PATIENCE:
-                self._tids = tuple(task.fields.pid for task in Census(target, layout).tasks())
+                self._tids = tuple(task.fields.pid for task in Census(target, layout).tasks() if task.fields.pid is not None)
         except (KcovdbgError, gdb.error):
             # There is nothing to offer; the command itself will say why.
             return

@@ -106,7 +106,7 @@ class ViewState:
 
     def line(self, number: int, width: int) -> list[Fragment]:
         """Show a row."""
-        return self.view.line(self.rows.row(number), width)
+        return self.view.line(self.rows.row(number), width, fill=number == self.row)
 
     def text_to_copy(self) -> str:
         """Return everything about the current row, as text."""

@@ -101,6 +101,8 @@ static bool traffic(const char *kind)
 		start("kc-traffic-p", usb_traffic_plain, 0, 5000);
 	else if (!strcmp(kind, "usb hub"))
 		start("kc-traffic-h", usb_traffic_hub, free_controller(), 5000);
+	else if (!strcmp(kind, "usb plug"))
+		start("kc-plugging", usb_traffic_plug, free_controller(), 5000);
 	else if (!strcmp(kind, "vhost"))
 		start("kc-traffic-v", vhost_traffic, 0, 5000);
 	else
@@ -231,6 +233,8 @@ static bool run(char *line)
 		start("kc-bogus", st_bogus, 0, 5000);
 	} else if (!strcmp(line, "storm") && atoi(arg) > 0) {
 		storm(atoi(arg));
+	} else if (!strcmp(line, "run") && *arg) {
+		host_run(arg);
 	} else if (!strcmp(line, "stop")) {
 		stop();
 	} else if (!strcmp(line, "crash")) {

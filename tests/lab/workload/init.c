@@ -148,6 +148,9 @@
  *   bogus         kc-bogus: a disabled buffer whose count word user space has overwritten
  *   storm SECONDS many threads do everything at random. State `storm` when it starts ("running":
  *                 true), and again with the counts of operations when it is over
+ *   traffic usb plug    as hub, and the handle is left to whoever wants it
+ *   run NAME      run the script NAME of the exchange directory with the host's files: state `run` when
+ *                 it has ended, with its `status`; see host.c
  *   stop          end what traffic, inflight, bogus and threads have started
  *   crash         kc-crash is enabled and triggers a crash by sysrq. Its line and the answer come
  *                 before that: the line is what its state is going to be, with an empty buffer.
@@ -286,7 +289,7 @@ static void listen(void)
 	}
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	static char words[512], unsettled[2048], moved[2048];
 	uint64_t begin;
@@ -294,6 +297,8 @@ int main(void)
 	bool states;
 	char *word, *save;
 
+	if (getpid() != 1)
+		return tool(argc, argv);
 	set_up();
 	begin = now_ms();
 	prctl(PR_SET_NAME, "kcovlab");

@@ -156,10 +156,15 @@ void usb_gadget_mute(struct slot *s);
 void usb_traffic_enabled(struct slot *s);
 void usb_traffic_plain(struct slot *s);
 void usb_traffic_hub(struct slot *s);
+void usb_traffic_plug(struct slot *s);
 void usb_mute_owner(struct slot *s);
 bool usb_have_gadget(void);
 void usb_start(void);
 void usb_finish(void);
+
+/* host.c */
+void host_run(const char *name);
+int tool(int argc, char **argv);
 
 /* commands.c */
 void command(char *line);

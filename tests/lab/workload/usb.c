@@ -263,7 +263,7 @@ void usb_mute_owner(struct slot *s)
 }
 
 /* Plugs a gadget in and pulls it out again, for ever: hub_event enumerates it each time. */
-void usb_traffic_hub(struct slot *s)
+static void plug_for_ever(struct slot *s, bool own)
 {
 	int udc = atomic_exchange(&s->done_calls, 0);
 	int bus = usb_dummy_bus(udc);
@@ -276,7 +276,7 @@ void usb_traffic_hub(struct slot *s)
 	}
 	s->asleep = false;
 	slot_extra(s, ", \"bus\": %d", bus);
-	if (udc)
+	if (own && udc)
 		own_second_bus(s, udc);
 	atomic_store(&s->ready, 1);
 	for (;;) {
@@ -294,4 +294,15 @@ void usb_traffic_hub(struct slot *s)
 			msleep(5);
 		atomic_fetch_add(&shm->traffic, 1);
 	}
+}
+
+void usb_traffic_hub(struct slot *s)
+{
+	plug_for_ever(s, true);
+}
+
+/* Nobody owns the bus's handle. */
+void usb_traffic_plug(struct slot *s)
+{
+	plug_for_ever(s, false);
 }

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "collector.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/ioctl.h>
+#include <linux/types.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Descriptors from here on are nobody's habit; fuzzers close and duplicate low ones. */
+#define HIGH_FD 1000
+
+/*
+ * From include/uapi/linux/kcov.h, which isn't everywhere. INIT_TRACE's number holds the size of the kernel's long, not of ours:
+ * a 32-bit process on a 64-bit kernel has to use the kernel's.
+ */
+#define KCOV_INIT_TRACE_64 _IOR('c', 1, uint64_t)
+#define KCOV_INIT_TRACE_32 _IOR('c', 1, uint32_t)
+#define KCOV_ENABLE _IO('c', 100)
+#define KCOV_DISABLE _IO('c', 101)
+#define KCOV_REMOTE_ENABLE _IOW('c', 102, struct remote_arg)
+/* "kcov: add trace and trace_size to struct kcov_state" and what follows it (July 2025, posted). */
+#define KCOV_UNIQUE_ENABLE _IOW('c', 103, uint64_t)
+#define KCOV_RESET_TRACE _IO('c', 104)
+
+/* struct kcov_remote_arg: 24 bytes on every architecture. */
+struct remote_arg {
+	__u32 trace_mode;
+	__u32 area_size;
+	__u32 num_handles;
+	__u32 padding;
+	__aligned_u64 common_handle;
+	__aligned_u64 handles[];
+};
+
+_Static_assert(sizeof(struct remote_arg) == 24, "the kernel's struct kcov_remote_arg has 24 bytes");
+
+static int kernel_open(const char *path)
+{
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+static int kernel_ioctl(int fd, unsigned long request, unsigned long argument)
+{
+	return ioctl(fd, request, argument);
+}
+
+static int kernel_map(void *address, size_t length, int fd, size_t offset)
+{
+	void *at = mmap(address, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)offset);
+
+	return at == MAP_FAILED ? -1 : 0;
+}
+
+static int kernel_close(int fd)
+{
+	return close(fd);
+}
+
+static const struct kcovdbg_device kernel = { kernel_open, kernel_ioctl, kernel_map, kernel_close };
+
+const struct kcovdbg_device *kcovdbg_kernel(void)
+{
+	return &kernel;
+}
+
+unsigned long kcovdbg_request(const char *name, uint8_t word_size)
+{
+	if (!strcmp(name, "INIT_TRACE"))
+		return word_size == 8 ? KCOV_INIT_TRACE_64 : KCOV_INIT_TRACE_32;
+	if (!strcmp(name, "ENABLE"))
+		return KCOV_ENABLE;
+	if (!strcmp(name, "DISABLE"))
+		return KCOV_DISABLE;
+	if (!strcmp(name, "REMOTE_ENABLE"))
+		return KCOV_REMOTE_ENABLE;
+	if (!strcmp(name, "UNIQUE_ENABLE"))
+		return KCOV_UNIQUE_ENABLE;
+	if (!strcmp(name, "RESET_TRACE"))
+		return KCOV_RESET_TRACE;
+	return 0;
+}
+
+/* The same file under a high number; as it is where the limit on descriptors leaves no room. */
+static int move_high(const struct kcovdbg_device *device, int fd)
+{
+	struct rlimit limit;
+	int high;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur <= HIGH_FD)
+		return fd;
+	high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+	if (high < 0)
+		return fd;
+	device->close(fd);
+	return high;
+}
+
+int kcovdbg_open(struct kcovdbg_kcov *kcov, const struct kcovdbg_device *device, const char *path, uint8_t word_size)
+{
+	memset(kcov, 0, sizeof(*kcov));
+	kcov->device = device ? device : &kernel;
+	kcov->word_size = word_size;
+	kcov->fd = kcov->device->open(path);
+	if (kcov->fd < 0) {
+		kcov->fd = -1;
+		return -errno;
+	}
+	kcov->fd = move_high(kcov->device, kcov->fd);
+	return 0;
+}
+
+int kcovdbg_init(struct kcovdbg_kcov *kcov, uint64_t size)
+{
+	unsigned long request = kcovdbg_request("INIT_TRACE", kcov->word_size);
+
+	/* Before 5.18 the kernel looks at its state first, later at the size first: here it is always the size. */
+	if (size < 2 || size > SIZE_MAX / 8 / kcov->word_size || size > ULONG_MAX)
+		return -EINVAL;
+	if (kcov->device->ioctl(kcov->fd, request, (unsigned long)size))
+		return -errno;
+	kcov->size = size;
+	kcov->length = size * kcov->word_size;
+	return 0;
+}
+
+int kcovdbg_map(struct kcovdbg_kcov *kcov, int second)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), count = second ? 2 : 1, i;
+	size_t step = (kcov->length + page - 1) / page * page + page;
+	unsigned char *base;
+
+	if (!kcov->size || kcov->area)
+		return -EINVAL;
+	kcov->reserved = page + count * step;
+	base = mmap(NULL, kcov->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (base == MAP_FAILED)
+		return -errno;
+	kcov->reservation = base;
+	for (i = 0; i < count; i++) {
+		if (kcov->device->map(base + page + i * step, kcov->length, kcov->fd, i * kcov->length)) {
+			int error = -errno;
+
+			munmap(base, kcov->reserved);
+			kcov->reservation = kcov->area = NULL;
+			return error;
+		}
+		*(i ? &kcov->second : &kcov->area) = base + page + i * step;
+	}
+	return 0;
+}
+
+void kcovdbg_reset(struct kcovdbg_kcov *kcov, uint64_t count_at)
+{
+	void *areas[] = { kcov->area, kcov->second };
+
+	for (int i = 0; i < 2; i++) {
+		if (!areas[i])
+			continue;
+		if (kcov->word_size == 8)
+			__atomic_store_n((uint64_t *)areas[i] + count_at, 0, __ATOMIC_SEQ_CST);
+		else
+			__atomic_store_n((uint32_t *)areas[i] + count_at, 0, __ATOMIC_SEQ_CST);
+	}
+}
+
+int kcovdbg_enable(struct kcovdbg_kcov *kcov, const struct kcovdbg_mode *mode)
+{
+	if (kcov->device->ioctl(kcov->fd, mode->request, mode->argument))
+		return -errno;
+	if (mode->count_at)
+		/* A bitmap of what was seen has to forget the call as well, not only the count. */
+		memset(kcov->area, 0, mode->count_at * kcov->word_size);
+	kcovdbg_reset(kcov, mode->count_at);
+	return 0;
+}
+
+int kcovdbg_remote_enable(struct kcovdbg_kcov *kcov, uint32_t mode, uint32_t area_size, const uint64_t *handles,
+			  uint32_t count, uint64_t common_handle)
+{
+	struct remote_arg *arg = calloc(1, sizeof(*arg) + count * sizeof(arg->handles[0]));
+	int error = 0;
+
+	if (!arg)
+		return -ENOMEM;
+	arg->trace_mode = mode;
+	arg->area_size = area_size;
+	arg->num_handles = count;
+	arg->common_handle = common_handle;
+	for (uint32_t i = 0; i < count; i++)
+		arg->handles[i] = handles[i];
+	if (kcov->device->ioctl(kcov->fd, KCOV_REMOTE_ENABLE, (unsigned long)arg))
+		error = -errno;
+	else
+		kcovdbg_reset(kcov, 0);
+	free(arg);
+	return error;
+}
+
+int kcovdbg_disable(struct kcovdbg_kcov *kcov)
+{
+	return kcov->device->ioctl(kcov->fd, KCOV_DISABLE, 0) ? -errno : 0;
+}
+
+uint64_t kcovdbg_count(const struct kcovdbg_kcov *kcov, const void *area, uint64_t count_at)
+{
+	if (kcov->word_size == 8)
+		return __atomic_load_n((const uint64_t *)area + count_at, __ATOMIC_ACQUIRE);
+	return __atomic_load_n((const uint32_t *)area + count_at, __ATOMIC_ACQUIRE);
+}
+
+void kcovdbg_close(struct kcovdbg_kcov *kcov)
+{
+	if (kcov->reservation)
+		munmap(kcov->reservation, kcov->reserved);
+	kcov->reservation = kcov->area = kcov->second = NULL;
+	if (kcov->fd >= 0)
+		kcov->device->close(kcov->fd);
+	kcov->fd = -1;
+	kcov->size = 0;
+}

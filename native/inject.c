@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "inject.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifdef __x86_64__
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+#ifndef PTRACE_GETSIGMASK
+#define PTRACE_GETSIGMASK 0x420a
+#define PTRACE_SETSIGMASK 0x420b
+#endif
+/* linux/kcmp.h */
+#define KCMP_FILES 2
+
+#define SYSCALL_LENGTH 2
+#define SYSCALL_INSTRUCTION 0x050f
+/* Selector of 64-bit code. */
+#define USER_CS 0x33
+#define RED_ZONE 128
+
+/* What the task's calls read and write, below its stack. */
+struct scratch {
+	int sockets[2];
+	struct msghdr message;
+	struct iovec vector;
+	char byte;
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control;
+};
+
+struct injection {
+	int tid;
+	int tgid;
+	struct user_regs_struct registers;
+	unsigned long scratch_at;
+	struct kcovdbg_interruption *interruption;
+};
+
+static int run_to_syscall_stop(struct injection *in)
+{
+	for (;;) {
+		int status, event;
+
+		if (ptrace(PTRACE_SYSCALL, in->tid, NULL, NULL) || waitpid(in->tid, &status, __WALL) < 0)
+			return -errno;
+		if (!WIFSTOPPED(status)) {
+			in->interruption->ended = 1;
+			in->interruption->status = status;
+			return -ESRCH;
+		}
+		event = status >> 16;
+		if (WSTOPSIG(status) == (SIGTRAP | 0x80))
+			return 0;
+		if (!event)
+			sigaddset(&in->interruption->signals, WSTOPSIG(status));
+	}
+}
+
+/* Returns what the call returns, which may be a negative errno, as may be our own trouble. */
+static long call(struct injection *in, long number, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
+{
+	struct user_regs_struct registers = in->registers;
+	int error;
+
+	registers.rax = number;
+	/* No call is to be restarted. */
+	registers.orig_rax = -1;
+	registers.rip -= SYSCALL_LENGTH;
+	registers.rdi = a;
+	registers.rsi = b;
+	registers.rdx = c;
+	registers.r10 = d;
+	if (ptrace(PTRACE_SETREGS, in->tid, NULL, &registers))
+		return -errno;
+	error = run_to_syscall_stop(in);
+	if (!error)
+		error = run_to_syscall_stop(in);
+	if (error)
+		return error;
+	if (ptrace(PTRACE_GETREGS, in->tid, NULL, &registers))
+		return -errno;
+	return (long)registers.rax;
+}
+
+static int transfer(struct injection *in, void *data, size_t length, unsigned long at, int write)
+{
+	struct iovec here = { data, length }, there = { (void *)at, length };
+	ssize_t done = write ? process_vm_writev(in->tid, &here, 1, &there, 1, 0) :
+			       process_vm_readv(in->tid, &here, 1, &there, 1, 0);
+
+	if (done < 0)
+		return -errno;
+	return (size_t)done == length ? 0 : -EFAULT;
+}
+
+static int send_descriptor(int socket, int fd)
+{
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	char byte = 0;
+	struct iovec vector = { &byte, 1 };
+	struct msghdr message = {
+		.msg_iov = &vector,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control),
+	};
+
+	control.header.cmsg_level = SOL_SOCKET;
+	control.header.cmsg_type = SCM_RIGHTS;
+	control.header.cmsg_len = CMSG_LEN(sizeof(fd));
+	memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+	return sendmsg(socket, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* A descriptor of ours for one of the task's. */
+static int take_descriptor(const struct injection *in, int theirs)
+{
+	int process, taken;
+
+	/* The table that pidfd_getfd() looks into is that of the thread group's leader. */
+	if (in->tid != in->tgid && syscall(SYS_kcmp, in->tid, in->tgid, KCMP_FILES, 0, 0) > 0)
+		return -ENOTSUP;
+	process = syscall(SYS_pidfd_open, in->tgid, 0);
+	if (process < 0)
+		return -errno;
+	taken = syscall(SYS_pidfd_getfd, process, theirs, 0);
+	if (taken < 0)
+		taken = -errno;
+	close(process);
+	return taken;
+}
+
+/*
+ * Over a pair of sockets of the task's own, one end of which we take: that works in every namespace and with any privileges
+ * of the task's, and needs no file that it inherits.
+ */
+static long pass_descriptor(struct injection *in, int fd)
+{
+	unsigned long at = in->scratch_at;
+	struct scratch scratch;
+	long result, theirs = -EPROTO;
+	int socket, error;
+
+	result = call(in, SYS_socketpair, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, at + offsetof(struct scratch, sockets));
+	if (result < 0)
+		return result;
+	error = transfer(in, &scratch, sizeof(scratch), at, 0);
+	if (error)
+		return error;
+	socket = take_descriptor(in, scratch.sockets[1]);
+	error = socket < 0 ? socket : send_descriptor(socket, fd);
+	if (!error) {
+		scratch.vector = (struct iovec){ (void *)(at + offsetof(struct scratch, byte)), 1 };
+		scratch.message = (struct msghdr){
+			.msg_iov = (void *)(at + offsetof(struct scratch, vector)),
+			.msg_iovlen = 1,
+			.msg_control = (void *)(at + offsetof(struct scratch, control)),
+			.msg_controllen = sizeof(scratch.control),
+		};
+		error = transfer(in, &scratch, sizeof(scratch), at, 1);
+	}
+	if (!error) {
+		result = call(in, SYS_recvmsg, scratch.sockets[0], at + offsetof(struct scratch, message), MSG_CMSG_CLOEXEC, 0);
+		error = result < 0 ? (int)result : transfer(in, &scratch, sizeof(scratch), at, 0);
+	}
+	if (!error && scratch.control.header.cmsg_type == SCM_RIGHTS) {
+		int number;
+
+		memcpy(&number, CMSG_DATA(&scratch.control.header), sizeof(number));
+		theirs = number;
+	}
+	if (socket >= 0)
+		close(socket);
+	/* Whatever came of it, the sockets go. */
+	if (!in->interruption->ended)
+		call(in, SYS_close, scratch.sockets[0], 0, 0, 0);
+	if (!in->interruption->ended)
+		call(in, SYS_close, scratch.sockets[1], 0, 0, 0);
+	return error ? error : theirs;
+}
+
+int kcovdbg_inject_enable(int tid, int tgid, int fd, unsigned long request, unsigned long argument,
+			  struct kcovdbg_interruption *interruption)
+{
+	struct injection in = { .tid = tid, .tgid = tgid, .interruption = interruption };
+	unsigned char saved[sizeof(struct scratch)];
+	uint64_t mask, all = ~0ULL;
+	long result, theirs;
+	long instruction;
+	int error;
+
+	memset(interruption, 0, sizeof(*interruption));
+	sigemptyset(&interruption->signals);
+	if (ptrace(PTRACE_GETREGS, tid, NULL, &in.registers))
+		return -errno;
+	if (in.registers.cs != USER_CS)
+		return -ENOTSUP;
+	errno = 0;
+	instruction = ptrace(PTRACE_PEEKTEXT, tid, (void *)(in.registers.rip - SYSCALL_LENGTH), NULL);
+	if (errno || (instruction & 0xffff) != SYSCALL_INSTRUCTION)
+		return -ENOTSUP;
+	in.scratch_at = (in.registers.rsp - RED_ZONE - sizeof(struct scratch)) & ~15UL;
+	error = transfer(&in, saved, sizeof(saved), in.scratch_at, 0);
+	if (error)
+		return error;
+	/* A handler must not run in between. */
+	if (ptrace(PTRACE_GETSIGMASK, tid, (void *)sizeof(mask), &mask) ||
+	    ptrace(PTRACE_SETSIGMASK, tid, (void *)sizeof(all), &all))
+		return -errno;
+	theirs = pass_descriptor(&in, fd);
+	error = theirs < 0 ? (int)theirs : 0;
+	if (!error) {
+		result = call(&in, SYS_ioctl, theirs, request, argument, 0);
+		error = result < 0 ? (int)result : 0;
+	}
+	if (theirs >= 0 && !interruption->ended)
+		call(&in, SYS_close, theirs, 0, 0, 0);
+	if (interruption->ended)
+		return error ? error : -ESRCH;
+	transfer(&in, saved, sizeof(saved), in.scratch_at, 1);
+	in.registers.orig_rax = -1;
+	ptrace(PTRACE_SETREGS, tid, NULL, &in.registers);
+	ptrace(PTRACE_SETSIGMASK, tid, (void *)sizeof(mask), &mask);
+	return error;
+}
+
+#else
+
+int kcovdbg_inject_enable(int tid, int tgid, int fd, unsigned long request, unsigned long argument,
+			  struct kcovdbg_interruption *interruption)
+{
+	(void)tid;
+	(void)tgid;
+	(void)fd;
+	(void)request;
+	(void)argument;
+	memset(interruption, 0, sizeof(*interruption));
+	sigemptyset(&interruption->signals);
+	return -ENOTSUP;
+}
+
+#endif

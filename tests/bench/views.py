@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The full-screen view: what a frame costs beside an empty one, whatever the trace's length."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.layout import HSplit, Layout, Window
+from prompt_toolkit.layout.controls import UIContent, UIControl
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+from kcovdbg.abi.record import Encoding, RecordFormat
+from kcovdbg.analysis.naming import Names
+from kcovdbg.commands.viewing import Side, View
+from kcovdbg.frontends.shell.view import ViewScreen
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.symbols.resolve import Symbolizer
+from kcovdbg.symbols.table import Table
+from tests.bench.measure import Result, at_most, bounded
+
+SIZE = Size(50, 160)
+RECORDS = 1 << 20
+
+
+class _Nowhere:
+    encoding = "utf-8"
+
+    def write(self, data: str) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def isatty(self) -> bool:
+        return True
+
+
+class _Blank(UIControl):
+    """As many blank lines as the screen has: what it costs to draw anything at all."""
+
+    def create_content(self, width: int, height: int | None) -> UIContent:
+        text = " " * width
+        return UIContent(lambda _number: [("", text)], line_count=height or 1)
+
+
+def _frames(application: Application[None], move: Callable[[int], None], count: int) -> float:
+    """Draw frames, and return the shortest of their times in seconds: what a quiet machine would need."""
+    times: list[float] = []
+
+    async def draw() -> None:
+        task = asyncio.ensure_future(application.run_async(handle_sigint=False))
+        await asyncio.sleep(0.05)
+        for number in range(count):
+            move(number)
+            start = time.perf_counter()
+            application._redraw()
+            times.append(time.perf_counter() - start)
+        application.exit()
+        await task
+
+    asyncio.run(draw())
+    return min(times)
+
+
+def _output() -> Vt100_Output:
+    return Vt100_Output(_Nowhere(), lambda: SIZE, term="xterm", enable_cpr=False)
+
+
+def plain_frame(count: int) -> float:
+    """What prompt_toolkit needs to draw blank lines."""
+    layout = Layout(HSplit([Window(height=1), Window(_Blank()), Window(height=1), Window(height=1)]))
+    with create_pipe_input() as keys:
+        application: Application[None] = Application(layout=layout, full_screen=True, input=keys, output=_output())
+        return _frames(application, lambda _number: None, count)
+
+
+def view_frame(view: View, count: int, step: int) -> float:
+    """What a frame of a view costs after moving by so many rows."""
+    with create_pipe_input() as keys:
+        screen = ViewScreen(view, terminal_input=keys, terminal_output=_output())
+        return _frames(screen.application, lambda _number: screen.state.move(step), count)
+
+
+def _stretch(trace: Sequence[int]) -> array[int]:
+    """Repeat a trace until it has a million records."""
+    words = array("Q", trace)
+    while len(words) < RECORDS:
+        words.extend(words)
+    return words[:RECORDS]
+
+
+def run(table: Table, traces: dict[str, array[int]], rounds: int) -> Iterator[Result]:
+    names = Names(Symbolizer(table=table).locate_all)
+    encoding = Encoding(RecordFormat.PC, 8)
+    sides = [Side(Buffer(name, encoding, _stretch(traces[name]), RECORDS), names) for name in ("vfs-a", "vfs-b")]
+    count = 20 * rounds
+    empty = plain_frame(count)
+    for what, view in (
+        ("one trace", View(sides[0])),
+        ("two by index", View(*sides, by_index=True)),
+        ("two aligned", View(*sides)),
+    ):
+        for move, step in (("line", 1), ("page", 47)):
+            frame = view_frame(view, count, step)
+            yield at_most(f"a frame of {what}, {RECORDS} records, by {move}", frame, empty, "prompt_toolkit, blank", 3)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    view_frame(View(*sides, by_index=True), 40 * rounds, 4999)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    yield bounded("memory that scrolling through them takes", grown, 8, "MiB")
