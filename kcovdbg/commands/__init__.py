@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from kcovdbg.commands.areas import AREAS
 from kcovdbg.commands.buffer import BUFFER
+from kcovdbg.commands.check import CHECK
 from kcovdbg.commands.collect import COLLECT
 from kcovdbg.commands.command import CommandTable
 from kcovdbg.commands.diff import DIFF
@@ -34,6 +35,7 @@ COMMANDS = CommandTable(
         REMOTE,
         AREAS,
         PERCPU,
+        CHECK,
         BUFFER,
         VIEW,
         TOP,

@@ -3,13 +3,53 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NamedTuple
+
+
+class Severity(str, Enum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    """The kernel can't bring this about by itself: a bug of the kernel, or damage."""
+    WARNING = "warning"
+    """User space can bring it about, or another tree's KCOV."""
+    TRANSIENT = "transient"
+    """Whoever holds a lock, or is inside a function of KCOV, may be about to put it right."""
+    RACING = "racing"
+    """A live kernel changed it while it was looked at."""
+    ADVICE = "advice"
+    """Legal, and hardly what anybody wants."""
+
+    @property
+    def is_violation(self) -> bool:
+        """Whether something is wrong for sure."""
+        return self in (Severity.ERROR, Severity.WARNING)
+
+
+class Certainty(str, Enum):
+    """How sure a finding is."""
+
+    CERTAIN = "certain"
+    """All that it rests on was read."""
+    LIKELY = "likely"
+    """There is another explanation, which is rare."""
+    UNSURE = "unsure"
+    """Something that would explain it couldn't be read."""
 
 
 class Finding(NamedTuple):
     """One violated invariant."""
 
     rule: str
-    severity: str
+    severity: Severity
     object: str
+    """What it is about: ``kcov 0xffff…``, ``task 41 (syz-executor)``."""
     message: str
+    values: tuple[tuple[str, str], ...] = ()
+    """What disagrees, or decides: names and values."""
+    certainty: Certainty = Certainty.CERTAIN
+    reason: str | None = None
+    """Why it isn't certain, or only transient."""
+    cause: str | None = None
+    """A known bug with this signature."""

@@ -108,22 +108,54 @@ class Census:
         return found
 
     @cached_property
-    def _vmalloc(self) -> tuple[VmallocArea, ...]:
-        """The vmalloc areas that KCOV allocated."""
+    def vmalloc_areas(self) -> Mapping[int, VmallocArea] | None:
+        """All vmalloc areas by their start, whoever allocated them; None where the target can't list them."""
         source = self._target.vmalloc
         if source is None:
             self._remarks["vmalloc"] = ("this target can't list vmalloc areas: buffers that nothing refers to aren't found",)
-            return ()
-        found: list[VmallocArea] = []
+            return None
+        found: dict[int, VmallocArea] = {}
         try:
-            found.extend(
-                area
-                for area in source.for_each_vmalloc_area()
-                if _plain_name(area.caller) in _USER_CALLERS or _plain_name(area.caller) in _AREA_CALLERS
-            )
+            found.update((area.start, area) for area in source.for_each_vmalloc_area())
         except ReadError as error:
             self._remarks["vmalloc"] = (f"the vmalloc areas can't be read to their end: {error}",)
-        return tuple(found)
+        return found
+
+    @cached_property
+    def _vmalloc(self) -> tuple[VmallocArea, ...]:
+        """The vmalloc areas that KCOV allocated."""
+        return tuple(
+            area
+            for area in (self.vmalloc_areas or {}).values()
+            if plain_name(area.caller) in _USER_CALLERS or plain_name(area.caller) in _AREA_CALLERS
+        )
+
+    @property
+    def user_buffers(self) -> tuple[VmallocArea, ...]:
+        """The vmalloc areas that KCOV allocated for user space."""
+        return tuple(area for area in self._vmalloc if plain_name(area.caller) in _USER_CALLERS)
+
+    @property
+    def current(self) -> Mapping[int, int]:
+        """Each CPU's current task, ``struct task_struct *``, as far as they can be read."""
+        return self._current
+
+    @property
+    def per_cpu(self) -> tuple[PerCpu, ...]:
+        """``kcov_percpu_data`` of each CPU, where it holds anything."""
+        return self._per_cpu
+
+    @property
+    def files(self) -> tuple[KcovFile, ...]:
+        """Descriptors and mappings of KCOV's files."""
+        return self._files
+
+    def lacks(self, *sources: str) -> tuple[str, ...]:
+        """Say what couldn't be read of some sources, as far as they were asked.
+
+        :param sources: ``tasks``, ``per-cpu``, ``remote``, ``areas``, ``files``, ``vmalloc``, ``slab``.
+        """
+        return tuple(remark for source in sources for remark in self._remarks.get(source, ()))
 
     def kcov(self, address: int) -> KcovFields:
         """Read an object, once a census.
@@ -498,7 +530,7 @@ class Census:
             # Then nothing tells whose a buffer is.
             return
         areas = self._areas_of(roads)
-        lost = {area.start for area in self._vmalloc if _plain_name(area.caller) in _USER_CALLERS} - areas
+        lost = {area.start for area in self._vmalloc if plain_name(area.caller) in _USER_CALLERS} - areas
         unbalanced = any(
             (kcov := self._kcov_or_none(address)) is not None
             and (kcov.refcount or 0) > sum(reference.counts for reference in references[address])
@@ -675,7 +707,7 @@ class Census:
         # Nobody's is an area only when everybody is known who could have it.
         unclaimed = "unclaimed" if self._sees_all_areas() else None
         for area in self._vmalloc:
-            sections = _AREA_CALLERS.get(_plain_name(area.caller))
+            sections = _AREA_CALLERS.get(plain_name(area.caller))
             if sections is not None and area.start not in claimed:
                 found.append(Area(area.start, area.size // self._layout.buffer_word, sections, unclaimed))
         return tuple(found)
@@ -719,6 +751,6 @@ class Census:
         return Snapshot(tasks, objects, remote, areas, saved, self.remarks())
 
 
-def _plain_name(function: str) -> str:
+def plain_name(function: str) -> str:
     """Return a function's name without what the compiler appends to a clone's."""
     return function.split(".", 1)[0]

@@ -147,7 +147,8 @@ class Kernel:
     def _build(self):
         truth, target, row = self.truth, self.target, self.row
         operations = self.add_symbol("kcov_fops", 256)
-        self.add_symbol("_stext", PAGE, TEXT)
+        self.text = TEXT if self.word == 8 else 0xC0100000
+        self.add_symbol("_stext", PAGE, self.text)
         for pid, task in truth.tasks.items():
             size = target.type_size("struct task_struct")
             self.tasks[pid] = self.add_symbol("init_task", size) if pid == 0 else self.allocate(size)
@@ -167,6 +168,8 @@ class Kernel:
             caller = "kcov_init" if irq else "kcov_remote_start"
             self.areas[name] = self.allocate_area(max(words, 1) * self.buffer_word, caller)
             self.write_word(self.areas[name], count)
+            for index in range(count):
+                self.write_word(self.areas[name] + self.word * (1 + index), self.text + 0x10 * index)
         self._build_files(operations)
         self._build_tasks()
         self._build_objects()
@@ -200,7 +203,7 @@ class Kernel:
         start = area + kcov.bitmap_words * self.word
         self.write_word(start, kcov.count, size)
         for index in range(kcov.count):
-            pc = 0x81000000 + 0x10 * index if size == 4 else TEXT + 0x10 * index
+            pc = (self.text + 0x10 * index) & (1 << 8 * size) - 1
             if comparisons:
                 for word, value in enumerate((0x7, index, 2 * index, pc)):
                     self.write_word(start + size * (1 + 4 * index + word), value, size)

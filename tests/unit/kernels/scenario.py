@@ -112,7 +112,7 @@ def make_scenario(row):
         "parent": {0: "tty", 4: "shared", 9: "shared"},
         "child": {0: "null", 4: "shared"},
         "remote": {0: "tty", 3: "remote", 4: "idle remote"},
-        "busy": {63: "tty", 64: "interrupted", 65: "both"},
+        "busy": {63: "tty", 64: "interrupted", 65: "second"},
     }
     spaces = {
         "init": {},
@@ -120,11 +120,11 @@ def make_scenario(row):
         "parent": {0x10000: "shared"},
         "child": {0x10000: "shared"},
         "remote": {},
-        "busy": {0x20000: "both", 0x40000: "both"},
+        "busy": {0x20000: "second", 0x40000: "second"},
     }
     objects["interrupted"] = Object(trace, 2048, owner=60, count=7)
-    objects["both"] = Object(trace, 512, owner=62, sequence=8, count=400)
-    files |= {"interrupted": "interrupted", "both": "both"}
+    objects["second"] = Object(trace, 512, owner=62, sequence=8, count=400)
+    files |= {"interrupted": "interrupted", "second": "second"}
     tasks = {
         0: Task(0, "swapper/0", is_idle=True),
         1: Task(1, "init", files="init", mm="init"),
@@ -138,7 +138,7 @@ def make_scenario(row):
         45: Task(45, "parent", files="parent", mm="parent"),
         46: Task(46, "zombie", exiting=True),
         60: Task(60, "busy", cpu=1, session=Session("interrupted"), files="busy", mm="busy", running=True),
-        62: Task(60, "busy/2", session=Session("both"), files="busy", mm="busy"),
+        62: Task(60, "busy/2", session=Session("second"), files="busy", mm="busy"),
     }
     if row.has_comparisons:
         objects["compared"] = Object("TRACE_CMP", 512, owner=41, count=3)
@@ -195,7 +195,12 @@ def make_scenario(row):
         tables["remote"][5] = "beside"
         tasks[50] = replace(tasks[50], session=Session("beside"))
         tasks[52] = replace(tasks[52], session=Session("idle remote", area="own"))
+        objects["idle remote"] = replace(objects["idle remote"], remote_size=2)
         scenario.areas["own"] = (2, 0)
+    if row.saved == "task":
+        # The kernel makes one for each possible CPU.
+        used = sum(name.startswith("irq") for name in scenario.areas)
+        scenario = replace(scenario, cpus=used + len(scenario.cached["irq"]))
     for number, (name, word) in enumerate(row.special):
         pid = 200 + number
         mode = {16: "UNIQUE_PC" if name == "text" else "TRACE_UNIQ_PC", 32: "TRACE_UNIQ_EDGE"}.get(word, trace)

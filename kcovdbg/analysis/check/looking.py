@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Runs the rules: over a kernel that stands still once, over one that runs until what disagrees has been seen to stay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kcovdbg.analysis.check import areas, buffers, crossing, handles, objects, saved, tasks
+from kcovdbg.analysis.check.bugs import describe, find_bugs
+from kcovdbg.analysis.check.evidence import Evidence, name_task
+from kcovdbg.analysis.check.rule import Rule, Violation
+from kcovdbg.model.finding import Certainty, Finding, Severity
+from kcovdbg.target import Target
+from kcovdbg.walk.census import Census
+from kcovdbg.walk.layout import Layout
+
+RULES: Final = (
+    *objects.RULES,
+    *tasks.RULES,
+    *saved.RULES,
+    *handles.RULES,
+    *areas.RULES,
+    *buffers.RULES,
+    *crossing.RULES,
+)
+"""Every invariant."""
+# How often a running kernel is looked at again while something disagrees, and how long to wait before, in seconds: a section
+# of a task may last as long as the device that it waits for.
+_PAUSES: Final = (0.01, 0.05, 0.2, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a check found."""
+
+    findings: tuple[Finding, ...]
+    applied: int
+    """How many rules this kernel's generation has."""
+    looks: int
+    settled: int
+    """Disagreements of a running kernel that were gone when they were looked at again."""
+    remarks: tuple[str, ...]
+    """What couldn't be read, so that nothing is said of it."""
+
+    @property
+    def violated(self) -> bool:
+        """Whether something is wrong for sure."""
+        return any(finding.severity.is_violation for finding in self.findings)
+
+
+def find_rule(name: str) -> Rule | None:
+    """Return the rule with this name, None where there is none."""
+    return next((rule for rule in RULES if rule.name == name.upper()), None)
+
+
+def check(
+    target: Target,
+    layout: Layout,
+    census: Census,
+    *,
+    advice: bool = False,
+    wanted: Collection[str] = (),
+    pause: Callable[[float], None] = time.sleep,
+) -> Report:
+    """Check a kernel's KCOV state.
+
+    :param census: a look at it, the first one.
+    :param advice: report what is legal, and hardly what anybody wants, too.
+    :param wanted: names of rules; all when it is empty.
+    :param pause: waits before a running kernel is looked at again.
+    """
+    chosen = [
+        rule
+        for rule in RULES
+        if rule.applies(layout.generation)
+        and (advice or rule.severity is not Severity.ADVICE)
+        and (not wanted or rule.name in wanted)
+    ]
+    findings = list(_look(chosen, Evidence(target, layout, census), advice))
+    first = len(findings)
+    looks = 1
+    for seconds in _PAUSES if target.live else ():
+        if not findings:
+            break
+        pause(seconds)
+        census = Census(target, layout)
+        again = list(_look([rule for rule in chosen if any(rule.name == found.rule for found in findings)],
+                           Evidence(target, layout, census), advice))  # fmt: skip
+        findings = list(_compare(findings, again))
+        looks += 1
+    remarks = tuple(dict.fromkeys(census.remarks()))
+    return Report(tuple(findings), len(chosen), looks, first - len(findings), remarks)
+
+
+def _compare(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Finding]:
+    """Keep what is still there; where its values aren't the same any more, the kernel was changing it."""
+    left = {(finding.rule, finding.object): finding for finding in before}
+    for finding in after:
+        known = left.get((finding.rule, finding.object))
+        if known is None:
+            continue
+        if known.severity is Severity.RACING or (known.message, known.values) != (finding.message, finding.values):
+            yield finding._replace(
+                severity=Severity.RACING, reason="the kernel runs, and it changed while it was looked at", cause=None
+            )
+        else:
+            yield finding
+
+
+def _look(rules: Iterable[Rule], evidence: Evidence, advice: bool) -> Iterator[Finding]:
+    generation = evidence.layout.generation
+    for rule in rules:
+        for violation in rule.check(evidence):
+            severity = violation.severity or rule.severity
+            if severity is Severity.ADVICE and not advice:
+                continue
+            reason, certainty = violation.reason, violation.certainty
+            if severity.is_violation:
+                excuse = _excuse(violation, evidence)
+                if excuse is not None:
+                    severity, reason = Severity.TRANSIENT, excuse
+                    certainty = Certainty.UNSURE
+            bugs = find_bugs(rule.name, generation, is_rt=evidence.is_rt) if severity.is_violation else ()
+            cause = "; or ".join(describe(bug) for bug in bugs) or None
+            yield Finding(rule.name, severity, violation.object, violation.message, violation.values, certainty, reason, cause)
+
+
+def _excuse(violation: Violation, evidence: Evidence) -> str | None:
+    """Say why somebody may be about to put it right, None where nobody is."""
+    for kcov in violation.kcovs:
+        if evidence.lock_held(kcov):
+            return f"the lock of kcov {kcov:#x} is held: somebody is changing it"
+    if violation.remote_lock and evidence.remote_lock_held:
+        return "kcov_remote_lock is held: somebody is changing handles or areas"
+    for address in violation.tasks:
+        function = evidence.kcov_function(address) if address in evidence.running else None
+        if function is not None:
+            task = evidence.task_by_address.get(address)
+            return f"{name_task(task.fields) if task else hex(address)} is inside {function}(), which is changing it"
+    if violation.anybody and evidence.busy is not None:
+        address, function = evidence.busy
+        task = evidence.task_by_address.get(address)
+        named = name_task(task.fields) if task is not None else hex(address)
+        return f"{named} is inside {function}(), which may hold what isn't linked yet, or not any more"
+    return None

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The links of KCOV's lists, one by one, with what they ought to be: for who checks them rather than follows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from kcovdbg.errors import MissingTypeError, ReadError
+from kcovdbg.target import Target
+from kcovdbg.walk.layout import AREA, REMOTE, Layout
+from kcovdbg.walk.pointer import check_pointer, read_word
+
+_MAX_LINKS: Final = 1 << 20
+
+
+class Link(NamedTuple):
+    """One element of a list, or why the list goes on no further."""
+
+    list: str
+    """``bucket 3``, ``task``, ``irq``."""
+    address: int
+    """Of the element; where ``problem`` is set, of what should have been one."""
+    back: int | None
+    """Its link back."""
+    expected: int
+    """Where that ought to lead."""
+    problem: str | None = None
+    is_missing: bool = False
+    """Whether the problem is memory that can't be read, at an address that may be right."""
+
+
+def read_hash_links(target: Target, layout: Layout) -> Iterator[Link]:
+    """Yield the links of ``kcov_remote_map``'s chains; ``hlist_node.pprev`` is the address of the pointer to the node.
+
+    :raises ReadError: when the table can't be read.
+    :raises MissingTypeError: when the debug info lacks the types.
+    :raises MissingSymbolError: when the kernel has no such table.
+    """
+    remote = layout.remote
+    if remote is None:
+        raise MissingTypeError(f"the debug info has no {REMOTE}")
+    table = target.symbol("kcov_remote_map").address
+    _, length = target.variable_type("kcov_remote_map")
+    node = remote.offset("next")
+
+    def read(link: int) -> tuple[int, int | None]:
+        check_pointer(target, link - node, REMOTE)
+        _, _, following, back = remote.read(target, link - node)
+        return following or 0, back
+
+    for bucket in range(length or 16):
+        head = table + bucket * target.word_size
+        yield from _follow(f"bucket {bucket}", read_word(target, head), head, 0, node, read)
+
+
+def read_area_links(target: Target, layout: Layout, names: tuple[str, ...]) -> Iterator[Link]:
+    """Yield the links of ``kcov_remote_areas``; the last one is that of the head.
+
+    :param names: of the lists.
+    :raises ReadError: when a head can't be read.
+    :raises MissingTypeError: when the debug info lacks the types.
+    :raises MissingSymbolError: when the kernel has no such lists.
+    """
+    area = layout.area
+    if area is None:
+        raise MissingTypeError(f"the debug info has no {AREA}")
+    heads = target.symbol("kcov_remote_areas").address
+    node = area.offset("next")
+
+    def read(link: int) -> tuple[int, int | None]:
+        # Areas are vmalloc areas, which start with a page.
+        check_pointer(target, link - node, AREA, 4096)
+        following, back, _ = area.read(target, link - node)
+        return following or 0, back
+
+    for index, name in enumerate(names):
+        head = heads + index * 2 * target.word_size
+        last = head
+        whole = True
+        for link in _follow(name, read_word(target, head), head, head, node, read):
+            last, whole = link.address + node, link.problem is None
+            yield link
+        if whole:
+            yield Link(name, head, read_word(target, head + target.word_size), last)
+
+
+def _follow(
+    name: str, first: int, before: int, end: int, node: int, read: Callable[[int], tuple[int, int | None]]
+) -> Iterator[Link]:
+    seen: set[int] = set()
+    link = first
+    while link != end:
+        if link in seen:
+            yield Link(name, link - node, None, before, f"it comes back to {link - node:#x}")
+            return
+        if len(seen) >= _MAX_LINKS:
+            yield Link(name, link - node, None, before, f"it has more than {_MAX_LINKS} elements")
+            return
+        seen.add(link)
+        try:
+            following, back = read(link)
+        except ReadError as error:
+            yield Link(name, link - node, None, before, str(error), is_missing="no kernel address" not in str(error))
+            return
+        yield Link(name, link - node, back, before)
+        before, link = link, following
