@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A dump's memory with something changed in it, under one loaded Program: loading debug info for each case would take seconds."""
+"""A dump's memory with something changed in it, under one loaded Program: loading debug info takes seconds."""
 
 from __future__ import annotations
 

@@ -303,7 +303,7 @@ CASES = {
         E9A,
         [vmalloc(4096, "kcov_remote_start.part.0", False)],
         E9A,
-        [vmalloc(4096, "kcov_remote_start", False), stack(7, "vmalloc_noprof", "kcov_remote_start")],
+        [vmalloc(4096, "kcov_remote_start", False), stack(2, "vmalloc_noprof", "kcov_remote_start")],
     ),
     "X3": (
         E6,
