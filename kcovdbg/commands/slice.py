@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from kcovdbg.analysis.check.looking import check
 from kcovdbg.commands.argument import Argument, Count, Value, WordError
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
@@ -75,6 +76,9 @@ def read_everything(target: Target, layout: Layout, reading: _Reading) -> None:
         with contextlib.suppress(KcovdbgError):
             read_buffer(target, layout, census, name)
             reading.buffers += 1
+    with contextlib.suppress(KcovdbgError):
+        # It looks at links back, locks and everybody's stacks where something is wrong.
+        check(target, layout, census, advice=True)
     wanted = {task.fields.address: task.fields for task in census.tasks()}
     for address in find_current_tasks(target).values():
         if address in census.by_address:

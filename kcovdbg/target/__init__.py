@@ -56,6 +56,8 @@ class VmallocArea(NamedTuple):
     """The function that allocated it."""
     has_user_pages: bool
     """``VM_USERMAP``: made to be mapped by user space."""
+    is_page_array: bool = False
+    """Whether it only lists the pages of another area: that of a large one is allocated in the name of the same caller."""
 
 
 class SlabObject(NamedTuple):

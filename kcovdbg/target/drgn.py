@@ -375,6 +375,22 @@ class DrgnVmalloc:
 
         :raises ReadError: when they can't be read further.
         """
+        arrays: set[int] = set()
+        found: list[VmallocArea] = []
+        problem: ReadError | None = None
+        try:
+            for area, pages in self._walk():
+                found.append(area)
+                arrays.add(pages)
+        except ReadError as error:
+            problem = error
+        for area in found:
+            yield area._replace(is_page_array=area.start in arrays)
+        if problem is not None:
+            raise problem
+
+    def _walk(self) -> Iterator[tuple[VmallocArea, int]]:
+        """Yield each area and the array that lists its pages, which may be an area itself."""
         with _walking("the list of vmalloc areas"):
             page_size = self._prog["PAGE_SIZE"].value_()
             seen: set[int] = set()
@@ -397,7 +413,7 @@ class DrgnVmalloc:
                     size = vm.size.value_() - (0 if flags & _VM_NO_GUARD else page_size)
                 caller = vm.caller.value_()
                 name = self._symbol_name(caller) or f"{caller:#x}"
-                yield VmallocArea(vm.addr.value_(), size, name, bool(flags & _VM_USERMAP))
+                yield VmallocArea(vm.addr.value_(), size, name, bool(flags & _VM_USERMAP)), vm.pages.value_()
 
 
 class DrgnSlab:

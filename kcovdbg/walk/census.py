@@ -127,7 +127,9 @@ class Census:
         return tuple(
             area
             for area in (self.vmalloc_areas or {}).values()
-            if plain_name(area.caller) in _USER_CALLERS or plain_name(area.caller) in _AREA_CALLERS
+            if (plain_name(area.caller) in _USER_CALLERS or plain_name(area.caller) in _AREA_CALLERS)
+            # What lists the pages of a buffer of more than 2 MiB is no buffer.
+            and not area.is_page_array
         )
 
     @property

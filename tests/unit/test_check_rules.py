@@ -45,8 +45,10 @@ def task(pid, **values):
 def kcov(name, **values):
     def change(kernel):
         count = values.pop("refcount", None)
-        named = {kernel._path("kcov", key) if key in ("mode", "size", "area", "sequence") else key: value
-                 for key, value in values.items()}  # fmt: skip
+        named = {
+            kernel._path("kcov", key) if key in ("mode", "size", "area", "sequence") else key: value
+            for key, value in values.items()
+        }
         if count is not None:
             named["refcount.refs.counter"] = count
         kernel.target.put(kernel.objects[name], "struct kcov", {key: resolve(kernel, value) for key, value in named.items()})
@@ -131,11 +133,11 @@ def stack(pid, *functions):
     return change
 
 
-def vmalloc(size, caller, user=True):
+def vmalloc(size, caller, user=True, array=False):
     """Allocate what nothing refers to."""
 
     def change(kernel):
-        area = VmallocArea(0xFFFFC90010000000, size, caller, user)
+        area = VmallocArea(0xFFFFC90010000000, size, caller, user, array)
         kernel.target.vmalloc = MemoryVmalloc((*kernel.target.vmalloc.for_each_vmalloc_area(), area))
 
     return change
@@ -203,12 +205,22 @@ CASES = {
         E9A,
         [kcov("remote", sequence=-(2**31)), task(7, kcov_sequence=2**31 - 1), task(8, kcov_sequence=2**31 - 1)],
     ),
-    "T7": (E9A, [task(43, kcov_softirq=1)], E9A, [preempt_rt, task(7, kcov_softirq=1, kcov_area=an_area("irq 0"), kcov_size=1024)]),
+    "T7": (
+        E9A,
+        [task(43, kcov_softirq=1)],
+        E9A,
+        [preempt_rt, task(7, kcov_softirq=1, kcov_area=an_area("irq 0"), kcov_size=1024)],
+    ),
     "T7 flag": (E9A, [task(60, kcov_softirq=7)], E9A, []),
     "T7 of another CPU": (E6, [task(60, kcov_area=an_area("irq 2"))], E6, []),
     "T7 free": (E9A, [task(60, kcov_area=a_cached("irq", 0))], E9A, []),
     "T8": (E9A, [task(51, kcov_handle=usb(1))], E9A, [task(51, kcov_handle=0x7777)]),
-    "T9": (E7, [task(60, kcov_mode=IN_CTXSW | 2), stack(60, "ksys_write")], E7, [task(60, kcov_mode=IN_CTXSW | 2), stack(60, "__schedule", "schedule")]),
+    "T9": (
+        E7,
+        [task(60, kcov_mode=IN_CTXSW | 2), stack(60, "ksys_write")],
+        E7,
+        [task(60, kcov_mode=IN_CTXSW | 2), stack(60, "__schedule", "schedule")],
+    ),
     "T9 the other way": (E7, [task(40, kcov_mode=2)], E2_ENUM, []),
     "T10": (E9A, [kcov("full", t=a_task(40))], E9B, []),
     "T11": (E9A, [task(46, kcov=an_object("stopped"))], E9A, [task(60, **EXITING)]),
@@ -281,7 +293,18 @@ CASES = {
     "B8": (E9A, [cached("task", 2, size=1)], E9A, [cached("task", 2, size=4095)]),
     "X1": (E9A, [kcov("stopped", refcount=0)], E9A, []),
     "X2": (E9A, [vmalloc(4096, "kcov_ioctl")], E9A, [vmalloc(4096, "dup_task_struct")]),
-    "X2 area": (E9A, [vmalloc(4096, "kcov_remote_start.part.0", False)], E9A, [vmalloc(4096, "kcov_remote_start", False), stack(7, "vmalloc_noprof", "kcov_remote_start")]),
+    "X2 page array": (
+        E9A,
+        [vmalloc(16384, "kcov_remote_start", user=False)],
+        E9A,
+        [vmalloc(16384, "kcov_remote_start", user=False, array=True)],
+    ),
+    "X2 area": (
+        E9A,
+        [vmalloc(4096, "kcov_remote_start.part.0", False)],
+        E9A,
+        [vmalloc(4096, "kcov_remote_start", False), stack(2, "vmalloc_noprof", "kcov_remote_start")],
+    ),
     "X3": (
         E6,
         [kcov("idle remote", t=0), task(52, kcov=0), file("idle remote", "remote")],
@@ -289,7 +312,7 @@ CASES = {
         [kcov("idle remote", t=0), task(52, kcov=0)],
     ),
     "X4": (E2, [task(43, kcov=an_object("local"))], E9A, []),
-}  # fmt: skip
+}
 
 
 def same_bucket(kernel, handle):

@@ -289,14 +289,27 @@ class Evidence:
         return None
 
     @cached_property
-    def busy(self) -> tuple[int, str] | None:
-        """A task that is inside a function of KCOV where it may hold what nothing leads to, and that function."""
+    def busy(self) -> tuple[tuple[int, str], ...]:
+        """The tasks that are inside a function of KCOV and may hold what nothing leads to, each with that function."""
         order = [*self.running, *(task.fields.address for task in self.tasks if task.fields.address not in self.running)]
-        for address in order[:_MAX_STACKS]:
-            function = self.kcov_function(address)
-            if function is not None:
-                return address, function
-        return None
+        found = ((address, self.kcov_function(address)) for address in order[:_MAX_STACKS])
+        return tuple(
+            (address, function) for address, function in found if function is not None and not self._shows(address, function)
+        )
+
+    def _shows(self, address: int, function: str) -> bool:
+        """Tell whether a task that is about to end a section still shows it: then nothing of it is hidden."""
+        task = self.task_by_address.get(address)
+        if task is None or not function.startswith("kcov_remote_stop"):
+            return False
+        if self.in_softirq(task):
+            return True
+        # After a softirq's section the one that it interrupted is back before the reference is dropped.
+        below = any("softirq" in (frame.function or "") for frame in self.stack(address) or ())
+        return not below and any(
+            session.task.fields.address == address and not session.is_saved and self.is_section(session)
+            for session in self.sessions
+        )
 
     def doubt(self, *sources: str) -> tuple[Certainty, str | None]:
         """Say how sure something's absence is.

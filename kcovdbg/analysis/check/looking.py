@@ -140,8 +140,8 @@ def _excuse(violation: Violation, evidence: Evidence) -> str | None:
         if function is not None:
             task = evidence.task_by_address.get(address)
             return f"{name_task(task.fields) if task else hex(address)} is inside {function}(), which is changing it"
-    if violation.anybody and evidence.busy is not None:
-        address, function = evidence.busy
+    if violation.anybody and len(evidence.busy) >= violation.most:
+        address, function = evidence.busy[0]
         task = evidence.task_by_address.get(address)
         named = name_task(task.fields) if task is not None else hex(address)
         return f"{named} is inside {function}(), which may hold what isn't linked yet, or not any more"

@@ -81,6 +81,7 @@ def check_references(evidence: Evidence) -> Iterator[Violation]:
             reason,
             kcovs=(fields.address,),
             anybody=True,
+            most=max(1, abs(fields.refcount - found)),
         )
 
 

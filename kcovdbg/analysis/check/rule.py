@@ -32,6 +32,8 @@ class Violation:
     """Whether ``kcov_remote_lock`` protects it."""
     anybody: bool = False
     """Whether any task inside a function of KCOV may be about to put it right: it may hold what isn't linked."""
+    most: int = 1
+    """How many tasks it would take."""
     severity: Severity | None = None
     """Where it isn't the rule's."""
 

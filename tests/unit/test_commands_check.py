@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The command `check`: status, JSON, lists, locks, and kernels that run while they are looked at."""
+
+import json
+
+import pytest
+
+from kcovdbg.analysis.check.looking import RULES, check
+from kcovdbg.frontends.cli import main
+from kcovdbg.model.finding import Certainty, Severity
+from kcovdbg.walk.census import Census
+from kcovdbg.walk.layout import detect_layout
+from tests.unit.kernels.build import Kernel
+from tests.unit.kernels.rows import E6, E7, E9A
+
+
+@pytest.fixture
+def cli(capsys):
+    def cli(kernel, *words):
+        status = main(words, open_target=lambda _options: kernel.target)
+        out, err = capsys.readouterr()
+        return status, json.loads(out) if "--json" in words else out, err
+
+    return cli
+
+
+def leak(kernel, refcount=3):
+    kernel.target.put(kernel.objects["local"], "struct kcov", {"refcount.refs.counter": refcount})
+
+
+def test_healthy(cli):
+    status, text, err = cli(Kernel(E9A), "check")
+    assert (status, err) == (0, "")
+    assert text.endswith("rules: none violated\n")
+    assert cli(Kernel(E9A), "check", "--json")[:2] == (0, [])
+
+
+def test_violated(cli):
+    kernel = Kernel(E9A)
+    leak(kernel)
+    status, (row,), _ = cli(kernel, "check", "--json")
+    assert status == 1
+    assert (row["rule"], row["severity"], row["certainty"]) == ("K1", "error", "certain")
+    assert row["object"] == f"kcov {kernel.objects['local']:#x}"
+    assert "1 is leaked" in row["message"]
+    assert {"name": "refcount", "value": "3"} in row["values"]
+    assert row["sentence"]
+    assert row["guarantee"]
+    status, text, _ = cli(kernel, "check")
+    assert status == 1
+    assert "error: K1 kcov 0x" in text
+    assert "descriptor 40/3" in text
+    assert text.endswith("rules: 1 violation\n")
+
+
+def test_only_some_rules(cli):
+    kernel = Kernel(E9A)
+    leak(kernel)
+    assert cli(kernel, "check", "--json", "T1")[:2] == (0, [])
+    assert cli(kernel, "check", "--json", "k1")[0] == 1
+    status, _, err = cli(kernel, "check", "K99")
+    assert status == 2
+    assert "no rule is called K99" in err
+
+
+def test_advice_is_no_violation(cli):
+    kernel = Kernel(E7)
+    assert cli(kernel, "check", "--json")[:2] == (0, [])
+    status, rows, _ = cli(kernel, "check", "--all", "--json")
+    assert status == 0
+    assert {(row["rule"], row["severity"]) for row in rows} == {("K9", "advice")}
+
+
+def test_known_bug(cli):
+    kernel = Kernel(E6)
+    kernel.target.put(kernel.tasks[52], "struct task_struct", {"kcov": 0})
+    _, rows, _ = cli(kernel, "check", "--json")
+    assert [row["rule"] for row in rows] == ["T4"]
+    assert "lost remote references" in rows[0]["cause"]
+    assert "v6.10" in rows[0]["cause"]
+
+
+def test_held_lock_makes_it_transient(cli):
+    kernel = Kernel(E9A)
+    leak(kernel)
+    kernel.put(kernel.objects["local"], "struct kcov", lock=1)
+    status, (row,), _ = cli(kernel, "check", "--json")
+    assert (status, row["severity"]) == (0, "transient")
+    assert "lock of kcov" in row["reason"]
+
+
+def test_held_remote_lock_makes_it_transient(cli):
+    kernel = Kernel(E9A)
+    kernel.target.put(kernel.handles[0x42], "struct kcov_remote", {"hnode.pprev": 0xFFFF888000000000})
+    assert cli(kernel, "check", "--json")[0] == 1
+    kernel.add_symbol("kcov_remote_lock", 4)
+    kernel.write_word(kernel.target.symbols["kcov_remote_lock"].address, 1, 4)
+    status, (row,), _ = cli(kernel, "check", "--json")
+    assert (status, row["severity"]) == (0, "transient")
+
+
+def test_what_is_missing_makes_it_unsure(cli):
+    kernel = Kernel(E9A)
+    leak(kernel)
+    kernel.target.vmas = None
+    _, (row,), err = cli(kernel, "check", "--json", "K1")
+    assert row["certainty"] == "unsure"
+    assert "mappings" in row["reason"]
+    assert "mappings" in err
+
+
+def look(kernel, change):
+    """Check a kernel that runs: each pause changes something."""
+    changes = iter(change)
+    layout = detect_layout(kernel.target)
+    return check(
+        kernel.target, layout, Census(kernel.target, layout), pause=lambda _seconds: next(changes, lambda _kernel: None)(kernel)
+    )
+
+
+def test_live_gone_at_second_look():
+    kernel = Kernel(E9A, live=True)
+    leak(kernel)
+    report = look(kernel, [lambda kernel: leak(kernel, 2)])
+    assert report.findings == ()
+    assert (report.settled, report.looks, report.violated) == (1, 2, False)
+
+
+def test_live_moving():
+    kernel = Kernel(E9A, live=True)
+    leak(kernel)
+    report = look(kernel, [lambda kernel: leak(kernel, 7)])
+    assert [(finding.severity, finding.rule) for finding in report.findings] == [(Severity.RACING, "K1")]
+    assert report.looks == 5
+    assert not report.violated
+
+
+def test_live_staying():
+    kernel = Kernel(E9A, live=True)
+    leak(kernel)
+    report = look(kernel, [])
+    assert [(finding.severity, finding.certainty) for finding in report.findings] == [(Severity.ERROR, Certainty.CERTAIN)]
+    assert report.violated
+
+
+def test_list_needs_no_kernel(capsys):
+    assert main(["check", "--list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["rule"] for row in rows] == [rule.name for rule in RULES]
+    assert all(row["sentence"] and row["severity"] for row in rows)
+    assert main(["check", "--list"]) == 0
+    assert "an object's refcount is its open file" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in RULES])
+def test_explain(capsys, rule):
+    assert main(["check", "--explain", rule]) == 0
+    text = capsys.readouterr().out
+    assert next(r for r in RULES if r.name == rule).sentence in text
+
+
+def test_explain_names_bugs(capsys):
+    assert main(["check", "--explain", "T4", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert "lost remote references" in row["bugs"][0]
