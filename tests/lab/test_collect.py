@@ -185,6 +185,13 @@ def test_user_space_sees_what_the_kernel_holds(lab: Lab, mode: str) -> None:
             assert [row["arg1"] for row in rows[: user.count]] == [f"{word:#x}" for word in user.words[1::4]]
         # Disabling is recorded too, behind what the block covers.
         assert len(rows) - user.count < 200
+        # The guest's file beside the guest's memory, seen from outside.
+        beside = run_kcovdbg(
+            *("--qemu", lab.guest.sockets.debugger_qmp, "-s", lab.guest.kernel.vmlinux, "view", "--text", "--by-index"),
+            *("--width", "100", f"file:{lab.exchange}/hold-{mode}.kcov", f"fd:{told['pid']}/{told['fd']}"),
+        )
+        assert beside.returncode == 0, beside.stderr
+        assert " | " not in "".join(beside.stdout.splitlines()[1 : user.count])
         if mode == "pc":
             shown = lab.guest.run(lab.kcovdbg(f"-q view --text --width 100 fd:{told['pid']}/{told['fd']}"), 300)
             assert "user space sees what the kernel holds" in shown.stdout + shown.stderr
