@@ -14,6 +14,7 @@ from kcovdbg.commands.gdb import GDB, GDB_PATH
 from kcovdbg.commands.help import HELP
 from kcovdbg.commands.info import INFO
 from kcovdbg.commands.keep import KEEP
+from kcovdbg.commands.last import LAST
 from kcovdbg.commands.objects import OBJECTS
 from kcovdbg.commands.percpu import PERCPU
 from kcovdbg.commands.points import POINTS
@@ -38,6 +39,7 @@ COMMANDS = CommandTable(
         CHECK,
         BUFFER,
         VIEW,
+        LAST,
         TOP,
         DIFF,
         SOURCE,

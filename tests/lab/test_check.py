@@ -12,7 +12,7 @@ from tests.lab.asking import run_kcovdbg, symbol_options
 from tests.lab.situation import SITUATIONS
 
 if TYPE_CHECKING:
-    from tests.lab.conftest import StateDumpMaker
+    from tests.lab.conftest import DumpMaker, StateDumpMaker
     from tests.lab.guest import Guest
 
 pytestmark = pytest.mark.lab
@@ -34,3 +34,25 @@ def test_healthy_guest(standing_guest: Guest, how: str) -> None:
     done = run_kcovdbg(how, socket, *symbols, "check", "--json")
     assert json.loads(done.stdout) == []
     assert done.returncode == 0, done.stderr
+
+
+def test_last_ends_in_the_faulting_function(crash_dump: DumpMaker) -> None:
+    """The panic's own output went into the buffer, too: tens of thousands of records."""
+    dump = crash_dump()
+    symbols = symbol_options(dump.kernel, dump.userland)
+    done = run_kcovdbg("-c", dump.path, *symbols, "last", "--json", "-n", "2000")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert {row["comm"] for row in rows} == {"kc-crash"}
+    assert rows[-1]["symbol"] == "sysrq_handle_crash"
+    assert rows[-1]["stack"] is not None
+    met = {row["symbol"]: row["index"] for row in rows if row["stack"] is not None}
+    path = ["ksys_write", "vfs_write", "proc_reg_write", "write_sysrq_trigger", "__handle_sysrq", "sysrq_handle_crash"]
+    assert [name for name in path if name in met] == path
+    assert [met[name] for name in path] == sorted(met[name] for name in path)
+    text = run_kcovdbg("-c", dump.path, *symbols, "last").stdout
+    assert "it crashed in sysrq_handle_crash()" in text
+    report = run_kcovdbg("-c", dump.path, *symbols, "last", "--all")
+    assert report.returncode == 0
+    assert "FULL, so that this is not the last" in report.stdout
+    assert report.stdout.count("\n  stack\n") >= 20
