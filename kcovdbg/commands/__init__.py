@@ -27,6 +27,7 @@ from kcovdbg.commands.top import TOP
 from kcovdbg.commands.tree import TREE
 from kcovdbg.commands.view import VIEW
 from kcovdbg.commands.watch import WATCH
+from kcovdbg.commands.why import WHY
 
 COMMANDS = CommandTable(
     (
@@ -37,6 +38,7 @@ COMMANDS = CommandTable(
         AREAS,
         PERCPU,
         CHECK,
+        WHY,
         BUFFER,
         VIEW,
         LAST,
