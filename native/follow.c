@@ -552,7 +552,8 @@ static void __attribute__((noreturn)) be_command(const struct kcovdbg_run *run, 
 	signal(SIGPIPE, SIG_DFL);
 	signal(SIGXFSZ, SIG_DFL);
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
-	if (kcov->device->ioctl(kcov->fd, command->mode.request, command->mode.argument)) {
+	/* As all tasks of the command do: no device of a test could be asked in each of them. */
+	if (syscall(SYS_ioctl, kcov->fd, command->mode.request, command->mode.argument)) {
 		report.error = errno;
 	} else {
 		report.step = KCOVDBG_STEP_EXEC;
@@ -726,8 +727,9 @@ void kcovdbg_run_signal(struct kcovdbg_run *run, int signal)
 	for (uint32_t i = 0; i < run->count; i++) {
 		const struct task *task = run->tasks[i];
 
-		if (task->alive && task->told.tgid > 0 && (signal == SIGKILL || task->told.tgid == pid) &&
-		    task->told.tid == task->told.tgid)
+		/* A terminal would send an interrupt to all of them as well. */
+		if (task->alive && task->told.tgid > 0 && task->told.tid == task->told.tgid &&
+		    (signal == SIGKILL || signal == SIGINT || task->told.tgid == pid))
 			kill(task->told.tgid, signal);
 	}
 	pthread_mutex_unlock(&run->lock);

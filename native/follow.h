@@ -100,7 +100,7 @@ struct kcovdbg_run;
 struct kcovdbg_run *kcovdbg_run_new(const struct kcovdbg_command *command);
 /* Run the command to its end, and that of all it created. The fields of the command must live as long. */
 int kcovdbg_run_follow(struct kcovdbg_run *run);
-/* From any thread: send a signal to the command; SIGKILL: to all that it created. */
+/* From any thread: send a signal to the command; SIGINT and SIGKILL: to all that it created. */
 void kcovdbg_run_signal(struct kcovdbg_run *run, int signal);
 /* Where it failed. */
 int kcovdbg_run_step(const struct kcovdbg_run *run);

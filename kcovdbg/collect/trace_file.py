@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from array import array
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -129,12 +130,23 @@ def _parse_header(content: dict[str, Any]) -> TraceHeader:
     )
 
 
-def read_trace(path: Path | str, *, kaslr_offset: int = 0, build_id: str | None = None) -> Buffer:
+def read_trace(
+    path: Path | str,
+    *,
+    kaslr_offset: int = 0,
+    build_id: str | None = None,
+    pc: str = "auto",
+    call_length: int = 0,
+    find_points: Callable[[], Container[int] | None] | None = None,
+) -> Buffer:
     """Read a trace file: with side file, raw binary, or text.
 
     :param kaslr_offset: of the kernel that is looked at, for the addresses shown beside the recorded PCs. A recorded PC is
         free of it, so that traces of different boots of one kernel agree.
     :param build_id: of the kernel that is looked at: a trace of another one gets a remark.
+    :param pc: what text holds: ``raw``, what the kernel recorded; ``call``, the call before it; ``auto``, what fits better.
+    :param call_length: of a call on the machine that it is of, in bytes; 0: not known.
+    :param find_points: returns the recorded PCs that the kernel can have, by which ``auto`` decides; None where nobody knows.
     :raises KcovdbgError: when there is no such file, it can't be read, or it holds no trace.
     """
     path = Path(path)
@@ -152,7 +164,7 @@ def read_trace(path: Path | str, *, kaslr_offset: int = 0, build_id: str | None 
             other = f"the trace is of another kernel ({header.release or 'build-id ' + header.build_id}): names may be wrong"
             buffer = replace(buffer, remarks=(*buffer.remarks, other))
     elif _looks_like_text(data):
-        buffer = _read_text(name, data)
+        buffer = _as_recorded(_read_text(name, data), pc, call_length, find_points)
     else:
         buffer = _read_binary(name, data, _guess_header(path, data))
         if buffer.encoding.format is RecordFormat.PC:
@@ -181,11 +193,39 @@ def _read_text(name: str, data: bytes) -> Buffer:
             words.append(int(match[1], 16))
         elif line.strip() and not line.lstrip().startswith(b"#"):
             bad += 1
-    remarks = ["PCs from text: kcovtrace's are return addresses, syzkaller's rawcover holds addresses of calls"]
+    remarks = []
     if bad:
         remarks.append(f"{bad} lines hold no address and are left out")
     encoding = record.make_encoding(RecordFormat.PC, 8, sys.byteorder == "big")
     return Buffer(name, encoding, words, len(words), remarks=tuple(remarks))
+
+
+# This share of PCs that are points tells; on real raw traces it was 95.7 to 97 % (coverage.md 2.3).
+_SHARE: Final = 0.5
+
+
+def _as_recorded(buffer: Buffer, pc: str, call_length: int, find_points: Callable[[], Container[int] | None] | None) -> Buffer:
+    """Return a buffer from text with PCs as the kernel records them, whichever of the two the text holds."""
+    pcs = buffer.words
+    if pc == "auto":
+        points = find_points() if find_points is not None and call_length else None
+        if points is None:
+            told = "PCs from text, taken as recorded (kcovtrace's are, syzkaller's rawcover isn't): --pc call says otherwise"
+            return replace(buffer, remarks=(told, *buffer.remarks))
+        distinct = set(pcs)
+        raw = sum(word in points for word in distinct)
+        called = sum(word + call_length in points for word in distinct)
+        pc = "call" if called > raw else "raw"
+        share = max(called, raw) / max(len(distinct), 1)
+        told = f"PCs from text: {share:.0%} of them are {'calls of' if pc == 'call' else 'return addresses of'} coverage points"
+        if share < _SHARE:
+            told += ", which is little: is it another kernel's?"
+        buffer = replace(buffer, remarks=(told, *buffer.remarks))
+    if pc == "call":
+        if not call_length:
+            raise KcovdbgError("how long a call is isn't known for this kernel's machine", hint="--pc raw")
+        pcs = array("Q", (word + call_length for word in pcs))
+    return replace(buffer, words=pcs)
 
 
 def _guess_header(path: Path, data: bytes) -> TraceHeader:

@@ -11,20 +11,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from kcovdbg.abi import record
 from kcovdbg.collect.trace_file import FORMAT, TraceHeader, side_path
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
-
-CALL_LENGTHS: Final = {
-    **dict.fromkeys(("x86_64", "i386", "i686"), 5),
-    **dict.fromkeys(("aarch64", "armv7l", "ppc64le", "ppc64", "riscv64", "loongarch64"), 4),
-    "s390x": 6,
-    "mips64": 8,
-}
-"""Bytes from a call of a coverage point to where it returns, by machine: what syzkaller takes off (pkg/cover/backend/pc.go)."""
 
 
 def make_header(

@@ -331,6 +331,14 @@ FILTERS: Final = (
     ),
 )
 
+TEXT_PCS: Final = Argument(
+    ("--pc",),
+    Value.CHOICE,
+    "what PCs in a text file are: as recorded (kcovtrace), or the call before that (syzkaller's rawcover)",
+    choices=("auto", "raw", "call"),
+    default="auto",
+)
+
 SHOWING: Final = (
     Argument(("--raw",), Value.FLAG, "one line per record"),
     Argument(("-n",), Value.NUMBER, "at most so many lines; of JSON: records", metavar="N"),
@@ -352,6 +360,7 @@ BUFFER = Command(
         Argument(("what",), Value.BUFFER, "which", metavar="WHAT"),
         *SHOWING,
         *FILTERS,
+        TEXT_PCS,
     ),
     examples=(
         Example("buffer 41", "what has task 41 executed?"),

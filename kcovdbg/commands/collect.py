@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kcovdbg.abi import handle as handles
+from kcovdbg.abi.call import CALL_LENGTHS
 from kcovdbg.analysis.keeping import keep
 from kcovdbg.collect.machine import is_this_machine, running_build_id, running_kaslr_offset, running_release
 from kcovdbg.collect.mode import NAMES, find_mode
 from kcovdbg.collect.native import DEFAULT_SIZE
-from kcovdbg.collect.trace_writer import CALL_LENGTHS, make_header, write_text, write_trace
+from kcovdbg.collect.trace_writer import make_header, write_text, write_trace
 from kcovdbg.commands.argument import Argument, Count, Value, WordError
 from kcovdbg.commands.buffer import FILTERS, SHOWING, show_buffer
 from kcovdbg.commands.command import Command, Example, Need

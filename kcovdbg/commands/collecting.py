@@ -179,8 +179,7 @@ def _describe(call: Call, comm: str, buffer: Buffer, names: Names, wanted: Filte
     words = record.pc_words(buffer.words, buffer.encoding)[call.first : call.end]
     pcs = [pc for word in words if (pc := record.pc_of_word(word, buffer.encoding)[1]) is not None]
     names.learn(set(pcs))
-    start, end = _without_edges([_functions(names[pc]) for pc in pcs])
-    own = [pc for pc in pcs[start:end] if wanted(pc)]
+    own = [pc for index in own_records([_functions(names[pc]) for pc in pcs]) if wanted(pc := pcs[index])]
     # All frames: what was inlined is what people look for as well.
     functions = dict.fromkeys(name for pc in own for name in reversed(_functions(names[pc])))
     return _CallRow(call, comm, list(functions), len(set(own)), len(own))
@@ -194,11 +193,11 @@ def _functions(location: Location) -> tuple[str, ...]:
 _HEAD: Final = 200
 
 
-def _without_edges(functions: Sequence[tuple[str, ...]]) -> tuple[int, int]:
-    """Return which part of a call's records isn't ptrace's.
+def own_records(functions: Sequence[tuple[str, ...]]) -> list[int]:
+    """Return which of a call's records aren't ptrace's.
 
-    At its entry a call's task wakes in ptrace_stop(), which ends a few records later. At its exit ptrace_notify() is what runs
-    first, deferred work of the call included, and then calls ptrace_do_notify() to stop.
+    At its entry a call's task wakes in ptrace_stop(), which ends a few records later. At its exit ptrace_notify() runs the
+    call's deferred work first, and then calls ptrace_do_notify() to stop.
 
     :param functions: of each record, the names of all its frames, innermost first.
     """
@@ -213,10 +212,10 @@ def _without_edges(functions: Sequence[tuple[str, ...]]) -> tuple[int, int]:
     for index in range(len(functions) - 1, start - 1, -1):
         if "ptrace_do_notify" in functions[index]:
             end = index
-            while end > start and "ptrace_notify" in functions[end - 1]:
-                end -= 1
             break
-    return start, end
+    return [
+        index for index in range(start, end) if "ptrace_notify" not in functions[index] or "task_work_run" in functions[index]
+    ]
 
 
 class _OccurrenceRow(NamedTuple):

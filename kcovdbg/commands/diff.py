@@ -15,7 +15,7 @@ from kcovdbg.analysis.difference import Comparison, Difference, Side, compare
 from kcovdbg.analysis.folding import find_runs
 from kcovdbg.analysis.naming import Names
 from kcovdbg.commands.argument import SEPARATOR, Argument, Count, Value, WordError
-from kcovdbg.commands.buffer import FILTERS, FRAME_COLUMNS
+from kcovdbg.commands.buffer import FILTERS, FRAME_COLUMNS, TEXT_PCS
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.what import Filter, find_buffer, find_counts, kaslr_offset, name_remarks
@@ -266,6 +266,7 @@ DIFF = Command(
         Argument(("what",), Value.BUFFER, "two buffers, or several on each side of --", count=Count.SOME, metavar="WHAT"),
         Argument(("--ordered",), Value.FLAG, "align the records in their order"),
         *FILTERS,
+        TEXT_PCS,
     ),
     examples=(
         Example("diff file:a.kcov file:b.kcov", "which functions does only one have?"),

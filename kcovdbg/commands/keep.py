@@ -9,6 +9,7 @@ from typing import Final
 
 from kcovdbg.analysis.keeping import Kept, keep
 from kcovdbg.commands.argument import Argument, Count, Value, WordError
+from kcovdbg.commands.buffer import TEXT_PCS
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.what import find_buffer, find_kept
@@ -58,6 +59,7 @@ KEEP = Command(
         Argument(("name",), Value.BUFFER_NAME, "what to call it", count=Count.OPTIONAL, metavar="@NAME"),
         Argument(("what",), Value.BUFFER, "which buffer", count=Count.OPTIONAL, metavar="WHAT"),
         Argument(("--delete",), Value.FLAG, "forget it"),
+        TEXT_PCS,
     ),
     examples=(
         Example("keep @before 41", "what is in the buffer now"),

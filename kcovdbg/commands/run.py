@@ -75,7 +75,7 @@ def run_command(session: Session, command: Command, args: Namespace, terminal: T
     :return: the exit status.
     :raises KcovdbgError: when it fails.
     """
-    context = Context(session, command, terminal, find_format(session, args))
+    context = Context(session, command, terminal, find_format(session, args), pc=getattr(args, "pc", None) or "auto")
     output = Output(terminal.stdout, terminal.stderr, context.format, terminal.painter, terminal.width, terminal.error_painter)
     # Whoever reads the answer may have seen enough of it.
     with contextlib.suppress(BrokenPipeError), _failing_as(command):

@@ -127,6 +127,8 @@ class Context:
     format: Format = Format.TEXT
     status: int = 0
     """The exit status; a handler sets 1 for violations and differences, 2 for failure without an error of its own."""
+    pc: str = "auto"
+    """What PCs in text files are: ``raw``, ``call``, or whichever fits."""
     _census: Census | None = field(default=None, repr=False)
 
     @property

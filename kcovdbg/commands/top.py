@@ -12,7 +12,7 @@ from kcovdbg.analysis.counting import count_pcs, pc_sequence
 from kcovdbg.analysis.folding import find_runs
 from kcovdbg.analysis.ranking import Share, count_repeats, group_key, rank
 from kcovdbg.commands.argument import Argument, Value
-from kcovdbg.commands.buffer import FILTERS, FRAME_COLUMNS
+from kcovdbg.commands.buffer import FILTERS, FRAME_COLUMNS, TEXT_PCS
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.what import Filter, find_buffer, find_counts, name_remarks, title
@@ -114,6 +114,7 @@ TOP = Command(
         Argument(("--by",), Value.CHOICE, "what to sum up by", choices=("function", "file", "pc"), default="function"),
         Argument(("-n",), Value.NUMBER, f"at most so many lines; {_SHOWN} by default", metavar="N"),
         *FILTERS,
+        TEXT_PCS,
     ),
     examples=(
         Example("top 41", "why is the buffer full?"),

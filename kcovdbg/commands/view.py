@@ -10,6 +10,7 @@ from typing import Final
 from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.collect.user_view import find_differences
 from kcovdbg.commands.argument import Argument, Count, Value, WordError
+from kcovdbg.commands.buffer import TEXT_PCS
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.viewing import Side, View
@@ -99,6 +100,7 @@ VIEW = Command(
         Argument(("--width",), Value.NUMBER, f"columns of --text; {_WIDTH} where there is no terminal", metavar="N"),
         Argument(("--by-index",), Value.FLAG, "pair records by their index"),
         Argument(("--fold",), Value.FLAG, "start with what is alike folded"),
+        TEXT_PCS,
     ),
     examples=(
         Example("view 41", "look through a trace"),

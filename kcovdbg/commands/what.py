@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import platform
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from kcovdbg.abi import record
+from kcovdbg.abi.call import CALL_LENGTHS
 from kcovdbg.analysis.algebra import evaluate, is_expression
 from kcovdbg.analysis.counting import count_pcs
 from kcovdbg.analysis.keeping import Kept, restore
@@ -38,12 +40,26 @@ def find_buffer(context: Context, what: str) -> Buffer:
     if what.startswith(FILE):
         target = context.session.optional_target
         if target is None:
-            return read_trace(what.removeprefix(FILE))
-        return read_trace(what.removeprefix(FILE), kaslr_offset=target.kaslr_offset, build_id=target.build_id)
+            length = CALL_LENGTHS.get(platform.machine(), 0)
+            return read_trace(what.removeprefix(FILE), pc=context.pc, call_length=length)
+        return read_trace(
+            what.removeprefix(FILE),
+            kaslr_offset=target.kaslr_offset,
+            build_id=target.build_id,
+            pc=context.pc,
+            call_length=CALL_LENGTHS.get(target.machine, 0),
+            find_points=lambda: _find_points(context),
+        )
     if what.startswith(USER):
         return read_both_views(context, FD + what.removeprefix(USER))[0]
     check_name(what)
     return read_buffer(context.target, context.layout, context.census, what)
+
+
+def _find_points(context: Context) -> Container[int] | None:
+    """Return the PCs that this kernel can record, where a table of them is there; nothing is waited for."""
+    symbolizer = context.session.symbolizer
+    return None if symbolizer is None else symbolizer.table
 
 
 def read_both_views(context: Context, what: str) -> tuple[Buffer, Buffer]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.cache import open_table, table_path
 from kcovdbg.symbols.compdir import read_build_directory
@@ -88,8 +88,9 @@ def _complete_names(
 
 
 def _add_by_llvm(
-    writer: TableWriter, symbolizer: str, image: Path, ranges: Sequence[TextRange], rows: Sequence[tuple[int, PointKind]]
+    writer: TableWriter, symbolizer: str, elf: ElfFile, ranges: Sequence[TextRange], rows: Sequence[tuple[int, PointKind]]
 ) -> None:
+    image = elf.path
     nameless: set[int] = set()
 
     def make_frame(frame: Frame) -> int:
@@ -99,6 +100,7 @@ def _add_by_llvm(
         return index
 
     chains = symbolize(symbolizer, image, [pc - 1 for pc, _ in rows], make_frame)
+    _check_known(elf, sum(map(bool, chains)), len(rows), symbolizer)
     writer.add_all([pc for pc, _ in rows], [kind for _, kind in rows], chains)
     again = [row for row, chain in zip(rows, chains, strict=True) if not nameless.isdisjoint(chain)]
     if again:
@@ -130,7 +132,7 @@ def make_table(elf: ElfFile, *, symbolizer: str | None) -> TableWriter:
             writer.add_function(FunctionSymbol(symbol.name, symbol.value, symbol.size))
     rows = _rows(find_points(elf))
     if rows and symbolizer is not None:
-        _add_by_llvm(writer, symbolizer, elf.path, ranges, rows)
+        _add_by_llvm(writer, symbolizer, elf, ranges, rows)
     elif rows:
         _add_by_drgn(writer, elf.path, ranges, rows)
     return writer
@@ -150,6 +152,28 @@ def _only_builder(path: Path) -> Iterator[bool]:
             yield True
 
 
+@contextmanager
+def _hold(image: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give an image a name that lasts: one that was decompressed goes with the program that did it, and while we read it."""
+    try:
+        file = Path(image).open("rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise TargetError(f"{image}: {error.strerror}") from error
+    with file:
+        # Other processes open it by this name, too.
+        held = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+        yield held if held.exists() else Path(image)
+
+
+def _check_known(elf: ElfFile, known: int, asked: int, by: str) -> None:
+    """Refuse answers that can't be right: an image with lines has them for nearly every point.
+
+    :raises CapabilityError: when most answers are missing.
+    """
+    if elf.section(".debug_line") is not None and known < asked // 2:
+        raise CapabilityError(f"{by} locates {known} of {asked} points of {elf.path} only")
+
+
 def build_table(image: str | os.PathLike[str], *, folder: Path | None = None, symbolizer: str | None = None) -> Path | None:
     """Build an image's table into the cache, unless it is there or another process is building it.
 
@@ -159,7 +183,7 @@ def build_table(image: str | os.PathLike[str], *, folder: Path | None = None, sy
     :raises TargetError: when the image can't be read.
     :raises OSError: when the table can't be written.
     """
-    with closing(ElfFile(image)) as elf:
+    with _hold(image) as path_of_image, closing(ElfFile(path_of_image)) as elf:
         build_id = elf.build_id
         if build_id is None:
             raise CapabilityError(f"{image} has no build-id")

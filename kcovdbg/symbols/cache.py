@@ -66,14 +66,17 @@ def start_build(image: str | os.PathLike[str], folder: Path | None = None) -> su
     if folder is not None:
         command += ["--folder", str(folder)]
     try:
-        return subprocess.Popen(
-            [*command, "--", os.fspath(Path(image).resolve())],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            cwd="/",
-            env={**os.environ, "PYTHONPATH": path},
-        )
+        with Path(image).open("rb") as file:
+            # Open in the child as well: an image that was decompressed goes with this process.
+            return subprocess.Popen(
+                [*command, "--", f"/proc/self/fd/{file.fileno()}"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+                env={**os.environ, "PYTHONPATH": path},
+                pass_fds=(file.fileno(),),
+            )
     except OSError:
         return None

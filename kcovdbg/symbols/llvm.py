@@ -86,13 +86,11 @@ def symbolize(
     try:
         with process.stdout as stream:
             while data := os.read(stream.fileno(), 1 << 18):
-                # Cut behind a whole answer.
-                head, mark, tail = data.rpartition(b"\n\n")
+                # Cut behind a whole answer; its end may have come in two parts.
+                head, mark, rest = (rest + data).rpartition(b"\n\n")
                 if not mark:
-                    rest += data
                     continue
-                blocks = (rest + head).decode("utf-8", "replace").split("\n\n")
-                rest = tail
+                blocks = head.decode("utf-8", "replace").split("\n\n")
                 for block in blocks:
                     lines = iter(block.split("\n"))
                     pairs = list(zip(lines, lines, strict=False))

@@ -16,6 +16,7 @@ from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.target import Member, Target
 
 _PAGE = 4096
+_CHUNK = 16 << 20
 _CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
 
 
@@ -32,26 +33,43 @@ def find_member(target: Target, type_name: str, paths: Iterable[str]) -> Member 
     return None
 
 
-def read_partly(target: Target, address: int, size: int) -> tuple[bytes, list[tuple[int, int]]]:
+def read_partly(target: Target, address: int, size: int, patience: int | None = None) -> tuple[bytes, list[tuple[int, int]]]:
     """Read what can be read.
 
+    :param patience: after so many missing pages in a row the rest counts as missing, and the bytes end before them: a size
+        that is damaged may be of terabytes.
     :return: the bytes, zero where they couldn't be read, and the spans (offset, size) that couldn't.
     """
-    try:
-        return target.read(address, size), []
-    except ReadError:
-        pass
     data = bytearray()
     missing: list[tuple[int, int]] = []
+    missed = 0
     while len(data) < size:
         start = address + len(data)
-        # Memory is present or absent by page.
-        piece = min(size - len(data), _PAGE - start % _PAGE)
+        whole = min(size - len(data), _CHUNK)
         try:
-            data += target.read(start, piece)
+            data += target.read(start, whole)
+            missed = 0
+            continue
         except ReadError:
+            pass
+        end = len(data) + whole
+        while len(data) < end:
+            start = address + len(data)
+            # Memory is present or absent by page.
+            piece = min(end - len(data), _PAGE - start % _PAGE)
+            try:
+                data += target.read(start, piece)
+                missed = 0
+                continue
+            except ReadError:
+                missed += 1
             missing.append((len(data), piece))
             data += bytes(piece)
+            if patience is not None and missed > patience:
+                first = missing[-missed][0]
+                del missing[-missed:], data[first:]
+                missing.append((first, size - first))
+                return bytes(data), missing
     return bytes(data), missing
 
 

@@ -30,6 +30,9 @@ from kcovdbg.walk.pointer import check_pointer, read_word
 _RETRIES: Final = 3
 # An area whose size nobody tells is read this far at most: 8 MiB of 64-bit words.
 _UNKNOWN_SIZE: Final = 1 << 20
+# Of missing pages in a row, until the rest of a buffer is taken for missing too.
+_PATIENCE: Final = 256
+_INT_MAX: Final = 0x7FFFFFFF
 _FORMS: Final = "TID, kcov:ADDRESS, area:ADDRESS, fd:PID/FD, saved:CPU, saved:tTID, file:PATH or @NAME"
 _FREE_LIST_REMARK: Final = "the area is on the free list: list pointers overlay its count, and what it holds is left over"
 
@@ -279,6 +282,7 @@ def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
     :raises ReadError: when nothing of it can be read, or the place is no kernel address.
     """
     check_pointer(target, place.address, "buffer", layout.buffer_word)
+    place = _with_possible_size(layout, place)
     encoding, remarks = _find_encoding(target, layout, place)
     remarks = [*place.remarks, *remarks]
     if not encoding.has_count:
@@ -302,7 +306,11 @@ def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
     if stored is not None and stored > capacity and not place.cached:
         remarks.append(_clamp_remark(place, stored, capacity))
     read = _read_records(target, place.address, encoding, used)
-    if target.live and stored is not None and used and not place.cached:
+    if len(read.data) < used * encoding.record_size:
+        remarks.append(f"{used} records were counted: from {len(read.data) // encoding.record_size} on their pages are missing")
+        used = len(read.data) // encoding.record_size
+        read = read._replace(data=read.data[: used * encoding.record_size])
+    elif target.live and stored is not None and used and not place.cached:
         stored, used, read, settled = _settle(target, place, encoding, capacity, stored, used, read)
         remarks += settled
     words = record.decode_words(read.data, encoding)
@@ -348,6 +356,14 @@ _NOUNS: Final = {
 }
 
 
+def _with_possible_size(layout: Layout, place: Place) -> Place:
+    """Take a size for what it is when it is larger than any kernel allows (kcov-abi.md K3)."""
+    if place.size is None or place.size <= _INT_MAX // layout.buffer_word:
+        return place
+    remark = f"its size is {place.size} words, and no buffer is as large: it is corrupt, and taken for unknown"
+    return replace(place, size=None, remarks=(*place.remarks, remark))
+
+
 def _capacity(layout: Layout, encoding: Encoding, size: int) -> int:
     return record.find_capacity(encoding.format, size, layout.buffer_word, bitmap_words=encoding.bitmap_words)
 
@@ -368,8 +384,8 @@ def _read_count(target: Target, address: int, encoding: Encoding) -> int | None:
 def _read_records(target: Target, address: int, encoding: Encoding, count: int) -> _Bytes:
     if not count:
         return _Bytes(b"", ())
-    data, gaps = read_partly(target, address + encoding.records_offset, count * encoding.record_size)
-    if gaps and sum(size for _, size in gaps) == len(data):
+    data, gaps = read_partly(target, address + encoding.records_offset, count * encoding.record_size, _PATIENCE)
+    if gaps and sum(size for offset, size in gaps if offset < len(data)) == len(data):
         raise ReadError(f"no record of the buffer at {address:#x} can be read", address + encoding.records_offset)
     return _Bytes(data, tuple(gaps))
 
@@ -427,8 +443,8 @@ def _record_gaps(missing: tuple[tuple[int, int], ...], encoding: Encoding, used:
 
 def _read_bitmap(target: Target, layout: Layout, place: Place, encoding: Encoding, remarks: list[str]) -> Buffer:
     """Read the buffer of KCOV_INIT_UNIQUE, in which records are set bits."""
-    size = place.size or 0
-    data, missing = read_partly(target, place.address, size * layout.buffer_word)
+    size = _UNKNOWN_SIZE if place.size is None else place.size
+    data, missing = read_partly(target, place.address, size * layout.buffer_word, _PATIENCE)
     if missing:
         remarks.append(f"{sum(size for _, size in missing)} bytes of the bitmap can't be read: what they cover isn't shown")
     pcs = record.text_bitmap_pcs(data, encoding)

@@ -24,6 +24,7 @@ from kcovdbg.walk.areas import IRQ_LIST, TASK_LIST, CachedArea, read_cached_area
 from kcovdbg.walk.files import FileWalk, KcovFile
 from kcovdbg.walk.layout import REMOTE, TASK_FIELD_COUNT, Layout
 from kcovdbg.walk.objects import (
+    PAGE,
     decode_kcov,
     find_capacity,
     find_edges,
@@ -34,6 +35,7 @@ from kcovdbg.walk.objects import (
     read_count,
     read_kcov,
 )
+from kcovdbg.walk.pointer import is_kernel_pointer
 from kcovdbg.walk.remote import RemoteMap, read_remote_map
 from kcovdbg.walk.saved import PerCpu, find_saved, read_per_cpu, saved_in_task
 from kcovdbg.walk.tasks import TaskWalk, complete_task, find_current_tasks, is_pid, read_stack_cpu, read_task
@@ -349,6 +351,9 @@ class Census:
             return None
         if not self._layout.generation.has(Feature.REMOTE):
             return Role.LOCAL
+        if area and not is_kernel_pointer(self._target, area, PAGE):
+            errors.append(f"its area {area:#x} is no buffer's address")
+            return None
         if area is None or fields.area is None:
             errors.append(f"whether it traces itself can't be told without the {'task' if area is None else 'object'}'s area")
             return None
@@ -695,7 +700,10 @@ class Census:
             if instance.irq_area and instance.irq_area not in used:
                 # What isn't in use doesn't say its size; all CPUs' areas have the same.
                 size = next(iter(known), None) or self._vmalloc_words(instance.irq_area)
-                found.append(Area(instance.irq_area, size, IRQ_LIST, idle, cpu=instance.cpu))
+                errors: tuple[str, ...] = ()
+                if not is_kernel_pointer(self._target, instance.irq_area, PAGE):
+                    errors = ("this is no buffer's address",)
+                found.append(Area(instance.irq_area, size, IRQ_LIST, idle, cpu=instance.cpu, errors=errors))
         found.extend(used.values())
         claimed = {area.address for area in found}
         # Nobody's is an area only when everybody is known who could have it.

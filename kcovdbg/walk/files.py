@@ -16,7 +16,7 @@ from kcovdbg.walk.remarks import Remarks
 # sysctl fs.nr_open can't be raised above this on 64-bit kernels in practice; an absurd max_fds is damage.
 _MAX_FDS: Final = 1 << 24
 # A table of garbage isn't read to its end.
-_MAX_BAD_FILES: Final = 64
+_MAX_BAD_FILES: Final = 16
 _BITS: Final = [[bit for bit in range(8) if byte >> bit & 1] for byte in range(256)]
 
 
@@ -168,6 +168,9 @@ class FileWalk:
                 operations, private = self._file.read(self._target, file)
                 if operations in self._fops:
                     kcov = private
+                elif operations and not is_kernel_pointer(self._target, operations):
+                    self._bad += 1
+                    self.remarks.note(f"{what}: its f_op {operations:#x} is no kernel address")
             except ReadError as error:
                 self._bad += 1
                 self.remarks.note(f"{what}: {error}")

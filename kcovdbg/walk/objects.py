@@ -14,7 +14,8 @@ from kcovdbg.target import Target
 from kcovdbg.walk.layout import KCOV, Layout
 from kcovdbg.walk.pointer import check_pointer, read_word
 
-_PAGE: Final = 4096
+PAGE: Final = 4096
+"""Of the smallest; buffers start with one."""
 
 
 def decode_kcov(layout: Layout, address: int, block: bytes) -> KcovFields:
@@ -118,7 +119,7 @@ def find_implausible(target: Target, layout: Layout, fields: KcovFields) -> str 
     low, high = target.kernel_range
     if fields.refcount is not None and not 0 < fields.refcount < 1 << 30:
         return f"its refcount is {fields.refcount}"
-    if fields.area and (not low <= fields.area <= high or fields.area % _PAGE):
+    if fields.area and (not low <= fields.area <= high or fields.area % PAGE):
         return f"its area {fields.area:#x} is no buffer's address"
     if fields.task and (not low <= fields.task <= high or fields.task % target.word_size):
         return f"its t {fields.task:#x} is no task's address"

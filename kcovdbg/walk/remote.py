@@ -15,8 +15,8 @@ from kcovdbg.walk.pointer import check_pointer
 
 # DEFINE_HASHTABLE(kcov_remote_map, 4) in every version seen; the symbol's own type says when that changes.
 _DEFAULT_BUCKETS: Final = 16
-# Each KCOV_REMOTE_ENABLE registers up to 257 handles; the number of its users is bounded by nothing but memory.
-_MAX_CHAIN: Final = 1 << 20
+# Each KCOV_REMOTE_ENABLE registers up to 257 handles; and they spread over 16 chains.
+_MAX_CHAIN: Final = 1 << 16
 
 
 class RemoteEntry(NamedTuple):

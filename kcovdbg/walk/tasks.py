@@ -17,8 +17,10 @@ from kcovdbg.walk.layout import TASK, TASK_FIELD_COUNT, Layout
 from kcovdbg.walk.pointer import check_pointer, read_word
 from kcovdbg.walk.remarks import Remarks
 
-# PID_MAX_LIMIT on 64-bit kernels: no kernel has more tasks than that.
-_MAX_TASKS: Final = 4 * 1024 * 1024
+# PID_MAX_LIMIT on 64-bit kernels.
+_MAX_PID: Final = 4 * 1024 * 1024
+# More tasks than any machine has been seen with: a list that goes on is damage, and reading it would take minutes.
+_MAX_TASKS: Final = 1 << 20
 
 PF_KTHREAD: Final = 0x00200000
 PF_EXITING: Final = 0x00000004
@@ -40,7 +42,7 @@ def _make_fields(address: int, values: tuple[Any, ...]) -> TaskFields:
 
 def is_pid(number: int | None) -> bool:
     """Tell whether this can be a task's number, or isn't known."""
-    return number is None or 0 <= number <= _MAX_TASKS
+    return number is None or 0 <= number <= _MAX_PID
 
 
 def _is_leader(values: tuple[Any, ...]) -> bool:

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/* Four threads and two children, each with a system call that nobody else makes; how often is its argument. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const struct {
+	const char *name;
+	long number;
+} jobs[] = {
+	{ "t-getppid", SYS_getppid }, { "t-getpgrp", SYS_getpgrp }, { "t-getsid", SYS_getsid },
+	{ "t-getuid", SYS_getuid }, { "c-umask", SYS_umask },   { "c-sync", SYS_sync },
+};
+
+static int rounds;
+
+static void *work(void *arg)
+{
+	intptr_t job = (intptr_t)arg;
+
+	prctl(PR_SET_NAME, jobs[job].name);
+	for (int i = 0; i < rounds; i++)
+		syscall(jobs[job].number, 0);
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t threads[4];
+
+	rounds = argc > 1 ? atoi(argv[1]) : 100;
+	for (intptr_t i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, work, (void *)i);
+	for (intptr_t i = 4; i < 6; i++) {
+		if (!fork()) {
+			work((void *)i);
+			_exit(0);
+		}
+	}
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	while (wait(NULL) > 0)
+		;
+	return 0;
+}

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Collecting on a kernel with KCOV: kcovdbg runs in a guest, with the host's Python; its traces are looked at outside."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from bisect import bisect_right
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kcovdbg.abi import record
+from kcovdbg.collect.trace_file import read_header, read_trace
+from tests.lab.asking import ROOT, run_kcovdbg
+from tests.lab.guest import Guest, Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kcovdbg.model.buffer import Buffer
+    from tests.lab.initramfs import Userland
+    from tests.lab.kernel import Kernel
+
+pytestmark = pytest.mark.lab
+
+PROGRAMS = Path(__file__).parent / "programs"
+SHARED = "/tmp/exchange"
+OVERHEAD = 1.05
+
+
+class Lab:
+    """A guest in which kcovdbg collects."""
+
+    def __init__(self, guest: Guest, exchange: Path) -> None:
+        self.guest = guest
+        self.exchange = exchange
+        self.symbols = sorted(
+            (int(address, 16), name)
+            for address, kind, name in map(str.split, guest.kernel.system_map.read_text().splitlines())
+            if kind in "tT"
+        )
+        self.addresses = [address for address, _ in self.symbols]
+
+    def python(self, *words: str) -> str:
+        return " ".join([f"PYTHONPATH={shlex.quote(str(ROOT))}", shlex.quote(sys.executable), *words])
+
+    def kcovdbg(self, words: str) -> str:
+        """The words of a shell that run kcovdbg in the guest, on the guest's kernel."""
+        return self.python("-m kcovdbg -s", shlex.quote(str(self.guest.kernel.vmlinux)), words)
+
+    def collect(self, words: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+        return self.guest.run(self.kcovdbg(f"collect {words}"), timeout)
+
+    def outside(self, *words: str) -> Any:
+        """What kcovdbg says that looks at the guest from the host, through QMP."""
+        done = run_kcovdbg("--qemu", self.guest.sockets.debugger_qmp, "-s", self.guest.kernel.vmlinux, *words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def function(self, pc: int) -> str:
+        return self.symbols[bisect_right(self.addresses, pc - 1) - 1][1]
+
+    def functions(self, buffer: Buffer) -> Counter[str]:
+        return Counter(self.function(pc) for pc in record.pc_words(buffer.words, buffer.encoding))
+
+    def trace(self, name: str) -> Buffer:
+        return read_trace(self.exchange / name)
+
+    def assert_nothing_is_left(self) -> None:
+        assert self.outside("tasks") == []
+        assert self.outside("remote") == []
+
+
+@pytest.fixture(scope="module")
+def lab(kernel: Kernel, userland: Userland, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    exchange = tmp_path_factory.mktemp("exchange")
+    for source in PROGRAMS.glob("*.c"):
+        command = ["gcc", "-static", "-O2", "-Wall", "-Wextra", "-pthread", "-o", exchange / source.stem, source]
+        subprocess.run(command, check=True)
+    for script in PROGRAMS.glob("*.py"):
+        shutil.copy(script, exchange)
+    shutil.copy(userland.init, exchange / "tool")
+    machine = Machine(memory_mib=1024, cpus=2, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(exchange))
+    with Guest(kernel, userland, machine) as guest:
+        guest.wait_done()
+        yield Lab(guest, exchange)
+
+
+def test_real_commands(lab: Lab) -> None:
+    done = lab.collect(f"-o {SHARED}/ls.kcov -- ls /etc")
+    assert done.returncode == 0, done.stderr
+    assert "passwd" in done.stdout
+    found = lab.functions(lab.trace("ls.kcov"))
+    assert found["iterate_dir"]
+    # The command's own exec was over before, and collecting leaves no trace of itself.
+    assert not [name for name in found if name.startswith(("__x64_sys_execve", "kcov_", "ptrace_traceme"))]
+    header = read_header(lab.exchange / "ls.kcov")
+    assert header is not None
+    assert (header.mode, header.comm, header.argv) == ("TRACE_PC", "ls", ("ls", "/etc"))
+    assert header.release == lab.guest.kernel.release
+    kernel = next(line for line in lab.outside("info"))
+    assert header.build_id == kernel["build_id"]
+    assert f"{header.kaslr_offset:#x}" == kernel["kaslr_offset"]
+
+
+def test_exit_statuses(lab: Lab) -> None:
+    words = {
+        "sh -c 'exit 3'": 3,
+        "sh -c 'kill -9 $$'": 137,
+        "/nonexistent": 127,
+        "/etc/passwd": 126,
+    }
+    script = "\n".join(f"{lab.kcovdbg(f'collect -o {SHARED}/s.kcov -- {command}')}; echo status $?" for command in words)
+    script += f"\n{lab.kcovdbg('collect --nonsense -- true')}; echo status $?"
+    done = lab.guest.run(script, 300)
+    assert [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("status ")] == [*words.values(), 125]
+    assert "there is no such command" in done.stderr
+
+
+def test_threads_and_children_each_have_their_own(lab: Lab) -> None:
+    rounds = 200
+    done = lab.collect(f"--per-thread -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd {rounds}")
+    assert done.returncode == 0, done.stderr
+    files = json.loads(done.stdout)
+    assert len(files) == 7
+    wanted = {
+        "t-getppid": "__x64_sys_getppid",
+        "t-getpgrp": "__x64_sys_getpgrp",
+        "t-getsid": "__x64_sys_getsid",
+        "t-getuid": "__x64_sys_getuid",
+        "c-umask": "__x64_sys_umask",
+        "c-sync": "__x64_sys_sync",
+    }
+    assert {row["comm"] for row in files} == {"crowd", *wanted}
+    for row in files:
+        found = lab.functions(lab.trace(Path(row["file"]).name))
+        assert not row["full"]
+        points = {name: found[name] for name in wanted.values()}
+        own = wanted.get(row["comm"])
+        if own is None:
+            assert not any(points.values())
+        else:
+            # At least one record per call, and none of anybody else's.
+            assert points.pop(own) >= rounds
+            assert not any(points.values())
+    lab.assert_nothing_is_left()
+
+
+def test_system_calls(lab: Lab) -> None:
+    done = lab.collect("--syscall --json -- cat /etc/hostname")
+    assert done.returncode == 0, done.stderr
+    calls = json.loads(done.stdout)
+    names = {call["name"] for call in calls}
+    assert {"openat", "read", "close", "mmap", "exit_group"} <= names
+    opened = [call for call in calls if "do_sys_openat2" in call["functions"]]
+    assert {call["name"] for call in opened} == {"openat"}
+    assert len(opened) == sum(call["name"] == "openat" for call in calls)
+    assert "/etc/hostname" in {call["text"] for call in opened}
+    for call in calls:
+        assert not any("ptrace" in function for function in call["functions"]), " ".join(call["functions"])
+
+
+@pytest.mark.parametrize("mode", ["pc", "cmp"])
+def test_user_space_sees_what_the_kernel_holds(lab: Lab, mode: str) -> None:
+    hold = lab.python(f"{SHARED}/hold.py {mode} {SHARED}/hold-{mode}.kcov")
+    done = lab.guest.run(
+        f"({hold} >{SHARED}/hold.json 2>{SHARED}/hold.log &)\n"
+        f"until grep -q count {SHARED}/hold.json; do sleep 0.2; [ -s {SHARED}/hold.log ] && exit 1; done; true"
+    )
+    assert done.returncode == 0, (lab.exchange / "hold.log").read_text()
+    told = json.loads((lab.exchange / "hold.json").read_text())
+    try:
+        user = lab.trace(f"hold-{mode}.kcov")
+        assert user.count == told["count"] > 10
+        rows = lab.outside("buffer", f"fd:{told['pid']}/{told['fd']}", "--raw")
+        words = record.pc_words(user.words, user.encoding)
+        assert [row["pc"] for row in rows[: user.count]] == [f"{word:#x}" for word in words]
+        if mode == "cmp":
+            assert [row["arg1"] for row in rows[: user.count]] == [f"{word:#x}" for word in user.words[1::4]]
+        # Disabling is recorded too, behind what the block covers.
+        assert len(rows) - user.count < 200
+        # The guest's file beside the guest's memory, seen from outside.
+        beside = run_kcovdbg(
+            *("--qemu", lab.guest.sockets.debugger_qmp, "-s", lab.guest.kernel.vmlinux, "view", "--text", "--by-index"),
+            *("--width", "100", f"file:{lab.exchange}/hold-{mode}.kcov", f"fd:{told['pid']}/{told['fd']}"),
+        )
+        assert beside.returncode == 0, beside.stderr
+        assert " | " not in "".join(beside.stdout.splitlines()[1 : user.count])
+        if mode == "pc":
+            shown = lab.guest.run(lab.kcovdbg(f"-q view --text --width 100 fd:{told['pid']}/{told['fd']}"), 300)
+            assert "user space sees what the kernel holds" in shown.stdout + shown.stderr
+            assert "FINDING" not in shown.stdout
+            sides = [line for line in shown.stdout.splitlines() if " | " in line or " < " in line or " > " in line]
+            assert not sides
+    finally:
+        lab.guest.run(f"kill {told['pid']}")
+
+
+def test_comparisons(lab: Lab) -> None:
+    done = lab.collect(f"--mode cmp -o {SHARED}/cmp.kcov --buffer-size 2M -- cat /etc/hostname")
+    assert done.returncode == 0, done.stderr
+    buffer = lab.trace("cmp.kcov")
+    assert buffer.count > 1000
+    decoded = [record.decode_record(buffer.words, index, buffer.encoding) for index in range(buffer.count)]
+    assert all(one.comparison is not None and record.is_plausible(one.comparison) for one in decoded)
+    assert any(lab.function(one.word).startswith("do_") for one in decoded)
+
+
+def test_remote_with_a_common_handle(lab: Lab) -> None:
+    done = lab.collect(f"--remote common:auto -o {SHARED}/vhost.kcov -- {SHARED}/tool vhost 3")
+    assert done.returncode == 0, done.stderr
+    found = lab.functions(lab.trace("vhost.remote.kcov"))
+    assert any(name.startswith(("handle_tx", "vhost_")) for name in found), found
+    assert not [name for name in lab.functions(lab.trace("vhost.kcov")) if name.startswith("handle_tx")]
+    lab.assert_nothing_is_left()
+
+
+def test_remote_usb(lab: Lab) -> None:
+    told = lab.guest.ask("traffic usb plug")
+    bus = next(line["bus"] for line in told if line.get("state") == "kc-plugging")
+    try:
+        done = lab.collect(f"--remote usb:{bus} -o {SHARED}/usb.kcov -- sleep 3")
+        assert done.returncode == 0, done.stderr
+        assert lab.functions(lab.trace("usb.remote.kcov"))["hub_event"]
+    finally:
+        lab.guest.ask("stop")
+    lab.assert_nothing_is_left()
+
+
+def test_a_handle_that_is_taken(lab: Lab) -> None:
+    script = f"""
+{lab.kcovdbg(f"collect --remote common:0x77 -o {SHARED}/first.kcov -- sleep 1000")} >/dev/null & first=$!
+until [ -n "$(pidof sleep)" ]; do sleep 0.2; done
+{lab.kcovdbg("collect --remote common:0x77 -- true")}; echo status $?
+kill -TERM $first; wait $first; echo first $?
+"""
+    done = lab.guest.run(script, 300)
+    told = [line for line in done.stdout.splitlines() if line.startswith(("status", "first"))]
+    assert told == ["status 125", "first 143"], done.stderr
+    assert "the handle common:0x77 is taken: task" in done.stderr
+    # SIGTERM ended the command, and what it had covered is there.
+    assert lab.trace("first.kcov").count > 100
+    lab.assert_nothing_is_left()
+
+
+def test_killed_in_the_middle(lab: Lab) -> None:
+    script = f"""
+{lab.kcovdbg(f"collect --remote common:auto -o {SHARED}/killed.kcov -- sh -c 'sleep 1000 & sleep 1001'")} & collector=$!
+until [ "$(pidof sleep | wc -w)" = 2 ]; do sleep 0.2; done
+kill -KILL $collector
+wait $collector
+sleep 0.5
+echo left: $(pidof sleep)
+"""
+    done = lab.guest.run(script, 300)
+    assert done.stdout.splitlines()[-1] == "left:", done.stderr
+    assert not list(lab.exchange.glob("*killed*"))
+    lab.assert_nothing_is_left()
+
+
+def test_overhead(lab: Lab) -> None:
+    """Against a C program that does the same calls by hand, in turns; both from before the first call to the copied trace."""
+    script = f"""
+import subprocess, sys
+from kcovdbg.collect import Request, run_command
+command = ("{SHARED}/work", "2000")
+ours, theirs = [], []
+for _ in range(7):
+    ours.append(run_command(Request(command, size=1 << 19)).seconds)
+    by_hand = subprocess.run(["{SHARED}/byhand", str(1 << 19), *command], capture_output=True, text=True, check=True)
+    theirs.append(float(by_hand.stdout.split()[0]))
+print(min(ours), min(theirs))
+"""
+    (lab.exchange / "overhead.py").write_text(script)
+    done = lab.guest.run(lab.python(f"{SHARED}/overhead.py"), 300)
+    assert done.returncode == 0, done.stderr
+    ours, theirs = map(float, done.stdout.split())
+    print(f"collect {ours:.3f} s, by hand {theirs:.3f} s: {ours / theirs:.3f}")
+    assert ours <= theirs * OVERHEAD
+
+
+def test_doctor(lab: Lab) -> None:
+    done = lab.guest.run(lab.kcovdbg("doctor --json"), 300)
+    assert done.returncode == 0, done.stderr
+    assert [row for row in json.loads(done.stdout) if row["ok"] is not True] == []

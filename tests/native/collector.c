@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/*
+ * The collector against a fake device behind the same table of calls, to be compiled with sanitizers; and the runner against
+ * real processes that "enable" a file in memory, by a request that every file takes.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "collector.h"
+#include "follow.h"
+
+#define CHECK(condition)										\
+	do {												\
+		if (!(condition)) {									\
+			fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno);	\
+			abort();									\
+		}											\
+	} while (0)
+
+/* What the fake kernel does about the next call. */
+static int fail_open, fail_ioctl, opened, closed;
+static unsigned long requests[16], arguments[16];
+static int request_count;
+static size_t fake_size;
+
+static int fake_open(const char *path)
+{
+	CHECK(!strcmp(path, "/fake"));
+	if (fail_open) {
+		errno = fail_open;
+		return -1;
+	}
+	opened++;
+	return memfd_create("kcov", MFD_CLOEXEC);
+}
+
+static int fake_ioctl(int fd, unsigned long request, unsigned long argument)
+{
+	CHECK(fd >= 0);
+	if (request_count < 16) {
+		requests[request_count] = request;
+		arguments[request_count++] = argument;
+	}
+	if (fail_ioctl) {
+		errno = fail_ioctl;
+		return -1;
+	}
+	if (request == kcovdbg_request("INIT_TRACE", 8)) {
+		fake_size = argument * 8;
+		return ftruncate(fd, 2 * fake_size);
+	}
+	return 0;
+}
+
+static int fake_map(void *address, size_t length, int fd, size_t offset)
+{
+	void *at = mmap(address, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)offset);
+
+	return at == MAP_FAILED ? -1 : 0;
+}
+
+static int fake_close(int fd)
+{
+	closed++;
+	return close(fd);
+}
+
+static const struct kcovdbg_device fake = { fake_open, fake_ioctl, fake_map, fake_close };
+
+static int is_mapped(const void *address)
+{
+	unsigned char there;
+	int pipes[2], result;
+
+	/* The kernel reads the byte for us: a fault is an errno. */
+	CHECK(!pipe(pipes));
+	result = write(pipes[1], address, 1) == 1 && read(pipes[0], &there, 1) == 1;
+	close(pipes[0]);
+	close(pipes[1]);
+	return result;
+}
+
+static void test_calls(void)
+{
+	struct kcovdbg_mode mode = { kcovdbg_request("ENABLE", 8), 1, 0, 4, 0 };
+	uint64_t handles[] = { 1ULL << 56 | 3 };
+	struct kcovdbg_kcov kcov;
+	unsigned char *area;
+	uint64_t *words;
+
+	request_count = 0;
+	CHECK(!kcovdbg_open(&kcov, &fake, "/fake", 8));
+	CHECK(kcov.fd >= 1000 || sysconf(_SC_OPEN_MAX) <= 1000);
+	CHECK(kcovdbg_map(&kcov, 0) == -EINVAL);
+	CHECK(kcovdbg_init(&kcov, 1) == -EINVAL);
+	CHECK(kcovdbg_init(&kcov, UINT64_MAX / 2) == -EINVAL);
+	CHECK(!request_count);
+	CHECK(!kcovdbg_init(&kcov, 1024));
+	CHECK(requests[0] == 0x80086301 && arguments[0] == 1024);
+	CHECK(!kcovdbg_map(&kcov, 1));
+	CHECK(kcovdbg_map(&kcov, 1) == -EINVAL);
+	area = kcov.area;
+	/* Pages on both sides of each buffer fault. */
+	CHECK(is_mapped(area) && is_mapped(area + 8191));
+	CHECK(!is_mapped(area - 1) && !is_mapped(area + 8192));
+	CHECK(is_mapped(kcov.second) && !is_mapped((unsigned char *)kcov.second - 1));
+	CHECK(!is_mapped((unsigned char *)kcov.second + 8192));
+	words = kcov.area;
+	words[0] = 17;
+	((uint64_t *)kcov.second)[0] = 4;
+	CHECK(!kcovdbg_enable(&kcov, &mode));
+	CHECK(requests[1] == 0x6364 && arguments[1] == 1);
+	CHECK(!kcovdbg_count(&kcov, kcov.area, 0) && !kcovdbg_count(&kcov, kcov.second, 0));
+	/* A bitmap before the count is forgotten with it. */
+	memset(words, 0xff, 8192);
+	mode = (struct kcovdbg_mode){ kcovdbg_request("UNIQUE_ENABLE", 8), 16, 16, 1, 0 };
+	CHECK(!kcovdbg_enable(&kcov, &mode));
+	CHECK(requests[2] == 0x40086367 && arguments[2] == 16);
+	CHECK(!words[0] && !words[15] && !words[16] && words[17] == UINT64_MAX);
+	CHECK(!kcovdbg_remote_enable(&kcov, 0, 64, handles, 1, 0x42));
+	CHECK(requests[3] == 0x40186366);
+	CHECK(!kcovdbg_disable(&kcov));
+	CHECK(requests[4] == 0x6365 && !arguments[4]);
+	fail_ioctl = EBUSY;
+	CHECK(kcovdbg_enable(&kcov, &mode) == -EBUSY);
+	CHECK(kcovdbg_disable(&kcov) == -EBUSY);
+	CHECK(kcovdbg_remote_enable(&kcov, 0, 64, NULL, 0, 0) == -EBUSY);
+	fail_ioctl = 0;
+	kcovdbg_close(&kcov);
+	kcovdbg_close(&kcov);
+	CHECK(!is_mapped(area));
+	fail_open = EACCES;
+	CHECK(kcovdbg_open(&kcov, &fake, "/fake", 8) == -EACCES);
+	fail_open = 0;
+	kcovdbg_close(&kcov);
+}
+
+static struct kcovdbg_run *run(char *const argv[], int syscalls, int expected)
+{
+	static struct kcovdbg_command command;
+	struct kcovdbg_run *made;
+
+	command = (struct kcovdbg_command){
+		.path = "/fake",
+		.device = &fake,
+		.argv = argv,
+		.envp = environ,
+		/* A request that every file takes. */
+		.mode = { .request = FIOCLEX, .record_words = 1 },
+		.size = 1024,
+		.word_size = 8,
+		.syscalls = (uint8_t)syscalls,
+		.stdout_fd = -1,
+	};
+	made = kcovdbg_run_new(&command);
+	CHECK(made);
+	CHECK(kcovdbg_run_follow(made) == expected);
+	return made;
+}
+
+static void test_following(void)
+{
+	char *const plain[] = { "true", NULL }, *const missing[] = { "/nonexistent", NULL };
+	char *const family[] = { "sh", "-c", "(exit 1); (exit 2) & wait; exit 7", NULL };
+	char *const killed[] = { "sh", "-c", "kill -9 $$", NULL };
+	struct kcovdbg_run *made;
+
+	made = run(plain, 0, 0);
+	CHECK(kcovdbg_run_task_count(made) == 1);
+	CHECK(kcovdbg_run_task(made, 0)->ended && !kcovdbg_run_task(made, 0)->status);
+	CHECK(!strcmp(kcovdbg_run_task(made, 0)->comm, "true"));
+	CHECK(kcovdbg_run_task(made, 0)->trace.length == 8);
+	CHECK(!kcovdbg_run_task(made, 1) && !kcovdbg_run_call_count(made));
+	kcovdbg_run_free(made);
+
+	made = run(missing, 0, -ENOENT);
+	CHECK(kcovdbg_run_step(made) == KCOVDBG_STEP_EXEC);
+	kcovdbg_run_free(made);
+
+	made = run(family, 0, 0);
+	CHECK(kcovdbg_run_task_count(made) == 3);
+	for (uint32_t i = 0; i < 3; i++) {
+		const struct kcovdbg_task *task = kcovdbg_run_task(made, i);
+
+		/* Where ptrace may not do it, as in some containers, it says so. */
+		CHECK(task->ended && task->tid == task->tgid && (!task->error || task->step == KCOVDBG_STEP_PASS));
+		CHECK(WEXITSTATUS(task->status) == (i ? (int)i : 7));
+		CHECK(task->kind == (i ? KCOVDBG_KIND_PROCESS : KCOVDBG_KIND_COMMAND));
+		CHECK(!i || task->parent == kcovdbg_run_task(made, 0)->tid);
+	}
+	kcovdbg_run_free(made);
+
+	made = run(killed, 0, 0);
+	CHECK(WTERMSIG(kcovdbg_run_task(made, 0)->status) == SIGKILL);
+	kcovdbg_run_free(made);
+
+	made = run(plain, 1, 0);
+	CHECK(kcovdbg_run_call_count(made) > 3);
+	CHECK(!kcovdbg_run_call(made, kcovdbg_run_call_count(made) - 1)->returned);
+	CHECK(kcovdbg_run_call(made, 0)->returned);
+	kcovdbg_run_free(made);
+
+	fail_ioctl = 524;
+	made = run(plain, 0, -524);
+	CHECK(kcovdbg_run_step(made) == KCOVDBG_STEP_INIT);
+	kcovdbg_run_free(made);
+	fail_ioctl = 0;
+	kcovdbg_run_free(NULL);
+}
+
+int main(void)
+{
+	test_calls();
+	test_following();
+	/* Everything that was opened is closed: the next descriptor is the lowest there is. */
+	CHECK(dup(0) == 3);
+	return 0;
+}

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``collect`` on the command line, with a fake device; and how it cuts traces at system calls."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from kcovdbg.abi.record import RecordFormat
+from kcovdbg.analysis.stability import find_occurrences
+from kcovdbg.collect import running
+from kcovdbg.collect.syscall_names import argument_count, syscall_name
+from kcovdbg.collect.trace_file import read_header
+from kcovdbg.commands.argument import WordError
+from kcovdbg.commands.collect import parse_remote, parse_size
+from kcovdbg.commands.collecting import call_text, merge, own_records
+from kcovdbg.errors import TargetError
+from kcovdbg.frontends.cli import main
+from tests.unit.fake_kcov import FIOCLEX, FakeKcov
+from tests.unit.test_collect_files import PCS, make
+
+
+@pytest.fixture
+def cli(capfd, monkeypatch):
+    fake = FakeKcov()
+    plain = running.run_command
+
+    def run_command(request, find_holder=None):
+        request = replace(request, path="/fake", device=fake.device, enable_request=FIOCLEX)
+        return plain(request, find_holder)
+
+    def no_target(_options):
+        raise TargetError("no kernel")
+
+    monkeypatch.setattr(running, "run_command", run_command)
+
+    def cli(*words):
+        status = main(["collect", *words], open_target=no_target)
+        return status, *capfd.readouterr()
+
+    cli.fake = fake
+    return cli
+
+
+def test_statuses(cli):
+    assert cli("--", "sh", "-c", "exit 3")[0] == 3
+    assert cli("sh", "-c", "kill -9 $$")[0] == 137
+    status, _, errors = cli("--", "/nonexistent")
+    assert (status, errors) == (127, "kcovdbg: /nonexistent can't be run: there is no such command\n")
+    for words in (["--nonsense", "--", "true"], [], ["--mode", "pc-ext", "--", "true"], ["--buffer-size", "x", "--", "true"]):
+        assert cli(*words)[0] == 125
+    cli.fake.errors["open"] = 13
+    status, _, errors = cli("--", "true")
+    assert status == 125
+    assert "only root may" in errors
+
+
+def test_json_is_all_of_standard_output(cli):
+    status, out, errors = cli("--json", "--", "echo", "hello")
+    assert (status, json.loads(out)) == (0, [])
+    assert "hello" in errors
+
+
+def test_files(cli, tmp_path):
+    path = tmp_path / "a.kcov"
+    status, out, _ = cli("-o", str(path), "--per-thread", "--json", "--", "sh", "-c", "(exit 2); true")
+    assert status == 0
+    rows = json.loads(out)
+    assert [row["file"] for row in rows] == [str(tmp_path / f"a.{row['tid']}.kcov") for row in rows]
+    assert len(rows) == 2
+    header = read_header(tmp_path / f"a.{rows[0]['tid']}.kcov")
+    assert header.argv == ("sh", "-c", "(exit 2); true")
+    assert (header.mode, header.size, header.count) == ("TRACE_PC", 1 << 19, 0)
+
+
+def test_repeat_and_system_calls(cli):
+    status, out, _ = cli("--repeat", "3", "--", "true")
+    assert status == 0
+    assert "3 runs: 0 points are in all of them" in out
+    status, out, errors = cli("--syscall", "--json", "--", "cat", "/etc/hostname")
+    calls = json.loads(out)
+    assert status == 0
+    assert "/etc/hostname" in {call["text"] for call in calls}
+    assert "ptrace stopped the command" in errors
+
+
+def test_sizes_and_handles():
+    assert [parse_size(text) for text in ("1", "512", "513", "4K", "1m", "0x400")] == [512, 512, 1024, 4096, 1 << 20, 1024]
+    assert parse_remote(["usb:1,usb:2", "common:auto"]) == ((1 << 56 | 1, 1 << 56 | 2), 0)
+    assert parse_remote(["common:0x42"]) == ((), 0x42)
+    assert parse_remote(()) == ((), None)
+    for bad in (["usb"], ["common:0"], ["common:1,common:2"]):
+        with pytest.raises(WordError):
+            parse_remote(bad)
+
+
+def test_what_ptrace_leaves_is_cut_off():
+    def names(text):
+        return [tuple(word.split("/")) for word in text.split()]
+
+    functions = names(
+        "cgroup_leave_frozen inlined/ptrace_stop ptrace_stop __x64_sys_close filp_close ptrace_notify "
+        "task_work_run ____fput ptrace_notify ptrace_do_notify map_id_up ptrace_stop cgroup_enter_frozen ptrace_stop"
+    )
+    assert [functions[index][-1] for index in own_records(functions)] == [
+        "__x64_sys_close",
+        "filp_close",
+        "task_work_run",
+        "____fput",
+    ]
+    assert own_records([]) == []
+    # Of a call that doesn't return there is no end.
+    assert own_records(names("ptrace_stop do_exit mm_release")) == [1, 2]
+
+
+def test_merged_buffers():
+    left, right = make(PCS[:3]), replace(make(PCS[3:5]), name="42", capacity=2)
+    both = merge([left, right])
+    assert (list(both.words), both.count, both.capacity) == (PCS[:5], 5, None)
+    assert "full: of 42" in both.remarks[1]
+    assert merge([left]) is left
+    assert merge([make([7, 1, 2, PCS[0]], "TRACE_CMP", RecordFormat.CMP)] * 2).count == 2
+
+
+def test_stable_and_flickering():
+    found = find_occurrences([{1: 2, 2: 1}, {1: 1, 3: 4}])
+    assert [(one.pc, one.runs, one.records, one.is_stable) for one in found] == [
+        (2, 1, 1, False),
+        (3, 1, 4, False),
+        (1, 2, 3, True),
+    ]
+
+
+def test_calls_as_text():
+    call = running.Call(1, 257, False, (0xFFFFFF9C, 0x7000, 0, 0, 5, 6), 1, b'/a\x1b"', 3, 0, 0, 0)
+    if syscall_name(257) == "openat":
+        assert call_text(call) == 'openat(0xffffff9c, "/a\x1b"", 0, 0)'
+    assert (syscall_name(56, "aarch64"), syscall_name(9999), argument_count("openat")) == ("openat", "syscall_9999", 4)
+    assert call_text(replace(call, is_compat=True)).startswith("32-bit call 257(")

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Traces are written whole or not at all, and read back as they were; text of other tools both ways."""
+
+import errno
+from array import array
+
+import pytest
+
+from kcovdbg.abi import record
+from kcovdbg.abi.record import RecordFormat
+from kcovdbg.collect.explaining import Step, explain, explain_not_followed
+from kcovdbg.collect.trace_file import read_header, read_trace, side_path
+from kcovdbg.collect.trace_writer import make_header, write_text, write_trace
+from kcovdbg.errors import CollectError, KcovdbgError
+from kcovdbg.model.buffer import Buffer
+
+PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(50)]
+
+
+def make(words=PCS, mode="TRACE_PC", record_format=RecordFormat.PC, big_endian=False):
+    encoding = record.make_encoding(record_format, 8, big_endian)
+    count = len(words) // encoding.record_words
+    return Buffer("41", encoding, array("Q", words), count, count, 511, size=512, mode=mode, pid=41, comm="a\nb")
+
+
+@pytest.mark.parametrize("big_endian", [False, True])
+@pytest.mark.parametrize(("mode", "record_format"), [("TRACE_PC", RecordFormat.PC), ("TRACE_CMP", RecordFormat.CMP)])
+def test_round_trip(tmp_path, big_endian, mode, record_format):
+    path = tmp_path / "a.kcov"
+    buffer = make(PCS[:48], mode, record_format, big_endian)
+    header = make_header(buffer, argv=("ls", "/"), pid=40, release="6.12", build_id="aa", kaslr_offset=0x1000)
+    write_trace(path, buffer, header)
+    found = read_trace(path)
+    assert (list(found.words), found.count, found.encoding) == (PCS[:48], buffer.count, buffer.encoding)
+    assert read_header(path) == header
+    assert (header.pid, header.tid, header.comm, header.kaslr_offset) == (40, 41, "a\nb", 0x1000)
+    assert not found.remarks
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.kcov", "a.kcov.json"]
+
+
+def test_nothing_is_left_of_what_failed(tmp_path, monkeypatch):
+    path = tmp_path / "a.kcov"
+    buffer = make()
+    monkeypatch.setattr("os.fsync", lambda _fd: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(CollectError, match="No space left") as caught:
+        write_trace(path, buffer, make_header(buffer))
+    assert caught.value.status == 125
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(CollectError, match="can't be written: No such file"):
+        write_trace(tmp_path / "none" / "a.kcov", buffer, make_header(buffer))
+
+
+def test_text_of_kcovtrace_and_of_syzkaller(tmp_path):
+    buffer = make([*PCS[::-1], PCS[0]])
+    write_text(tmp_path / "raw", buffer)
+    write_text(tmp_path / "syz", buffer, call_length=5, is_syzkaller=True)
+    assert (tmp_path / "raw").read_text().splitlines()[0] == f"{PCS[-1]:#x}"
+    assert (tmp_path / "syz").read_text().splitlines() == [f"{pc - 5:#x}" for pc in PCS]
+    options = {"call_length": 5, "find_points": lambda: {*PCS, 0xFFFFFFFF82000000}}
+    raw, syz = (read_trace(tmp_path / name, **options) for name in ("raw", "syz"))
+    assert list(raw.words) == [*PCS[::-1], PCS[0]]
+    assert list(syz.words) == PCS
+    assert "100% of them are return addresses of coverage points" in raw.remarks[0]
+    assert "100% of them are calls of coverage points" in syz.remarks[0]
+    assert list(read_trace(tmp_path / "raw", pc="call", call_length=5).words)[-1] == PCS[0] + 5
+    assert "taken as recorded" in read_trace(tmp_path / "syz").remarks[0]
+    assert not read_trace(tmp_path / "syz", pc="raw").remarks
+    assert "is it another kernel's?" in read_trace(tmp_path / "raw", call_length=5, find_points=frozenset).remarks[0]
+    with pytest.raises(KcovdbgError, match="how long a call is"):
+        read_trace(tmp_path / "syz", pc="call")
+    assert (tmp_path / "side").exists() is side_path(tmp_path / "side").exists() is False
+
+
+def test_who_holds_a_handle():
+    taken = explain(
+        Step.REMOTE_ENABLE, errno.EEXIST, handles=[1 << 56 | 2, 0x42], find_holder=lambda h: "task 7" if h == 0x42 else None
+    )
+    assert str(taken) == "the handle common:0x42 is taken: task 7"
+    assert "one of the handles usb:2, common:0x42" in str(
+        explain(Step.REMOTE_ENABLE, errno.EEXIST, handles=[1 << 56 | 2, 0x42])
+    )
+    assert "usb:2 is given twice" in str(explain(Step.REMOTE_ENABLE, errno.EEXIST, handles=[1 << 56 | 2] * 2))
+    assert "bits 32 to 55" in str(explain(Step.REMOTE_ENABLE, errno.EINVAL, handles=[1 << 40 | 2]))
+    assert "257 handles are too many" in str(explain(Step.REMOTE_ENABLE, errno.EINVAL, handles=range(257)))
+
+
+def test_debugfs_that_is_not_mounted(tmp_path):
+    error = explain(Step.OPEN, errno.ENOENT, path=str(tmp_path / "kcov"))
+    assert error.hint == f"mount -t debugfs none {tmp_path}"
+
+
+def test_every_step_has_words_for_any_errno():
+    for step in Step:
+        for number in (errno.EIO, 524, errno.EPERM):
+            assert str(explain(step, number, command="ls"))
+            assert explain_not_followed(step, number)
+    assert explain(Step.EXEC, errno.ENOENT, command="ls").status == 127
+    assert explain(Step.EXEC, errno.ENOEXEC, command="ls").status == 126

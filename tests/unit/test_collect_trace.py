@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Coverage around a block: the order of calls, what is read, and that threads are told apart."""
+
+import errno
+import os
+import threading
+
+import pytest
+
+import kcovdbg.collect
+from kcovdbg.abi.era import Feature
+from kcovdbg.errors import CollectError, UsageError
+from tests.unit.fake_kcov import FakeKcov, lib, record_into
+
+PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(5)]
+
+
+@pytest.fixture
+def fake():
+    return FakeKcov()
+
+
+def make_trace(fake, mode="pc", **options):
+    return kcovdbg.collect.Trace(mode, size=options.pop("size", 512), path="/fake", device=fake.device, **options)
+
+
+def names(fake):
+    numbers = {lib.kcovdbg_request(name, 8): name for name in (b"INIT_TRACE", b"ENABLE", b"DISABLE", b"UNIQUE_ENABLE")}
+    return [(numbers[request].decode(), argument) for request, argument in fake.requests]
+
+
+def test_a_block(fake):
+    with make_trace(fake) as trace:
+        record_into(trace.fd, PCS)
+    assert names(fake) == [("INIT_TRACE", 512), ("ENABLE", 0), ("DISABLE", 0)]
+    assert list(trace.pcs) == PCS
+    assert (trace.buffer.count, trace.buffer.capacity, trace.buffer.mode, trace.full) == (5, 511, "TRACE_PC", False)
+    with trace:
+        pass
+    assert list(trace.pcs) == []
+    assert fake.open_count == 1
+    trace.close()
+    trace.close()
+    assert fake.open_count == 0
+
+
+def test_what_enabling_left_is_forgotten(fake):
+    trace = make_trace(fake)
+    trace.open()
+    record_into(trace.fd, PCS)
+    with trace:
+        record_into(trace.fd, PCS[:2])
+        trace.reset()
+        record_into(trace.fd, PCS[:1])
+    assert list(trace.pcs) == PCS[:1]
+
+
+def test_a_full_buffer_says_so(fake):
+    with make_trace(fake) as trace:
+        record_into(trace.fd, [PCS[0]] * 511)
+    assert trace.full
+    assert "full" in trace.buffer.remarks[0]
+    with trace:
+        os.pwrite(trace.fd, b"\xff" * 8, 0)
+    assert trace.buffer.count == 511
+    assert "user space wrote it" in trace.buffer.remarks[0]
+
+
+def test_comparisons(fake):
+    with make_trace(fake, "cmp") as trace:
+        record_into(trace.fd, [7, 1, 2, PCS[0]])
+        os.pwrite(trace.fd, (1).to_bytes(8, "little"), 0)
+    assert names(fake)[1] == ("ENABLE", 1)
+    assert (trace.buffer.count, trace.buffer.capacity) == (1, 127)
+    assert list(trace.pcs) == PCS[:1]
+
+
+def test_a_second_buffer_of_edges(fake):
+    with make_trace(fake, "uniq-edge", features={Feature.UNIQUE_MAPS}) as trace:
+        record_into(trace.fd, PCS)
+        os.pwrite(trace.fd, (1).to_bytes(8, "little") + PCS[3].to_bytes(8, "little"), 512 * 8)
+    assert names(fake)[1] == ("ENABLE", 4)
+    assert list(trace.pcs) == PCS
+    assert list(trace.edges.words) == PCS[3:4]
+
+
+def test_a_bitmap_before_the_count(fake):
+    with make_trace(fake, "unique-pc", features={Feature.UNIQUE_BITMAP}) as trace:
+        os.pwrite(trace.fd, (1).to_bytes(8, "little") + PCS[2].to_bytes(8, "little"), 16 * 8)
+    assert names(fake)[1] == ("UNIQUE_ENABLE", 16)
+    assert list(trace.pcs) == PCS[2:3]
+    assert trace.buffer.capacity == 512 - 16 - 1
+
+
+def test_other_threads_are_refused(fake):
+    trace = make_trace(fake)
+    trace.__enter__()
+    problems = []
+
+    def other():
+        for action in (trace.reset, trace.close, lambda: trace.__exit__(None, None, None), trace.__enter__):
+            try:
+                action()
+            except CollectError as error:
+                problems.append(str(error))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert len(problems) == 4
+    assert "can't reset the trace of thread" in problems[0]
+    trace.__exit__(None, None, None)
+    with pytest.raises(CollectError, match="nothing is being collected"):
+        trace.reset()
+
+
+def test_a_block_within_a_block(fake):
+    with make_trace(fake) as trace, pytest.raises(CollectError, match="collects already"):
+        trace.__enter__()
+
+
+@pytest.mark.parametrize(
+    ("what", "number", "message"),
+    [
+        ("open", errno.EACCES, "may not be opened"),
+        (0x80086301, errno.EINVAL, "512 words isn't possible"),
+        (0x80086301, errno.ENOMEM, "no memory for a buffer of 512 words"),
+        ("map", errno.EINVAL, "can't be mapped"),
+        (0x6364, errno.EBUSY, "collects already, with another instance"),
+        (0x6364, 524, "built without that mode"),
+        (0x6365, errno.EINVAL, "isn't the one that collects"),
+    ],
+)
+def test_errors(fake, what, number, message):
+    fake.errors[what] = number
+    with pytest.raises(CollectError, match=message) as caught, make_trace(fake):
+        pass
+    assert caught.value.hint
+    assert caught.value.status == 125
+
+
+def test_an_error_of_the_block_comes_first(fake):
+    fake.errors[0x6365] = errno.EINVAL
+    with pytest.raises(ZeroDivisionError), make_trace(fake):
+        1 / 0  # noqa: B018
+
+
+def test_modes_that_a_kernel_may_not_have(fake):
+    with pytest.raises(UsageError, match="can't be told without its debug info"):
+        make_trace(fake, "pc-ext")
+    with pytest.raises(UsageError, match=r"the extended-record series of 2026 has it"):
+        make_trace(fake, "pc-ext", features=set())
+    with pytest.raises(UsageError, match="no mode is called nonsense"):
+        make_trace(fake, "nonsense")
