@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.lab.asking import run_kcovdbg, symbol_options
+from tests.lab.guest import Machine
 from tests.lab.situation import SITUATIONS
 
 if TYPE_CHECKING:
-    from tests.lab.conftest import DumpMaker, StateDumpMaker
+    from tests.lab.conftest import Booter, DumpMaker, StateDumpMaker
     from tests.lab.guest import Guest
 
 pytestmark = pytest.mark.lab
+
+STORM_SECONDS = int(os.environ.get("KCOVDBG_STORM_SECONDS", "40"))
+STORM_LOOKS = max(4, STORM_SECONDS // 4)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
@@ -56,3 +61,23 @@ def test_last_ends_in_the_faulting_function(crash_dump: DumpMaker) -> None:
     assert report.returncode == 0
     assert "FULL, so that this is not the last" in report.stdout
     assert report.stdout.count("\n  stack\n") >= 20
+
+
+def test_no_false_alarm_in_a_storm(boot: Booter) -> None:
+    """Many threads open, enable, disable and exit at random while the kernel is read; what disagrees is gone a moment later."""
+    guest = boot(Machine(cpus=2))
+    guest.wait_done()
+    guest.send(f"storm {STORM_SECONDS}")
+    guest.wait_truth(lambda line: line.get("state") == "storm" and line.get("running") is True)
+    symbols = symbol_options(guest.kernel, guest.userland)
+    words = [word for _ in range(STORM_LOOKS) for word in ("-e", "check --json")]
+    done = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, *symbols, *words, timeout=600)
+    found = []
+    decoder, text = json.JSONDecoder(), done.stdout
+    while text := text.lstrip():
+        rows, end = decoder.raw_decode(text)
+        found += [row for row in rows if row["severity"] in ("error", "warning")]
+        text = text[end:]
+    assert found == []
+    assert done.returncode == 0, done.stderr
+    assert guest.alive
