@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -81,3 +81,53 @@ def test_no_false_alarm_in_a_storm(boot: Booter) -> None:
     assert found == []
     assert done.returncode == 0, done.stderr
     assert guest.alive
+
+
+def test_damage_on_a_running_guest(boot: Booter) -> None:
+    """User space overwrites a count; a reference is leaked and a list looped by writing the guest's memory."""
+    guest = boot(Machine(cpus=1))
+    guest.wait_done()
+    symbols = symbol_options(guest.kernel, guest.userland)
+
+    def ask(command: str) -> tuple[int, list[dict[str, Any]]]:
+        done = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, *symbols, "-e", f"{command} --json")
+        return done.returncode, json.loads(done.stdout)
+
+    assert ask("check") == (0, [])
+    (bogus,) = [line for line in guest.ask("bogus") if line.get("state") == "kc-bogus"]
+    status, rows = ask("check")
+    assert (status, [row["rule"] for row in rows]) == (1, ["B1"])
+    assert rows[0]["certainty"] == "likely"
+    assert bogus["tid"]
+    guest.ask("stop")
+    _, objects = ask("objects")
+    kcov = next(row for row in objects if row["mode"] == "INIT" and row["refcount"] == 1)
+    _, areas = ask("areas")
+    area = next(row["area"] for row in areas if row["list"] == "task" and row["state"] == "cached")
+    with guest.paused():
+        write(guest, int(kcov["kcov"], 16), (2).to_bytes(4, "little"))
+        status, rows = ask("check")
+        assert (status, [row["rule"] for row in rows]) == (1, ["K1"])
+        assert rows[0]["object"] == f"kcov {kcov['kcov']}"
+        assert "1 is leaked" in rows[0]["message"]
+        write(guest, int(kcov["kcov"], 16), (1).to_bytes(4, "little"))
+        before = read(guest, int(area, 16), 8)
+        write(guest, int(area, 16), int(area, 16).to_bytes(8, "little"))
+        status, rows = ask("check")
+        assert status == 1
+        assert "A1" in {row["rule"] for row in rows} <= {"A1", "X2"}
+        write(guest, int(area, 16), before)
+        assert ask("check") == (0, [])
+
+
+def read(guest: Guest, address: int, size: int) -> bytes:
+    with guest.gdb() as stub:
+        data = stub.read(address, size)
+        stub.leave_stopped()
+        return data
+
+
+def write(guest: Guest, address: int, data: bytes) -> None:
+    with guest.gdb() as stub:
+        stub._expect_ok(f"M{address:x},{len(data):x}:{data.hex()}".encode())
+        stub.leave_stopped()
