@@ -14,6 +14,7 @@ from kcovdbg.commands.gdb import GDB, GDB_PATH
 from kcovdbg.commands.help import HELP
 from kcovdbg.commands.info import INFO
 from kcovdbg.commands.keep import KEEP
+from kcovdbg.commands.last import LAST
 from kcovdbg.commands.objects import OBJECTS
 from kcovdbg.commands.percpu import PERCPU
 from kcovdbg.commands.points import POINTS
@@ -26,6 +27,7 @@ from kcovdbg.commands.top import TOP
 from kcovdbg.commands.tree import TREE
 from kcovdbg.commands.view import VIEW
 from kcovdbg.commands.watch import WATCH
+from kcovdbg.commands.why import WHY
 
 COMMANDS = CommandTable(
     (
@@ -36,8 +38,10 @@ COMMANDS = CommandTable(
         AREAS,
         PERCPU,
         CHECK,
+        WHY,
         BUFFER,
         VIEW,
+        LAST,
         TOP,
         DIFF,
         SOURCE,

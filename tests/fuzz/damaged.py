@@ -49,6 +49,8 @@ class DamagedMemory:
         """Read any span. The parameters are what drgn gives a reader."""
         del offset, physical
         start = address & -PAGE
+        if address + count <= start + PAGE:
+            return self._page(start)[address - start : address - start + count]
         parts = [self._page(page) for page in range(start, address + count, PAGE)]
         return b"".join(parts)[address - start : address - start + count]
 

@@ -15,10 +15,9 @@ from kcovdbg.abi.record import RecordFormat
 from kcovdbg.analysis.check.areas import OVERLAY
 from kcovdbg.analysis.check.evidence import Evidence, Hex, name_kcov, name_task, values
 from kcovdbg.analysis.check.rule import Rule, Violation
-from kcovdbg.errors import KcovdbgError, MissingSymbolError
+from kcovdbg.errors import MissingSymbolError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
-from kcovdbg.walk.buffers import read_buffer
 
 _WORD: Final = 1 << 64
 # Modules lie within 2 GiB of the kernel's text, above it or below.
@@ -49,7 +48,7 @@ def _user_buffers(evidence: Evidence) -> Iterator[_Found]:
         if fields.sequence != 1 or not kcov.count:
             # Older kernels don't count sessions.
             continue
-        buffer = _read(evidence, f"kcov:{address:#x}")
+        buffer = evidence.buffer(f"kcov:{address:#x}")
         if buffer is not None:
             yield _Found(name_kcov(address), buffer, (address,), ())
 
@@ -68,16 +67,9 @@ def _private_buffers(evidence: Evidence) -> Iterator[_Found]:
             )
         else:
             name = f"area:{session.area:#x}"
-        buffer = _read(evidence, name)
+        buffer = evidence.buffer(name)
         if buffer is not None and buffer.address == session.area:
             yield _Found(f"area {session.area:#x} of {name_task(fields)}", buffer, (session.kcov,), (fields.address,))
-
-
-def _read(evidence: Evidence, name: str) -> Buffer | None:
-    try:
-        return read_buffer(evidence.target, evidence.layout, evidence.census, name)
-    except KcovdbgError:
-        return None
 
 
 def _buffers(evidence: Evidence) -> Iterator[_Found]:

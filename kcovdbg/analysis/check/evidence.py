@@ -10,11 +10,13 @@ from typing import Final, NamedTuple
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.era import Feature
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.task import SavedState, Task, TaskFields
 from kcovdbg.target import StackFrame, Target, VmallocArea
 from kcovdbg.walk.areas import IRQ_LIST, TASK_LIST, CachedArea
+from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.links import Link, read_area_links, read_hash_links
@@ -73,6 +75,7 @@ class Evidence:
         self.target = target
         self.layout = layout
         self.census = census
+        self._buffers: dict[str, Buffer | None] = {}
         self._stacks: dict[int, Sequence[StackFrame] | None] = {}
 
     def has(self, feature: Feature) -> bool:
@@ -243,6 +246,15 @@ class Evidence:
     def words(self, area: VmallocArea) -> int:
         """Return how many words fit into a vmalloc area."""
         return round_up(area.size) // self.layout.buffer_word
+
+    def buffer(self, name: str) -> Buffer | None:
+        """Read a buffer by its name, once; None where there is none, or nothing of it can be read."""
+        if name not in self._buffers:
+            try:
+                self._buffers[name] = read_buffer(self.target, self.layout, self.census, name)
+            except KcovdbgError:
+                self._buffers[name] = None
+        return self._buffers[name]
 
     def bytes_of(self, words: int) -> int:
         """Return the size of so many words of a buffer."""

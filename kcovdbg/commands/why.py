@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``why``: where is my coverage?"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kcovdbg.abi.handle import decode_handle, parse_handle
+from kcovdbg.analysis.check.evidence import Evidence, name_kcov, name_task
+from kcovdbg.analysis.check.looking import check
+from kcovdbg.analysis.why import Answer, explain_handle, explain_kcov, explain_task, find_task
+from kcovdbg.commands.argument import Argument, Count, Value, WordError
+from kcovdbg.commands.command import Command, Example
+from kcovdbg.commands.points import find_point_table
+from kcovdbg.commands.session import Context
+from kcovdbg.commands.what import Filter, find_counts
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.render.column import Column
+from kcovdbg.render.escape import escape
+from kcovdbg.render.kind import LIST
+from kcovdbg.render.renderable import Line, Lines, Table
+from kcovdbg.walk.pointer import is_kernel_pointer
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    question: str
+    answer: str
+    evidence: tuple[str, ...]
+
+
+_QUESTION: Final = "where is the coverage of "
+_COLUMNS: Final = (Column("question"), Column("answer"), Column("evidence", LIST))
+
+
+def _ask(context: Context, evidence: Evidence, subject: str) -> tuple[str, list[Answer], str | None]:
+    """Return the question in words, its answers, and the name of the buffer that it is about."""
+    if subject.isdecimal():
+        task = find_task(evidence.tasks, int(subject))
+        if task is None:
+            raise KcovdbgError(f"there is no task {subject}", hint="see: tasks -a")
+        question = f"{_QUESTION}{name_task(task.fields)}?"
+        return question, list(explain_task(evidence, task)), subject if task.count is not None else None
+    try:
+        value = parse_handle(subject)
+    except ValueError:
+        raise WordError(
+            f"{subject} is no task, handle or address", subject, hint="why 41, why usb:1, why 0xffff888004a1e000"
+        ) from None
+    if ":" not in subject and is_kernel_pointer(context.target, value):
+        return f"{_QUESTION}{name_kcov(value)}?", list(explain_kcov(evidence, value)), f"kcov:{value:#x}"
+    owners = [entry.kcov for entry in evidence.entries if entry.handle == value and entry.kcov]
+    question = f"{_QUESTION}handle {decode_handle(value)}?"
+    return question, list(explain_handle(evidence, value)), f"kcov:{owners[0]:#x}" if owners else None
+
+
+def _related(evidence: Evidence, subject: str, question: str) -> set[str]:
+    """Name the subject and its objects as findings do."""
+    found = {question.removeprefix(_QUESTION).removesuffix("?")}
+    if subject.isdecimal():
+        task = find_task(evidence.tasks, int(subject))
+        address = None if task is None else task.fields.address
+        found |= {name_kcov(session.kcov) for session in evidence.sessions if session.task.fields.address == address}
+        found |= {
+            name_kcov(kcov.fields.address) for kcov in evidence.objects.values() if kcov.fields and kcov.fields.task == address
+        }
+    elif ":" in subject:
+        value = parse_handle(subject)
+        found |= {name_kcov(entry.kcov) for entry in evidence.entries if entry.handle == value and entry.kcov}
+    return found
+
+
+def _explain_function(context: Context, function: str, what: str | None) -> Iterator[Answer]:
+    """Say whether a function can be covered, and whether it is."""
+    table = find_point_table(context)
+    points = table.find(function=function)
+    if not points:
+        if any(symbol.name.split(".")[0] == function for symbol in table.functions()):
+            yield Answer(
+                f"{function}() isn't instrumented: it can't be covered (KCOV_INSTRUMENT, noinstr, assembler)", ("points=0",)
+            )
+        else:
+            yield Answer(
+                f"this kernel's image has no function {function}: it may be in a module, or be inlined everywhere",
+                ("points=0",),
+            )
+        return
+    shown = [f"points={len(points)}"]
+    if what is None:
+        yield Answer(f"{function}() is instrumented", tuple(shown))
+        return
+    counts = find_counts(context, what, [])
+    covered = sum(pc in counts for pc in points)
+    if covered:
+        yield Answer(f"{function}() is covered", (*shown, f"covered={covered}"))
+        return
+    answer = f"{function}() is instrumented, and none of its points is in the buffer"
+    offset = context.target.kaslr_offset
+    wanted = Filter(context.session.names, (function,), ())
+    if offset and any(pc + offset in counts or pc - offset in counts for pc in points):
+        answer += ": its addresses are there shifted by the KASLR offset, which user space must have added"
+    elif any(wanted(pc) for pc in counts):
+        answer += ", though other addresses in it are: the image isn't the one that runs?"
+    yield Answer(answer, (*shown, "covered=0", f"KASLR offset={offset:#x}"))
+
+
+def _run(context: Context, args: Namespace) -> Lines:
+    evidence = Evidence(context.target, context.layout, context.census)
+    question, answers, what = _ask(context, evidence, args.subject)
+    if args.function is not None:
+        answers += _explain_function(context, args.function, what)
+    # What is broken explains more than what is legal.
+    report = check(context.target, context.layout, context.census)
+    related = _related(evidence, args.subject, question)
+    answers += [
+        Answer(f"check: {finding.message}", (finding.rule, *(f"{name}={value}" for name, value in finding.values)))
+        for finding in report.findings
+        if finding.object in related
+    ]
+    rows = [_Row(question, answer.answer, answer.evidence) for answer in answers]
+    return Lines(_lines(question, answers), data=Table(_COLUMNS, rows), remarks=context.census.remarks())
+
+
+def _lines(question: str, answers: list[Answer]) -> Iterator[Line]:
+    yield (("header", escape(question)),)
+    for answer in answers:
+        yield (("", escape(f"- {answer.answer}")),)
+        if answer.evidence:
+            yield (("remark", escape(f"    {', '.join(answer.evidence)}")),)
+
+
+WHY: Final = Command(
+    name="why",
+    summary="why there is no coverage of a task, a handle or an object, or where it is",
+    run=_run,
+    description=(
+        "Answers from KCOV's state alone, each with what it rests on: not enabled, or by another thread; a full buffer; a "
+        "section that is still open, or whose coverage will be discarded; a handle that nobody registered, that another task "
+        "has, or that nobody looks up. With a function: whether it is instrumented, and covered.\n\n"
+        "Code in interrupts and softirqs isn't part of a task's coverage."
+    ),
+    arguments=(
+        Argument(
+            ("subject",), Value.SUBJECT, "a thread id, a handle, or the address of a struct kcov", metavar="TID|HANDLE|KCOV"
+        ),
+        Argument(("function",), Value.FUNCTION, "that should be covered", count=Count.OPTIONAL, metavar="FUNCTION"),
+    ),
+    examples=(
+        Example("why 41", "task 41 should be covered, but isn't"),
+        Example("why usb:1", "who gets the coverage of that bus, and when?"),
+        Example("why 41 vfs_read", "why isn't that function in its buffer?"),
+    ),
+)

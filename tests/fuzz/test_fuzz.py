@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A reduced run of the fuzzer; ``python -m tests.fuzz`` runs more."""
+
+import time
+
+import pytest
+
+from tests.fuzz import run
+from tests.fuzz.run import Figures, Fuzzer
+
+CASES = 200
+
+
+@pytest.fixture(scope="module")
+def fuzzer():
+    return Fuzzer()
+
+
+def test_damaged_memory(fuzzer):
+    figures = fuzzer.run(range(1_000_000, 1_000_000 + CASES))
+    assert figures.is_clean, "\n".join((*figures.crashes, *figures.hangs, *figures.raw))
+    assert figures.cases == CASES
+    # Else the damage was done where nobody looks.
+    assert figures.violated > CASES // 3
+    print(figures)
+
+
+def crash(_session, _line, _terminal):
+    return 1 / 0
+
+
+def hang(_session, _line, _terminal):
+    time.sleep(60)
+
+
+def write_raw(_session, _line, terminal):
+    terminal.stdout.write("\x1b[2J")
+    return 0
+
+
+@pytest.mark.parametrize(("behaviour", "noticed"), [(crash, "crashes"), (hang, "hangs"), (write_raw, "raw")])
+def test_the_fuzzer_sees_what_it_looks_for(fuzzer, monkeypatch, behaviour, noticed):
+    figures = Figures()
+    monkeypatch.setattr(run, "run_line", behaviour)
+    monkeypatch.setattr(run, "SECONDS", 0.3)
+    fuzzer.case(1, figures)
+    assert getattr(figures, noticed)
+    assert not figures.is_clean

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The command `last`, on made-up kernels."""
+
+import json
+
+import pytest
+
+from kcovdbg.frontends.cli import main
+from kcovdbg.target import StackFrame
+from kcovdbg.target.memory import MemoryStacks
+from tests.unit.kernels.build import Kernel
+from tests.unit.kernels.rows import E7, E9A
+
+
+@pytest.fixture
+def kernel():
+    made = Kernel(E9A)
+    made.target.symbols["_stext"] = made.target.symbols["_stext"]._replace(size=0)
+    for number, name in enumerate(("do_write", "do_crash", "panic", "print_it")):
+        made.add_symbol(name, 0x40, made.text + 0x40 * number)
+    return made
+
+
+@pytest.fixture
+def cli(capsys):
+    def cli(kernel, *words):
+        status = main(words, open_target=lambda _options: kernel.target)
+        out, err = capsys.readouterr()
+        return status, json.loads(out) if "--json" in words else out, err
+
+    return cli
+
+
+def give_stack(kernel, pid, *functions, crashed=True):
+    frames = [StackFrame(kernel.text, function, "a\x1b[2Jb.c", 7, None, False) for function in functions]
+    kernel.target.stacks = MemoryStacks({kernel.tasks[pid]: frames}, kernel.tasks[pid] if crashed else None)
+
+
+def test_crashed_task(cli, kernel):
+    # Task 40 has 17 records, 16 bytes apart, of return addresses: the one at the start of a function is of the one before.
+    give_stack(kernel, 40, "delay", "panic", "do_crash", "do_write")
+    status, rows, _ = cli(kernel, "last", "--json")
+    assert status == 0
+    assert [row["index"] for row in rows] == list(range(9))
+    assert {row["pid"] for row in rows} == {40}
+    assert (rows[-1]["comm"], rows[-1]["symbol"], rows[-1]["stack"]) == ("executor", "do_crash", 2)
+    assert [row["symbol"] for row in rows[1:5]] == ["do_write"] * 4
+    _, text, _ = cli(kernel, "last")
+    assert "it crashed in do_crash(); 8 records of the crash's handling follow" in text
+    assert "= #2" in text
+    assert "\x1b" not in text
+
+
+def test_named_tasks(cli, kernel):
+    give_stack(kernel, 40, "schedule", crashed=False)
+    _, rows, err = cli(kernel, "last", "40", "1", "--json")
+    assert {row["pid"] for row in rows} == {40}
+    assert len(rows) == 17
+    assert "task 1 (init) had no coverage: KCOV isn't enabled in it" in err
+    assert cli(kernel, "last", "99999")[0] == 2
+    assert [row["index"] for row in cli(kernel, "last", "40", "-n", "3", "--json")[1]] == [14, 15, 16]
+
+
+def test_full_buffer_is_not_the_last(cli, kernel):
+    _, rows, err = cli(kernel, "last", "42", "--json")
+    assert rows[-1]["full"] is True
+    assert "FULL, so that this is not the last" in err
+
+
+def test_full_of_a_crash_only(cli, kernel):
+    """What the crash's handling filled up after it doesn't make the end before it untrue."""
+    give_stack(kernel, 42, "panic", "do_crash", "do_write")
+    _, text, err = cli(kernel, "last")
+    assert "it crashed in do_crash()" in text
+    assert "FULL" not in text + err
+
+
+def test_current_tasks_where_none_crashed(cli):
+    kernel = Kernel(E9A)
+    _, rows, _ = cli(kernel, "last", "--json")
+    running = {pid for pid, task in kernel.truth.tasks.items() if task.running}
+    assert {row["pid"] for row in rows} <= running
+    assert 60 in {row["pid"] for row in rows}
+
+
+def test_what_a_softirq_interrupted(cli):
+    _, rows, _ = cli(Kernel(E9A), "last", "60", "--json")
+    assert list(dict.fromkeys(row["buffer"].split(":")[0] for row in rows)) == ["saved", "area"]
+    assert sum(row["buffer"].startswith("saved") for row in rows) == 7
+    assert sum(row["buffer"].startswith("area") for row in rows) == 5
+
+
+def test_owner_of_remote_coverage(cli):
+    _, rows, err = cli(Kernel(E7), "last", "50", "--json")
+    assert rows == []
+    assert "others collect for it" in err
+
+
+def test_comparisons(cli):
+    status, rows, _ = cli(Kernel(E9A), "last", "41", "--json")
+    assert status == 0
+    assert (rows[-1]["size"], rows[-1]["arg1"]) == (8, "0x2")
+    assert " ? " in cli(Kernel(E9A), "last", "41")[1]
+
+
+def test_all(cli):
+    kernel = Kernel(E9A)
+    status, text, _ = cli(kernel, "last", "--all", "-n", "5")
+    assert status == 0
+    for pid in (40, 41, 42, 43, 60, 62, 7):
+        assert f"task {pid} (" in text
+    assert "task 1 (init)" not in text
+
+
+def test_without_stacks(cli):
+    _, _, err = cli(Kernel(E9A), "last", "40", "--json")
+    assert "gives no stacks" in err

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The command `why`, on made-up kernels: each answer is brought about, and not given where it isn't so."""
+
+import json
+
+import pytest
+
+from kcovdbg.frontends.cli import main
+from tests.unit.kernels.build import Kernel
+from tests.unit.kernels.rows import E2, E6, E7, E9A, E9B
+from tests.unit.kernels.scenario import usb
+
+
+@pytest.fixture
+def ask(capsys):
+    def ask(kernel, *words):
+        status = main(["why", *words, "--json"], open_target=lambda _options: kernel.target)
+        out, ask.err = capsys.readouterr()
+        ask.status = status
+        if status:
+            return ""
+        rows = json.loads(out)
+        assert all(row.keys() == {"question", "answer", "evidence"} for row in rows)
+        assert all(row["evidence"] for row in rows)
+        assert len({row["question"] for row in rows}) <= 1
+        return "\n".join(row["answer"] for row in rows)
+
+    return ask
+
+
+def kcov(kernel, name, **values):
+    kernel.target.put(kernel.objects[name], "struct kcov", values)
+
+
+CASES = {
+    "not open": (E9A, "1", "neither open nor mapped"),
+    "kernel thread": (E9A, "2", "kernel thread: it is covered inside remote sections only"),
+    "by another thread": (E9A, "45", "was never enabled"),
+    "of a sibling": (E7, "40", "there is coverage: 17 records"),
+    "full": (E9A, "42", "its buffer is full: everything since is lost"),
+    "interrupted": (E9A, "60", "its own session is saved"),
+    "softirq section": (E9A, "60", "a softirq section on top of it collects for"),
+    "section": (E9A, "7", "hasn't ended: nothing of it is merged yet"),
+    "stale section": (E9A, "8", "will be discarded"),
+    "owner": (E7, "50", "it isn't traced itself"),
+    "owner's section": (E7, "50", "a section for it is open in task 7 (kworker/0:1)"),
+    "size 0": (E7, "52", "have no size"),
+    "child": (E7, "51", "it carries common:0x42, inherited: background work"),
+    "exiting": (E9A, "46", "it exits"),
+    "handle": (E7, "usb:1", "task 50 (owner) has registered it: anybody else's KCOV_REMOTE_ENABLE with it fails with EEXIST"),
+    "handle by its word": (E7, hex(usb(1)), "EEXIST"),
+    "nobody's handle": (E7, "usb:77", "nobody has registered it"),
+    "carried": (E7, "common:0x42", "carried by task 50 (owner), task 51 (owner's child)"),
+    "USB": (E7, "usb:1", "the hub of USB bus 1"),
+    "too old": (E2, "usb:1", "this kernel's KCOV has no remote handles"),
+    "reserved bits": (E7, hex(usb(1) | 1 << 40), "must be zero"),
+    "local and owner": (E9B, "50", "there is coverage: 44 records"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_answers(ask, case):
+    row, subject, expected = CASES[case]
+    assert expected in ask(Kernel(row), subject)
+
+
+def test_objects(ask):
+    kernel = Kernel(E9A)
+    assert "was never called" in ask(kernel, hex(kernel.objects["opened"]))
+    assert "(3 sessions ended)" in ask(kernel, hex(kernel.objects["stopped"]))
+    assert "task 40 (executor) traces itself into it" in ask(kernel, hex(kernel.objects["local"]))
+    assert "takes the coverage of background sections for task 50 (owner)" in ask(kernel, hex(kernel.objects["remote"]))
+    assert "nothing of KCOV leads to an object" in ask(kernel, "0xffff88800dead000")
+    old = Kernel(E6)
+    kcov(old, "unmapped", area=0)
+    assert "isn't mapped" in ask(old, hex(old.objects["unmapped"]))
+
+
+def test_another_thread(ask):
+    """Task 45 shares a descriptor with 44; somebody else enabled it."""
+    kernel = Kernel(E9A)
+    kcov(kernel, "shared", t=kernel.tasks[44], mode=2)
+    assert "is enabled by another thread, task 44 (child)" in ask(kernel, "45")
+
+
+def test_empty(ask):
+    kernel = Kernel(E9A)
+    kernel.write_word(kernel.buffers["local"], 0)
+    assert "its buffer is empty: user space reset it" in ask(kernel, "40")
+
+
+def test_impossible_count(ask):
+    kernel = Kernel(E9A)
+    kernel.write_word(kernel.buffers["local"], 1 << 40)
+    answers = ask(kernel, "40")
+    assert "is impossible" in answers
+    assert "check: its buffer's count is 0x10000000000" in answers
+
+
+def test_larger_than_what_fits(ask):
+    kernel = Kernel(E7)
+    kcov(kernel, "remote", remote_size=4096)
+    assert "areas for its sections are larger than its buffer" in ask(kernel, "50")
+
+
+def test_nobody_looks_it_up(ask):
+    kernel = Kernel(E7)
+    kcov(kernel, "idle remote", remote_size=77)
+    assert "nobody has looked its handles up" in ask(kernel, "52")
+    assert "nobody has looked its handles up" not in ask(kernel, "50")
+    kernel.write_word(kernel.buffers["idle remote"], 3)
+    assert "nobody has looked its handles up" not in ask(kernel, "52")
+
+
+def test_owner_is_gone(ask):
+    kernel = Kernel(E6)
+    kcov(kernel, "remote", t=0)
+    answers = ask(kernel, "usb:1")
+    assert "its owner is gone and it stays registered for ever" in answers
+    assert "check: it leads to kcov" in answers
+
+
+def test_section_with_full_area(ask):
+    kernel = Kernel(E9A)
+    kernel.write_word(kernel.areas["kworker"], 255)
+    assert "is full: what it executes now is lost" in ask(kernel, "7")
+
+
+def test_no_handle(ask):
+    kernel = Kernel(E7)
+    for bus in range(2, 40):
+        kernel.put(kernel.handles[usb(bus)], "struct kcov_remote", kcov=kernel.objects["remote"])
+    assert "no handle leads to" in ask(kernel, "52")
+
+
+def test_kaslr(ask):
+    kernel = Kernel(E9A)
+    assert "KASLR" not in ask(kernel, "40")
+    kernel.target.kaslr_offset = 0x1000000
+    assert "minus the KASLR offset" in ask(kernel, "40")
+
+
+def test_wrong_words(ask):
+    ask(Kernel(E9A), "99999")
+    assert ask.status == 2
+    assert "there is no task 99999" in ask.err
+    ask(Kernel(E9A), "whatever")
+    assert ask.status == 2
+    assert "why usb:1" in ask.err
+
+
+def test_text(capsys):
+    kernel = Kernel(E9A)
+    assert main(["why", "42"], open_target=lambda _options: kernel.target) == 0
+    assert capsys.readouterr().out == (
+        "where is the coverage of task 42 (executor/2)?\n"
+        "- its buffer is full: everything since is lost. Reset its count, or ask KCOV_INIT_TRACE for more\n"
+        "    count=511, capacity=511\n"
+    )
+
+
+def test_functions_of_the_demo(capsys):
+    """Of the demo's 34, kc-pc: it traced getppid() and some more."""
+    assert main(["--demo", "why", "34", "vfs_read", "--json"]) == 0
+    assert "vfs_read() is instrumented, and none of its points is in the buffer" in capsys.readouterr().out
+    assert main(["--demo", "why", "34", "no_such_function", "--json"]) == 0
+    assert "has no function no_such_function" in capsys.readouterr().out
+    assert main(["--demo", "why", "34", "delay_tsc", "--json"]) == 0
+    assert "isn't instrumented" in capsys.readouterr().out
