@@ -264,6 +264,8 @@ echo left: $(pidof sleep)
     lab.assert_nothing_is_left()
 
 
+# A ratio of times: measured when asked for, on a machine that does nothing else.
+@pytest.mark.bench
 def test_overhead(lab: Lab) -> None:
     """Against a C program that does the same calls by hand, from before the first call to the copied trace.
 
