@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 # Everything that shows state; `info` names the target, and is compared by what the guest said of itself.
-SLICED = ("tasks -a --json", "objects --json", "remote --json", "areas --json", "saved --json")
+SLICED = (
+    *("tasks -a --json", "objects --json", "remote --json", "areas --json", "saved --json"),
+    *("check --json", "last --all --json", "why usb:1 --json"),
+)
 
 
 def assert_agrees(dump: Dump) -> None:
