@@ -163,6 +163,10 @@ void kcovdbg_reset(struct kcovdbg_kcov *kcov, uint64_t count_at)
 {
 	void *areas[] = { kcov->area, kcov->second };
 
+	/* What KCOV_RESET_TRACE does, from any task: it can't be asked to by a tracer. */
+	if (count_at)
+		memset(kcov->area, 0, count_at * kcov->word_size);
+
 	for (int i = 0; i < 2; i++) {
 		if (!areas[i])
 			continue;
@@ -177,9 +181,6 @@ int kcovdbg_enable(struct kcovdbg_kcov *kcov, const struct kcovdbg_mode *mode)
 {
 	if (kcov->device->ioctl(kcov->fd, mode->request, mode->argument))
 		return -errno;
-	if (mode->count_at)
-		/* A bitmap of what was seen has to forget the call as well, not only the count. */
-		memset(kcov->area, 0, mode->count_at * kcov->word_size);
 	kcovdbg_reset(kcov, mode->count_at);
 	return 0;
 }

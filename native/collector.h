@@ -58,6 +58,7 @@ int kcovdbg_enable(struct kcovdbg_kcov *kcov, const struct kcovdbg_mode *mode);
 int kcovdbg_remote_enable(struct kcovdbg_kcov *kcov, uint32_t mode, uint32_t area_size, const uint64_t *handles,
 			  uint32_t count, uint64_t common_handle);
 int kcovdbg_disable(struct kcovdbg_kcov *kcov);
+/* The count, and the bitmap before it. */
 void kcovdbg_reset(struct kcovdbg_kcov *kcov, uint64_t count_at);
 /* The count word, with acquire: the records that it counts are there. User space can write it: it isn't to be trusted. */
 uint64_t kcovdbg_count(const struct kcovdbg_kcov *kcov, const void *area, uint64_t count_at);

@@ -116,11 +116,7 @@ static void put_kcov(struct kcovdbg_run *run, struct kcovdbg_kcov *kcov)
 
 static void forget_records(const struct kcovdbg_run *run, struct kcovdbg_kcov *kcov)
 {
-	const struct kcovdbg_mode *mode = &run->command->mode;
-
-	if (mode->count_at)
-		memset(kcov->area, 0, mode->count_at * kcov->word_size);
-	kcovdbg_reset(kcov, mode->count_at);
+	kcovdbg_reset(kcov, run->command->mode.count_at);
 }
 
 /* The count word and all records that it counts, if there are so many. */

@@ -146,7 +146,7 @@ def _run(context: Context, args: Namespace) -> Table:
         _COLUMNS,
         rows,
         remarks=(*context.census.remarks(), *remarks),
-        empty="no struct kcov: nobody has /sys/kernel/debug/kcov open",
+        empty="no such object" if args.addresses else "no struct kcov: nobody has /sys/kernel/debug/kcov open",
         errors=lambda kcov: kcov.errors,
         label=lambda kcov: "kcov" if kcov.address is None else f"kcov {kcov.address:#x}",
         details=_detail_lines if args.addresses else None,

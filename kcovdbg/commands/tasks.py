@@ -149,7 +149,7 @@ def _run(context: Context, args: Namespace) -> Table:
         make_columns(context),
         tasks,
         remarks=(*context.census.remarks(), *remarks),
-        empty="no task" if args.all else "no task has KCOV state",
+        empty="no such task" if args.tasks or args.mode else "no task" if args.all else "no task has KCOV state",
         errors=lambda task: task.errors,
         label=lambda task: f"task {task.fields.pid}",
         show=_SHOWN,

@@ -7,6 +7,7 @@ import argparse
 import json
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     with_machine(added)
     added.add_argument("--state", choices=sorted(_states()), help="stop in a section in flight first")
     added.add_argument("--say", action="append", default=[], metavar="LINE", help="said to the workload before")
-    added.add_argument("--format", choices=sorted(dump.FORMATS), default="elf")
+    added.add_argument("--format", choices=[*sorted(dump.FORMATS), "slice"], default="elf")
     added.add_argument("--guest", type=Path, metavar="DIRECTORY", help="a detached guest, instead of booting one")
     added.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
 
@@ -140,9 +141,23 @@ def _dump_from(source: guest.Guest, options: argparse.Namespace) -> None:
         stop = stopped_in(source, options.state)
     with stop as section:
         truth = dump.truth_about(source, section)
-        dump.write_dump(source, options.output, options.format)
+        if options.format == "slice":
+            _write_slice(source, options.output)
+        else:
+            dump.write_dump(source, options.output, options.format)
     dump.write_truth(options.output, truth)
     print(options.output)
+
+
+def _write_slice(source: guest.Guest, output: Path) -> None:
+    from tests.lab.asking import run_kcovdbg, symbol_options
+
+    with tempfile.TemporaryDirectory(prefix="kcovlab-") as directory:
+        whole = Path(directory) / "dump"
+        dump.write_dump(source, whole, "elf")
+        done = run_kcovdbg("-c", whole, *symbol_options(source.kernel, source.userland), "slice", "-o", output)
+    if done.returncode:
+        raise LabError(f"no slice: {done.stderr.strip()}")
 
 
 def _stop(options: argparse.Namespace) -> None:
