@@ -134,7 +134,7 @@ def _lines(question: str, answers: list[Answer]) -> Iterator[Line]:
 
 WHY: Final = Command(
     name="why",
-    summary="why there is no coverage of a task, a handle or an object, or where it is",
+    summary="where the coverage of a task, a handle or an object is",
     run=_run,
     description=(
         "Answers from KCOV's state alone, each with what it rests on: not enabled, or by another thread; a full buffer; a "
