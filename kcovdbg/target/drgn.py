@@ -50,6 +50,8 @@ _WALK_ERRORS: Final = (
     drgn.helpers.ValidationError,
     AttributeError,
     LookupError,
+    # A type of node that damage made up.
+    NotImplementedError,
     OverflowError,
     RecursionError,
     TypeError,

@@ -9,6 +9,10 @@ from tests.fuzz import run
 from tests.fuzz.run import Figures, Fuzzer
 
 CASES = 200
+# Seeds that found something.
+FOUND = (
+    20411,  # A maple tree's node of a type that drgn doesn't know.
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +27,12 @@ def test_damaged_memory(fuzzer):
     # Else the damage was done where nobody looks.
     assert figures.violated > CASES // 3
     print(figures)
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found(fuzzer, seed):
+    figures = fuzzer.run(range(seed, seed + 1))
+    assert figures.is_clean, "\n".join((*figures.crashes, *figures.hangs, *figures.raw))
 
 
 def crash(_session, _line, _terminal):
