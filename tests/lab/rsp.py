@@ -66,7 +66,8 @@ class Rsp:
         """Let the guest go on without us."""
         if not self.stopped:
             self.interrupt()
-        self._expect_ok(b"D")
+        # With the process: QEMU goes on wanting it once a debugger before us has negotiated that.
+        self._expect_ok(b"D;1")
         self._socket.close()
 
     def leave_stopped(self) -> None:
