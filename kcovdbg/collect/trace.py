@@ -18,6 +18,7 @@ from kcovdbg.collect.mode import CollectMode, find_mode
 from kcovdbg.collect.native import DEFAULT_SIZE, DEVICE, kernel_word_size, load_native
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.walk.buffers import full_remark
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,7 +49,7 @@ def make_buffer(
     if stored > capacity:
         remarks.append(f"the count is {stored:#x}, {capacity} records fit: user space wrote it; it is cut to what fits")
     if used == capacity:
-        remarks.append(f"full: all {capacity} records that fit are used, so that what came later may be missing")
+        remarks.append(full_remark(capacity))
     return Buffer(
         name=name,
         encoding=encoding,

@@ -20,6 +20,7 @@ from kcovdbg.abi import record
 from kcovdbg.abi.record import Encoding, RecordFormat
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.walk.buffers import full_remark
 
 FORMAT: Final = 1
 SUFFIX: Final = ".json"
@@ -261,7 +262,7 @@ def _read_binary(name: str, data: bytes, header: TraceHeader) -> Buffer:
     if min(stored, capacity if capacity is not None else stored) > whole:
         remarks.append(f"the file is cut: it holds {whole} whole records, and its count is {stored:#x}")
     if capacity is not None and used == capacity:
-        remarks.append(f"full: all {capacity} records that fit are used, so that what came later may be missing")
+        remarks.append(full_remark(capacity))
     if header.count is not None and header.count != stored:
         remarks.append(f"the side file says {header.count} records, the count is {stored}")
     start = encoding.records_offset

@@ -326,7 +326,7 @@ def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
     if place.size is None:
         remarks.append("the buffer's size isn't known: whether it is full can't be told")
     elif stored is not None and used >= capacity > 0:
-        remarks.append(f"full: all {capacity} records that fit are used, so that what came later may be missing")
+        remarks.append(full_remark(capacity))
     return Buffer(
         name=place.name,
         encoding=encoding,
@@ -362,6 +362,11 @@ def _with_possible_size(layout: Layout, place: Place) -> Place:
         return place
     remark = f"its size is {place.size} words, and no buffer is as large: it is corrupt, and taken for unknown"
     return replace(place, size=None, remarks=(*place.remarks, remark))
+
+
+def full_remark(capacity: int) -> str:
+    """Say what it means that a buffer is full: the kernel drops a record without a word (kcov-abi.md 3.3)."""
+    return f"full: all {capacity} records that fit are used, so that what came later may be missing"
 
 
 def _capacity(layout: Layout, encoding: Encoding, size: int) -> int:
