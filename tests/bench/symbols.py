@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from kcovdbg.symbols.build import build_table
+from kcovdbg.symbols.cache import table_path
 from kcovdbg.symbols.elf import ElfFile
 from kcovdbg.symbols.points import find_points
 from kcovdbg.symbols.resolve import Symbolizer, open_symbolizer, read_text_ranges
@@ -58,7 +59,7 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
         build()
         folder = scratch / "1"
         if llvm is not None:
-            every = [pc - 1 for pc in Table(folder / f"{build_id}.1").pcs()]
+            every = [pc - 1 for pc in Table(table_path(build_id, folder)).pcs()]
             command = [llvm, f"--obj={image}", "--inlines", "--functions=short"]
             mine, time = best_of_each(build, partial(_run, command, every, scratch), rounds=max(1, rounds // 2))
             yield at_most(f"build the table, {len(every)} PCs", mine, time, "llvm-symbolizer", 2.5)
@@ -71,7 +72,7 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
             # By a symbolizer that hasn't named any yet.
             assert len(Symbolizer(table=table).locate_all(pcs)) == PCS
 
-        table = Table(folder / f"{build_id}.1")
+        table = Table(table_path(build_id, folder))
         look_up_again()
         ranges = read_text_ranges(image)
         program = open_image(image, min(part.start for part in ranges), max(part.end for part in ranges))
