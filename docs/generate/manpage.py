@@ -34,7 +34,8 @@ _DESCRIPTION = (
     "interrupted sessions, and the coverage buffers, decoded and symbolized.",
     "It reads a crash dump, the running kernel, a guest in QEMU or anything with a GDB stub, and never writes to it. Only "
     "collect acts on a kernel: on the running one, through KCOV's own ioctls.",
-    "Without a command it is a shell that completes, pages and pipes; commands come from standard input where that is no terminal.",
+    "Without a command it is a shell that completes, pages and pipes. Where standard input is no terminal, commands are read "
+    "from it.",
 )
 
 
