@@ -6,7 +6,7 @@
 #    source ~/.local/share/bash_completion/kcovdbg
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_kcovdbg_subparsers=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect slice watch doctor gdb gdb-path help)
+_shtab_kcovdbg_subparsers=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
 
 _shtab_kcovdbg_info_option_strings=(--json --csv -h --help)
 _shtab_kcovdbg_tasks_option_strings=(-a --all --mode --json --csv -h --help)
@@ -29,6 +29,7 @@ _shtab_kcovdbg_sym_option_strings=(--address --json --csv -h --help)
 _shtab_kcovdbg_keep_option_strings=(--delete --pc --json --csv -h --help)
 _shtab_kcovdbg_collect_option_strings=(--mode --remote --per-thread --syscall --repeat --buffer-size --grow -o --output --format --pc --keep --raw -n --tail --function --file --json --csv -h --help)
 _shtab_kcovdbg_slice_option_strings=(-o --output --json --csv -h --help)
+_shtab_kcovdbg_batch_option_strings=(-e --execute -o --output -s --symbols -j --jobs --scheduler --timeout --retry --again --json --csv -h --help)
 _shtab_kcovdbg_watch_option_strings=(--json --csv -h --help)
 _shtab_kcovdbg_doctor_option_strings=(--json --csv -h --help)
 _shtab_kcovdbg_gdb_option_strings=(--json --csv -h --help)
@@ -59,6 +60,11 @@ _shtab_kcovdbg_collect__o_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_collect___output_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_slice__o_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_slice___output_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_batch_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_batch__o_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_batch___output_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_batch__s_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_batch___symbols_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_watch_pos_0_COMPGEN=''
 _shtab_kcovdbg_gdb_pos_0_COMPGEN=''
 _shtab_kcovdbg__c_COMPGEN=_shtab_compgen_files
@@ -73,12 +79,12 @@ _shtab_kcovdbg_top___by_choices=(function file pc)
 _shtab_kcovdbg_top___pc_choices=(auto raw call)
 _shtab_kcovdbg_diff___pc_choices=(auto raw call)
 _shtab_kcovdbg_keep___pc_choices=(auto raw call)
-_shtab_kcovdbg_collect_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice watch doctor gdb gdb-path help)
+_shtab_kcovdbg_collect_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
 _shtab_kcovdbg_collect___format_choices=(kcov kcovtrace syzkaller)
 _shtab_kcovdbg_collect___pc_choices=(auto raw call)
-_shtab_kcovdbg_watch_pos_1_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice watch doctor gdb gdb-path help)
-_shtab_kcovdbg_help_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice watch doctor gdb gdb-path help)
-_shtab_kcovdbg_pos_0_choices=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect slice watch doctor gdb gdb-path help)
+_shtab_kcovdbg_watch_pos_1_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_help_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_pos_0_choices=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
 _shtab_kcovdbg___color_choices=(auto always never)
 
 _shtab_kcovdbg_info___json_nargs=0
@@ -193,6 +199,13 @@ _shtab_kcovdbg_slice___json_nargs=0
 _shtab_kcovdbg_slice___csv_nargs=0
 _shtab_kcovdbg_slice__h_nargs=0
 _shtab_kcovdbg_slice___help_nargs=0
+_shtab_kcovdbg_batch_pos_0_nargs=+
+_shtab_kcovdbg_batch___retry_nargs=0
+_shtab_kcovdbg_batch___again_nargs=0
+_shtab_kcovdbg_batch___json_nargs=0
+_shtab_kcovdbg_batch___csv_nargs=0
+_shtab_kcovdbg_batch__h_nargs=0
+_shtab_kcovdbg_batch___help_nargs=0
 _shtab_kcovdbg_watch_pos_1_nargs=...
 _shtab_kcovdbg_watch___json_nargs=0
 _shtab_kcovdbg_watch___csv_nargs=0

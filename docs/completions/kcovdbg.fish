@@ -51,8 +51,8 @@ function _shtab_kcovdbg_using
   test "$_shtab_kcovdbg_cmdpath" = "$argv"
 end
 
-set -g _shtab_kcovdbg_commands info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect slice watch doctor gdb gdb-path help
-set -g _shtab_kcovdbg_opts_with_value --buffer-size --by --color --core --depth --execute --explain --file --format --function --gdb-remote --keep --mode --output --pc --qemu --remote --repeat --source-dir --substitute-path --symbols --width -c -e -n -o -s
+set -g _shtab_kcovdbg_commands info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help
+set -g _shtab_kcovdbg_opts_with_value --buffer-size --by --color --core --depth --execute --explain --file --format --function --gdb-remote --jobs --keep --mode --output --pc --qemu --remote --repeat --scheduler --source-dir --substitute-path --symbols --timeout --width -c -e -j -n -o -s
 
 complete -c kcovdbg -e
 complete -c kcovdbg -f
@@ -199,17 +199,30 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l file -x -d 'only record
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l csv -d 'write CSV with the same keys'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -s h -l help -d 'tell about the command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice watch doctor gdb gdb-path help" -d 'what to run'
+complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help" -d 'what to run'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a slice -d 'write a minimal core that holds what these commands read'
 complete -c kcovdbg -n '_shtab_kcovdbg_using slice' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the file to write; compressed when it ends in .zst'
 complete -c kcovdbg -n '_shtab_kcovdbg_using slice' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using slice' -l csv -d 'write CSV with the same keys'
 complete -c kcovdbg -n '_shtab_kcovdbg_using slice' -s h -l help -d 'tell about the command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a batch -d 'the same commands on many dumps and traces, into one Parquet data set'
+complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -s e -l execute -x -d 'a command to run on each'
+complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the folder of the data set'
+complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -s s -l symbols -xka "(__fish_complete_path (commandline -ct))" -d 'vmlinux, or a folder of them'
+complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -s j -l jobs -x -d 'how many at once; by default one for each CPU'
+complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -l scheduler -x -d 'a Dask scheduler: tcp://host:8786'
+complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -l timeout -x -d 'how long one file may take, 600 by default'
+complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -l retry -d 'ask those that failed earlier once more'
+complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -l again -d 'ask all of them once more'
+complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -l json -d 'write one JSON array'
+complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -l csv -d 'write CSV with the same keys'
+complete -c kcovdbg -n '_shtab_kcovdbg_using batch' -s h -l help -d 'tell about the command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using batch; and test $_shtab_kcovdbg_npos -ge 0' -ka "(__fish_complete_path (commandline -ct))" -d 'dumps, slices or trace files'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a watch -d 'repeat a command every N seconds until C-c'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l csv -d 'write CSV with the same keys'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -s h -l help -d 'tell about the command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using watch; and test $_shtab_kcovdbg_npos -ge 1' -ka "info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice watch doctor gdb gdb-path help" -d 'the command with its arguments'
+complete -c kcovdbg -n '_shtab_kcovdbg_using watch; and test $_shtab_kcovdbg_npos -ge 1' -ka "info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help" -d 'the command with its arguments'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a doctor -d 'can kcovdbg work on this machine, and if not, why?'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l csv -d 'write CSV with the same keys'
@@ -226,4 +239,4 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l csv -d 'write CSV with the same keys'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -s h -l help -d 'tell about the command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice watch doctor gdb gdb-path help" -d 'the one to tell about'
+complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help" -d 'the one to tell about'
