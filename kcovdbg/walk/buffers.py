@@ -503,9 +503,24 @@ def _find_encoding(target: Target, layout: Layout, place: Place) -> tuple[Encodi
             text_start = target.symbol("_stext").address - target.kaslr_offset
         except MissingSymbolError as error:
             remarks.append(f"addresses are offsets into the text: {error}")
-    word = target.word_size
-    encoding = record.make_encoding(chosen, word, target.big_endian, bitmap_words=bitmap_words, text_start=text_start)
+    encoding = record.make_encoding(
+        chosen,
+        target.word_size,
+        target.big_endian,
+        bitmap_words=bitmap_words,
+        text_start=text_start,
+        base=_find_base(target) if chosen is RecordFormat.PC_32 else None,
+    )
     return encoding, remarks
+
+
+def _find_base(target: Target) -> int:
+    """Return what a 32-bit word lacks: the upper half that all text has. The posting of 2016 doesn't take KASLR's offset off."""
+    try:
+        upper = target.symbol("_stext").address >> 32 << 32
+    except MissingSymbolError:
+        upper = 0xFFFFFFFF << 32 if target.word_size == 8 else 0
+    return upper - target.kaslr_offset
 
 
 def _read_own(target: Target, place: Place, in_task: str, in_kcov: str) -> int | None:

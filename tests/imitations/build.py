@@ -6,12 +6,13 @@ It is then opened as any dump is, by its path and that of its program, which has
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import struct
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,11 @@ _ET_CORE, _PT_LOAD, _PT_NOTE = 4, 1, 4
 class Machine:
     """What an imitation is compiled for.
 
+    :param run: what runs its programs here.
+    :param number: of ELF.
+    :param word: bytes of a pointer.
     :param shift: what everything is moved by. On x86-64 it brings the program to where a kernel is; arm's has no KASLR.
+    :param packages: of Debian's, that have compiler and what runs programs.
     """
 
     name: str
@@ -36,20 +41,43 @@ class Machine:
     big_endian: bool
     shift: int
     flags: tuple[str, ...] = ()
+    packages: dict[str, str] = field(default_factory=dict)
 
 
-MACHINES = {
-    machine.name: machine
-    for machine in (
-        Machine("x86_64", "gcc", (), 62, 8, False, 0xFFFFFFFF80000000, ("-Wl,-Ttext-segment=0x1000000",)),
-        Machine(
-            "s390x", "s390x-linux-gnu-gcc", ("qemu-s390x-static", "-L", "/usr/s390x-linux-gnu"), 22, 8, True, 0x10000000
-        ),
-        Machine(
-            "arm", "arm-linux-gnueabihf-gcc", ("qemu-arm-static", "-L", "/usr/arm-linux-gnueabihf"), 40, 4, False, 0, ("-marm",)
-        ),
-    )
-}
+_X86_64 = Machine("x86_64", "gcc", (), 62, 8, False, 0xFFFFFFFF80000000, ("-Wl,-Ttext-segment=0x1000000",))
+_S390X = Machine(
+    "s390x",
+    "s390x-linux-gnu-gcc",
+    ("qemu-s390x-static", "-L", "/usr/s390x-linux-gnu"),
+    22,
+    8,
+    True,
+    0x10000000,
+    packages={
+        "s390x-linux-gnu-gcc": "gcc-s390x-linux-gnu",
+        "/usr/s390x-linux-gnu/include/stdio.h": "libc6-dev-s390x-cross",
+        "qemu-s390x-static": "qemu-user-static",
+    },
+)
+_ARM = Machine(
+    "arm",
+    "arm-linux-gnueabihf-gcc",
+    ("qemu-arm-static", "-L", "/usr/arm-linux-gnueabihf"),
+    40,
+    4,
+    False,
+    0,
+    ("-marm",),
+    {
+        "arm-linux-gnueabihf-gcc": "gcc-arm-linux-gnueabihf",
+        "/usr/arm-linux-gnueabihf/include/stdio.h": "libc6-dev-armhf-cross",
+        "qemu-arm-static": "qemu-user-static",
+    },
+)
+MACHINES = {machine.name: machine for machine in (_X86_64, _S390X, _ARM)}
+CROSS = (_S390X, _ARM)
+"""Big-endian, and with 32-bit words: made once, by ``python -m tests.imitations``, and kept."""
+KEPT = HERE / "kept"
 
 
 @dataclass(frozen=True)
@@ -70,22 +98,44 @@ def can_build(machine: Machine) -> bool:
     return all(shutil.which(tool) for tool in (machine.compiler, *machine.run[:1]))
 
 
-def compile_row(row: str, machine: Machine, directory: Path) -> Path:
+def find_kept(row: str, machine: Machine) -> Imitation:
+    """Return an imitation that was made before; its files are compressed."""
+    name = f"{row}-{machine.name}"
+    truth = decompress((KEPT / f"{name}.truth.zst").read_bytes()).decode()
+    return Imitation(KEPT / f"{name}.zst", KEPT / f"{name}.core.zst", [json.loads(line) for line in truth.splitlines()])
+
+
+def source_digest(row: str) -> str:
+    """Return a digest of everything that an imitation is made of, to notice one that is of older sources."""
+    sources = [HERE / "imitation.c", HERE / "kernel.h", HERE / "rows" / f"{row}.h"]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+
+
+def decompress(data: bytes) -> bytes:
+    """Unpack what zstd packed."""
+    return subprocess.run(["zstd", "-dcq"], input=data, stdout=subprocess.PIPE, check=True).stdout
+
+
+def compile_row(row: str, machine: Machine, directory: Path, flags: tuple[str, ...] = ()) -> Path:
     """Compile the imitation of a generation."""
     program = directory / f"{row}-{machine.name}"
     command = [machine.compiler, "-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fno-pie", "-no-pie"]
     command += ["-Wl,--build-id", "-Wl,--defsym=_stext=__executable_start", f'-DROW="rows/{row}.h"', *machine.flags]
     # Paths in the debug info are relative, so that whoever builds it makes the same program.
+    command += flags
     subprocess.run([*command, f"-ffile-prefix-map={HERE}=.", "-o", program, "imitation.c"], cwd=HERE, check=True)
     return program
 
 
-def make_imitation(row: str, machine: Machine, directory: Path, shift: int | None = None) -> Imitation:
+def make_imitation(
+    row: str, machine: Machine, directory: Path, shift: int | None = None, flags: tuple[str, ...] = ()
+) -> Imitation:
     """Compile an imitation, run it, and put its dump beside it.
 
     :param shift: where it isn't the machine's usual one.
+    :param flags: more of them for the compiler.
     """
-    program = compile_row(row, machine, directory)
+    program = compile_row(row, machine, directory, flags)
     shift = machine.shift if shift is None else shift
     dump = program.with_suffix(".dump")
     command = [*machine.run, str(program), str(dump), hex(shift), machine.name]
@@ -93,7 +143,7 @@ def make_imitation(row: str, machine: Machine, directory: Path, shift: int | Non
     truth = parse_truth(said)
     core = program.with_suffix(".core")
     build_id = read_build_id(program)
-    truth[0]["build_id"] = build_id
+    truth[0] |= {"build_id": build_id, "sources": source_digest(row)}
     info = {
         "OSRELEASE": truth[0]["release"],
         "BUILD-ID": build_id,

@@ -21,6 +21,8 @@
 #define IRQ_WORDS (2 * WORDS)
 #define REMOTE_WORDS (WORDS / 2)
 #define SPARE (1 << 20)
+/* Records of a buffer that are printed. */
+#define PRINTED 40
 #define USB(bus) ((u64)1 << 56 | (bus))
 #define COMMON 0x42
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
@@ -705,7 +707,8 @@ static void build(void)
 		rq->nr_running = 1;
 		rq->idle = rq->curr = K(idle);
 		if (cpu) {
-			sprintf(idle->comm, "swapper/%d", cpu);
+			strcpy(idle->comm, "swapper/0");
+			idle->comm[8] += cpu;
 			set_cpu(idle, cpu);
 			idle->on_cpu = 1;
 			idle->flags = PF_KTHREAD;
@@ -758,7 +761,11 @@ static void print_buffer(const char *area, enum format format, unsigned long siz
 
 	printf(", \"area\": " HEX, ADDRESS(area));
 	if (!area) {
-		printf(", \"count\": null, \"capacity\": %lu, \"full\": null, \"records\": []", capacity);
+		printf(", \"count\": null, \"full\": null, \"records\": [], \"capacity\": ");
+		if (size)
+			printf("%lu", capacity);
+		else
+			printf("null");
 		return;
 	}
 	if (format == BITMAP)
@@ -766,10 +773,14 @@ static void print_buffer(const char *area, enum format format, unsigned long siz
 	else
 		printf(", \"count\": %lu, \"capacity\": %lu, \"full\": %s", count, capacity, count >= capacity ? "true" : "false");
 	printf(", \"records\": [");
-	for (unsigned long i = 0; i < count && i < 400; i++) {
+	for (unsigned long i = 0; i < count && i < PRINTED; i++) {
 		/* The address of the record's function in this kernel's memory, a call later. */
-		printf("%s{\"address\": " HEX ", \"function\": \"%s\"", i ? ", " : "", (uintptr_t)K(covered[i % 3]) + 4,
-		       covered_names[i % 3]);
+		uintptr_t address = (uintptr_t)K(covered[i % 3]) + 4;
+
+		/* A bit stands for four bytes. */
+		if (format == BITMAP)
+			address -= (address - shift - (uintptr_t)_stext) % 4;
+		printf("%s{\"address\": " HEX ", \"function\": \"%s\"", i ? ", " : "", address, covered_names[i % 3]);
 		if (format == CMP)
 			printf(", \"arg1\": \"0x%lx\", \"arg2\": \"0x%llx\", \"size\": 4, \"const\": true", 100 + i,
 			       0xfffffff0ull + i);

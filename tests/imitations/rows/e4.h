@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* v5.8 to v5.15: softirq sections, saved state and area per CPU. */
-#define RELEASE "5.15.189-imitation"
+#define RELEASE "5.14.21-imitation"
 #define CPU_IN_TASK
 #define FLAG_CTXSW (1u << 30)
 #define MODE_CMP KCOV_MODE_TRACE_CMP
