@@ -41,7 +41,11 @@ RECOGNISED = {
     "e5": ("E5-E6", (), _PER_CPU),
     "l": ("E4", ("KCOV_INIT_UNIQUE (2021)",), _PER_CPU | {"text-bitmap"}),
     "r": ("E5-E6", ("KCOV_PC_RANGE (2021)",), _PER_CPU | {"pc-range"}),
-    "p1": ("E7", ("KCOV_UNIQUE_ENABLE v1 (2025)",), _PER_CPU | {"mode-remote", "kcov-state", "unique-bitmap"}),
+    "p1": (
+        "E7",
+        ("KCOV_UNIQUE_ENABLE v1 (2025)",),
+        _PER_CPU | {"mode-remote", "kcov-state", "unique-bitmap", "unique-enable-v1"},
+    ),
     "k": ("E9b", (), _IN_TASK),
     "d1": ("E8", ("kcov_dataflow in kcov.c",), _PER_CPU | {"kcov-remote-member", "dataflow"}),
     "d2": ("E9b", ("kcov_dataflow in its own file",), _IN_TASK | {"dataflow"}),
