@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.kernels.asking import Asker, ask_everything
 from tests.unit.kernels.build import Kernel
-from tests.unit.kernels.rows import E9B, ROWS, E7, J
+from tests.unit.kernels.rows import E7, E9B, ROWS, J
 from tests.unit.test_walk_missing import TELLING, members_of, without
 
 
