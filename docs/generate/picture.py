@@ -77,7 +77,8 @@ def _lines(screen: Any) -> Iterator[str]:
     yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" viewBox="0 0 {width:.0f} {height}"'
     yield ' role="img" aria-label="Two traces side by side in a terminal">'
     yield f'<rect width="100%" height="100%" rx="8" fill="{_PAPER}"/>'
-    yield '<g font-family="ui-monospace, SFMono-Regular, Menlo, DejaVu Sans Mono, monospace" font-size="13" xml:space="preserve">'
+    yield '<g font-family="ui-monospace, SFMono-Regular, Menlo, DejaVu Sans Mono, monospace" font-size="13"'
+    yield ' xml:space="preserve">'
     for number in range(ROWS):
         yield from _row([screen.buffer[number][column] for column in range(COLUMNS)], number)
     yield "</g>"
