@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -73,19 +74,20 @@ class Placing:
     """Tells which module's code a PC is in.
 
     :param context: of the command; without a kernel, nothing is known.
+    :param starts: symbols that offsets within the image count from: the first that there is.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, starts: Iterable[str]) -> None:
         target = context.session.optional_target
         self._offset = 0 if target is None else target.kaslr_offset
         self._find_module = getattr(getattr(target, "lines", None), "code_at", None)
         self._start: int | None = None
-        if target is not None:
-            try:
-                self._start = target.symbol("_stext").address - self._offset & _MASK
-            except KcovdbgError:
-                # Without it, offsets are left out, and that is told.
-                self._start = None
+        for name in starts:
+            # Without any, offsets are left out, and that is told.
+            with contextlib.suppress(KcovdbgError):
+                if target is not None:
+                    self._start = target.symbol(name).address - self._offset & _MASK
+                    break
         self._text: tuple[tuple[int, int], ...] = ()
         table = None if context.session.symbolizer is None else context.session.symbolizer.table
         if table is not None:
@@ -107,15 +109,18 @@ class Placing:
         return None, call - self._start
 
 
-def find_point_coverage(context: Context, counts: Mapping[int, int], length: int) -> Iterator[PointCoverage]:
+def find_point_coverage(
+    context: Context, counts: Mapping[int, int], length: int, starts: Iterable[str] = ()
+) -> Iterator[PointCoverage]:
     """Yield the points that were recorded, in the order of the counts.
 
     :param counts: PC -> records.
     :param length: of a call.
+    :param starts: symbols that offsets within the image count from: the first that there is.
     """
     names = context.session.names
     names.learn(counts)
-    placing = Placing(context)
+    placing = Placing(context, starts)
     for pc, hits in counts.items():
         call = pc - length & _MASK
         yield PointCoverage(pc, call, *placing.place(call), hits, names[pc].frames)

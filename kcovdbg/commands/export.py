@@ -61,6 +61,11 @@ class Source:
         if is_expression(self.args.what):
             return None
         buffer = find_buffer(self.context, self.args.what)
+        if buffer.encoding.format is RecordFormat.UNIQ_EDGE:
+            raise CapabilityError(
+                f"{self.args.what} holds edges, whose low 12 bits are no address: no other tool reads them",
+                hint="buffer shows the pages that they lead to",
+            )
         self.remarks += buffer.remarks
         return buffer
 
@@ -88,9 +93,12 @@ class Source:
         wanted = self.counts
         return (pc for pc in pc_sequence(self.buffer) if pc in wanted)
 
-    def points(self) -> Iterator[PointCoverage]:
-        """Yield the points that were recorded."""
-        return find_point_coverage(self.context, self.counts, call_length(self.context))
+    def points(self, *starts: str) -> Iterator[PointCoverage]:
+        """Yield the points that were recorded.
+
+        :param starts: symbols that offsets within the image count from: the first that there is.
+        """
+        return find_point_coverage(self.context, self.counts, call_length(self.context), starts)
 
     def wants(self, frame: Frame) -> bool:
         """Tell whether a frame's lines, or a function, are wanted."""
@@ -145,7 +153,7 @@ def _jsonl(source: Source) -> Iterator[str]:
 
 
 def _rawcoverfiles(source: Source) -> Iterator[str]:
-    return rawcoverfiles_lines(source.points())
+    return rawcoverfiles_lines(source.points("_stext"))
 
 
 def _funccover(source: Source) -> Iterator[str]:
@@ -161,7 +169,8 @@ def _modoff(source: Source) -> Iterator[str]:
             f"an offset needs the kernel that it is in: {source.context.session.target_problem}",
             hint="export hex needs no kernel",
         )
-    points = list(source.points())
+    # Where a disassembler puts the image: on arm64 _stext comes later.
+    points = list(source.points("_text", "_stext"))
     lost = sum(point.offset is None for point in points)
     if lost:
         source.remarks.append(f"{lost} of {len(points)} points are left out: no code of the kernel or a loaded module is there")

@@ -183,6 +183,7 @@ class _Points:
             )
             operands = f"{8 * compared.size} bits{', constant' if compared.const else ''}: {first}, {second}"
             place = f"{operands}  {place}"
+            detail += f"  {operands}"
         detail += "  " + " ← ".join(f"{frame.function or '?'} {frame_text(frame)}" for frame in location.frames)
         function = function_text(location) if location.frames else f"{found.pc:#x}"
         return Point(sign + function, place, detail)

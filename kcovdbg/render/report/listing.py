@@ -32,7 +32,7 @@ def listing_markup(listing: Listing, names: Sequence[str], *, is_open: bool = Fa
     counted = [sum(_is_covered(found[number]) for found in listing.lines.values()) for number in range(len(names))]
     total = len(listing.lines)
     said = ", ".join(
-        f"{count} of {total} lines" + (f" by {name}" if len(names) > 1 else "")
+        f"{count} of {total} lines covered" + (f" by {name}" if len(names) > 1 else "")
         for count, name in zip(counted, names, strict=True)
     )
     yield f'<details class="file"{" open" if is_open else ""}>'

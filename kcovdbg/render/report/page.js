@@ -125,7 +125,7 @@
       const number = differences.indexOf(segment);
       if (!differences.length) text += ", no difference";
       else if (number >= 0) text += `, difference ${number + 1} of ${differences.length}`;
-      else text += `, ${differences.length} differences`;
+      else text += `, ${differences.length} difference${differences.length > 1 ? "s" : ""}`;
     }
     // A live region that is set anew is read out anew.
     if (text !== said) position.textContent = said = text;
@@ -228,12 +228,12 @@
       // A button keeps its own keys; the difference keys work from it too.
       if (!event.target.matches("button") || !"np".includes(event.key) || event.ctrlKey || event.altKey || event.metaKey) return;
     }
-    if (event.key === "n" || event.key === "p") difference(event.key === "n" ? 1 : -1);
+    if (pair && (event.key === "n" || event.key === "p")) difference(event.key === "n" ? 1 : -1);
     else if (event.key === "/") find.focus();
     else if (event.target.closest(".rows") && Object.hasOwn(MOVES, event.key)) MOVES[event.key]();
     else return;
     event.preventDefault();
-    document.getElementById("viewer").scrollIntoView({block: "nearest"});
+    document.getElementById("viewer").scrollIntoView({block: "nearest", behavior: "instant"});
   });
   find.addEventListener("keydown", (event) => {
     if (event.key === "Enter") search(find.value);

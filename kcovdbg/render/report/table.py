@@ -45,9 +45,10 @@ def table_markup(table: Table, caption: str, show: Sequence[str] | None = None) 
     classes = [_classes(columns[index].cell_style, right=columns[index].is_right) for index in shown]
     notes: list[str] = []
     for row, texts in zip(first, cells, strict=True):
-        yield "<tr>" + "".join(
+        shown_cells = "".join(
             f"<td{class_of(row)}>{text(texts[index])}</td>" for index, class_of in zip(shown, classes, strict=True)
         )
+        yield f"<tr>{shown_cells}</tr>"
         if table.errors is not None:
             label = "" if table.label is None else f"{table.label(row)}: "
             notes += [f"{label}{error}" for error in table.errors(row)]
