@@ -74,6 +74,14 @@ def test_genhtml_agrees_with_source(tree, ask, tmp_path):
     assert shown == expected
 
 
+def test_our_own_reader_takes_text_back(demo, ask, tmp_path):
+    """Without being told which of the two it is: the kernel's points decide."""
+    recorded = [int(row["pc"], 16) for row in json.loads(ask("buffer 25 --json"))]
+    for line, expected in (("hex", recorded), ("hex --calls", recorded), ("rawcover", sorted(set(recorded)))):
+        ask(f"export {line} 25 -o {tmp_path}/pcs")
+        assert [int(row["pc"], 16) for row in json.loads(ask(f"buffer file:{tmp_path}/pcs --json"))] == expected
+
+
 def test_module_offsets_against_the_symbol_table(demo, ask):
     nm = shutil.which("nm")
     if nm is None:
