@@ -23,6 +23,10 @@ TOOLS = {
     "zstd": "zstd",
     "gcc": "build-essential",
     "genhtml": "lcov",
+    # What reads the manual page and the completions.
+    "groff": "groff-base",
+    "zsh": "zsh",
+    "fish": "fish",
 }
 # Looks at the page that `report` writes.
 BROWSER = {"chromium": "chromium"}
