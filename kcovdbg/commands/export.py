@@ -235,15 +235,15 @@ class _Exporter(NamedTuple):
 
 EXPORTERS: Final[Mapping[str, _Exporter]] = {
     "hex": _Exporter("the PCs in their order, one hexadecimal number per line, as kcovtrace prints them", _hex),
-    "rawcover": _Exporter("syzkaller's rawcover: the calls, each once, ascending", _rawcover),
+    "rawcover": _Exporter("the calls, each once, ascending, as syzkaller has them", _rawcover),
     "rawcoverfiles": _Exporter("syzkaller's CSV of points with module, offset, file and line", _rawcoverfiles),
     "funccover": _Exporter("syzkaller's CSV of functions with covered and total points", _funccover),
-    "jsonl": _Exporter("syzkaller's JSON Lines: an object per frame of a point", _jsonl),
+    "jsonl": _Exporter("syzkaller's JSON Lines, an object per frame of a point", _jsonl),
     "modoff": _Exporter("Lighthouse's module+offset", _modoff),
     "lcov": _Exporter("lcov's .info, for genhtml and CI", _lcov),
-    "folded": _Exporter("folded stacks, for flamegraph.pl; needs entry and exit records", _folded),
-    "speedscope": _Exporter("speedscope's JSON; needs entry and exit records", _speedscope),
-    "chrome": _Exporter("Chrome's trace events, for Perfetto; needs entry and exit records", _chrome),
+    "folded": _Exporter("folded stacks, for flamegraph.pl (needs entry and exit records)", _folded),
+    "speedscope": _Exporter("speedscope's JSON (needs entry and exit records)", _speedscope),
+    "chrome": _Exporter("Chrome's trace events, for Perfetto (needs entry and exit records)", _chrome),
 }
 """Every format, in the order of help."""
 
