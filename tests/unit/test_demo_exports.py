@@ -129,7 +129,7 @@ def test_counts_of_points_agree(demo, ask):
 
 def examples():
     text = (ROOT / "docs/exports.md").read_text()
-    for block in re.findall(r"```console\n\$ kcovdbg --demo\n(.*?)```", text, re.DOTALL):
+    for block in re.findall(r"```(?:console|output)\n\$ kcovdbg --demo\n(.*?)```", text, re.DOTALL):
         for exchange in block.split("kcovdbg> ")[1:]:
             yield exchange.partition("\n")[::2]
 
