@@ -13,6 +13,7 @@ from kcovdbg.commands.doctor import DOCTOR
 from kcovdbg.commands.gdb import GDB, GDB_PATH
 from kcovdbg.commands.help import HELP
 from kcovdbg.commands.info import INFO
+from kcovdbg.commands.jobs import JOBS
 from kcovdbg.commands.keep import KEEP
 from kcovdbg.commands.last import LAST
 from kcovdbg.commands.objects import OBJECTS
@@ -50,6 +51,7 @@ COMMANDS = CommandTable(
         SYM,
         KEEP,
         COLLECT,
+        JOBS,
         SLICE,
         WATCH,
         DOCTOR,
