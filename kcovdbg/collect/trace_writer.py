@@ -85,7 +85,8 @@ def write_text(path: Path | str, buffer: Buffer, *, call_length: int = 0, is_syz
     pcs: Sequence[int] = [
         pc - call_length
         for word in record.pc_words(buffer.words, buffer.encoding)
-        if (pc := record.pc_of_word(word, buffer.encoding)[1]) is not None
+        # No call can be before the first addresses: such a word is damage.
+        if (pc := record.pc_of_word(word, buffer.encoding)[1]) is not None and pc >= call_length
     ]
     if is_syzkaller:
         pcs = sorted(set(pcs))
