@@ -6,7 +6,7 @@
 #    source ~/.local/share/bash_completion/kcovdbg
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_kcovdbg_subparsers=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_subparsers=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect jobs slice batch watch doctor gdb gdb-path help)
 
 _shtab_kcovdbg_info_option_strings=(--json --csv -h --help)
 _shtab_kcovdbg_tasks_option_strings=(-a --all --mode --json --csv -h --help)
@@ -28,6 +28,7 @@ _shtab_kcovdbg_tree_option_strings=(--depth --json --csv -h --help)
 _shtab_kcovdbg_sym_option_strings=(--address --json --csv -h --help)
 _shtab_kcovdbg_keep_option_strings=(--delete --pc --json --csv -h --help)
 _shtab_kcovdbg_collect_option_strings=(--mode --remote --per-thread --syscall --repeat --buffer-size --grow -o --output --format --pc --keep --raw -n --tail --function --file --json --csv -h --help)
+_shtab_kcovdbg_jobs_option_strings=(--end --wait --output --json --csv -h --help)
 _shtab_kcovdbg_slice_option_strings=(-o --output --json --csv -h --help)
 _shtab_kcovdbg_batch_option_strings=(-e --execute -o --output -s --symbols -j --jobs --scheduler --timeout --retry --again --json --csv -h --help)
 _shtab_kcovdbg_watch_option_strings=(--json --csv -h --help)
@@ -58,6 +59,7 @@ _shtab_kcovdbg_keep_pos_0_COMPGEN=''
 _shtab_kcovdbg_keep_pos_1_COMPGEN=''
 _shtab_kcovdbg_collect__o_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_collect___output_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_jobs_pos_0_COMPGEN=''
 _shtab_kcovdbg_slice__o_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_slice___output_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_batch_pos_0_COMPGEN=_shtab_compgen_files
@@ -79,12 +81,12 @@ _shtab_kcovdbg_top___by_choices=(function file pc)
 _shtab_kcovdbg_top___pc_choices=(auto raw call)
 _shtab_kcovdbg_diff___pc_choices=(auto raw call)
 _shtab_kcovdbg_keep___pc_choices=(auto raw call)
-_shtab_kcovdbg_collect_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_collect_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect jobs slice batch watch doctor gdb gdb-path help)
 _shtab_kcovdbg_collect___format_choices=(kcov kcovtrace syzkaller)
 _shtab_kcovdbg_collect___pc_choices=(auto raw call)
-_shtab_kcovdbg_watch_pos_1_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
-_shtab_kcovdbg_help_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
-_shtab_kcovdbg_pos_0_choices=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_watch_pos_1_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect jobs slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_help_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect jobs slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_pos_0_choices=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect jobs slice batch watch doctor gdb gdb-path help)
 _shtab_kcovdbg___color_choices=(auto always never)
 
 _shtab_kcovdbg_info___json_nargs=0
@@ -195,6 +197,13 @@ _shtab_kcovdbg_collect___json_nargs=0
 _shtab_kcovdbg_collect___csv_nargs=0
 _shtab_kcovdbg_collect__h_nargs=0
 _shtab_kcovdbg_collect___help_nargs=0
+_shtab_kcovdbg_jobs___end_nargs=0
+_shtab_kcovdbg_jobs___wait_nargs=0
+_shtab_kcovdbg_jobs___output_nargs=0
+_shtab_kcovdbg_jobs___json_nargs=0
+_shtab_kcovdbg_jobs___csv_nargs=0
+_shtab_kcovdbg_jobs__h_nargs=0
+_shtab_kcovdbg_jobs___help_nargs=0
 _shtab_kcovdbg_slice___json_nargs=0
 _shtab_kcovdbg_slice___csv_nargs=0
 _shtab_kcovdbg_slice__h_nargs=0

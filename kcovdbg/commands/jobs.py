@@ -170,8 +170,7 @@ JOBS = Command(
         Argument(("--output",), Value.FLAG, "what the command and the collector have written"),
     ),
     examples=(
-        Example("collect -- sleep 60 &", "in the background"),
-        Example("jobs", "which buffers has it got? view fd:PID/FD shows one while it fills"),
+        Example("jobs", "what collect -- COMMAND & started: view fd:PID/FD shows a buffer as it fills"),
         Example("jobs --end 1", "that is enough of it"),
     ),
     needs=frozenset(),

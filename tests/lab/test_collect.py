@@ -229,7 +229,7 @@ def test_the_shell_watches_while_it_collects(lab: Lab) -> None:
     """On a terminal: `collect … &`, then tasks, buffer and view of the running collector, its end, and leaving with another."""
     terminals = "mkdir -p /dev/pts; mountpoint -q /dev/pts || mount -t devpts -o ptmxmode=0666 devpts /dev/pts\n"
     shell = lab.kcovdbg("-q").split(" ", 1)[1]
-    done = lab.guest.run(terminals + lab.python(f"{SHARED}/at_terminal.py", shell, f"{SHARED}/tick"), 500)
+    done = lab.guest.run(terminals + lab.python(f"{SHARED}/at_terminal.py", shell, f"{SHARED}/tick"), 900)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["name"].startswith(f"fd:{seen['collector']}/")

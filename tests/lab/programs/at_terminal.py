@@ -11,7 +11,7 @@ import sys
 
 from tests.unit.screen import Screen
 
-PATIENCE = 120
+PATIENCE = 300
 *command, program = sys.argv[1:]
 found = {}
 
