@@ -24,11 +24,11 @@ with Screen(*command, rows=50, columns=150, answers_cursor=True, XDG_STATE_HOME=
 
     def ask(line):
         screen.type(line + "\r")
-        screen.settle(0.5)
+        screen.wait(line, PATIENCE)
         screen.wait(at_prompt, PATIENCE)
         text = screen.text
         screen.type("\x0c")
-        screen.settle(0.2)
+        screen.wait(lambda screen: line not in screen.text, PATIENCE)
         return text
 
     screen.wait(at_prompt, PATIENCE)
