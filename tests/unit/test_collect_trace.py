@@ -152,7 +152,7 @@ def test_numbers_that_collide_are_never_tried(fake, mode, features):
 
 ARGUMENTS = {
     "pc": (0x6364, 0, set()),
-    "cmp": (0x6364, 1, set()),
+    "cmp": (0x6364, 1, {Feature.COMPARISONS}),
     "pc-ext": (0x6364, 2, {Feature.EXT_RECORDS}),
     "uniq-pc": (0x6364, 2, {Feature.UNIQUE_MAPS}),
     "uniq-edge": (0x6364, 4, {Feature.UNIQUE_MAPS}),
