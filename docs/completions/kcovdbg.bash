@@ -6,7 +6,7 @@
 #    source ~/.local/share/bash_completion/kcovdbg
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_kcovdbg_subparsers=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect export report slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_subparsers=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect export report jobs slice batch watch doctor gdb gdb-path help)
 
 _shtab_kcovdbg_info_option_strings=(--json --csv -h --help)
 _shtab_kcovdbg_tasks_option_strings=(-a --all --mode --json --csv -h --help)
@@ -30,6 +30,7 @@ _shtab_kcovdbg_keep_option_strings=(--delete --pc --json --csv -h --help)
 _shtab_kcovdbg_collect_option_strings=(--mode --remote --per-thread --syscall --repeat --buffer-size --grow -o --output --format --pc --keep --raw -n --tail --function --file --json --csv -h --help)
 _shtab_kcovdbg_export_option_strings=(-o --output --calls --function --file --pc --json --csv -h --help)
 _shtab_kcovdbg_report_option_strings=(-o --output --pc --json --csv -h --help)
+_shtab_kcovdbg_jobs_option_strings=(--end --wait --output --json --csv -h --help)
 _shtab_kcovdbg_slice_option_strings=(-o --output --json --csv -h --help)
 _shtab_kcovdbg_batch_option_strings=(-e --execute -o --output -s --symbols -j --jobs --scheduler --timeout --retry --again --json --csv -h --help)
 _shtab_kcovdbg_watch_option_strings=(--json --csv -h --help)
@@ -66,6 +67,7 @@ _shtab_kcovdbg_export___output_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_report_pos_0_COMPGEN=''
 _shtab_kcovdbg_report__o_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_report___output_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_jobs_pos_0_COMPGEN=''
 _shtab_kcovdbg_slice__o_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_slice___output_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_batch_pos_0_COMPGEN=_shtab_compgen_files
@@ -87,15 +89,15 @@ _shtab_kcovdbg_top___by_choices=(function file pc)
 _shtab_kcovdbg_top___pc_choices=(auto raw call)
 _shtab_kcovdbg_diff___pc_choices=(auto raw call)
 _shtab_kcovdbg_keep___pc_choices=(auto raw call)
-_shtab_kcovdbg_collect_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect export report slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_collect_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect export report jobs slice batch watch doctor gdb gdb-path help)
 _shtab_kcovdbg_collect___format_choices=(kcov kcovtrace syzkaller)
 _shtab_kcovdbg_collect___pc_choices=(auto raw call)
 _shtab_kcovdbg_export_pos_0_choices=(hex rawcover rawcoverfiles funccover jsonl modoff lcov folded speedscope chrome)
 _shtab_kcovdbg_export___pc_choices=(auto raw call)
 _shtab_kcovdbg_report___pc_choices=(auto raw call)
-_shtab_kcovdbg_watch_pos_1_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect export report slice batch watch doctor gdb gdb-path help)
-_shtab_kcovdbg_help_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect export report slice batch watch doctor gdb gdb-path help)
-_shtab_kcovdbg_pos_0_choices=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect export report slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_watch_pos_1_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect export report jobs slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_help_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect export report jobs slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_pos_0_choices=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect export report jobs slice batch watch doctor gdb gdb-path help)
 _shtab_kcovdbg___color_choices=(auto always never)
 
 _shtab_kcovdbg_info___json_nargs=0
@@ -216,6 +218,13 @@ _shtab_kcovdbg_report___json_nargs=0
 _shtab_kcovdbg_report___csv_nargs=0
 _shtab_kcovdbg_report__h_nargs=0
 _shtab_kcovdbg_report___help_nargs=0
+_shtab_kcovdbg_jobs___end_nargs=0
+_shtab_kcovdbg_jobs___wait_nargs=0
+_shtab_kcovdbg_jobs___output_nargs=0
+_shtab_kcovdbg_jobs___json_nargs=0
+_shtab_kcovdbg_jobs___csv_nargs=0
+_shtab_kcovdbg_jobs__h_nargs=0
+_shtab_kcovdbg_jobs___help_nargs=0
 _shtab_kcovdbg_slice___json_nargs=0
 _shtab_kcovdbg_slice___csv_nargs=0
 _shtab_kcovdbg_slice__h_nargs=0

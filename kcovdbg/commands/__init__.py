@@ -15,6 +15,7 @@ from kcovdbg.commands.export import EXPORT
 from kcovdbg.commands.gdb import GDB, GDB_PATH
 from kcovdbg.commands.help import HELP
 from kcovdbg.commands.info import INFO
+from kcovdbg.commands.jobs import JOBS
 from kcovdbg.commands.keep import KEEP
 from kcovdbg.commands.last import LAST
 from kcovdbg.commands.objects import OBJECTS
@@ -55,6 +56,7 @@ COMMANDS = CommandTable(
         COLLECT,
         EXPORT,
         REPORT,
+        JOBS,
         SLICE,
         BATCH,
         WATCH,
