@@ -126,7 +126,7 @@ def test_kaslr_ways(kernel, standing_guest, standing_dump):
         # And they stay as they were.
         assert relocated.answers[0].split(" = ")[1] == relocated.answers[3].split(" = ")[1]
         # Without a way in but the loaded symbols, and without any: as on kgdb, which has no monitor of QEMU's.
-        blind = "python import kcovdbg.target.gdb as t; t._monitor = lambda command: ''"
+        blind = "python import kcovdbg.target.gdb.opening as t; t._monitor = lambda command: ''"
         for symbols, way in ((f"symbol-file {kernel.vmlinux} -o {offset:#x}", "as the loaded symbols"), (None, "searching")):
             said = run_gdb(
                 *([] if symbols else [kernel.vmlinux]),
@@ -220,7 +220,7 @@ def test_page_table_isolation(kernel, boot):
 def test_user_mode_is_told(kernel, standing_guest):
     # As it looks there: nothing but the table of interrupts can be read.
     script = (
-        "import kcovdbg.target.gdb as t, kcovdbg.errors as e\n"
+        "import kcovdbg.target.gdb.opening as t, kcovdbg.errors as e\n"
         "monitor, read = t._monitor, t.make_reader(None)\n"
         "def see(address, size):\n"
         "    if address >> 40 != 0xfffffe:\n"
@@ -289,7 +289,7 @@ def test_interrupt_in_a_walk(kernel, standing_guest):
         child.expect_exact("(gdb) ")
     # As slow as a serial line.
     child.sendline(
-        "python import time, kcovdbg.target.gdb as t; make = t.make_reader; t.make_reader = lambda core: "
+        "python import time, kcovdbg.target.gdb.opening as t; make = t.make_reader; t.make_reader = lambda core: "
         "(lambda read: lambda address, size: (time.sleep(0.05), read(address, size))[1])(make(core))"
     )
     child.expect_exact("(gdb) ")

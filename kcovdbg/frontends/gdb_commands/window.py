@@ -16,7 +16,7 @@ from kcovdbg.frontends.gdb_commands.show import GdbSession, Show, error_text
 from kcovdbg.frontends.gdb_commands.source_window import SourceWindow
 from kcovdbg.render.escape import escape
 from kcovdbg.render.width import elide, elide_start, pad
-from kcovdbg.target.gdb import GdbTarget
+from kcovdbg.target.gdb.target import GdbTarget
 
 if TYPE_CHECKING:
     from kcovdbg.model.buffer import Buffer
@@ -264,7 +264,7 @@ def define_window(show: Show) -> None:
 
     gdb.events.stop.connect(refresh)
     # Any command may have moved the source window.
-    gdb.events.before_prompt.connect(view.source.forget)
+    gdb.events.before_prompt.connect(lambda *_: view.source.forget())
 
 
 def _refresh(view: View) -> None:
