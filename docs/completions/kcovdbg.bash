@@ -6,7 +6,7 @@
 #    source ~/.local/share/bash_completion/kcovdbg
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_kcovdbg_subparsers=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_subparsers=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect export report slice batch watch doctor gdb gdb-path help)
 
 _shtab_kcovdbg_info_option_strings=(--json --csv -h --help)
 _shtab_kcovdbg_tasks_option_strings=(-a --all --mode --json --csv -h --help)
@@ -28,6 +28,8 @@ _shtab_kcovdbg_tree_option_strings=(--depth --json --csv -h --help)
 _shtab_kcovdbg_sym_option_strings=(--address --json --csv -h --help)
 _shtab_kcovdbg_keep_option_strings=(--delete --pc --json --csv -h --help)
 _shtab_kcovdbg_collect_option_strings=(--mode --remote --per-thread --syscall --repeat --buffer-size --grow -o --output --format --pc --keep --raw -n --tail --function --file --json --csv -h --help)
+_shtab_kcovdbg_export_option_strings=(-o --output --calls --function --file --pc --json --csv -h --help)
+_shtab_kcovdbg_report_option_strings=(-o --output --pc --json --csv -h --help)
 _shtab_kcovdbg_slice_option_strings=(-o --output --json --csv -h --help)
 _shtab_kcovdbg_batch_option_strings=(-e --execute -o --output -s --symbols -j --jobs --scheduler --timeout --retry --again --json --csv -h --help)
 _shtab_kcovdbg_watch_option_strings=(--json --csv -h --help)
@@ -58,6 +60,12 @@ _shtab_kcovdbg_keep_pos_0_COMPGEN=''
 _shtab_kcovdbg_keep_pos_1_COMPGEN=''
 _shtab_kcovdbg_collect__o_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_collect___output_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_export_pos_1_COMPGEN=''
+_shtab_kcovdbg_export__o_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_export___output_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_report_pos_0_COMPGEN=''
+_shtab_kcovdbg_report__o_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_report___output_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_slice__o_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_slice___output_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_batch_pos_0_COMPGEN=_shtab_compgen_files
@@ -79,12 +87,15 @@ _shtab_kcovdbg_top___by_choices=(function file pc)
 _shtab_kcovdbg_top___pc_choices=(auto raw call)
 _shtab_kcovdbg_diff___pc_choices=(auto raw call)
 _shtab_kcovdbg_keep___pc_choices=(auto raw call)
-_shtab_kcovdbg_collect_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_collect_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect export report slice batch watch doctor gdb gdb-path help)
 _shtab_kcovdbg_collect___format_choices=(kcov kcovtrace syzkaller)
 _shtab_kcovdbg_collect___pc_choices=(auto raw call)
-_shtab_kcovdbg_watch_pos_1_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
-_shtab_kcovdbg_help_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
-_shtab_kcovdbg_pos_0_choices=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_export_pos_0_choices=(hex rawcover rawcoverfiles funccover jsonl modoff lcov folded speedscope chrome)
+_shtab_kcovdbg_export___pc_choices=(auto raw call)
+_shtab_kcovdbg_report___pc_choices=(auto raw call)
+_shtab_kcovdbg_watch_pos_1_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect export report slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_help_pos_0_choices=(info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect export report slice batch watch doctor gdb gdb-path help)
+_shtab_kcovdbg_pos_0_choices=(info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect export report slice batch watch doctor gdb gdb-path help)
 _shtab_kcovdbg___color_choices=(auto always never)
 
 _shtab_kcovdbg_info___json_nargs=0
@@ -195,6 +206,16 @@ _shtab_kcovdbg_collect___json_nargs=0
 _shtab_kcovdbg_collect___csv_nargs=0
 _shtab_kcovdbg_collect__h_nargs=0
 _shtab_kcovdbg_collect___help_nargs=0
+_shtab_kcovdbg_export___calls_nargs=0
+_shtab_kcovdbg_export___json_nargs=0
+_shtab_kcovdbg_export___csv_nargs=0
+_shtab_kcovdbg_export__h_nargs=0
+_shtab_kcovdbg_export___help_nargs=0
+_shtab_kcovdbg_report_pos_0_nargs='*'
+_shtab_kcovdbg_report___json_nargs=0
+_shtab_kcovdbg_report___csv_nargs=0
+_shtab_kcovdbg_report__h_nargs=0
+_shtab_kcovdbg_report___help_nargs=0
 _shtab_kcovdbg_slice___json_nargs=0
 _shtab_kcovdbg_slice___csv_nargs=0
 _shtab_kcovdbg_slice__h_nargs=0
