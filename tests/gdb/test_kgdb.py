@@ -6,6 +6,7 @@ Where the kernel that has it isn't in the cache the test says how to get it.
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -18,7 +19,10 @@ from tests.lab.guest import Guest, Machine
 from tests.lab.initramfs import make_userland
 from tests.lab.recipe import RECIPES
 
-pytestmark = pytest.mark.lab
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(os.environ.get("KCOVDBG_LAB_KGDB") != "1", reason="takes minutes: KCOVDBG_LAB_KGDB=1 runs it"),
+]
 
 _LINES = ("tasks",)
 
