@@ -11,7 +11,7 @@ from typing import Final
 from kcovdbg.abi.handle import decode_handle, parse_handle
 from kcovdbg.analysis.check.evidence import Evidence, name_kcov, name_task
 from kcovdbg.analysis.check.looking import check
-from kcovdbg.analysis.why import Answer, explain_handle, explain_kcov, explain_task, find_task
+from kcovdbg.analysis.why import Answer, explain_handle, explain_kcov, explain_task, find_interrupt, find_task
 from kcovdbg.commands.argument import Argument, Count, Value, WordError
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.points import find_point_table
@@ -32,6 +32,8 @@ class _Row:
     evidence: tuple[str, ...]
 
 
+# Of the other buffers that have a function so many are named.
+_ELSEWHERE: Final = 5
 _QUESTION: Final = "where is the coverage of "
 _COLUMNS: Final = (Column("question"), Column("answer"), Column("evidence", LIST))
 
@@ -67,7 +69,7 @@ def _related(evidence: Evidence, subject: str, question: str) -> set[str]:
         found |= {
             name_kcov(kcov.fields.address) for kcov in evidence.objects.values() if kcov.fields and kcov.fields.task == address
         }
-    elif ":" in subject:
+    elif " handle " in question:
         value = parse_handle(subject)
         found |= {name_kcov(entry.kcov) for entry in evidence.entries if entry.handle == value and entry.kcov}
     return found
@@ -77,10 +79,20 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
     """Say whether a function can be covered, and whether it is."""
     table = find_point_table(context)
     points = table.find(function=function)
+    counts = find_counts(context, what, []) if what is not None else {}
     if not points:
-        if any(symbol.name.split(".")[0] == function for symbol in table.functions()):
+        wanted = Filter(context.session.names, (function,), ())
+        hits = sum(wanted(pc) for pc in counts)
+        if hits:
+            yield Answer(f"{function}() is covered; it is in a module", (f"covered={hits}",))
+        elif any(symbol.name.split(".")[0] == function for symbol in table.functions()):
             yield Answer(
                 f"{function}() isn't instrumented: it can't be covered (KCOV_INSTRUMENT, noinstr, assembler)", ("points=0",)
+            )
+        elif _find_symbol(context, function) is not None:
+            yield Answer(
+                f"{function}() is in a module, and nothing of it is in the buffer",
+                ("covered=0", f"address={_find_symbol(context, function):#x}"),
             )
         else:
             yield Answer(
@@ -92,7 +104,6 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
     if what is None:
         yield Answer(f"{function}() is instrumented", tuple(shown))
         return
-    counts = find_counts(context, what, [])
     covered = sum(pc in counts for pc in points)
     if covered:
         yield Answer(f"{function}() is covered", (*shown, f"covered={covered}"))
@@ -107,11 +118,61 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
     yield Answer(answer, (*shown, "covered=0", f"KASLR offset={offset:#x}"))
 
 
+def _find_symbol(context: Context, function: str) -> int | None:
+    try:
+        return context.target.symbol(function).address
+    except KcovdbgError:
+        return None
+
+
+def _explain_context(context: Context, evidence: Evidence, function: str, what: str | None) -> Iterator[Answer]:
+    """Say who else executed a function that a task's coverage lacks: an interrupt, a section, another task."""
+    subject = what if what is not None and what.isdecimal() else None
+    task = find_task(evidence.tasks, int(subject)) if subject is not None else None
+    if task is not None:
+        frames = find_interrupt(evidence, task.fields.address)
+        if any(frame.function == function for frame in frames):
+            yield Answer(
+                f"{function}() runs in an interrupt on top of the task now: KCOV leaves that out",
+                tuple(f"#{number} {frame.function}" for number, frame in enumerate(frames) if frame.function == function),
+            )
+    mine = set() if task is None else {task.fields.kcov_area, task.fields.saved_area}
+    mine |= {kcov.fields.area for kcov in evidence.objects.values() if kcov.fields and what == f"kcov:{kcov.address:#x}"}
+    points = frozenset(find_point_table(context).find(function=function))
+    for name, area, whose in _other_buffers(evidence):
+        if area in mine or not points:
+            continue
+        try:
+            covered = sum(pc in points for pc in find_counts(context, name, []))
+        except KcovdbgError:
+            continue
+        if covered:
+            yield Answer(f"{function}() is covered {whose}: it ran there", (f"buffer={name}", f"covered={covered}"))
+
+
+def _other_buffers(evidence: Evidence) -> Iterator[tuple[str, int, str]]:
+    """Yield the name of each buffer that holds records, its address, and whose coverage is in it."""
+    for session in evidence.sessions:
+        if evidence.is_section(session) and not session.is_saved and session.area:
+            kind = "a softirq section" if evidence.in_softirq(session.task) else "a remote section"
+            yield f"area:{session.area:#x}", session.area, f"in {kind} on {name_task(session.task.fields)}"
+    for address, kcov in evidence.objects.items():
+        if kcov.fields is None or not kcov.fields.area or not kcov.count:
+            continue
+        owner = evidence.task_by_address.get(kcov.fields.task or 0)
+        named = f" of {name_task(owner.fields)}" if owner is not None else ""
+        kind = "the background coverage" if kcov.fields.remote else "the coverage"
+        yield f"kcov:{address:#x}", kcov.fields.area, f"in {kind}{named or f' in {name_kcov(address)}'}"
+
+
 def _run(context: Context, args: Namespace) -> Lines:
     evidence = Evidence(context.target, context.layout, context.census)
     question, answers, what = _ask(context, evidence, args.subject)
     if args.function is not None:
-        answers += _explain_function(context, args.function, what)
+        explained = list(_explain_function(context, args.function, what))
+        answers += explained
+        if what is not None and not any("is covered" in answer.answer for answer in explained):
+            answers += list(_explain_context(context, evidence, args.function, what))[:_ELSEWHERE]
     # What is broken explains more than what is legal.
     report = check(context.target, context.layout, context.census)
     related = _related(evidence, args.subject, question)

@@ -11,12 +11,14 @@ from kcovdbg.abi import mode as modes
 from kcovdbg.abi.era import Feature
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.carrier import Carrier
 from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.task import SavedState, Task, TaskFields
 from kcovdbg.target import StackFrame, Target, VmallocArea
 from kcovdbg.walk.areas import IRQ_LIST, TASK_LIST, CachedArea
 from kcovdbg.walk.buffers import read_buffer
+from kcovdbg.walk.carriers import CarrierWalk
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.links import Link, read_area_links, read_hash_links
@@ -178,6 +180,12 @@ class Evidence:
         """Words that a KCOV_INIT_TRACE can ask for: INT_MAX divided by the size of one."""
         return ((1 << 31) - 1) // (1 if self.has(Feature.WORDS_32) else self.target.word_size)
 
+    def is_known_to(self, kcov: KcovFields, task: Task) -> bool:
+        """Tell whether a task refers to an object: where it doesn't, its address may have been another task's."""
+        return task.fields.kcov_remote == kcov.address or any(
+            session.task.fields.address == task.fields.address for session in self.sessions_of.get(kcov.address, ())
+        )
+
     # Memory.
 
     @cached_property
@@ -232,6 +240,13 @@ class Evidence:
             if entry.kcov:
                 found.setdefault(entry.kcov, []).append(entry)
         return {kcov: tuple(entries) for kcov, entries in found.items()}
+
+    @cached_property
+    def carriers(self) -> tuple[tuple[Carrier, ...], tuple[str, ...]]:
+        """What carries a handle beside tasks, as far as it can be found, and what couldn't be read on the way."""
+        walk = CarrierWalk(self.target, (task.fields for task in self.tasks))
+        found = tuple(walk)
+        return found, tuple(walk.remarks)
 
     @cached_property
     def areas_in_use(self) -> Mapping[int, str]:

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/kcov.h>
 #include <linux/usb/ch9.h>
 #include <linux/usbdevice_fs.h>
@@ -169,7 +170,7 @@ static unsigned char endpoint(int fd, bool in)
  * interrupts this task while it runs, which is what makes KCOV save a session and resume it. A task
  * that waited would be asleep by then.
  */
-static void transfers(int fd, struct kc *k, bool bulk)
+static void transfers(int fd, struct kc *k, bool bulk, unsigned long rounds)
 {
 	static const struct usb_ctrlrequest setup = {
 		.bRequestType = USB_DIR_IN | USB_TYPE_VENDOR,
@@ -180,7 +181,7 @@ static void transfers(int fd, struct kc *k, bool bulk)
 	struct usbdevfs_urb urb[3], *back;
 	unsigned char eps[3] = { 0, endpoint(fd, true), endpoint(fd, false) };
 
-	for (unsigned long round = 0;; round++) {
+	for (unsigned long round = 0; round < rounds; round++) {
 		int pending = 0;
 
 		for (int i = 0; i < 3; i++) {
@@ -226,7 +227,20 @@ void usb_traffic_enabled(struct slot *s)
 	if (kc_enable(s, &k, TRACE_PC))
 		return;
 	atomic_store(&s->ready, 1);
-	transfers(fd, &k, bulk);
+	transfers(fd, &k, bulk, ULONG_MAX);
+}
+
+/* So many rounds of transfers by a task of whatever kind. Returns 0, or -1. */
+int usb_transfers(struct slot *s, unsigned long rounds)
+{
+	bool bulk;
+	int fd = open_device(s, &bulk);
+
+	if (fd < 0)
+		return -1;
+	transfers(fd, NULL, bulk, rounds);
+	close(fd);
+	return 0;
 }
 
 void usb_traffic_plain(struct slot *s)
@@ -239,7 +253,7 @@ void usb_traffic_plain(struct slot *s)
 		return;
 	s->asleep = false;
 	atomic_store(&s->ready, 1);
-	transfers(fd, NULL, bulk);
+	transfers(fd, NULL, bulk, ULONG_MAX);
 }
 
 /* Holds the handle of the second controller's bus, which kc-usb doesn't. */
