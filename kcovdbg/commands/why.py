@@ -18,6 +18,7 @@ from kcovdbg.commands.points import find_point_table
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.what import Filter, find_counts
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.task import Task
 from kcovdbg.render.column import Column
 from kcovdbg.render.escape import escape
 from kcovdbg.render.kind import LIST
@@ -45,7 +46,7 @@ def _ask(context: Context, evidence: Evidence, subject: str) -> tuple[str, list[
         if task is None:
             raise KcovdbgError(f"there is no task {subject}", hint="see: tasks -a")
         question = f"{_QUESTION}{name_task(task.fields)}?"
-        return question, list(explain_task(evidence, task)), subject if task.count is not None else None
+        return question, list(explain_task(evidence, task)), _buffer_of(evidence, task)
     try:
         value = parse_handle(subject)
     except ValueError:
@@ -57,6 +58,22 @@ def _ask(context: Context, evidence: Evidence, subject: str) -> tuple[str, list[
     owners = [entry.kcov for entry in evidence.entries if entry.handle == value and entry.kcov]
     question = f"{_QUESTION}handle {decode_handle(value)}?"
     return question, list(explain_handle(evidence, value)), f"kcov:{owners[0]:#x}" if owners else None
+
+
+def _buffer_of(evidence: Evidence, task: Task) -> str | None:
+    """Name the buffer of a task's own coverage: not of the softirq on top of it; of its process where it has none itself."""
+    for session in evidence.sessions:
+        if session.task.fields.address == task.fields.address and evidence.is_local(session):
+            return f"kcov:{session.kcov:#x}"
+    if task.count is not None:
+        return str(task.fields.pid)
+    opened = [
+        address
+        for address, kcov in evidence.objects.items()
+        if kcov.count is not None
+        and any(reference.kind in ("fd", "vma") and reference.pid == task.fields.tgid for reference in kcov.references)
+    ]
+    return f"kcov:{opened[0]:#x}" if len(opened) == 1 else None
 
 
 def _related(evidence: Evidence, subject: str, question: str) -> set[str]:
@@ -125,10 +142,9 @@ def _find_symbol(context: Context, function: str) -> int | None:
         return None
 
 
-def _explain_context(context: Context, evidence: Evidence, function: str, what: str | None) -> Iterator[Answer]:
+def _explain_context(context: Context, evidence: Evidence, function: str, subject: str, what: str | None) -> Iterator[Answer]:
     """Say who else executed a function that a task's coverage lacks: an interrupt, a section, another task."""
-    subject = what if what is not None and what.isdecimal() else None
-    task = find_task(evidence.tasks, int(subject)) if subject is not None else None
+    task = find_task(evidence.tasks, int(subject)) if subject.isdecimal() else None
     if task is not None:
         frames = find_interrupt(evidence, task.fields.address)
         if any(frame.function == function for frame in frames):
@@ -136,11 +152,9 @@ def _explain_context(context: Context, evidence: Evidence, function: str, what: 
                 f"{function}() runs in an interrupt on top of the task now: KCOV leaves that out",
                 tuple(f"#{number} {frame.function}" for number, frame in enumerate(frames) if frame.function == function),
             )
-    mine = set() if task is None else {task.fields.kcov_area, task.fields.saved_area}
-    mine |= {kcov.fields.area for kcov in evidence.objects.values() if kcov.fields and what == f"kcov:{kcov.address:#x}"}
     points = frozenset(find_point_table(context).find(function=function))
-    for name, area, whose in _other_buffers(evidence):
-        if area in mine or not points:
+    for name, whose in _other_buffers(evidence) if points else ():
+        if name == what:
             continue
         try:
             covered = sum(pc in points for pc in find_counts(context, name, []))
@@ -150,19 +164,19 @@ def _explain_context(context: Context, evidence: Evidence, function: str, what: 
             yield Answer(f"{function}() is covered {whose}: it ran there", (f"buffer={name}", f"covered={covered}"))
 
 
-def _other_buffers(evidence: Evidence) -> Iterator[tuple[str, int, str]]:
-    """Yield the name of each buffer that holds records, its address, and whose coverage is in it."""
+def _other_buffers(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Yield the name of each buffer that holds records, and whose coverage is in it."""
     for session in evidence.sessions:
         if evidence.is_section(session) and not session.is_saved and session.area:
             kind = "a softirq section" if evidence.in_softirq(session.task) else "a remote section"
-            yield f"area:{session.area:#x}", session.area, f"in {kind} on {name_task(session.task.fields)}"
+            yield f"area:{session.area:#x}", f"in {kind} on {name_task(session.task.fields)}"
     for address, kcov in evidence.objects.items():
         if kcov.fields is None or not kcov.fields.area or not kcov.count:
             continue
         owner = evidence.task_by_address.get(kcov.fields.task or 0)
         named = f" of {name_task(owner.fields)}" if owner is not None else ""
         kind = "the background coverage" if kcov.fields.remote else "the coverage"
-        yield f"kcov:{address:#x}", kcov.fields.area, f"in {kind}{named or f' in {name_kcov(address)}'}"
+        yield f"kcov:{address:#x}", f"in {kind}{named or f' in {name_kcov(address)}'}"
 
 
 def _run(context: Context, args: Namespace) -> Lines:
@@ -172,7 +186,7 @@ def _run(context: Context, args: Namespace) -> Lines:
         explained = list(_explain_function(context, args.function, what))
         answers += explained
         if what is not None and not any("is covered" in answer.answer for answer in explained):
-            answers += list(_explain_context(context, evidence, args.function, what))[:_ELSEWHERE]
+            answers += list(_explain_context(context, evidence, args.function, args.subject, what))[:_ELSEWHERE]
     # What is broken explains more than what is legal.
     report = check(context.target, context.layout, context.census)
     related = _related(evidence, args.subject, question)
