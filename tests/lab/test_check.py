@@ -228,6 +228,39 @@ def test_bugs_on_a_running_guest(boot: Booter) -> None:
     assert "its owner is gone and it stays registered for ever: see check" in {row["answer"] for row in answers}
 
 
+def test_lost_remote_references(boot: Booter) -> None:
+    """Softirqs interrupt the owner of a handle, which then exits: from v5.8 to v6.9 the handle stays for ever.
+
+    KCOVDBG_LAB_RECIPE=saved-per-cpu has that bug. Every other kernel takes the handle back, and then nothing is to be found.
+    """
+    guest = boot(Machine(cpus=1))
+    guest.wait_done()
+    told = next(line for line in guest.ask("puzzle lost", timeout=120) if line.get("state"))
+    assert "missing" not in told
+    symbols = symbol_options(guest.kernel, guest.userland)
+    words = ("info", "check", "objects", f"why {told['left_handle']}")
+    done = run_kcovdbg(
+        "--qemu", guest.sockets.debugger_qmp, *symbols, *(word for line in words for word in ("-e", f"{line} --json"))
+    )
+    answers, decoder, text = [], json.JSONDecoder(), done.stdout
+    while text := text.lstrip():
+        rows, end = decoder.raw_decode(text)
+        answers.append(rows)
+        text = text[end:]
+    (info,), rows, objects, why = answers
+    if info["generation"] not in ("E4", "E5-E6"):
+        assert (told["errno"], rows, done.returncode) == (0, [], 0)
+        assert "nobody has registered it: sections under it collect nothing" in {row["answer"] for row in why}
+        return
+    assert (told["errno"], done.returncode) == (errno.EEXIST, 1)
+    (lost,) = [f"kcov {row['kcov']}" for row in objects if row["size"] == told["size"]]
+    # The memory of the task that is gone may be another's by now.
+    found = [row for row in rows if row["object"] == lost and row["rule"] in ("K6", "T4")]
+    assert found
+    assert all("lost remote references" in row["cause"] for row in found)
+    assert "its owner is gone and it stays registered for ever: see check" in {row["answer"] for row in why}
+
+
 def test_damaged_memory_of_a_guest(boot: Booter) -> None:
     """Lists, saved state and handles of a guest that stands still are overwritten, one at a time, and put back."""
     guest = boot(Machine(cpus=1))
