@@ -62,7 +62,7 @@ def questions_about(states: dict[str, dict[str, Any]]) -> list[str]:
     ]
     found = [str(states[name]["tid"]) for name in tids]
     found.append(str(states["kc-stale"]["workers"][0]))
-    found += [hex(states["kc-exist"]["wanted_number"]), "common:0x5105", "common:0x4203", "usb:200", "usb:77", "common:0x7003"]
+    found += [hex(states["kc-exist"]["wanted_number"]), "common:0x5105", "common:0x4203", "usb:200", "usb:77", "common:0x7005"]
     pc = states["kc-pc"]["tid"]
     found += [f"{pc} {name}" for name in ("__do_sys_getppid", "delay_tsc", "no_such_function", "hub_event", "tty_open")]
     found.append(f"{states['kc-keep']['tid']} kcovlab_keep_inner")
@@ -173,7 +173,7 @@ def test_open_section_that_will_be_discarded(puzzled: Puzzled) -> None:
     assert f"a section for it is still open in task {worker}" in owner
     assert "will be discarded" in owner
     assert "nobody has registered any more" in puzzled.ask(worker)
-    assert "nobody has registered it: sections under it collect nothing" in puzzled.ask("common:0x7003")
+    assert "nobody has registered it: sections under it collect nothing" in puzzled.ask("common:0x7005")
 
 
 def test_remote_size(puzzled: Puzzled) -> None:

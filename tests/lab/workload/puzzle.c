@@ -239,7 +239,7 @@ static const struct {
 	{ "toolarge", "kc-toolarge", st_too_large },
 	{ "skb", "kc-skb", st_skb },
 	{ "stale", "kc-stale", vhost_stale },
-	{ "lost", "kc-lost", st_lost },
+	{ "lost", "kc-lostowner", st_lost },
 };
 
 bool puzzle(const char *name, void (*begin)(const char *state, void (*fn)(struct slot *s)))

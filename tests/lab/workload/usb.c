@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/kcov.h>
 #include <linux/usb/ch9.h>
 #include <linux/usbdevice_fs.h>
@@ -168,7 +167,7 @@ static unsigned char endpoint(int fd, bool in)
 /*
  * Asynchronous transfers, and system calls until they are back: the softirq that gives them back
  * interrupts this task while it runs, which is what makes KCOV save a session and resume it. A task
- * that waited would be asleep by then.
+ * that waited would be asleep by then. Without rounds there is no end to it.
  */
 static void transfers(int fd, struct kc *k, bool bulk, unsigned long rounds)
 {
@@ -181,7 +180,7 @@ static void transfers(int fd, struct kc *k, bool bulk, unsigned long rounds)
 	struct usbdevfs_urb urb[3], *back;
 	unsigned char eps[3] = { 0, endpoint(fd, true), endpoint(fd, false) };
 
-	for (unsigned long round = 0; round < rounds; round++) {
+	for (unsigned long round = 0; !rounds || round < rounds; round++) {
 		int pending = 0;
 
 		for (int i = 0; i < 3; i++) {
@@ -227,7 +226,7 @@ void usb_traffic_enabled(struct slot *s)
 	if (kc_enable(s, &k, TRACE_PC))
 		return;
 	atomic_store(&s->ready, 1);
-	transfers(fd, &k, bulk, ULONG_MAX);
+	transfers(fd, &k, bulk, 0);
 }
 
 /* So many rounds of transfers by a task of whatever kind. Returns 0, or -1. */
@@ -253,7 +252,7 @@ void usb_traffic_plain(struct slot *s)
 		return;
 	s->asleep = false;
 	atomic_store(&s->ready, 1);
-	transfers(fd, NULL, bulk, ULONG_MAX);
+	transfers(fd, NULL, bulk, 0);
 }
 
 /* Holds the handle of the second controller's bus, which kc-usb doesn't. */

@@ -320,5 +320,5 @@ void vhost_inflight(struct slot *s)
 /* The owner disables while the worker is in its section: what that collects will be discarded. */
 void vhost_stale(struct slot *s)
 {
-	stuck(s, 0x7003, 57 * PAGE_WORDS, 27 * PAGE_WORDS, 75, true);
+	stuck(s, 0x7005, 57 * PAGE_WORDS, 27 * PAGE_WORDS, 75, true);
 }
