@@ -160,10 +160,10 @@ void usb_traffic_plain(struct slot *s);
 void usb_traffic_hub(struct slot *s);
 void usb_traffic_plug(struct slot *s);
 void usb_mute_owner(struct slot *s);
-int usb_transfers(struct slot *s, unsigned long rounds);
 bool usb_have_gadget(void);
 void usb_start(void);
 void usb_finish(void);
+int usb_transfers(struct slot *s, unsigned long rounds);
 
 /* puzzle.c */
 bool puzzle(const char *name, void (*begin)(const char *state, void (*fn)(struct slot *s)));
