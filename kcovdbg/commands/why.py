@@ -6,6 +6,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from kcovdbg.abi.handle import decode_handle, parse_handle
@@ -35,6 +36,8 @@ class _Row:
 
 # Of the other buffers that have a function so many are named.
 _ELSEWHERE: Final = 5
+# Reading them all may take long, and of a machine that fuzzes there are hundreds.
+_LOOKED_AT: Final = 64
 _QUESTION: Final = "where is the coverage of "
 _COLUMNS: Final = (Column("question"), Column("answer"), Column("evidence", LIST))
 
@@ -153,15 +156,16 @@ def _explain_context(context: Context, evidence: Evidence, function: str, subjec
                 tuple(f"#{number} {frame.function}" for number, frame in enumerate(frames) if frame.function == function),
             )
     points = frozenset(find_point_table(context).find(function=function))
-    for name, whose in _other_buffers(evidence) if points else ():
-        if name == what:
-            continue
+    others = [other for other in _other_buffers(evidence) if other[0] != what] if points else []
+    for name, whose in others[:_LOOKED_AT]:
         try:
             covered = sum(pc in points for pc in find_counts(context, name, []))
         except KcovdbgError:
             continue
         if covered:
             yield Answer(f"{function}() is covered {whose}: it ran there", (f"buffer={name}", f"covered={covered}"))
+    if len(others) > _LOOKED_AT:
+        yield Answer(f"only the first {_LOOKED_AT} other buffers were looked at for {function}()", (f"buffers={len(others)}",))
 
 
 def _other_buffers(evidence: Evidence) -> Iterator[tuple[str, str]]:
@@ -186,7 +190,7 @@ def _run(context: Context, args: Namespace) -> Lines:
         explained = list(_explain_function(context, args.function, what))
         answers += explained
         if what is not None and not any("is covered" in answer.answer for answer in explained):
-            answers += list(_explain_context(context, evidence, args.function, args.subject, what))[:_ELSEWHERE]
+            answers += islice(_explain_context(context, evidence, args.function, args.subject, what), _ELSEWHERE)
     # What is broken explains more than what is legal.
     report = check(context.target, context.layout, context.census)
     related = _related(evidence, args.subject, question)
