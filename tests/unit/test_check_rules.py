@@ -847,6 +847,7 @@ ODDITIES = {
         [mapping("child", 0x50000, 0x51000, 0, "stopped"), mapping("child", 0x52000, 0x53000, 1, "stopped")],
     ),
     "a file that only a queue holds": (E9A, [descriptor("fuzz", 70, "null")]),
+    "a file in flight, where slab caches can't be searched": (E9A, [descriptor("fuzz", 70, "null"), without("slab")]),
     "an exiting task is interrupted by a softirq": (E9A, [task(3, **EXITING)]),
     "a saved mode is left behind in the series of 2025": (P2, [percpu(0, saved_mode=2)]),
     "the oldest remote kernels have no softirq sections": (E3, [task(7, kcov_sequence=5)]),

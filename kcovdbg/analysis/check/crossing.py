@@ -9,6 +9,7 @@ from typing import Final
 from kcovdbg.abi.era import Feature
 from kcovdbg.analysis.check.evidence import PAGE, Evidence, Hex, name_kcov, name_task, round_up, values
 from kcovdbg.analysis.check.rule import Rule, Violation
+from kcovdbg.model.finding import Severity
 
 _ROADS: Final = ("tasks", "per-cpu", "files", "slab", "vmalloc", "remote", "areas")
 
@@ -36,6 +37,8 @@ def check_leaks(evidence: Evidence) -> Iterator[Violation]:
     if evidence.vmalloc is None:
         return
     certainty, reason = evidence.doubt(*_ROADS)
+    # A file that is in flight over a socket is legal, and found in its slab cache only.
+    severity = Severity.ADVICE if evidence.census.lacks("slab") else None
     claimed = {kcov.fields.area for kcov in evidence.objects.values() if kcov.fields is not None}
     claimed.update(session.area for session in evidence.sessions)
     # Kernels that keep maps of what they saw have buffers for these, too.
@@ -49,6 +52,7 @@ def check_leaks(evidence: Evidence) -> Iterator[Violation]:
                     certainty,
                     reason,
                     anybody=True,
+                    severity=severity,
                 )
     for found in evidence.census.areas:
         if found.state == "unclaimed" and found.address not in claimed:
@@ -139,7 +143,10 @@ RULES: Final = (
         "every buffer that KCOV allocated belongs to an object, a section, a list or a CPU",
         check_leaks,
         "kcov_put(), kcov_remote_stop()",
-        detail="Inside KCOV's functions there is a moment in which nothing refers to one yet: said as transient.",
+        detail=(
+            "Inside KCOV's functions there is a moment in which nothing refers to one yet: said as transient. Files that are in "
+            "flight are found in their slab cache; where that can't be searched it is said with --all only."
+        ),
     ),
     Rule(
         "X3",
