@@ -144,8 +144,8 @@ RULES: Final = (
         check_leaks,
         "kcov_put(), kcov_remote_stop()",
         detail=(
-            "Inside KCOV's functions there is a moment in which nothing refers to one yet: said as transient. Files in flight are "
-            "found in their slab cache; where that can't be searched it is said with --all only."
+            "Inside KCOV's functions there is a moment in which nothing refers to one yet: said as transient. Files in flight "
+            "are found in their slab cache; where that can't be searched it is said with --all only."
         ),
     ),
     Rule(
