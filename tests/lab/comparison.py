@@ -29,10 +29,15 @@ _MOVED_BY_TRAFFIC = frozenset({"kc-usb", "kc-remote", "kc-remote2"})
 
 def parse_answers(text: str) -> dict[str, list[dict[str, Any]]]:
     """Split the output of several ``-e`` commands, asked in the order of COMMANDS."""
+    return parse_outputs(text, COMMANDS)
+
+
+def parse_outputs(text: str, names: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    """Split the output of several commands with ``--json``, one for each name."""
     decoder = json.JSONDecoder()
     answers = {}
     position = 0
-    for name in COMMANDS:
+    for name in names:
         while position < len(text) and text[position].isspace():
             position += 1
         answers[name], position = decoder.raw_decode(text, position)

@@ -351,7 +351,7 @@ class Guest:
             *(requirements.find_program("qemu-system-x86_64") or "qemu-system-x86_64",),
             *self.machine.arguments(),
             *("-kernel", str(self.kernel.image), "-initrd", str(self.userland.image)),
-            *("-append", self.machine.command_line()),
+            *("-append", f"{self.machine.command_line()} {self.kernel.recipe.command_line}".strip()),
             *("-serial", f"file:{sockets.console_log}"),
             # printk never gets into this one, so lines of truth stay whole.
             *("-chardev", f"pipe,id=truth,path={sockets.truth}"),

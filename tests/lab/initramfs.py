@@ -92,7 +92,7 @@ def _build_modules(kernel: Kernel, sources: list[Path], work: Path) -> list[Path
         shutil.copy(path, build)
     # As in the kernel's own debug info: no directory of the machine it was built on.
     mapping = f"KCFLAGS=-ffile-prefix-map={build}=modules -ffile-prefix-map={kernel.tree}={kernel.facts['source_name']}"
-    run_logged(["make", "-C", str(kernel.tree), f"M={build}", mapping, "modules"], work)
+    run_logged(["make", "-C", str(kernel.tree), *kernel.recipe.make_arguments(), f"M={build}", mapping, "modules"], work)
     built = [path.rename(work / path.name) for path in sorted(build.glob("*.ko"))]
     shutil.rmtree(build)
     return built
