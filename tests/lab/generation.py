@@ -83,6 +83,7 @@ def recipe(
     compiler: str = "gcc",
     make: tuple[str, ...] = (),
     told: str = "",
+    memory_mib: int = 128,
 ) -> Recipe:
     """A recipe with what all generations have in common.
 
@@ -97,6 +98,7 @@ def recipe(
         make=MAKE + make,
         flags=GCC_FLAGS if compiler == "gcc" else (),
         command_line=f"{COMMAND_LINE} kcovlab.kcov={told}" if told else COMMAND_LINE,
+        memory_mib=memory_mib,
         lines=1340,
     )
 
@@ -133,7 +135,8 @@ GENERATIONS = {
             recipe("owner-member", patches=("saved-per-cpu.patch", "owner-member.patch"), told="owner-member"), era="E8"
         ),
         Generation(
-            recipe("unique-maps", patches=("saved-per-cpu.patch", "unique-maps.patch"), told="unique-maps"),
+            # Each object of this series takes a megabyte, and 128 bytes more for each word of its buffer.
+            recipe("unique-maps", patches=("saved-per-cpu.patch", "unique-maps.patch"), told="unique-maps", memory_mib=384),
             era="E7",
             variants=("UNIQ_PC/UNIQ_EDGE/UNIQ_CMP (January 2025)",),
         ),
