@@ -26,7 +26,7 @@ def answers_of(directory: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_every_generation_is_kept() -> None:
-    assert NAMES == sorted(GENERATIONS)
+    assert sorted(GENERATIONS) == NAMES
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
