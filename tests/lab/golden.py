@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Makes tests/golden/generations: of each generation's kernel a slice, slim debug info, and the truth that its guest printed.
+"""Make tests/golden/generations: of each generation's kernel a slice, slim debug info, and the truth that its guest printed.
 
-A kernel is tested in every situation that it can be in before one of them is kept: what kcovdbg answers is the truth, references
-add up, and check is silent. What is kept answers the same as the whole dump and the whole debug info.
+A kernel is tested in every situation that it can be in before one of them is kept: what kcovdbg answers is the truth,
+references add up, and check is silent. What is kept answers the same as the whole dump and the whole debug info.
 """
 
 from __future__ import annotations
