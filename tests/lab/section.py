@@ -37,6 +37,8 @@ _TRACE_PC, _TRACE_CMP = 2, 3
 # Bits of the preemption count: a softirq is being served (0x200 and up count those that disabled softirqs).
 _SERVING_SOFTIRQ = 0x100
 _HARDIRQ_OR_NMI = 0xFF0000
+# Where a kernel with PREEMPT_RT counts softirqs instead: there they run in tasks, and can be preempted.
+_SOFTIRQ_COUNT = "softirq_disable_cnt"
 _WORD = struct.Struct("<Q")
 # A comparison takes four words, a PC one.
 _WORDS_PER_RECORD = {_TRACE_PC: 1, _TRACE_CMP: 4}
@@ -111,6 +113,9 @@ def read_layout(kernel: Kernel) -> Layout:
     task = program.type("struct task_struct")
     symbols = read_system_map(kernel.system_map)
     kcov_names = [m.name for m in task.members or () if m.name and m.name.startswith("kcov")]
+    base_names = ["pid", "tgid"]
+    if task.has_member(_SOFTIRQ_COUNT):
+        base_names.append(_SOFTIRQ_COUNT)
     percpu_saved = None
     if not task.has_member("kcov_saved_mode"):
         names = ("saved_mode", "saved_size", "saved_area", "saved_kcov", "saved_sequence")
@@ -122,7 +127,7 @@ def read_layout(kernel: Kernel) -> Layout:
     else:
         current, preempt_count = ("current_task", 0), ("__preempt_count", 0)
     return Layout(
-        task=_members(task, ("pid", "tgid", *kcov_names)) | {"comm": Member(drgn.offsetof(task, "comm"), 0)},
+        task=_members(task, [*base_names, *kcov_names]) | {"comm": Member(drgn.offsetof(task, "comm"), 0)},
         kcov=_members(
             program.type("struct kcov"), ("refcount", "mode", "size", "area", "t", "remote", "remote_size", "sequence")
         ),
@@ -178,7 +183,9 @@ class Probe:
         task = stub.word(self._current)
         fields = self._kcov_fields(task)
         saved = self._saved(fields)
-        softirq = bool(preempt & _SERVING_SOFTIRQ) and not preempt & _HARDIRQ_OR_NMI
+        counter = layout.task.get(_SOFTIRQ_COUNT)
+        serving = preempt if counter is None else counter.of(stub.read(task + counter.offset, counter.size), counter.offset)
+        softirq = bool(serving & _SERVING_SOFTIRQ) and not preempt & _HARDIRQ_OR_NMI
         if bool(fields["kcov_softirq"]) and not softirq:
             raise LabError(f"kcov_softirq is set outside a softirq: {fields}, preempt_count {preempt:#x}")
         # A softirq may run while its task's own session goes on: then there is no section of the softirq's.
