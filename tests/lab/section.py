@@ -36,6 +36,8 @@ _MODE_FLAGS = 0xE0000000 | 1 << 30
 # Bits of the preemption count: a softirq is being served (0x200 and up count those that disabled softirqs).
 _SERVING_SOFTIRQ = 0x100
 _HARDIRQ_OR_NMI = 0xFF0000
+# Where a kernel with PREEMPT_RT counts softirqs instead: there they run in tasks, and can be preempted.
+_SOFTIRQ_COUNT = "softirq_disable_cnt"
 _WORD = struct.Struct("<Q")
 # A comparison takes four words, a PC one. Modes are numbered differently in posted series.
 _WORDS_PER_RECORD = {"TRACE_PC": 1, "TRACE_CMP": 4, "TRACE_UNIQ_PC": 1, "UNIQUE_PC": 1}
@@ -120,8 +122,11 @@ def read_layout(kernel: Kernel) -> Layout:
     symbols = read_system_map(kernel.system_map)
     kcov = program.type("struct kcov")
     kcov_names = [m.name for m in task.members or () if m.name and m.name.startswith("kcov") and m.name != "kcov_state"]
+    base_names = ["pid", "tgid"]
+    if task.has_member(_SOFTIRQ_COUNT):
+        base_names.append(_SOFTIRQ_COUNT)
     # Under the names of mainline, wherever they are.
-    in_task = _members(task, ("pid", "tgid", *kcov_names)) | {"comm": Member(drgn.offsetof(task, "comm"), 0)}
+    in_task = _members(task, [*base_names, *kcov_names]) | {"comm": Member(drgn.offsetof(task, "comm"), 0)}
     in_kcov = _members(kcov, [name for name in _KCOV_FIELDS if kcov.has_member(name)])
     if task.has_member("kcov_state"):
         in_task |= _state_members(task, "kcov_state", "kcov_")
@@ -216,7 +221,9 @@ class Probe:
         task = stub.word(self._current)
         fields = self._kcov_fields(task)
         saved = self._saved(fields)
-        softirq = bool(preempt & _SERVING_SOFTIRQ) and not preempt & _HARDIRQ_OR_NMI
+        counter = layout.task.get(_SOFTIRQ_COUNT)
+        serving = preempt if counter is None else counter.of(stub.read(task + counter.offset, counter.size), counter.offset)
+        softirq = bool(serving & _SERVING_SOFTIRQ) and not preempt & _HARDIRQ_OR_NMI
         if bool(fields["kcov_softirq"]) and not softirq:
             raise LabError(f"kcov_softirq is set outside a softirq: {fields}, preempt_count {preempt:#x}")
         # A softirq may run while its task's own session goes on: then there is no section of the softirq's.
