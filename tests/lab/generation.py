@@ -83,8 +83,13 @@ def recipe(
     patches: tuple[str, ...] = (),
     compiler: str = "gcc",
     make: tuple[str, ...] = (),
+    told: str = "",
+    memory_mib: int = 128,
 ) -> Recipe:
-    """A recipe with what all generations have in common."""
+    """A recipe with what all generations have in common.
+
+    :param told: what the workload is told of this kernel's KCOV: it never tries numbers that mean something else elsewhere.
+    """
     return Recipe(
         name=name,
         package=package,
@@ -93,7 +98,8 @@ def recipe(
         compiler=compiler,
         make=MAKE + make,
         flags=GCC_FLAGS if compiler == "gcc" else (),
-        command_line=COMMAND_LINE,
+        command_line=f"{COMMAND_LINE} kcovlab.kcov={told}" if told else COMMAND_LINE,
+        memory_mib=memory_mib,
         lines=1340,
     )
 
@@ -120,6 +126,41 @@ GENERATIONS = {
                 make=("LLVM=-16",),
             ),
             era="E9a",
+        ),
+        # What no packaged source has, by patches of our own.
+        Generation(
+            recipe("saved-per-cpu", patches=("saved-per-cpu.patch", "owner-without-mode.patch"), told="owner-without-mode"),
+            era="E5-E6",
+        ),
+        Generation(recipe("mode-remote", patches=("saved-per-cpu.patch",)), era="E7"),
+        Generation(
+            recipe("owner-member", patches=("saved-per-cpu.patch", "owner-member.patch"), told="owner-member"), era="E8"
+        ),
+        Generation(
+            # Each object of this series takes a megabyte, and 128 bytes more for each word of its buffer.
+            recipe("unique-maps", patches=("saved-per-cpu.patch", "unique-maps.patch"), told="unique-maps", memory_mib=384),
+            era="E7",
+            variants=("UNIQ_PC/UNIQ_EDGE/UNIQ_CMP (January 2025)",),
+        ),
+        Generation(
+            recipe(
+                "unique-bitmap",
+                fragments=("unique.config",),
+                patches=("saved-per-cpu.patch", "unique-bitmap.patch"),
+                told="unique-bitmap",
+            ),
+            era="E7",
+            variants=("KCOV_UNIQUE_ENABLE v2-v4 (2025)",),
+        ),
+        Generation(
+            recipe(
+                "ext-records",
+                fragments=("ext-records.config",),
+                patches=("saved-per-cpu.patch", "ext-records.patch"),
+                told="ext-records",
+            ),
+            era="E7",
+            variants=("KCOV_TRACE_PC_EXT v1 (2026)",),
         ),
     ]
 }

@@ -134,7 +134,8 @@ class Guest:
     def __init__(self, kernel: Kernel, userland: Userland, machine: Machine | None = None, *, detached: bool = False) -> None:
         self.kernel = kernel
         self.userland = userland
-        self.machine = machine or Machine()
+        machine = machine or Machine()
+        self.machine = dataclasses.replace(machine, memory_mib=max(machine.memory_mib, kernel.recipe.memory_mib))
         self._detached = detached
         self._process: subprocess.Popen[bytes] | None = None
         self._pid = 0

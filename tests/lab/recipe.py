@@ -32,6 +32,8 @@ class Recipe:
     flags: tuple[str, ...] = ()
     # What the kernel must be told when it boots. It is the same kernel without.
     command_line: str = ""
+    # How much memory its guests need at least.
+    memory_mib: int = 128
     # Lines that make prints in a whole build: only the progress display cares.
     lines: int = 2000
 

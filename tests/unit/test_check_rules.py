@@ -12,7 +12,7 @@ from kcovdbg.target.memory import MemoryStacks, MemoryVmalloc, Structure
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import detect_layout
 from tests.unit.kernels.build import PF_EXITING, PF_KTHREAD, Kernel
-from tests.unit.kernels.rows import E1, E2, E2_ENUM, E6, E7, E9A, E9B, P2, ROWS
+from tests.unit.kernels.rows import E1, E2, E2_ENUM, E6, E7, E9A, E9B, P2, ROWS, J
 from tests.unit.kernels.scenario import IN_CTXSW, usb
 
 NOWHERE = 0xFFFF88800DEAD000
@@ -279,6 +279,7 @@ CASES = {
     "A6": (E9A, [cached("task", 0, size=1 << 24)], E9A, [cached("task", 0, size=1 << 20)]),
     "A7": (E6, [lambda kernel: relink("task", kernel.areas["irq 0"])(kernel)], E6, []),
     "B1": (E9A, [word(a_buffer("local"), 0, 10**6)], E9A, [word(a_buffer("local"), 0, 511)]),
+    "B1 of bitmaps": (P2, [word(a_buffer("local"), 0, 10**6)], P2, [word(a_buffer("stopped"), 0, 10**6)]),
     "B2": (E9A, [word(a_buffer("compared"), 0, CMP_WRAPS)], E9A, [word(a_buffer("compared"), 0, 127)]),
     "B3": (E9A, [word(an_area("kworker"), 0, 1000)], E9A, [task(7, kcov_mode=IN_CTXSW), word(an_area("kworker"), 0, 1000)]),
     "B4": (E9A, [word(an_area("kworker"), 3, 0x1234)], E9A, [word(an_area("kworker"), 12, 0)]),
@@ -293,6 +294,7 @@ CASES = {
     "B8": (E9A, [cached("task", 2, size=1)], E9A, [cached("task", 2, size=4095)]),
     "X1": (E9A, [kcov("stopped", refcount=0)], E9A, []),
     "X2": (E9A, [vmalloc(4096, "kcov_ioctl")], E9A, [vmalloc(4096, "dup_task_struct")]),
+    "X2 of maps": (J, [vmalloc(4096, "kcov_map_init")], J, [kcov("stopped", map=0), vmalloc(4096, "kcov_map_init")]),
     "X2 page array": (
         E9A,
         [vmalloc(16384, "kcov_remote_start", user=False)],
