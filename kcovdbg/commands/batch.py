@@ -202,7 +202,7 @@ def _summary(outcomes: Sequence[Outcome], earlier: int, output: Path) -> Iterato
     rows = sum(outcome.rows for outcome in outcomes)
     failed = [outcome for outcome in outcomes if outcome.failed]
     before = f", {earlier} of them earlier" if earlier else ""
-    yield (("", f"{len(outcomes)} files{before}: {rows} rows in {escape(str(output))}"),)
+    yield (("", f"{len(outcomes)} file{'s' if len(outcomes) != 1 else ''}{before}: {rows} rows in {escape(str(output))}"),)
     for outcome in failed[:_LONGEST_LIST]:
         yield (("path", f"  {escape(outcome.path)}"), ("", ": "), ("error", escape(_tell(outcome))))
     if len(failed) > _LONGEST_LIST:
