@@ -22,6 +22,10 @@ TOOLS = {
     "less": "less",
     "zstd": "zstd",
     "gcc": "build-essential",
+    # What reads the manual page and the completions.
+    "groff": "groff-base",
+    "zsh": "zsh",
+    "fish": "fish",
 }
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from kcovdbg.commands.areas import AREAS
+from kcovdbg.commands.batch import BATCH
 from kcovdbg.commands.buffer import BUFFER
 from kcovdbg.commands.check import CHECK
 from kcovdbg.commands.collect import COLLECT
@@ -51,6 +52,7 @@ COMMANDS = CommandTable(
         KEEP,
         COLLECT,
         SLICE,
+        BATCH,
         WATCH,
         DOCTOR,
         GDB,

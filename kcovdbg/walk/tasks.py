@@ -107,8 +107,8 @@ class TaskWalk:
         # INIT_TASK_COMM, to which each CPU's idle task adds its number. What else is read there is no name.
         if comm is not None and not comm.startswith(b"swapper"):
             self.remarks.note(
-                f"init_task is called {decode_comm(comm)!r}, not swapper: its members aren't where this debug info has them; it is "
-                "another build's, or GCC's RANDSTRUCT plugin moved them, of which GCC's debug info says nothing"
+                f"init_task is called {decode_comm(comm)!r}, not swapper: its members aren't where this debug info has them; "
+                "it is another build's, or GCC's RANDSTRUCT plugin moved them, of which GCC's debug info says nothing"
             )
         backwards = values[self._tasks_prev]
         yield from self._walk_group(init, values)
