@@ -35,8 +35,9 @@ def answers_of(directory: Path) -> dict[str, list[dict[str, Any]]]:
     return ask_golden(directory)
 
 
-def test_every_generation_is_kept() -> None:
-    assert sorted(GENERATIONS) == NAMES
+def test_each_is_one_that_can_be_built_anew() -> None:
+    assert set(NAMES) <= set(GENERATIONS)
+    assert NAMES
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
