@@ -134,7 +134,8 @@ class Guest:
     def __init__(self, kernel: Kernel, userland: Userland, machine: Machine | None = None, *, detached: bool = False) -> None:
         self.kernel = kernel
         self.userland = userland
-        self.machine = machine or Machine()
+        machine = machine or Machine()
+        self.machine = dataclasses.replace(machine, memory_mib=max(machine.memory_mib, kernel.recipe.memory_mib))
         self._detached = detached
         self._process: subprocess.Popen[bytes] | None = None
         self._pid = 0
@@ -351,7 +352,7 @@ class Guest:
             *(requirements.find_program("qemu-system-x86_64") or "qemu-system-x86_64",),
             *self.machine.arguments(),
             *("-kernel", str(self.kernel.image), "-initrd", str(self.userland.image)),
-            *("-append", self.machine.command_line()),
+            *("-append", f"{self.machine.command_line()} {self.kernel.recipe.command_line}".strip()),
             *("-serial", f"file:{sockets.console_log}"),
             # printk never gets into this one, so lines of truth stay whole.
             *("-chardev", f"pipe,id=truth,path={sockets.truth}"),

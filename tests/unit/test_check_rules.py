@@ -674,6 +674,7 @@ CASES = {
     "A6": case(E9A, [add_area("task", 9 << 20)], [add_area("task", 7 << 20)]),
     "A7": case(E6, [lambda kernel: relink("task", kernel.areas["irq 0"])(kernel)], [add_area("task", 1024)]),
     "B1": case(E9A, [word(a_buffer("local"), 0, 512)], [word(a_buffer("local"), 0, 511)]),
+    "B1 of bitmaps": case(P2, [word(a_buffer("local"), 0, 10**6)], [word(a_buffer("stopped"), 0, 10**6)]),
     "B2": case(E9A, [word(a_buffer("compared"), 0, CMP_WRAPS)], [fill(a_buffer("compared"), 127, comparisons=True)]),
     "B2 not enabled": case(E9A, [word(a_buffer("compared"), 0, 128)], [fill(a_buffer("compared"), 126, comparisons=True)]),
     "B3": case(E9A, [fill(an_area("kworker"), 256)], [fill(an_area("kworker"), 255)]),
@@ -688,6 +689,7 @@ CASES = {
     "B8": case(E9A, [cached("task", 2, size=1)], [cached("task", 2, size=4095)]),
     "X1": case(E9A, [kcov("stopped", refcount=0)], [descriptor("child", 0, "stopped")]),
     "X2": case(E9A, [vmalloc(4096, "kcov_ioctl")], [vmalloc(4096, "dup_task_struct")]),
+    "X2 of maps": case(J, [vmalloc(4096, "kcov_map_init")], [kcov("stopped", map=0), vmalloc(4096, "kcov_map_init")]),
     "X2 page array": case(
         E9A,
         [vmalloc(16384, "kcov_remote_start", user=False)],

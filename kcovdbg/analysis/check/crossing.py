@@ -10,7 +10,10 @@ from kcovdbg.abi.era import Feature
 from kcovdbg.analysis.check.evidence import PAGE, Evidence, Hex, name_kcov, name_task, round_up, values
 from kcovdbg.analysis.check.rule import Rule, Violation
 from kcovdbg.model.finding import Severity
+from kcovdbg.walk.objects import find_map_areas
 
+# Of an object of the January 2025 series: for addresses and for edges a buffer and entries.
+_AREAS_OF_MAPS: Final = 4
 _ROADS: Final = ("tasks", "per-cpu", "files", "slab", "vmalloc", "remote", "areas")
 
 
@@ -41,8 +44,15 @@ def check_leaks(evidence: Evidence) -> Iterator[Violation]:
     severity = Severity.ADVICE if evidence.census.lacks("slab") else None
     claimed = {kcov.fields.area for kcov in evidence.objects.values() if kcov.fields is not None}
     claimed.update(session.area for session in evidence.sessions)
-    # Kernels that keep maps of what they saw have buffers for these, too.
-    if not evidence.has(Feature.UNIQUE_MAPS):
+    maps_known = True
+    if evidence.has(Feature.UNIQUE_MAPS):
+        # These have buffers for edges and memory for entries, too.
+        for address, kcov in evidence.objects.items():
+            found_areas = find_map_areas(evidence.target, address)
+            claimed |= found_areas
+            sized = kcov.fields is None or kcov.fields.size is None or kcov.fields.size > 0
+            maps_known = maps_known and (len(found_areas) == _AREAS_OF_MAPS or not sized)
+    if maps_known:
         for area in evidence.census.user_buffers:
             if area.start not in claimed:
                 yield Violation(

@@ -255,6 +255,8 @@ static bool run(char *line)
 		start("kc-stuck", vhost_inflight, 0, 5000);
 	} else if (!strcmp(line, "inflight") && !strcmp(arg, "hub")) {
 		inflight_hub();
+	} else if (!strcmp(line, "lost")) {
+		start("kc-lost", usb_lost_owner, 0, 20000);
 	} else if (!strcmp(line, "bogus")) {
 		start("kc-bogus", st_bogus, 0, 5000);
 	} else if (!strcmp(line, "puzzle") && *arg) {
