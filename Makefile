@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format bench lab clean
+.PHONY: demo test check format bench lab docs clean
 
 demo: $(VENV)/.installed
 	@KCOVDBG=$(BIN)/kcovdbg examples/tour.sh
@@ -31,6 +31,10 @@ bench: $(VENV)/.dev
 
 lab: $(VENV)/.dev
 	$(BIN)/python -m tests.lab build
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m docs.generate --check
+	$(BIN)/python -m sphinx -W --keep-going docs build/docs
 
 # Debian's python3 comes without ensurepip: python3-venv has it.
 $(VENV)/bin/python:

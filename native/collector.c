@@ -181,6 +181,11 @@ void kcovdbg_reset(struct kcovdbg_kcov *kcov, uint64_t count_at)
 	}
 }
 
+int kcovdbg_reset_trace(struct kcovdbg_kcov *kcov)
+{
+	return kcov->device->ioctl(kcov->fd, KCOV_RESET_TRACE, 0) ? -errno : 0;
+}
+
 int kcovdbg_enable(struct kcovdbg_kcov *kcov, const struct kcovdbg_mode *mode)
 {
 	if (kcov->device->ioctl(kcov->fd, mode->request, mode->argument))

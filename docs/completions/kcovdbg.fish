@@ -51,7 +51,7 @@ function _shtab_kcovdbg_using
   test "$_shtab_kcovdbg_cmdpath" = "$argv"
 end
 
-set -g _shtab_kcovdbg_commands info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help
+set -g _shtab_kcovdbg_commands info tasks objects remote areas percpu saved check why buffer view last top diff source points tree sym keep collect jobs export report slice batch watch doctor gdb gdb-path help
 set -g _shtab_kcovdbg_opts_with_value --buffer-size --by --color --core --depth --execute --explain --file --format --function --gdb-remote --jobs --keep --mode --output --pc --qemu --remote --repeat --scheduler --source-dir --substitute-path --symbols --timeout --width -c -e -j -n -o -s
 
 complete -c kcovdbg -e
@@ -199,7 +199,30 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l file -x -d 'only record
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l csv -d 'write CSV with the same keys'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -s h -l help -d 'tell about the command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help" -d 'what to run'
+complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect jobs export report slice batch watch doctor gdb gdb-path help" -d 'what to run'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a jobs -d 'collectors that run in the background: collect … &'
+complete -c kcovdbg -n '_shtab_kcovdbg_using jobs' -l end -d 'end it, or all of them; what it has collected is kept'
+complete -c kcovdbg -n '_shtab_kcovdbg_using jobs' -l wait -d 'wait until it has ended, or all of them; the exit status is its command'"'"'s'
+complete -c kcovdbg -n '_shtab_kcovdbg_using jobs' -l output -d 'what the command and the collector have written'
+complete -c kcovdbg -n '_shtab_kcovdbg_using jobs' -l json -d 'write one JSON array'
+complete -c kcovdbg -n '_shtab_kcovdbg_using jobs' -l csv -d 'write CSV with the same keys'
+complete -c kcovdbg -n '_shtab_kcovdbg_using jobs' -s h -l help -d 'tell about the command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a export -d 'write a trace for another tool'
+complete -c kcovdbg -n '_shtab_kcovdbg_using export' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the file to write; - or without it standard output'
+complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l calls -d 'of hex: addresses of the calls, not what they return to'
+complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l function -x -d 'only records in this function, inlined or not; may be a pattern: '"'"'tcp_*'"'"''
+complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l file -x -d 'only records in this file or directory; may be a pattern: '"'"'net/*'"'"''
+complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l pc -xka "auto raw call" -d 'what PCs in a text file are: as recorded (kcovtrace), or the call before that (syzkaller'"'"'s rawcover)'
+complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l json -d 'write one JSON array'
+complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l csv -d 'write CSV with the same keys'
+complete -c kcovdbg -n '_shtab_kcovdbg_using export' -s h -l help -d 'tell about the command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using export; and test $_shtab_kcovdbg_npos -eq 0' -ka "hex rawcover rawcoverfiles funccover jsonl modoff lcov folded speedscope chrome" -d which
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a report -d 'a page of HTML: who fills a buffer, source, records, state'
+complete -c kcovdbg -n '_shtab_kcovdbg_using report' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the file to write; - for standard output'
+complete -c kcovdbg -n '_shtab_kcovdbg_using report' -l pc -xka "auto raw call" -d 'what PCs in a text file are: as recorded (kcovtrace), or the call before that (syzkaller'"'"'s rawcover)'
+complete -c kcovdbg -n '_shtab_kcovdbg_using report' -l json -d 'write one JSON array'
+complete -c kcovdbg -n '_shtab_kcovdbg_using report' -l csv -d 'write CSV with the same keys'
+complete -c kcovdbg -n '_shtab_kcovdbg_using report' -s h -l help -d 'tell about the command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a slice -d 'write a minimal core that holds what these commands read'
 complete -c kcovdbg -n '_shtab_kcovdbg_using slice' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the file to write; compressed when it ends in .zst'
 complete -c kcovdbg -n '_shtab_kcovdbg_using slice' -l json -d 'write one JSON array'
@@ -222,7 +245,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l csv -d 'write CSV with the same keys'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -s h -l help -d 'tell about the command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using watch; and test $_shtab_kcovdbg_npos -ge 1' -ka "info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help" -d 'the command with its arguments'
+complete -c kcovdbg -n '_shtab_kcovdbg_using watch; and test $_shtab_kcovdbg_npos -ge 1' -ka "info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect jobs export report slice batch watch doctor gdb gdb-path help" -d 'the command with its arguments'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a doctor -d 'can kcovdbg work on this machine, and if not, why?'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l csv -d 'write CSV with the same keys'
@@ -239,4 +262,4 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l csv -d 'write CSV with the same keys'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -s h -l help -d 'tell about the command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect slice batch watch doctor gdb gdb-path help" -d 'the one to tell about'
+complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "info tasks objects remote areas percpu check why buffer view last top diff source points tree sym keep collect jobs export report slice batch watch doctor gdb gdb-path help" -d 'the one to tell about'

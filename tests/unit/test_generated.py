@@ -11,6 +11,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from docs.generate import picture
 from docs.generate.__main__ import DOCS, FILES
 from docs.generate.manpage import escape
 from kcovdbg.commands import COMMANDS
@@ -92,3 +93,8 @@ def test_completion(complete, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert complete("kcovdbg", "--demo", "top", "3", "--by", "fu") == {"function"}
     (tmp_path / "vmcore.one").touch()
     assert complete("kcovdbg", "-c", str(tmp_path / "vmco")) == {str(tmp_path / "vmcore.one")}
+
+
+def test_the_picture_is_what_the_view_shows() -> None:
+    pytest.importorskip("drgn")
+    assert picture.draw(picture.take_screen()) == picture.PICTURE.read_text(), "run python -m docs.generate.picture"
