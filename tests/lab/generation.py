@@ -104,6 +104,9 @@ def recipe(
     )
 
 
+PATCHED = ("pci.config",)
+
+
 GENERATIONS = {
     generation.name: generation
     for generation in [
@@ -129,23 +132,37 @@ GENERATIONS = {
         ),
         # What no packaged source has, by patches of our own.
         Generation(
-            recipe("saved-per-cpu", patches=("saved-per-cpu.patch", "owner-without-mode.patch"), told="owner-without-mode"),
+            recipe(
+                "saved-per-cpu",
+                fragments=PATCHED,
+                patches=("saved-per-cpu.patch", "owner-without-mode.patch"),
+                told="owner-without-mode",
+            ),
             era="E5-E6",
         ),
-        Generation(recipe("mode-remote", patches=("saved-per-cpu.patch",)), era="E7"),
+        Generation(recipe("mode-remote", fragments=PATCHED, patches=("saved-per-cpu.patch",)), era="E7"),
         Generation(
-            recipe("owner-member", patches=("saved-per-cpu.patch", "owner-member.patch"), told="owner-member"), era="E8"
+            recipe(
+                "owner-member", fragments=PATCHED, patches=("saved-per-cpu.patch", "owner-member.patch"), told="owner-member"
+            ),
+            era="E8",
         ),
         Generation(
             # Each object of this series takes a megabyte, and 128 bytes more for each word of its buffer.
-            recipe("unique-maps", patches=("saved-per-cpu.patch", "unique-maps.patch"), told="unique-maps", memory_mib=384),
+            recipe(
+                "unique-maps",
+                fragments=PATCHED,
+                patches=("saved-per-cpu.patch", "unique-maps.patch"),
+                told="unique-maps",
+                memory_mib=384,
+            ),
             era="E7",
             variants=("UNIQ_PC/UNIQ_EDGE/UNIQ_CMP (January 2025)",),
         ),
         Generation(
             recipe(
                 "unique-bitmap",
-                fragments=("unique.config",),
+                fragments=(*PATCHED, "unique.config"),
                 patches=("saved-per-cpu.patch", "unique-bitmap.patch"),
                 told="unique-bitmap",
             ),
@@ -155,7 +172,7 @@ GENERATIONS = {
         Generation(
             recipe(
                 "ext-records",
-                fragments=("ext-records.config",),
+                fragments=(*PATCHED, "ext-records.config"),
                 patches=("saved-per-cpu.patch", "ext-records.patch"),
                 told="ext-records",
             ),

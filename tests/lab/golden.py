@@ -19,6 +19,7 @@ import zstandard
 from tests.lab import requirements, situation, slimming
 from tests.lab.asking import run_kcovdbg, symbol_options
 from tests.lab.comparison import COMMANDS, explain, find_differences, parse_outputs
+from tests.lab.contents import find_wrong_contents
 from tests.lab.errors import LabError
 from tests.lab.generation import DEBUG_INFO_OF
 from tests.lab.initramfs import make_userland
@@ -84,7 +85,8 @@ def make_golden(generation: Generation, destination: Path = DESTINATION, jobs: i
         dump = situation.dump_of(kernel, userland, name)
         truth = dump.truth | {"generation": about}
         answers = ask_all(["-c", dump.path], symbols)
-        if faults := find_faults(truth, answers):
+        faults = find_faults(truth, answers) + find_wrong_contents(["-c", dump.path], symbols, truth, answers)
+        if faults:
             raise LabError(f"{generation.name}, {name}:\n{explain(faults)}")
         print(
             f"{generation.name}: {name}: {len(answers['tasks'])} tasks and {len(answers['objects'])} objects agree", flush=True

@@ -106,7 +106,7 @@ STATES = {
         State("softirq-over-local", ("traffic usb",), lambda s: _in_softirq(s, "local")),
         State("softirq-over-none", ("traffic usb plain",), lambda s: _in_softirq(s, None) and s["pid"] != 0),
         State("softirq-over-idle", ("traffic usb hub",), lambda s: _in_softirq(s, None) and s["pid"] == 0),
-        State("softirq-over-section", ("traffic usb plain", "traffic usb hub"), lambda s: _in_softirq(s, "remote")),
+        State("softirq-over-section", ("traffic usb hub", "traffic usb plain"), lambda s: _in_softirq(s, "remote")),
     ]
 }
 

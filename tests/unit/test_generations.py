@@ -13,8 +13,18 @@ from typing import Any
 
 import pytest
 
+from tests.lab.contents import find_wrong_contents
 from tests.lab.generation import GENERATIONS
-from tests.lab.golden import DESTINATION, LIMIT, LIMIT_OF_ALL, ask_golden, find_faults, read_truth
+from tests.lab.golden import (
+    DEBUG_INFO,
+    DESTINATION,
+    LIMIT,
+    LIMIT_OF_ALL,
+    SLICE,
+    ask_golden,
+    find_faults,
+    read_truth,
+)
 
 DIRECTORIES = sorted(path.parent for path in DESTINATION.glob("*/truth.json.zst"))
 NAMES = [path.name for path in DIRECTORIES]
@@ -34,6 +44,13 @@ def test_each_is_one_that_can_be_built_anew() -> None:
 def test_truth_is_the_answer(directory: Path) -> None:
     """Tasks, objects, handles, areas, saved state; info names the row; check is silent, and nothing is complained about."""
     assert find_faults(read_truth(directory), answers_of(directory)) == []
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
+def test_buffers_hold_what_user_space_saw(directory: Path) -> None:
+    """Record by record, in each format that the kernel has."""
+    target, symbols = ["-c", directory / SLICE], ["-s", directory / DEBUG_INFO]
+    assert find_wrong_contents(target, symbols, read_truth(directory), answers_of(directory)) == []
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)

@@ -295,11 +295,18 @@ static void plug_for_ever(struct slot *s, bool own)
 		slot_missing(s, "no /dev/raw-gadget");
 		return;
 	}
-	s->asleep = false;
 	slot_extra(s, ", \"bus\": %d", bus);
-	if (own && udc)
+	if (own && udc) {
 		own_second_bus(s, udc);
-	atomic_store(&s->ready, 1);
+		/* The owner sleeps: kernels whose owners have no mode lose one that a softirq's section interrupts. */
+		if (fork())
+			stand(s);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		slot_comm(&(struct slot){ 0 }, "kc-plugger");
+	} else {
+		s->asleep = false;
+		atomic_store(&s->ready, 1);
+	}
 	for (;;) {
 		uint64_t end = now_ms() + 10000;
 		struct slot scratch = { .state = "kc-plug" };
