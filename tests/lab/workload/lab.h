@@ -159,6 +159,7 @@ void states_special(void);
 void states_dead(void);
 void states_remote(void);
 void states_modules(void);
+int module_load(const char *name);
 
 /* vhost.c */
 struct vhost {
@@ -175,6 +176,7 @@ int vhost_packet(struct vhost *v);
 void vhost_workers(struct slot *s);
 void vhost_traffic(struct slot *s);
 void vhost_inflight(struct slot *s);
+void vhost_stale(struct slot *s);
 
 /* usb.c, gadget.c */
 int usb_dummy_bus(int index);
@@ -190,6 +192,10 @@ void usb_lost_owner(struct slot *s);
 bool usb_have_gadget(void);
 void usb_start(void);
 void usb_finish(void);
+int usb_transfers(struct slot *s, unsigned long rounds);
+
+/* puzzle.c */
+bool puzzle(const char *name, void (*begin)(const char *state, void (*fn)(struct slot *s)));
 
 /* host.c */
 void host_run(const char *name);
