@@ -62,6 +62,8 @@ class Generation:
     label: str = ""
     # What the workload can't do in this kernel, by the name of the state that it then says to be missing.
     lacking: tuple[str, ...] = ()
+    # Whether a slice of it is committed; otherwise its kernel is there to be built by hand only.
+    kept: bool = True
 
     @property
     def name(self) -> str:
@@ -139,13 +141,15 @@ GENERATIONS = {
                 told="owner-without-mode",
             ),
             era="E5-E6",
+            kept=False,
         ),
-        Generation(recipe("mode-remote", fragments=PATCHED, patches=("saved-per-cpu.patch",)), era="E7"),
+        Generation(recipe("mode-remote", fragments=PATCHED, patches=("saved-per-cpu.patch",)), era="E7", kept=False),
         Generation(
             recipe(
                 "owner-member", fragments=PATCHED, patches=("saved-per-cpu.patch", "owner-member.patch"), told="owner-member"
             ),
             era="E8",
+            kept=False,
         ),
         Generation(
             # Each object of this series takes a megabyte, and 128 bytes more for each word of its buffer.
@@ -157,6 +161,7 @@ GENERATIONS = {
                 memory_mib=384,
             ),
             era="E7",
+            kept=False,
             variants=("UNIQ_PC/UNIQ_EDGE/UNIQ_CMP (January 2025)",),
         ),
         Generation(
@@ -167,6 +172,7 @@ GENERATIONS = {
                 told="unique-bitmap",
             ),
             era="E7",
+            kept=False,
             variants=("KCOV_UNIQUE_ENABLE v2-v4 (2025)",),
         ),
         Generation(
