@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOOLS = {"dwz": "dwz", "objcopy": "binutils"}
-# Line tables, where variables live, how frames unwind, and how the image is relocated.
+# Line tables, where variables live, how frames unwind.
 DROPPED = (
     *(".debug_line", ".debug_line_str", ".debug_loclists", ".debug_loc", ".debug_rnglists", ".debug_ranges"),
-    *(".debug_aranges", ".debug_frame", ".comment", ".rela*"),
+    *(".debug_frame", ".comment"),
 )
 # What is read of the image itself; the rest of it is in the dump, or nobody's.
 _KEPT = (b".notes",)
@@ -38,13 +38,14 @@ def slim(vmlinux: Path, destination: Path, sources: Collection[str]) -> None:
     :param sources: the C files whose debug info is wanted.
     """
     few, compact = (destination.with_name(f"{destination.name}.{suffix}") for suffix in ("few", "compact"))
-    unwanted = [f"--strip-symbol={name}" for name in UNWANTED_SYMBOLS]
-    subprocess.run(["objcopy", "--wildcard", *unwanted, "--remove-section=.debug_aranges", vmlinux, few], check=True)
+    # Relocations, where vmlinux has kept them, hold on to symbols.
+    subprocess.run(["objcopy", "--remove-section=.debug_aranges", "--remove-section=.rela*", vmlinux, few], check=True)
     keep_units(few, sources)
     # Before the line tables go: it tells types of one name apart by the files that they are from. No limits, as the kernel's
     # debug info is larger than it takes by default.
     subprocess.run(["dwz", "-L", "none", "-l", "none", "--odr", few, "-o", compact], check=True)
-    subprocess.run(["objcopy", *(f"--remove-section={name}" for name in DROPPED), compact, destination], check=True)
+    unwanted = [f"--strip-symbol={name}" for name in UNWANTED_SYMBOLS] + [f"--remove-section={name}" for name in DROPPED]
+    subprocess.run(["objcopy", "--wildcard", *unwanted, compact, destination], check=True)
     few.unlink()
     compact.unlink()
     blank_image(destination)
