@@ -121,7 +121,7 @@ def read_layout(kernel: Kernel) -> Layout:
     task = program.type("struct task_struct")
     symbols = read_system_map(kernel.system_map)
     kcov = program.type("struct kcov")
-    kcov_names = [m.name for m in task.members or () if m.name and m.name.startswith("kcov") and m.name != "kcov_state"]
+    kcov_names = [name for name in _member_names(task) if name.startswith("kcov") and name != "kcov_state"]
     base_names = ["pid", "tgid"]
     if task.has_member(_SOFTIRQ_COUNT):
         base_names.append(_SOFTIRQ_COUNT)
@@ -158,6 +158,15 @@ def read_layout(kernel: Kernel) -> Layout:
         symbols=symbols,
         comm_size=drgn.sizeof(task.member("comm").type),
     )
+
+
+def _member_names(kind: drgn.Type) -> Iterator[str]:
+    """Those of anonymous structures too: with RANDSTRUCT all that may move is in one."""
+    for member in kind.members or ():
+        if member.name is not None:
+            yield member.name
+        else:
+            yield from _member_names(member.type)
 
 
 def _members(kind: drgn.Type, names: tuple[str, ...] | list[str]) -> dict[str, Member]:

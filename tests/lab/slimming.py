@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import struct
 import subprocess
 from typing import TYPE_CHECKING
@@ -43,13 +44,19 @@ def slim(vmlinux: Path, destination: Path, sources: Collection[str]) -> None:
     keep_units(few, sources)
     # Before the line tables go: it tells types of one name apart by the files that they are from. No limits, as the kernel's
     # debug info is larger than it takes by default.
-    subprocess.run(["dwz", "-L", "none", "-l", "none", "--odr", few, "-o", compact], check=True)
+    # It knows nothing of string offsets and address tables, which is how Clang writes DWARF 5: that stays as it is.
+    by_table = any(name == b".debug_str_offsets" for name, *_ in _sections(bytearray(few.read_bytes())))
+    if by_table:
+        shutil.copyfile(few, compact)
+    else:
+        subprocess.run(["dwz", "-L", "none", "-l", "none", "--odr", few, "-o", compact], check=True)
     unwanted = [f"--strip-symbol={name}" for name in UNWANTED_SYMBOLS] + [f"--remove-section={name}" for name in DROPPED]
     subprocess.run(["objcopy", "--wildcard", *unwanted, compact, destination], check=True)
     few.unlink()
     compact.unlink()
     blank_image(destination)
-    blank_strings(destination)
+    if not by_table:
+        blank_strings(destination)
 
 
 def keep_units(path: Path, sources: Collection[str]) -> None:
