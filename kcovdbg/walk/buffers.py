@@ -165,7 +165,7 @@ def _place_of_fields(layout: Layout, name: str, kcov: KcovFields, pid: int | Non
             f"struct kcov at {kcov.address:#x} has no buffer",
             hint="nobody called KCOV_INIT_TRACE on it, or, before v5.18, nobody mapped it",
         )
-    mode = layout.mode_name(kcov.mode or 0)
+    mode = layout.object_mode_name(kcov.mode or 0)
     return Place(name=name, address=kcov.area, size=kcov.size, mode=mode, kcov=kcov.address, pid=pid, comm=comm)
 
 

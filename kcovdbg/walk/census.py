@@ -281,7 +281,7 @@ class Census:
         mode_of_buffer, kcov = mode, fields.kcov
         if area == 0 and owned is not None:
             area, size, trace, trace_size, kcov = owned.area, owned.size, owned.trace, owned.trace_size, owned.address
-            mode_of_buffer = None if owned.mode is None else layout.mode_name(owned.mode)
+            mode_of_buffer = None if owned.mode is None else layout.object_mode_name(owned.mode)
         count, full = self._count(area, size, mode_of_buffer, errors, trace, trace_size, kcov)
         return Task(
             fields=fields,
@@ -650,7 +650,7 @@ class Census:
             pid, comm, problem = self._owner(fields.task)
             if problem is not None:
                 errors.append(problem)
-        mode = None if fields.mode is None else self._layout.mode_name(fields.mode)
+        mode = None if fields.mode is None else self._layout.object_mode_name(fields.mode)
         count, full = self._count(fields.area, fields.size, mode, errors, fields.trace, fields.trace_size, address)
         capacity = None
         if mode is not None and modes.is_known(mode):

@@ -248,8 +248,8 @@ class Oracle:
     def _judge_object(self, where: str, address: int, row: Row) -> Iterable[str]:
         kcov = self.reader.decode("kcov", address)
         unreadable = [name for name, value in kcov.items() if value is None]
-        if unreadable and row["size"] is None:
-            # An object is read whole or not at all.
+        if row["size"] is None and (unreadable or address % 8):
+            # An object is read whole or not at all, and where none can be not either.
             if not row["errors"]:
                 yield f"{where} can't be read, and nothing is said of it"
             return
