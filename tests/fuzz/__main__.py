@@ -17,8 +17,10 @@ def main() -> int:
     )
     parser.add_argument("--cases", type=int, default=1000, help="of damaged memory")
     parser.add_argument("--files", type=int, default=0, help="cases of damaged files")
+    parser.add_argument("--kind", action="append", default=[], help="of damaged files, by default all")
     parser.add_argument("--seed", type=int, default=0, help="of the first case; each next one has the next number")
     parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long, of however many cases")
     parser.add_argument("--nice", type=int, default=15)
     args = parser.parse_args()
     os.nice(args.nice)
@@ -26,11 +28,11 @@ def main() -> int:
     def say(text: str) -> None:
         print(text, flush=True)
 
-    clean = not args.cases or run_cases(args.cases, args.seed, args.workers, say).is_clean
+    clean = not args.cases or run_cases(args.cases, args.seed, args.workers, args.seconds, say).is_clean
     if args.files:
         from tests.fuzz.files import run_files
 
-        clean = run_files(args.files, args.seed, args.workers, say) and clean
+        clean = run_files(args.files, args.seed, args.seconds, say, args.kind) and clean
     return 0 if clean else 1
 
 

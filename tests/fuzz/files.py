@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Damaged files: dumps, slices, images, traces with their side files, text traces, symbol tables. Each case is a process.
 
-The process is forked from one that has loaded the program's modules, and does what the command line does; its memory, its time
+The process is forked from one that opens nothing itself (drgn's threads don't survive a fork) and has loaded the program's modules, and does what the command line does; its memory, its time
 and what it may write are bounded.
 """
 
@@ -38,12 +38,12 @@ from tests.fuzz.damages import EXTREME, HOSTILE
 from tests.fuzz.run import RAW
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-SECONDS = 30
-"""Of the clock, that one case may take."""
 PROCESSOR = 20
-"""Seconds of a processor."""
+"""Seconds of a processor that one case may take."""
+SECONDS = 300
+"""Of the clock: who waits without working hangs, too. On a machine that does much else, work takes its time."""
 MEMORY = 2 << 30
 """Of address space, beyond what the program has before it opens anything."""
 OUTPUT = 64 << 20
@@ -448,15 +448,14 @@ def judge(status: int, out: str, err: str) -> tuple[str, str] | None:
     return None
 
 
-def run_files(cases: int, seed: int, workers: int, say: Callable[[str], None], kinds: tuple[str, ...] = ()) -> bool:
+def run_files(cases: int, seed: int, seconds: float, say: Callable[[str], None], kinds: Sequence[str] = ()) -> bool:
     """Run cases one after the other, and say what goes wrong and the figures.
 
-    :param workers: not used yet: a case is a process already.
+    :param seconds: after which no more is done, of however many cases.
     :param kinds: of files; all when it is empty.
     :return: whether nothing went wrong.
     """
-    del workers
-    figures = FileFigures()
+    figures, started = FileFigures(), time.monotonic()
     # Loaded before the first fork.
     assert programs is not None
     with tempfile.TemporaryDirectory(prefix="kcovdbg-fuzz-") as directory:
@@ -487,7 +486,10 @@ def run_files(cases: int, seed: int, workers: int, say: Callable[[str], None], k
             for path in sorted(folder.rglob("*"), reverse=True):
                 path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
             folder.rmdir()
-            if figures.cases % 1000 == 0:
-                say(f"{figures.cases} files, {len(figures.problems)} problems")
-    say(str(figures))
+            if time.monotonic() - started > seconds:
+                say(f"stopped after {seconds:.0f} s, before seed {number + 1}")
+                break
+            if figures.cases % 500 == 0:
+                say(f"{figures.cases} files after {time.monotonic() - started:.0f} s, {len(figures.problems)} problems")
+    say(f"{figures}\n  {time.monotonic() - started:.0f} s")
     return not figures.problems

@@ -31,10 +31,11 @@ def _run(seeds: range) -> tuple[Figures, int]:
     return _fuzzer.run(seeds), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def run_cases(cases: int, seed: int, workers: int, say: Callable[[str], None]) -> Figures:
+def run_cases(cases: int, seed: int, workers: int, seconds: float, say: Callable[[str], None]) -> Figures:
     """Run cases, and say what goes wrong as it is found, and the figures at the end.
 
     :param seed: of the first case; each next one has the next number.
+    :param seconds: after which no more is done, of however many cases.
     """
     figures, largest, started = Figures(), 0, time.monotonic()
     end = seed + cases
@@ -45,7 +46,11 @@ def run_cases(cases: int, seed: int, workers: int, say: Callable[[str], None]) -
                 say(problem)
             figures.add(part)
             largest = max(largest, memory)
-            if figures.cases % 5000 == 0:
+            if time.monotonic() - started > seconds:
+                say(f"stopped after {seconds:.0f} s, before seed {seed + figures.cases}")
+                pool.terminate()
+                break
+            if figures.cases % 2500 == 0:
                 say(f"{figures.cases} cases after {time.monotonic() - started:.0f} s, {len(figures.problems)} problems")
     say(f"{figures}\n  {time.monotonic() - started:.0f} s on {workers} workers, at most {largest >> 10} MiB each")
     say("  damage: " + ", ".join(f"{name} {number}" for name, number in sorted(figures.kinds.items())))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Looks at a running kernel again and again, from outside or inside, and counts what it saw: ``python -m tests.lab.looking``."""
+"""Looks at a running kernel again and again, from outside or inside, and counts what it saw."""
 
 from __future__ import annotations
 

@@ -10,19 +10,22 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tests.lab.asking import ROOT, symbol_options
 from tests.lab.errors import LabError
 from tests.lab.guest import Guest, Machine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.lab.initramfs import Userland
     from tests.lab.kernel import Kernel
 
 # What it takes to end the storm and to answer.
 _MARGIN = 120
 _SHARED = "/tmp/exchange"
+Look: TypeAlias = "Callable[[Kernel, Userland, int], dict[str, Any]]"
 
 
 def storm_from_outside(kernel: Kernel, userland: Userland, seconds: int) -> dict[str, Any]:
@@ -52,10 +55,11 @@ def storm_from_inside(kernel: Kernel, userland: Userland, seconds: int) -> dict[
             guest.wait_done()
             words = [sys.executable, "-m", "tests.lab.looking", "-s", str(kernel.vmlinux), "--seconds", str(seconds)]
             words += ["--patience", "300", "--ready", f"{_SHARED}/ready"]
-            # The storm's own wait takes what ends meanwhile for one of its processes: the looker ends after it.
-            # Of two CPUs under 32 busy threads it would have a sixteenth.
-            looker = f"cd {shlex.quote(str(ROOT))} && nice -n -15 {shlex.join(words)} >{_SHARED}/seen 2>{_SHARED}/said; touch {_SHARED}/over"
-            done = guest.run(f"(({looker}) &)\nuntil [ -e {_SHARED}/ready ] || [ -e {_SHARED}/over ]; do sleep 0.5; done", 600)
+            # The storm's own wait takes what ends meanwhile for one of its processes: the looker ends after it. Of two CPUs
+            # under 32 busy threads it would have a sixteenth.
+            looker = f"cd {shlex.quote(str(ROOT))} && nice -n -15 {shlex.join(words)} >{_SHARED}/seen 2>{_SHARED}/said"
+            wait = f"until [ -e {_SHARED}/ready ] || [ -e {_SHARED}/over ]; do sleep 0.5; done"
+            done = guest.run(f"(({looker}; touch {_SHARED}/over) &)\n{wait}", 600)
             if not (exchange / "ready").exists():
                 raise LabError(f"the kernel could not be opened from inside: {done.stderr}{(exchange / 'said').read_text()}")
             guest.send(f"storm {seconds}")
