@@ -5,14 +5,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format bench lab clean
+.PHONY: demo test check format bench lab docs clean
 
 demo: $(VENV)/.installed
 	@KCOVDBG=$(BIN)/kcovdbg examples/tour.sh
 
 test: $(VENV)/.dev
 	$(BIN)/python -m tests.prepare
-	$(BIN)/python -m pytest -n 2 tests/unit tests/native
+	$(BIN)/python -m pytest -n 2 tests/unit tests/native tests/imitations
+	$(BIN)/python -m pytest tests/packages
 	$(BIN)/python -m pytest -m "not bench" tests/lab tests/gdb
 
 check: $(VENV)/.dev
@@ -30,6 +31,10 @@ bench: $(VENV)/.dev
 
 lab: $(VENV)/.dev
 	$(BIN)/python -m tests.lab build
+
+docs: $(VENV)/.dev
+	$(BIN)/python -m docs.generate --check
+	$(BIN)/python -m sphinx -W --keep-going docs build/docs
 
 # Debian's python3 comes without ensurepip: python3-venv has it.
 $(VENV)/bin/python:

@@ -20,5 +20,9 @@ setup(
     # The demo is where one looks for examples, and a part of the package when that is installed.
     packages=[*find_packages(include=["kcovdbg*"]), "kcovdbg.demo"],
     package_dir={"kcovdbg.demo": "examples/demo"},
-    package_data={"kcovdbg": ["py.typed", "*.pyi"], "kcovdbg.demo": ["*.zst"]},
+    package_data={
+        "kcovdbg": ["py.typed", "*.pyi"],
+        "kcovdbg.demo": ["*.zst"],
+        "kcovdbg.render.report": ["*.css", "*.js"],
+    },
 )

@@ -30,6 +30,8 @@
 #define KCOV_REMOTE_ENABLE _IOW('c', 102, struct remote_arg)
 /* "kcov: add trace and trace_size to struct kcov_state" and what follows it (July 2025, posted). */
 #define KCOV_UNIQUE_ENABLE _IOW('c', 103, uint64_t)
+/* Its first version called the argument one that is read. */
+#define KCOV_UNIQUE_ENABLE_V1 _IOR('c', 103, uint64_t)
 #define KCOV_RESET_TRACE _IO('c', 104)
 
 /* struct kcov_remote_arg: 24 bytes on every architecture. */
@@ -85,6 +87,8 @@ unsigned long kcovdbg_request(const char *name, uint8_t word_size)
 		return KCOV_REMOTE_ENABLE;
 	if (!strcmp(name, "UNIQUE_ENABLE"))
 		return KCOV_UNIQUE_ENABLE;
+	if (!strcmp(name, "UNIQUE_ENABLE_V1"))
+		return KCOV_UNIQUE_ENABLE_V1;
 	if (!strcmp(name, "RESET_TRACE"))
 		return KCOV_RESET_TRACE;
 	return 0;
@@ -175,6 +179,11 @@ void kcovdbg_reset(struct kcovdbg_kcov *kcov, uint64_t count_at)
 		else
 			__atomic_store_n((uint32_t *)areas[i] + count_at, 0, __ATOMIC_SEQ_CST);
 	}
+}
+
+int kcovdbg_reset_trace(struct kcovdbg_kcov *kcov)
+{
+	return kcov->device->ioctl(kcov->fd, KCOV_RESET_TRACE, 0) ? -errno : 0;
 }
 
 int kcovdbg_enable(struct kcovdbg_kcov *kcov, const struct kcovdbg_mode *mode)

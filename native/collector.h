@@ -60,6 +60,11 @@ int kcovdbg_remote_enable(struct kcovdbg_kcov *kcov, uint32_t mode, uint32_t are
 int kcovdbg_disable(struct kcovdbg_kcov *kcov);
 /* The count, and the bitmap before it. */
 void kcovdbg_reset(struct kcovdbg_kcov *kcov, uint64_t count_at);
+/*
+ * KCOV_RESET_TRACE: the kernel forgets them, for the task that collects. A few records of the call's own end follow. The kernels
+ * that have it are those with KCOV_UNIQUE_ENABLE, but for the series' first version.
+ */
+int kcovdbg_reset_trace(struct kcovdbg_kcov *kcov);
 /* The count word, with acquire: the records that it counts are there. User space can write it: it isn't to be trusted. */
 uint64_t kcovdbg_count(const struct kcovdbg_kcov *kcov, const void *area, uint64_t count_at);
 /* Unmap and close; may be called twice. */

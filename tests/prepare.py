@@ -22,13 +22,20 @@ TOOLS = {
     "less": "less",
     "zstd": "zstd",
     "gcc": "build-essential",
+    "genhtml": "lcov",
+    # What reads the manual page and the completions.
+    "groff": "groff-base",
+    "zsh": "zsh",
+    "fish": "fish",
 }
+# Looks at the page that `report` writes.
+BROWSER = {"chromium": "chromium"}
 
 
 def main() -> int:
     """Install and build; return 0 even where something can't be had: its tests say so."""
     update_package_lists()
-    for needed in (TOOLS, requirements.BOOT, requirements.FILTER):
+    for needed in (TOOLS, BROWSER, requirements.BOOT, requirements.FILTER):
         try:
             requirements.ensure(needed)
         except UnavailableError as error:
@@ -42,7 +49,7 @@ def main() -> int:
 
 def update_package_lists() -> None:
     """A fresh machine has none, and installing would find nothing."""
-    everything = TOOLS | requirements.BOOT | requirements.FILTER | requirements.BUILD
+    everything = TOOLS | BROWSER | requirements.BOOT | requirements.FILTER | requirements.BUILD
     if not requirements.missing(everything) or os.geteuid() != 0 or requirements.find_program("apt-get") is None:
         return
     subprocess.run(["apt-get", "update", "-q"], check=False, stdout=sys.stderr)

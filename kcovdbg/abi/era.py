@@ -40,6 +40,8 @@ class Feature(str, Enum):
     """Size, area and sequence live in struct kcov_state (2025 deduplication series)."""
     UNIQUE_BITMAP = "unique-bitmap"
     """KCOV_UNIQUE_ENABLE: a bitmap and a trace share the buffer (2025 deduplication series)."""
+    UNIQUE_ENABLE_V1 = "unique-enable-v1"
+    """The same with another request's number (its first version, April 2025)."""
     UNIQUE_MAPS = "unique-maps"
     """UNIQ_PC, UNIQ_EDGE and UNIQ_CMP: hash maps, and a second mapping for edges (January 2025 series)."""
     TEXT_BITMAP = "text-bitmap"

@@ -97,6 +97,8 @@ class Encoding:
     """Of UNIQUE_BITMAP: words before the count."""
     text_start: int = 0
     """Of TEXT_BITMAP: ``_stext`` minus the KASLR offset."""
+    base: int = 0
+    """Of PC_32: what a word lacks of the return address minus the KASLR offset."""
 
     @property
     def record_words(self) -> int:
@@ -142,6 +144,7 @@ _EXT_TYPE_SHIFT: Final = 60
 _EXT_IP_ONES: Final = 0xFF << 56
 _EXT_KINDS: Final = {0xF: Kind.PC, 0x0: Kind.ENTRY, 0x1: Kind.EXIT}
 
+# Where x86-64 has the kernel's text.
 _UPPER_HALF: Final = 0xFFFFFFFF << 32
 # include/linux/hash.h: GOLDEN_RATIO_64 and GOLDEN_RATIO_32. Both are odd, so that their low 12 bits have an inverse.
 _GOLDEN_RATIO: Final = {8: 0x61C8864680B583EB, 4: 0x61C88647}
@@ -185,19 +188,27 @@ def format_of_mode(
 
 
 def make_encoding(
-    record_format: RecordFormat, word_size: int, big_endian: bool = False, *, bitmap_words: int = 0, text_start: int = 0
+    record_format: RecordFormat,
+    word_size: int,
+    big_endian: bool = False,
+    *,
+    bitmap_words: int = 0,
+    text_start: int = 0,
+    base: int | None = None,
 ) -> Encoding:
     """Describe a kernel's buffer.
 
     :param word_size: bytes of the kernel's ``unsigned long``.
     :param bitmap_words: of UNIQUE_BITMAP: how many words the bitmap takes.
     :param text_start: of TEXT_BITMAP: ``_stext`` minus the KASLR offset.
+    :param base: of PC_32: what a word lacks; None: all ones, as the posting's example has it.
     """
     if record_format in _COMPARISONS:
         word_size = 8
     elif record_format is RecordFormat.PC_32:
         word_size = 4
-    return Encoding(record_format, word_size, big_endian, bitmap_words, text_start)
+        base = _UPPER_HALF if base is None else base
+    return Encoding(record_format, word_size, big_endian, bitmap_words, text_start, base or 0)
 
 
 def find_capacity(record_format: RecordFormat, size: int, word_size: int, *, bitmap_words: int = 0) -> int:
@@ -283,7 +294,7 @@ def pc_of_word(word: int, encoding: Encoding) -> tuple[Kind, int | None]:
     if record_format in _COMPARISONS:
         return Kind.CMP, word
     if record_format is RecordFormat.PC_32:
-        return Kind.PC, word | _UPPER_HALF
+        return Kind.PC, word + encoding.base & 0xFFFFFFFFFFFFFFFF
     if record_format is RecordFormat.UNIQ_EDGE:
         return Kind.EDGE, word
     if record_format is RecordFormat.PC_EXT and encoding.word_size == 8:

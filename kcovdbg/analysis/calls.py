@@ -4,39 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from enum import Enum
 from typing import NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import Kind
 from kcovdbg.model.buffer import Buffer
-
-
-class CallKind(str, Enum):
-    """How much of a call is in the buffer."""
-
-    CALL = "call"
-    """From its entry to its exit."""
-    BEGUN_EARLIER = "begun-earlier"
-    """Its entry was before the buffer's first record: it shows by its exit only."""
-    UNFINISHED = "unfinished"
-    """The buffer ends within it."""
-
-
-class Call(NamedTuple):
-    """One call of a function."""
-
-    depth: int
-    """0 for the outermost ones that the buffer knows of."""
-    kind: CallKind
-    pc: int
-    """Of its entry, or of its exit when it began earlier."""
-    first: int
-    """Index of its first record."""
-    last: int
-    """Index of its last one."""
-    points: int
-    """Records between, those of calls within not counted."""
+from kcovdbg.model.call import Call, CallKind, Edge
 
 
 class Event(NamedTuple):
@@ -111,3 +84,26 @@ def build_calls(events: Iterable[Event]) -> list[Call]:
         for depth, (pc, index, points) in enumerate(reversed(begun))
     ]
     return earlier + found
+
+
+def find_edges(calls: Iterable[Call]) -> Iterator[Edge]:
+    """Yield where calls open and close, nested and never going back; each call that opens closes.
+
+    :param calls: as :func:`build_calls` returns them.
+    """
+    stack: list[Call] = []
+    for call in calls:
+        while len(stack) > call.depth:
+            inner = stack.pop()
+            yield Edge(inner.last + 1, False, inner)
+        stack.append(call)
+        yield Edge(call.first, True, call)
+    while stack:
+        inner = stack.pop()
+        yield Edge(inner.last + 1, False, inner)
+
+
+def own_records(call: Call) -> int:
+    """Count the records of a call itself: its entry, its exit and the points between, as far as they are in the buffer."""
+    entry_and_exit = 2 if call.kind is CallKind.CALL else 1
+    return call.points + entry_and_exit

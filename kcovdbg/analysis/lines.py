@@ -4,23 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
+from kcovdbg.model.coverage import LineCoverage
 from kcovdbg.model.location import Frame
-
-
-class LineCoverage(NamedTuple):
-    """What is known of one line of source."""
-
-    file: str
-    line: int
-    hits: int
-    """Records of the line's points."""
-    points: int
-    """Points that the compiler put there, those of functions inlined there too; at least as many as are covered."""
-    covered: int
-    """Points that were executed."""
-
 
 Frames = Sequence[Frame]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kcovdbg.abi.handle import MAX_HANDLES, decode_handle
+from kcovdbg.collect.diagnosing import Cause
 from kcovdbg.errors import CollectError
 
 ENOTSUPP: Final = 524
@@ -31,6 +32,7 @@ class Step(IntEnum):
     PASS = 8
     MEMORY = 9
     DISABLE = 100
+    RESET = 101
 
 
 _CALLS: Final = {
@@ -45,6 +47,7 @@ _CALLS: Final = {
     Step.PASS: "handing KCOV to a new task",
     Step.MEMORY: "malloc",
     Step.DISABLE: "KCOV_DISABLE",
+    Step.RESET: "KCOV_RESET_TRACE",
 }
 
 
@@ -62,6 +65,8 @@ def explain(
     handles: Sequence[int] = (),
     find_holder: Callable[[int], str | None] | None = None,
     command: str = "",
+    cause: Cause | None = None,
+    mode: str = "",
 ) -> CollectError:
     """Make an error of what a call returned.
 
@@ -72,7 +77,12 @@ def explain(
     :param handles: that were asked for.
     :param find_holder: says who holds a remote handle; None where the kernel can't be inspected.
     :param command: that was to be run.
+    :param cause: of EINVAL from KCOV_ENABLE, where somebody looked for it.
+    :param mode: that was to be enabled.
     """
+    if step == Step.ENABLE and number == errno.EINVAL and cause in _CAUSES:
+        message, hint = _CAUSES[cause]
+        return CollectError(message.format(path=path, size=size, mode=mode), hint=hint.format(path=path, size=size, mode=mode))
     found = _TABLE.get((step, number))
     if callable(found):
         return found(path=path, size=size, handles=handles, find_holder=find_holder)
@@ -132,6 +142,24 @@ def _bad_remote(handles: Sequence[int], **_: object) -> CollectError:
 
 
 _EXPLANATION = tuple[str, str]
+_CAUSES: Final[dict[Cause | None, _EXPLANATION]] = {
+    Cause.MODE: (
+        "KCOV_ENABLE: EINVAL: this kernel doesn't know the mode {mode}, only PC",
+        "comparisons came with v4.15, other modes are in kernels with posted series: kcovdbg info tells what this one has",
+    ),
+    Cause.BITMAP: (
+        "KCOV_UNIQUE_ENABLE: EINVAL: a buffer of {size} words has no room for a bitmap and records",
+        "ask for a larger one: --buffer-size",
+    ),
+    Cause.INSTANCE: (
+        "KCOV_ENABLE: EINVAL: this instance collects already, for another task that has its descriptor, such as a child",
+        "kcovdbg objects tells for which; each task needs an instance of its own",
+    ),
+    Cause.FILE: (
+        "KCOV_ENABLE: EINVAL: {path} refuses to collect PCs too, on an instance of its own",
+        "kcovdbg info tells which KCOV this kernel has: one with KCOV_INIT_UNIQUE knows other calls",
+    ),
+}
 _TABLE: Final[dict[tuple[int, int], _EXPLANATION | Callable[..., CollectError]]] = {
     (Step.OPEN, errno.ENOENT): _no_device,
     (Step.OPEN, errno.ENOTDIR): _no_device,
@@ -187,6 +215,14 @@ _TABLE: Final[dict[tuple[int, int], _EXPLANATION | Callable[..., CollectError]]]
     (Step.ENABLE, errno.ENOTTY): (
         "the kernel doesn't know this request: ENOTTY",
         "KCOV_UNIQUE_ENABLE is in kernels with the deduplication series only",
+    ),
+    (Step.RESET, errno.ENOTTY): (
+        "this kernel has no KCOV_RESET_TRACE",
+        "reset() without by_kernel forgets what was collected as well",
+    ),
+    (Step.RESET, errno.EINVAL): (
+        "KCOV_RESET_TRACE: EINVAL: this thread isn't the one that collects with this instance",
+        "reset it in the thread that enabled it",
     ),
     (Step.DISABLE, errno.EINVAL): (
         "KCOV_DISABLE: EINVAL: this thread isn't the one that collects with this instance",

@@ -34,7 +34,7 @@ class CollectMode(NamedTuple):
     def bitmap_words(self, size: int) -> int:
         """Return how many words of a buffer of this size are a bitmap, before the count word."""
         # A bit per point that is met: as many as there are words for their addresses, and a little to spare.
-        return max(1, size // 32) if self.request == "UNIQUE_ENABLE" else 0
+        return max(1, size // 32) if self.request.startswith("UNIQUE_ENABLE") else 0
 
 
 _DEDUPLICATION: Final = "the unique-mode series of January 2025"
@@ -47,6 +47,15 @@ MODES: Final = (
     CollectMode("TRACE_UNIQ_EDGE", RecordFormat.UNIQ_EDGE, 4, Feature.UNIQUE_MAPS, second=True, series=_DEDUPLICATION),
     CollectMode("TRACE_UNIQ_PC_EDGE", RecordFormat.UNIQ_PC, 6, Feature.UNIQUE_MAPS, second=True, series=_DEDUPLICATION),
     CollectMode("TRACE_UNIQ_CMP", RecordFormat.UNIQ_CMP, 8, Feature.UNIQUE_MAPS, series=_DEDUPLICATION),
+    # Its first version before those that have a feature less.
+    CollectMode(
+        "UNIQUE_PC",
+        RecordFormat.PC,
+        0,
+        Feature.UNIQUE_ENABLE_V1,
+        request="UNIQUE_ENABLE_V1",
+        series="the deduplication series of April 2025",
+    ),
     CollectMode(
         "UNIQUE_PC",
         RecordFormat.PC,
@@ -56,7 +65,7 @@ MODES: Final = (
         series="the deduplication series of July 2025",
     ),
 )
-NAMES: Final = tuple(mode.name.removeprefix("TRACE_").lower().replace("_", "-") for mode in MODES)
+NAMES: Final = tuple(dict.fromkeys(mode.name.removeprefix("TRACE_").lower().replace("_", "-") for mode in MODES))
 """As users write them."""
 
 
@@ -68,15 +77,25 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
     :raises UsageError: when there is none, or this kernel hasn't got it.
     """
     plain = name.upper().replace("-", "_").replace("|", "_").removeprefix("KCOV_").removeprefix("MODE_").removeprefix("TRACE_")
-    found = next((mode for mode in MODES if mode.name.removeprefix("TRACE_") == plain), None)
-    if found is None:
+    found = [mode for mode in MODES if mode.name.removeprefix("TRACE_") == plain]
+    if not found:
         raise UsageError(f"no mode is called {name}", hint=f"there are {', '.join(NAMES)}")
-    # Whether comparisons were compiled in, the kernel says itself.
-    if found.feature in (None, Feature.COMPARISONS) or (features is not None and found.feature in features):
-        return found
     if features is None:
+        # Whether comparisons were compiled in, the kernel says itself.
+        if found[0].feature in (None, Feature.COMPARISONS):
+            return found[0]
         raise UsageError(
             f"whether this kernel has mode {name} can't be told without its debug info",
             hint="its number means something else on other kernels: give the kernel's vmlinux with -s",
         )
-    raise UsageError(f"this kernel has no mode {name}: {found.series} has it", hint="pc and cmp are in every kernel")
+    if Feature.WORDS_32 in features:
+        raise UsageError(
+            "this kernel's buffers hold words of 32 bits, which can't be collected", hint="the posting of 2016 alone had them"
+        )
+    for mode in found:
+        if mode.feature is None or mode.feature in features:
+            return mode
+    also = "pc and cmp are" if Feature.COMPARISONS in features else "pc is"
+    raise UsageError(
+        f"this kernel has no mode {name}: {found[-1].series} has it", hint=f"{also} what it has in common with all"
+    )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import signal
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import record
+from kcovdbg.collect.diagnosing import Cause, find_cause
 from kcovdbg.collect.explaining import Step, explain, explain_not_followed
 from kcovdbg.collect.mode import CollectMode, find_mode
 from kcovdbg.collect.native import DEFAULT_SIZE, DEVICE, kernel_word_size, load_native
@@ -271,8 +273,10 @@ class _Run:
                 handles=asked,
                 find_holder=self.find_holder,
                 command=request.argv[0],
+                cause=self._find_cause() if step == Step.ENABLE and -self.error == errno.EINVAL else None,
+                mode=request.mode.name,
             )
-            if step == Step.REMOTE_ENABLE and -self.error == 17 and not request.handles and self.find_holder is None:
+            if step == Step.REMOTE_ENABLE and -self.error == errno.EEXIST and not request.handles and self.find_holder is None:
                 raise _TakenError(str(error), hint=error.hint)
             raise error
         tasks = tuple(self._task(lib.kcovdbg_run_task(self.native, i)) for i in range(lib.kcovdbg_run_task_count(self.native)))
@@ -299,6 +303,18 @@ class _Run:
             remote=remote,
             common_handle=request.common_handle,
             remarks=tuple(_remarks(tasks, request)),
+        )
+
+    def _find_cause(self) -> Cause:
+        mode = self.command.mode
+        return find_cause(
+            self.request.path,
+            request=mode.request,
+            argument=mode.argument,
+            size=self.request.size,
+            word_size=self.word_size,
+            is_unique=bool(mode.count_at),
+            device=self.request.device,
         )
 
     def _bytes(self, copy: Any) -> bytes:

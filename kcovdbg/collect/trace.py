@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcovdbg.abi import record
 from kcovdbg.abi.era import Feature
+from kcovdbg.collect.diagnosing import find_cause
 from kcovdbg.collect.explaining import Step, explain
 from kcovdbg.collect.mode import CollectMode, find_mode
 from kcovdbg.collect.native import DEFAULT_SIZE, DEVICE, kernel_word_size, load_native
@@ -152,8 +154,22 @@ class Trace:
         error = self._lib.kcovdbg_enable(self._kcov, self._enable)
         if error:
             self._thread = None
-            raise explain(Step.ENABLE, -error, path=self._path)
+            raise self._explain_enable(-error)
         return self
+
+    def _explain_enable(self, number: int) -> CollectError:
+        cause = None
+        if number == errno.EINVAL:
+            cause = find_cause(
+                self._path,
+                request=self._enable.request,
+                argument=self._enable.argument,
+                size=self._size,
+                word_size=self._word_size,
+                is_unique=bool(self._enable.count_at),
+                device=self._device,
+            )
+        return explain(Step.ENABLE, number, path=self._path, size=self._size, cause=cause, mode=self._mode.name)
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
         self._check_thread("end")
@@ -168,12 +184,25 @@ class Trace:
         if error and kind is None:
             raise explain(Step.DISABLE, -error, path=self._path)
 
-    def reset(self) -> None:
-        """Inside the block: forget what was collected so far."""
+    def reset(self, *, by_kernel: bool = False) -> None:
+        """Inside the block: forget what was collected so far.
+
+        :param by_kernel: by KCOV_RESET_TRACE, which kernels with KCOV_UNIQUE_ENABLE have. What the call executes after it has
+            cleared the trace is recorded; without it nothing is, as this is no system call.
+        :raises CollectError: outside the block, in another thread, or when the kernel has no such call.
+        """
         self._check_thread("reset")
         if self._thread is None:
             raise CollectError("nothing is being collected", hint="call it inside the block")
-        self._lib.kcovdbg_reset(self._kcov, self._enable.count_at)
+        if not by_kernel:
+            self._lib.kcovdbg_reset(self._kcov, self._enable.count_at)
+            return
+        if self._mode.request != "UNIQUE_ENABLE":
+            # Its number isn't tried where it may mean something else.
+            raise explain(Step.RESET, errno.ENOTTY, path=self._path)
+        error = self._lib.kcovdbg_reset_trace(self._kcov)
+        if error:
+            raise explain(Step.RESET, -error, path=self._path)
 
     def _check_thread(self, verb: str) -> None:
         if self._thread is None:

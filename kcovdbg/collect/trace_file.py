@@ -227,7 +227,13 @@ def _as_recorded(buffer: Buffer, pc: str, call_length: int, find_points: Callabl
     if pc == "call":
         if not call_length:
             raise KcovdbgError("how long a call is isn't known for this kernel's machine", hint="--pc raw")
-        pcs = array("Q", (word + call_length for word in pcs))
+        fitting = array("Q", (word + call_length for word in pcs if word + call_length < 1 << 64))
+        if len(fitting) < len(pcs):
+            told = (
+                f"{len(pcs) - len(fitting)} addresses are at the end of the address space, where no call is: they are left out"
+            )
+            buffer = replace(buffer, count=len(fitting), remarks=(*buffer.remarks, told))
+        pcs = fitting
     return replace(buffer, words=pcs)
 
 

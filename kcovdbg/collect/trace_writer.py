@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -84,7 +85,8 @@ def write_text(path: Path | str, buffer: Buffer, *, call_length: int = 0, is_syz
     pcs: Sequence[int] = [
         pc - call_length
         for word in record.pc_words(buffer.words, buffer.encoding)
-        if (pc := record.pc_of_word(word, buffer.encoding)[1]) is not None
+        # No call can be before the first addresses: such a word is damage.
+        if (pc := record.pc_of_word(word, buffer.encoding)[1]) is not None and pc >= call_length
     ]
     if is_syzkaller:
         pcs = sorted(set(pcs))
@@ -92,22 +94,58 @@ def write_text(path: Path | str, buffer: Buffer, *, call_length: int = 0, is_syz
 
 
 def _write_all(contents: dict[Path, bytes]) -> None:
-    """Write files that get their names when all of them are complete; the last one to get its name is the trace."""
+    """Write files that get their names when all of them are complete, or leave everything as it was.
+
+    The last one to get its name is the trace. An older one is moved away first, and back if something fails: whenever this
+    ends, no trace stands beside a side file of another.
+    """
     written: dict[Path, Path] = {}
+    older: dict[Path, Path] = {}
+    placed: list[Path] = []
+    is_complete = False
+    for path in contents:
+        if path.exists() and not path.is_file():
+            # As root, a name such as /dev/null would be taken from everybody.
+            raise CollectError(f"{path} can't be written: it is no file", hint="-o takes the name of a file")
     try:
         for path, content in contents.items():
-            temporary = path.with_name(f".{path.name[:200]}.{os.urandom(4).hex()}")
+            temporary = _temporary_of(path)
             with temporary.open("xb") as file:
                 written[temporary] = path
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
+        for path in reversed(contents):
+            backup = _temporary_of(path)
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(backup)
+                older[backup] = path
         for temporary, path in written.items():
             temporary.replace(path)
+            placed.append(path)
+        is_complete = True
+        for backup in older:
+            backup.unlink(missing_ok=True)
     except OSError as error:
         place = error.filename if error.filename is not None else next(iter(contents))
         shown = next((str(path) for temporary, path in written.items() if str(temporary) == str(place)), str(place))
         raise CollectError(f"{shown} can't be written: {error.strerror or error}") from error
     finally:
+        if not is_complete:
+            _put_back(placed, older)
         for temporary in written:
             temporary.unlink(missing_ok=True)
+
+
+def _temporary_of(path: Path) -> Path:
+    return path.with_name(f".{path.name[:200]}.{os.urandom(4).hex()}")
+
+
+def _put_back(placed: Sequence[Path], older: dict[Path, Path]) -> None:
+    with contextlib.suppress(OSError):
+        for path in placed:
+            path.unlink(missing_ok=True)
+    # What was moved away last stands beside nothing yet: the trace comes last again.
+    for backup, path in reversed(older.items()):
+        with contextlib.suppress(OSError):
+            backup.replace(path)

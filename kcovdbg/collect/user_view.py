@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.errors import KcovdbgError, ReadError
@@ -67,26 +70,93 @@ def read_user_view(pid: int, mapping: KcovFile, kernel: Buffer) -> Buffer:
     )
 
 
-def find_differences(user: Buffer, kernel: Buffer) -> list[str]:
-    """Return what differs beyond the record in flight: it means corruption, or that these aren't the same instance.
+# Two traces of which each is there half of the time look like two views that differ, once in 2 ** 15 times.
+_LOOKS: Final = 8
+# More say nothing more.
+_MOST: Final = 1000
 
-    Both show the same pages. What was read later may hold more records, and the last one of what was read first may have been
-    on its way (the kernel raises the count before it writes).
 
-    :param user: read before or after the other.
+class Comparison(NamedTuple):
+    """What both see, and what of it can't be."""
+
+    user: Buffer
+    kernel: Buffer
+    findings: tuple[str, ...]
+
+
+def compare_views(
+    read_user: Callable[[Buffer], Buffer], read_kernel: Callable[[], Buffer], *, looks: int = _LOOKS
+) -> Comparison:
+    """Find out whether user space sees what the kernel holds.
+
+    Both views are of the same pages, but they are read one after the other, while the kernel may write the next record (it
+    raises the count first) and user space may reset the count. So what differs is read again, several times: where the user's
+    view stands still, the kernel's stands still, and they differ, no order of events explains it. It means corruption, a
+    private mapping, or that these aren't the same instance.
+
+    :param read_user: from the kernel's view, which says how the buffer is to be read.
     """
+    kernel = read_kernel()
+    user = read_user(kernel)
+    standing = _differences(user, kernel)
+    for look in range(looks - 1):
+        if not standing:
+            break
+        # Now the one first, now the other, so that nobody who writes in turns falls in step.
+        if look % 2:
+            kernel = read_kernel()
+            user = read_user(kernel)
+        else:
+            user = read_user(kernel)
+            kernel = read_kernel()
+        found = _differences(user, kernel)
+        standing = {index: values for index, values in standing.items() if found.get(index) == values}
+    return Comparison(user, kernel, tuple(_describe(standing, min(user.count, kernel.count))))
+
+
+_COUNT: Final = -1
+
+
+def _differences(user: Buffer, kernel: Buffer) -> dict[int, tuple[object, object]]:
+    """Return the indices of records that differ, with both values; and the counts."""
+    found: dict[int, tuple[object, object]] = {}
+    if kernel.stored_count is not None and user.stored_count != kernel.stored_count:
+        found[_COUNT] = user.stored_count, kernel.stored_count
     width = kernel.encoding.record_words
-    common = min(user.count, kernel.count)
-    found = []
-    differing = [
-        index
-        for index in range(common)
-        if user.words[index * width : (index + 1) * width] != kernel.words[index * width : (index + 1) * width]
-    ]
-    if differing and differing != [common - 1]:
-        where = ", ".join(map(str, differing[:5])) + (", …" if len(differing) > 5 else "")
-        found.append(
-            f"{len(differing)} of {common} records differ between the user's and the kernel's view (from record {where}): "
-            "corruption, a reset in between, or another instance"
-        )
+    common = min(user.count, kernel.count) * width
+    left, right = user.words, kernel.words
+    step = width << 10
+    for start in range(0, common, step):
+        end = min(start + step, common)
+        if left[start:end].tobytes() == right[start:end].tobytes():
+            continue
+        for at in range(start, end, width):
+            if left[at : at + width] != right[at : at + width]:
+                found[at // width] = left[at : at + width].tobytes(), right[at : at + width].tobytes()
+        if len(found) > _MOST:
+            break
     return found
+
+
+def _describe(standing: dict[int, tuple[object, object]], common: int) -> Iterator[str]:
+    records = [index for index in standing if index != _COUNT]
+    if records:
+        where = ", ".join(map(str, records[:5])) + (", …" if len(records) > 5 else "")
+        several = f"{'at least ' if len(records) >= _MOST else ''}{len(records)} of {common} records"
+        yield f"{several} differ between the user's and the kernel's view (record {where}), and stay so"
+    if _COUNT in standing:
+        user, kernel = standing[_COUNT]
+        yield f"the user sees a count of {user}, the kernel holds {kernel}, and they stay so"
+
+
+def is_private(pid: int, mapping: KcovFile) -> bool | None:
+    """Tell whether a process has a buffer mapped with MAP_PRIVATE; None where it can't be told."""
+    try:
+        with Path(f"/proc/{pid}/maps").open(encoding="utf-8", errors="surrogateescape") as lines:
+            for line in lines:
+                span, permissions = line.split(maxsplit=2)[:2]
+                if int(span.partition("-")[0], 16) == mapping.start:
+                    return permissions[3:4] == "p"
+    except (OSError, ValueError):
+        pass
+    return None

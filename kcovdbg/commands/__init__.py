@@ -4,21 +4,25 @@
 from __future__ import annotations
 
 from kcovdbg.commands.areas import AREAS
+from kcovdbg.commands.batch import BATCH
 from kcovdbg.commands.buffer import BUFFER
 from kcovdbg.commands.check import CHECK
 from kcovdbg.commands.collect import COLLECT
 from kcovdbg.commands.command import CommandTable
 from kcovdbg.commands.diff import DIFF
 from kcovdbg.commands.doctor import DOCTOR
+from kcovdbg.commands.export import EXPORT
 from kcovdbg.commands.gdb import GDB, GDB_PATH
 from kcovdbg.commands.help import HELP
 from kcovdbg.commands.info import INFO
+from kcovdbg.commands.jobs import JOBS
 from kcovdbg.commands.keep import KEEP
 from kcovdbg.commands.last import LAST
 from kcovdbg.commands.objects import OBJECTS
 from kcovdbg.commands.percpu import PERCPU
 from kcovdbg.commands.points import POINTS
 from kcovdbg.commands.remote import REMOTE
+from kcovdbg.commands.report import REPORT
 from kcovdbg.commands.slice import SLICE
 from kcovdbg.commands.source import SOURCE
 from kcovdbg.commands.sym import SYM
@@ -50,7 +54,11 @@ COMMANDS = CommandTable(
         SYM,
         KEEP,
         COLLECT,
+        JOBS,
+        EXPORT,
+        REPORT,
         SLICE,
+        BATCH,
         WATCH,
         DOCTOR,
         GDB,

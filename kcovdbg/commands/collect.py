@@ -22,6 +22,7 @@ from kcovdbg.collect.trace_writer import make_header, write_text, write_trace
 from kcovdbg.commands.argument import Argument, Count, Value, WordError
 from kcovdbg.commands.buffer import FILTERS, SHOWING, show_buffer
 from kcovdbg.commands.command import Command, Example, Need
+from kcovdbg.commands.jobs import start_collect
 from kcovdbg.commands.session import Context
 from kcovdbg.errors import CollectError, KcovdbgError
 from kcovdbg.render.column import Column
@@ -309,8 +310,10 @@ COLLECT = Command(
         Example("collect -o run.kcov --per-thread -- make", "a trace file for each process"),
         Example("collect --mode cmp -- ./parser input", "what are its inputs compared with?"),
         Example("collect --remote usb:1,common:auto -- ./plug", "what do kernel threads do for it?"),
+        Example("collect -- sleep 60 &", "go on meanwhile: jobs tells which buffers it has"),
         Example("collect --repeat 10 -- ./test", "what can one rely on, what flickers?"),
     ),
     needs=frozenset({Need.NATIVE}),
     failed=125,
+    start=start_collect,
 )

@@ -156,11 +156,12 @@ def calls_table(context: Context, collected: Collected, args: Namespace, remarks
     """Make a table of system calls, each with what it covers."""
     names = context.session.names
     wanted = Filter(names, args.function or (), args.file or ())
+    functions = _Functions(names, wanted)
 
     def rows() -> Iterator[_CallRow]:
         for call in collected.calls:
             task = collected.tasks[call.task]
-            row = _describe(call, task.comm, task.buffer, names, wanted)
+            row = functions.describe(call, task.comm, task.buffer)
             if wanted.passes_all or row.distinct:
                 yield row
 
@@ -175,18 +176,37 @@ def calls_table(context: Context, collected: Collected, args: Namespace, remarks
     return Table(_CALL_COLUMNS, every, remarks=told, empty="no system call")
 
 
-def _describe(call: Call, comm: str, buffer: Buffer, names: Names, wanted: Filter) -> _CallRow:
-    words = record.pc_words(buffer.words, buffer.encoding)[call.first : call.end]
-    pcs = [pc for word in words if (pc := record.pc_of_word(word, buffer.encoding)[1]) is not None]
-    names.learn(set(pcs))
-    own = [pc for index in own_records([_functions(names[pc]) for pc in pcs]) if wanted(pc := pcs[index])]
-    # All frames: what was inlined is what people look for as well.
-    functions = dict.fromkeys(name for pc in own for name in reversed(_functions(names[pc])))
-    return _CallRow(call, comm, list(functions), len(set(own)), len(own))
+class _Functions:
+    """The functions of PCs, frames and inlined ones, asked for once each: the same few thousand are in every call.
 
+    :param names: of the PCs.
+    :param wanted: which PCs count.
+    """
 
-def _functions(location: Location) -> tuple[str, ...]:
-    return tuple(frame.function for frame in location.frames if frame.function)
+    def __init__(self, names: Names, wanted: Filter) -> None:
+        self._names = names
+        self._wanted = wanted
+        self._known: dict[int, tuple[str, ...]] = {}
+        self._is_wanted: dict[int, bool] = {}
+
+    def learn(self, pcs: Iterable[int]) -> None:
+        """Look up those that aren't known yet, all at once."""
+        missing = {pc for pc in pcs if pc not in self._known}
+        self._names.learn(missing)
+        for pc in missing:
+            self._known[pc] = tuple(frame.function for frame in self._names[pc].frames if frame.function)
+            self._is_wanted[pc] = self._wanted(pc)
+
+    def describe(self, call: Call, comm: str, buffer: Buffer) -> _CallRow:
+        """Tell what a call covers."""
+        words = record.pc_words(buffer.words, buffer.encoding)[call.first : call.end]
+        by_word = record.pcs_of_words(set(words), buffer.encoding)
+        pcs = [pc for word in words if (pc := by_word.get(word)) is not None]
+        self.learn(by_word.values())
+        own = [pc for index in own_records([*map(self._known.__getitem__, pcs)]) if self._is_wanted[pc := pcs[index]]]
+        # All frames: what was inlined is what people look for as well.
+        functions = dict.fromkeys(name for pc in dict.fromkeys(own) for name in reversed(self._known[pc]))
+        return _CallRow(call, comm, list(functions), len(set(own)), len(own))
 
 
 # How far into a call's records the end of the stop at its entry may be.

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
@@ -57,6 +57,8 @@ class Command:
     """Whether ``--`` among its words separates two lists of them."""
     failed: int = 2
     """The exit status when it fails itself; of one that passes on another program's, something that tells the two apart."""
+    start: Callable[[Context, Namespace, Sequence[str]], Answer] | None = None
+    """Starts it in the background, for a line that ends with ``&``, from its words without its name; None where it can't."""
     endless: bool = False
     """Whether it answers until it is stopped: then no pager may stand between it and the terminal."""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
-from kcovdbg.commands.line import CommandLine, Redirection
+from kcovdbg.commands.line import CommandLine
 from kcovdbg.errors import KcovdbgError
 
 if TYPE_CHECKING:
@@ -33,16 +33,27 @@ def open_destination(line: CommandLine, stdout: TextIO) -> Iterator[TextIO]:
         with _open_pipeline(line.pipeline, stdout) as stream:
             yield stream
     elif line.redirection is not None:
-        try:
-            with _open_file(line.redirection) as stream:
-                yield stream
-        except OSError as error:
-            if error.filename is not None and not _is_beside(error.filename, line.redirection.path):
-                # The command's own trouble with a file of its own.
-                raise
-            raise KcovdbgError(f"{line.redirection.path} can't be written: {error.strerror or error}") from error
+        with open_file(line.redirection.path, append=line.redirection.append) as stream:
+            yield stream
     else:
         yield stdout
+
+
+@contextlib.contextmanager
+def open_file(path: str, *, append: bool = False) -> Iterator[TextIO]:
+    """Open a file for writing, which gets its name when all is written; after an error its old content is still there.
+
+    :param append: to what is in it already, which is seen as it goes.
+    :raises KcovdbgError: when it can't be written.
+    """
+    try:
+        with _open_path(path, append=append) as stream:
+            yield stream
+    except OSError as error:
+        if error.filename is not None and not _is_beside(error.filename, path):
+            # The command's own trouble with a file of its own.
+            raise
+        raise KcovdbgError(f"{path} can't be written: {error.strerror or error}") from error
 
 
 def _is_beside(path: object, redirected: str) -> bool:
@@ -50,17 +61,17 @@ def _is_beside(path: object, redirected: str) -> bool:
 
 
 @contextlib.contextmanager
-def _open_file(redirection: Redirection) -> Iterator[TextIO]:
-    path = Path(redirection.path).expanduser()
+def _open_path(name: str, *, append: bool) -> Iterator[TextIO]:
+    path = Path(name).expanduser()
     # A link stays a link: what it points at is replaced.
     path = path.resolve()
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         mode = None
-    if redirection.append or (mode is not None and not stat.S_ISREG(mode)):
+    if append or (mode is not None and not stat.S_ISREG(mode)):
         # Appending to a file is visible as it goes; a device or a FIFO has no name to give it later.
-        with path.open("a" if redirection.append else "w", encoding="utf-8", errors="backslashreplace") as stream:
+        with path.open("a" if append else "w", encoding="utf-8", errors="backslashreplace") as stream:
             yield stream
         return
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(4).hex()}")

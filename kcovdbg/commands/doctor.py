@@ -8,7 +8,7 @@ import gzip
 import os
 import platform
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,6 +20,8 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.render.column import Column
 from kcovdbg.render.kind import BOOL, TEXT
 from kcovdbg.render.renderable import Table
+from kcovdbg.symbols.elf import ElfFile
+from kcovdbg.symbols.points import can_find_points, find_points, find_points_between
 
 
 class Check(NamedTuple):
@@ -69,17 +71,75 @@ def _check_kernel(_context: Context) -> Check:
     return Check(question, False, f"{running_release()} isn't", "build one with CONFIG_KCOV=y and CONFIG_KCOV_INSTRUMENT_ALL=y")
 
 
-def _check_points(_context: Context) -> Check:
+_EVERYWHERE: Final = "CONFIG_KCOV_INSTRUMENT_ALL=y, or KCOV_INSTRUMENT := y in Makefiles"
+
+
+def _check_points(context: Context) -> Check:
     question = "are there instrumented points?"
+    target = context.session.optional_target
+    lines = None if target is None or not is_this_machine(target) else getattr(target, "lines", None)
+    image = None if lines is None else lines.image
+    if image is not None:
+        found = find_calls(image)
+        if found is not None:
+            if found[0]:
+                amount = f"{found[0]} calls of __sanitizer_cov_trace_pc in {found[1] >> 10} KiB of code"
+                return Check(question, True, f"{amount}, {image}")
+            return Check(question, False, f"none: nothing in {image} calls __sanitizer_cov_trace_pc", _EVERYWHERE)
+    has_callback = has_symbol(_CALLBACKS)
+    if has_callback is False:
+        return Check(question, False, "none: the kernel has no __sanitizer_cov_trace_pc", "build one with CONFIG_KCOV=y")
     config = read_config()
-    if config is None:
-        return Check(question, None, "its configuration can't be found", "points FUNCTION tells, with the kernel's debug info")
-    if config.get("CONFIG_KCOV_INSTRUMENT_ALL") == "y":
-        return Check(question, True, "everywhere: CONFIG_KCOV_INSTRUMENT_ALL=y")
-    if config.get("CONFIG_KCOV") == "y":
-        fix = "CONFIG_KCOV_INSTRUMENT_ALL=y, or KCOV_INSTRUMENT := y in Makefiles"
-        return Check(question, False, "only where a Makefile asks for them", fix)
-    return Check(question, False, "none", "build a kernel with CONFIG_KCOV_INSTRUMENT_ALL=y")
+    if config is not None and config.get("CONFIG_KCOV_INSTRUMENT_ALL") != "y":
+        return Check(question, None, "only where a Makefile asks for them, by its configuration", _EVERYWHERE)
+    there = "" if has_callback is None else ", and __sanitizer_cov_trace_pc is there"
+    said = "its configuration can't be found" if config is None else "everywhere, by its configuration"
+    return Check(question, None if config is None else True, said + there, "the kernel's vmlinux tells: -s VMLINUX")
+
+
+_CALLBACKS: Final = ("__sanitizer_cov_trace_pc", "__sanitizer_cov_trace_pc_guard", "__sanitizer_cov_trace_pc_entry")
+
+
+# Enough of the code to see calls in, if there are any; all of it would take seconds.
+_SAMPLE: Final = 1 << 20
+
+
+def find_calls(image: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """Count the calls of KCOV's callbacks for PCs in a linked kernel image.
+
+    In its first MiB of code; if there are none, in all of it.
+
+    :return: calls, and bytes of code that were looked at; None where calls can't be seen: the file has no code or no symbols,
+        or its architecture's calls aren't known.
+    """
+    try:
+        with contextlib.closing(ElfFile(image)) as elf:
+            texts = [text for text in elf.text_sections() if elf.read(text, 1)]
+            if not can_find_points(elf.machine) or not texts or not elf.symbols():
+                return None
+            largest = max(texts, key=lambda text: text.size)
+            size = min(largest.size, _SAMPLE)
+            found = len(find_points_between(elf, largest.address, largest.address + size).pc)
+            if found:
+                return found, size
+            return len(find_points(elf).pc), sum(text.size for text in texts)
+    except KcovdbgError:
+        return None
+
+
+def has_symbol(names: Collection[str], path: str | Path = "/proc/kallsyms") -> bool | None:
+    """Tell whether the running kernel has a symbol with one of these names; None where it doesn't tell its symbols."""
+    is_empty = True
+    try:
+        with Path(path).open(encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                is_empty = False
+                words = line.split()
+                if len(words) > 2 and words[2] in names:
+                    return True
+    except OSError:
+        return None
+    return None if is_empty else False
 
 
 def _check_debugfs(_context: Context) -> Check:

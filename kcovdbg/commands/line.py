@@ -6,6 +6,7 @@
     tasks --mode trace-pc       # a comment
     buffer 41 | grep ext4       the rest of the line goes to sh as it is
     objects --json > state.json
+    collect -- sleep 60 &       in the background
     ! dmesg | tail              a line of the shell's
     tasks?                      as well as ?tasks: help tasks
 """
@@ -44,6 +45,8 @@ class CommandLine:
     redirection: Redirection | None = None
     pipeline: str | None = None
     """What sh shall do with the output."""
+    is_background: bool = False
+    """Whether the line ends with ``&``."""
     shell: str | None = None
     """What sh shall do instead of a command of ours."""
 
@@ -58,13 +61,14 @@ _TOKEN = re.compile(
     | (?P<broken>.)""",
     re.VERBOSE | re.DOTALL,
 )
+_BLANK = re.compile(r"\s*(?:#.*)?", re.DOTALL)
 _PIECE = re.compile(
     r"""\\(?P<escaped>.) | "(?P<double>(?:[^"\\]|\\.)*)" | '(?P<single>[^']*)' | (?P<plain>.)""", re.VERBOSE | re.DOTALL
 )
 _REFUSALS = {
     "<": "a command reads no input",
     ";": "one command to a line",
-    "&": "commands don't run in the background",
+    "&": "& ends a line: collect -- COMMAND & runs in the background",
 }
 
 
@@ -94,6 +98,8 @@ def parse_line(source: str) -> CommandLine:
                 pending = None
         elif kind == "comment":
             break
+        elif text == "&" and words and redirection is None and pending is None and _BLANK.fullmatch(source, match.end()):
+            return CommandLine(source, tuple(words), is_background=True)
         elif kind == "refused" or (kind == "redirect" and redirection is not None):
             raise LineError(_REFUSALS.get(text, "only the output can be redirected, and once"), source, column)
         elif kind == "broken":

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import contextlib
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from kcovdbg.commands.argument import WordError
 from kcovdbg.commands.command import Answer, Command
@@ -45,8 +46,27 @@ def run_line(session: Session, source: str, terminal: Terminal | None = None) ->
         raise pointed from error
     except UsageError as error:
         raise LineError(str(error), source.rstrip(), line.words[0].column, hint=error.hint) from error
+    if line.is_background:
+        if command.start is None:
+            raise LineError(
+                f"{command.name} doesn't run in the background",
+                source.rstrip(),
+                len(source.rstrip()) - 1,
+                hint="collect … & does",
+            )
+        return run_command(session, replace(command, run=_starter(command, line)), args, terminal)
     with open_destination(line, terminal.stdout) as stream:
         return run_command(session, command, args, terminal if stream is terminal.stdout else terminal.with_stdout(stream))
+
+
+def _starter(command: Command, line: CommandLine) -> Callable[[Context, Namespace], Answer]:
+    words = [word.text for word in line.words[1:]]
+
+    def start(context: Context, args: Namespace) -> Answer:
+        assert command.start is not None
+        return command.start(context, args, words)
+
+    return start
 
 
 def run_words(session: Session, words: Sequence[str], terminal: Terminal | None = None) -> int:

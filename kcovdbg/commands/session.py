@@ -21,6 +21,7 @@ from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import Layout, detect_layout
 
 if TYPE_CHECKING:
+    from kcovdbg.collect.job import Jobs
     from kcovdbg.commands.viewing import View
     from kcovdbg.symbols.resolve import Symbolizer
     from kcovdbg.symbols.source import SourceTree
@@ -47,6 +48,8 @@ class Session:
     ) -> None:
         self.commands = commands
         self.color = color
+        self.jobs: Jobs | None = None
+        """Collectors in the background; None where a frontend can't have any."""
         self.format = Format.TEXT
         """For commands that don't say otherwise."""
         self.kept: dict[str, Any] = {}

@@ -4,23 +4,20 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from kcovdbg.analysis.lines import LineCoverage, find_lines
 from kcovdbg.commands.argument import Argument, Count, Value
 from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.points import find_point_table, is_file
+from kcovdbg.commands.covering import find_line_coverage, matches_place
 from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import find_counts, matches_file, matches_function, name_remarks
-from kcovdbg.errors import CapabilityError
-from kcovdbg.model.location import Frame
+from kcovdbg.commands.what import find_counts, name_remarks
+from kcovdbg.model.coverage import LineCoverage
 from kcovdbg.render.column import Column
 from kcovdbg.render.highlight import highlight
 from kcovdbg.render.kind import NUMBER, PATH, TEXT
 from kcovdbg.render.renderable import Fragment, Line, Lines, Table
-from kcovdbg.symbols.points import PointKind
 
 # Lines around those with points.
 _CONTEXT: Final = 3
@@ -44,25 +41,9 @@ _COLUMNS: Final = (
 
 
 def _run(context: Context, args: Namespace) -> Lines:
-    names = context.session.names
     remarks = [*name_remarks(context)]
     counts = find_counts(context, args.what, remarks)
-    names.learn(counts)
-
-    def wanted(frame: Frame) -> bool:
-        if args.place is None:
-            return True
-        return matches_file(args.place, frame) if is_file(args.place) else matches_function(args.place, frame)
-
-    points: Iterable[tuple[int, Sequence[Frame]]] = ()
-    try:
-        table = find_point_table(context)
-    except CapabilityError as error:
-        remarks.append(f"what is not covered can't be told: {error}")
-    else:
-        pcs = table.pcs(PointKind.PC)
-        points = ((pc, row[1] if row else ()) for pc, row in zip(pcs, table.get_rows(pcs), strict=True))
-    found = find_lines(counts, lambda pc: names[pc].frames, points, wanted)
+    found = find_line_coverage(context, counts, lambda frame: args.place is None or matches_place(args.place, frame), remarks)
     tree = context.session.source
     rows = [_Row(coverage, tree.read(coverage.file).line(coverage.line)) for coverage in found]
     missing = {coverage.file: text.remark for coverage in found if (text := tree.read(coverage.file)).remark}

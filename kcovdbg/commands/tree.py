@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import RecordFormat
-from kcovdbg.analysis.calls import Call, CallKind, build_calls, find_events
+from kcovdbg.analysis.calls import build_calls, find_events
 from kcovdbg.commands.argument import Argument, Value
 from kcovdbg.commands.buffer import FRAME_COLUMNS
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.what import find_buffer, frame_text, name_remarks, title
 from kcovdbg.errors import CapabilityError
+from kcovdbg.model.call import Call, CallKind
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
 from kcovdbg.render.kind import NUMBER, PATH, SYMBOL, TEXT, WORD

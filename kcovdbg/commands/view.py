@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from kcovdbg.collect.machine import is_this_machine
-from kcovdbg.collect.user_view import find_differences
 from kcovdbg.commands.argument import Argument, Count, Value, WordError
 from kcovdbg.commands.buffer import TEXT_PCS
 from kcovdbg.commands.command import Command, Example
@@ -41,17 +41,27 @@ def make_view(context: Context, what: str, other: str | None, *, by_index: bool)
 
 def _make_both_views(context: Context, what: str) -> View:
     """Put what user space sees beside what the kernel holds."""
-    names = context.session.names
     try:
-        user, kernel = read_both_views(context, what)
+        return _read_both_views(context, what)
     except KcovdbgError as error:
         # The kernel's view needs no process that maps the buffer.
         remarks = [f"only the kernel's view: {error}", *name_remarks(context)]
-        return View(Side(find_buffer(context, what), names), source=context.session.source, remarks=remarks)
-    findings = [f"FINDING: {difference}" for difference in find_differences(user, kernel)]
-    found = findings or ["user space sees what the kernel holds"]
-    sides = Side(user, names), Side(kernel, names)
-    return View(*sides, by_index=True, source=context.session.source, remarks=[*found, *name_remarks(context)])
+        side = Side(find_buffer(context, what), context.session.names)
+        return View(side, source=context.session.source, remarks=remarks)
+
+
+def _read_both_views(context: Context, what: str) -> View:
+    compared = read_both_views(context, what)
+    found = [f"FINDING: {finding}" for finding in compared.findings] or ["user space sees what the kernel holds"]
+    names = context.session.names
+    return View(
+        Side(compared.user, names),
+        Side(compared.kernel, names),
+        by_index=True,
+        source=context.session.source,
+        remarks=[*found, *name_remarks(context)],
+        renew=lambda: _read_both_views(replace(context, _census=None), what),
+    )
 
 
 def _run(context: Context, args: Namespace) -> Lines | None:
@@ -88,8 +98,8 @@ VIEW = Command(
     description=(
         "Two traces are aligned by what they have in common; one buffer under two names, or --by-index, record by record: what "
         "user space maps must be what the kernel writes. On this machine's own kernel, fd:PID/FD alone shows just these two, "
-        "and what differs beyond the record in flight as a finding; user:PID/FD names the user's side. watch 1 view --text "
-        "fd:PID/FD shows them again and again. In the view ? shows the keys.\n\n"
+        "read anew every second, and what differs beyond the record in flight as a finding; user:PID/FD names the user's side. "
+        "At the last record the view follows what is added. In the view ? shows the keys.\n\n"
         "--text prints the two sides instead, in the terminal's width or that of --width: < is only on the left, > only on the "
         "right, | stands between two that differ."
     ),

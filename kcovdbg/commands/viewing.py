@@ -117,6 +117,7 @@ class View:
     :param by_index: pair records by their index instead of aligning the traces: one buffer seen in two ways.
     :param source: finds source files.
     :param remarks: of the command that made it.
+    :param renew: makes the view of what is there now; None of what doesn't change. May raise KcovdbgError.
     """
 
     def __init__(
@@ -127,8 +128,10 @@ class View:
         by_index: bool = False,
         source: SourceTree | None = None,
         remarks: Sequence[str] = (),
+        renew: Callable[[], View] | None = None,
     ) -> None:
         self.left, self.right = left, right
+        self.renew = renew
         self.source = source
         self.remarks = list(remarks)
         for side in filter(None, (left, right)):

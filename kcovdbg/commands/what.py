@@ -16,13 +16,14 @@ from kcovdbg.analysis.keeping import Kept, restore
 from kcovdbg.analysis.naming import Names
 from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.collect.trace_file import read_trace
-from kcovdbg.collect.user_view import find_mapping, read_user_view
+from kcovdbg.collect.user_view import Comparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.suggest import suggest
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.walk.buffers import check_name, read_buffer
+from kcovdbg.walk.census import Census
 
 FILE = "file:"
 USER = "user:"
@@ -51,7 +52,7 @@ def find_buffer(context: Context, what: str) -> Buffer:
             find_points=lambda: _find_points(context),
         )
     if what.startswith(USER):
-        return read_both_views(context, FD + what.removeprefix(USER))[0]
+        return read_both_views(context, FD + what.removeprefix(USER)).user
     check_name(what)
     return read_buffer(context.target, context.layout, context.census, what)
 
@@ -62,8 +63,8 @@ def _find_points(context: Context) -> Container[int] | None:
     return None if symbolizer is None else symbolizer.table
 
 
-def read_both_views(context: Context, what: str) -> tuple[Buffer, Buffer]:
-    """Read a descriptor's buffer as its process sees it, and as the kernel holds it.
+def read_both_views(context: Context, what: str) -> Comparison:
+    """Read a descriptor's buffer as its process sees it, and as the kernel holds it, and compare them.
 
     :param what: ``fd:PID/FD``.
     :raises CapabilityError: when the kernel isn't the one that runs here.
@@ -79,8 +80,25 @@ def read_both_views(context: Context, what: str) -> tuple[Buffer, Buffer]:
     kernel = read_buffer(context.target, context.layout, context.census, what)
     if kernel.kcov is None:
         raise KcovdbgError(f"{what} has no struct kcov")
+    if not kernel.encoding.has_count:
+        raise KcovdbgError(f"{what} is a bitmap: it has no records to be compared")
     mapping = find_mapping(context.target, context.census, pid, kernel.kcov)
-    return replace(read_user_view(pid, mapping, kernel), name=USER + what.removeprefix(FD)), kernel
+    first: list[Buffer] = [kernel]
+
+    def read_kernel() -> Buffer:
+        if first:
+            return first.pop()
+        # The object may be another one by now: all of it is read anew.
+        return read_buffer(context.target, context.layout, Census(context.target, context.layout), what)
+
+    compared = compare_views(lambda kernel: read_user_view(pid, mapping, kernel), read_kernel)
+    findings = compared.findings
+    if findings and is_private(pid, mapping):
+        private = (
+            f"process {pid} maps the buffer privately (MAP_PRIVATE): once it has written to a page, the kernel writes another"
+        )
+        findings = (*findings, f"{private}; MAP_SHARED mends it")
+    return compared._replace(user=replace(compared.user, name=USER + what.removeprefix(FD)), findings=findings)
 
 
 def find_kept(context: Context, name: str) -> Kept:

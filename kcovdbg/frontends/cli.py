@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from kcovdbg import __version__
+from kcovdbg.collect.job import Jobs
 from kcovdbg.commands import COMMANDS
 from kcovdbg.commands.argument import WordError
 from kcovdbg.commands.command import CommandTable
+from kcovdbg.commands.jobs import announce, end_jobs
 from kcovdbg.commands.run import INTERRUPTED, explain, report, run_reporting, run_words
 from kcovdbg.commands.session import Session
 from kcovdbg.commands.terminal import find_terminal
@@ -79,7 +81,12 @@ def main(
         session.show_view = show_view
         session.source_folders = options.source_folders
         session.substitutions = options.substitutions
-        status = _run(session, options)
+        session.jobs = Jobs(_background_program(options))
+        try:
+            status = _run(session, options)
+        finally:
+            for line in end_jobs(session):
+                sys.stdout.write(f"{session.terminal().painter.paint(line)}\n")
         sys.stdout.flush()
     except KeyboardInterrupt:
         status = INTERRUPTED
@@ -90,6 +97,16 @@ def main(
         status = explain(error).status
     _settle_stdout()
     return status
+
+
+def _background_program(options: Options) -> tuple[str, ...]:
+    """Return what runs kcovdbg in another process, on this machine's kernel with the symbols that the user gave for it."""
+    target = options.target
+    program = (sys.executable, "-m", "kcovdbg.frontends.background", str(os.getpid()))
+    if target.core or target.qemu or target.gdb_remote or target.demo:
+        # The kernel that is looked at is another one.
+        return program
+    return (*program, *(word for path in (*target.symbols, *target.files) for word in ("-s", path)))
 
 
 def _run(session: Session, options: Options) -> int:
@@ -121,6 +138,8 @@ def _run_script(session: Session, lines: Iterable[str], name: str) -> int:
         if number == 1 and line.startswith("#!"):
             continue
         status = max(status, run_reporting(session, line.rstrip("\n"), f"{name}:{number}"))
+        for told in announce(session):
+            sys.stdout.write(f"{session.terminal().painter.paint(told)}\n")
     return status
 
 

@@ -64,7 +64,7 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
     else:
         formatters = [column.formatter() for column in columns]
         cells = [[formatter(row) for formatter in formatters] for row in sample]
-        shown = _find_shown(columns, cells)
+        shown = find_shown(columns, cells)
         widths = [max(text_width(columns[index].heading), *_widths(cells, index)) for index in shown]
         dropped = _fit([columns[index] for index in shown], shown, widths, width)
         cells = [[row[index] for index in shown] for row in cells]
@@ -101,7 +101,7 @@ def record_lines(record: Record, width: int | None) -> Iterator[Line]:  # noqa: 
         yield remark_line(remark)
 
 
-def _find_shown(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
+def find_shown(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
     """Return the indices of the columns in which there is something to see."""
     return [
         index for index, column in enumerate(columns) if not (column.hide_empty and all(row[index] in _EMPTY for row in cells))

@@ -45,6 +45,17 @@ class DrgnLines:
             return None
         return None if isinstance(module, drgn.MainModule) else module.name
 
+    def code_at(self, address: int) -> tuple[str, int] | None:
+        """Return the name of the loaded module whose code an address lies in, and where its section ``.text`` is."""
+        try:
+            module = self._prog.module(address)
+        except LookupError:
+            return None
+        if isinstance(module, drgn.MainModule):
+            return None
+        sections = getattr(module, "section_addresses", {})
+        return (module.name, int(sections[".text"])) if ".text" in sections else None
+
     def may_hold(self, address: int) -> bool:
         """Tell whether modules are put where this address is."""
         try:

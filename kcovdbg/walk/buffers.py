@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.era import Feature
-from kcovdbg.abi.mode import DISABLED, UNIQ_BOTH, is_tracing
+from kcovdbg.abi.mode import DISABLED, UNIQ_BOTH, is_known, is_tracing
 from kcovdbg.abi.record import Encoding, RecordFormat
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError, UsageError
 from kcovdbg.model.buffer import Buffer, Gap
@@ -24,7 +24,8 @@ from kcovdbg.target import Target
 from kcovdbg.walk.block import BlockLayout, find_member, read_partly
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import KCOV, TASK, Layout
-from kcovdbg.walk.pointer import check_pointer, read_word
+from kcovdbg.walk.objects import find_edges
+from kcovdbg.walk.pointer import check_pointer
 
 # A live buffer that is reset again and again while it is read.
 _RETRIES: Final = 3
@@ -55,6 +56,8 @@ class Place:
     cached: bool = False
     """On a free list."""
     remarks: tuple[str, ...] = ()
+    doubt: str | None = None
+    """Why ``mode``, which says what records there are, isn't known though the kernel has it."""
 
 
 def read_buffer(target: Target, layout: Layout, census: Census, name: str) -> Buffer:
@@ -78,7 +81,7 @@ def find_place(target: Target, layout: Layout, census: Census, name: str) -> Pla
     check_name(name)
     kind, colon, rest = name.partition(":")
     if not colon:
-        return _place_of_task(layout, census, name, _number(name, name, 10))
+        return _with_edges(target, layout, _place_of_task(layout, census, name, _number(name, name, 10)))
     if kind == "kcov":
         return _place_of_object(target, layout, census, name, _number(rest, name))
     if kind == "area":
@@ -146,9 +149,12 @@ def _place_of_found(layout: Layout, census: Census, name: str, task: Task) -> Pl
             pid=fields.pid,
             comm=fields.comm,
             private=task.role in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION),
+            doubt=_doubt_mode(layout, "task", fields.kcov_mode),
         )
+    # Where the task's area isn't known, only a session that isn't a section has the object's.
+    area_is_lost = fields.kcov_area is None and task.role not in (Role.LOCAL, Role.NONE)
     for pointer in (fields.kcov_remote, fields.kcov):
-        if not pointer:
+        if not pointer or area_is_lost:
             continue
         kcov = census.kcov(pointer)
         if kcov.area:
@@ -159,14 +165,25 @@ def _place_of_found(layout: Layout, census: Census, name: str, task: Task) -> Pl
     raise KcovdbgError(why, hint="see: tasks, and objects for buffers that no task collects into now")
 
 
+def _doubt_mode(layout: Layout, whose: str, word: int | None) -> str | None:
+    """Say why a mode can't be named, where more than one kind of records would follow from it."""
+    if not layout.generation.has(Feature.COMPARISONS):
+        return None
+    if word is None:
+        return f"the {whose}'s mode isn't known"
+    mode = layout.mode_name(word)
+    return None if is_known(mode) else f"the {whose}'s mode is {mode}, and the debug info has no name for it"
+
+
 def _place_of_fields(layout: Layout, name: str, kcov: KcovFields, pid: int | None, comm: str | None) -> Place:
     if not kcov.area:
         raise KcovdbgError(
             f"struct kcov at {kcov.address:#x} has no buffer",
             hint="nobody called KCOV_INIT_TRACE on it, or, before v5.18, nobody mapped it",
         )
-    mode = layout.object_mode_name(kcov.mode or 0)
-    return Place(name=name, address=kcov.area, size=kcov.size, mode=mode, kcov=kcov.address, pid=pid, comm=comm)
+    mode = None if kcov.mode is None else layout.object_mode_name(kcov.mode)
+    doubt = _doubt_mode(layout, "object", kcov.mode)
+    return Place(name=name, address=kcov.area, size=kcov.size, mode=mode, kcov=kcov.address, pid=pid, comm=comm, doubt=doubt)
 
 
 def _owner(census: Census, kcov: KcovFields) -> tuple[int | None, str | None]:
@@ -176,25 +193,34 @@ def _owner(census: Census, kcov: KcovFields) -> tuple[int | None, str | None]:
 
 def _place_of_object(target: Target, layout: Layout, census: Census, name: str, address: int) -> Place:
     kcov = census.kcov(address)
-    place = _place_of_fields(layout, name, kcov, *_owner(census, kcov))
-    if layout.generation.has(Feature.UNIQUE_MAPS):
-        return _with_edges(target, place)
-    return place
+    return _with_edges(target, layout, _place_of_fields(layout, name, kcov, *_owner(census, kcov)))
 
 
-def _with_edges(target: Target, place: Place) -> Place:
-    """Point at the edges' own area where an object collects edges (January 2025 series: ``kcov->map_edge->area``)."""
-    if place.kcov is None or place.mode not in ("TRACE_UNIQ_EDGE", UNIQ_BOTH):
+def _with_edges(target: Target, layout: Layout, place: Place) -> Place:
+    """Point at the edges' own area where edges are collected, and name the other one (January 2025 series).
+
+    The object has ``map_edge->area`` for edges beside its ``area`` for addresses; a task that collects only knows the latter.
+
+    :raises KcovdbgError: when edges alone are collected and their area can't be found: the other one isn't what was asked for.
+    """
+    if not layout.generation.has(Feature.UNIQUE_MAPS) or place.private:
+        return place
+    if place.mode not in ("TRACE_UNIQ_EDGE", UNIQ_BOTH):
         return place
     try:
-        pointer = read_word(target, place.kcov + target.member(KCOV, "map_edge").offset)
-        check_pointer(target, pointer, "struct kcov_map")
-        edges = read_word(target, pointer + target.member("struct kcov_map", "area").offset)
+        if place.kcov is None:
+            raise MissingTypeError("whose session it is isn't known")  # noqa: TRY301
+        edges = find_edges(target, place.kcov)
     except (MissingTypeError, ReadError) as error:
-        return replace(place, remarks=(*place.remarks, f"the edges' own buffer can't be found: {error}"))
+        problem = f"the edges' own buffer can't be found: {error}"
+        if place.mode == "TRACE_UNIQ_EDGE":
+            raise KcovdbgError(problem, hint=f"the buffer for addresses is area:{place.address:#x}") from None
+        return replace(place, remarks=(*place.remarks, problem))
     if place.mode == "TRACE_UNIQ_EDGE":
-        return replace(place, address=edges)
-    return replace(place, remarks=(*place.remarks, f"edges are in a buffer of their own: area:{edges:#x}"))
+        remark = f"these are the edges, in area:{edges:#x}; the object's buffer for addresses is area:{place.address:#x}"
+        return replace(place, address=edges, remarks=(*place.remarks, remark))
+    remark = f"these are the addresses, in area:{place.address:#x}; edges are in a buffer of their own: area:{edges:#x}"
+    return replace(place, remarks=(*place.remarks, remark))
 
 
 def _place_of_descriptor(target: Target, layout: Layout, census: Census, name: str, pid: int, fd: int) -> Place:
@@ -229,18 +255,19 @@ def _place_of_session(layout: Layout, census: Census, name: str, saved: SavedSta
         name=name,
         address=saved.area or 0,
         size=saved.size,
-        mode=layout.mode_name(saved.mode or 0),
+        mode=None if saved.mode is None else layout.mode_name(saved.mode),
         kcov=saved.kcov,
         pid=saved.pid,
         comm=saved.comm,
         private=private,
+        doubt=_doubt_mode(layout, "saved session", saved.mode),
     )
 
 
 def _place_of_area(target: Target, layout: Layout, census: Census, name: str, address: int) -> Place:
     for task in census.tasks():
         if task.fields.kcov_area == address:
-            return replace(_place_of_found(layout, census, name, task), address=address)
+            return _for_addresses(replace(_place_of_found(layout, census, name, task), address=address))
         if task.saved is not None and task.saved.area == address:
             return _place_of_session(layout, census, name, task.saved)
     for area in census.areas:
@@ -250,22 +277,43 @@ def _place_of_area(target: Target, layout: Layout, census: Census, name: str, ad
             remarks = (_FREE_LIST_REMARK,) if cached else () if area.state == "in-use" else ("no section uses the area now",)
             return Place(name=name, address=address, size=area.size, mode=None, cached=cached, private=True, remarks=remarks)
     for kcov in census.objects.values():
-        if kcov.fields is not None and kcov.fields.area == address:
-            return _place_of_fields(layout, name, kcov.fields, kcov.pid, kcov.comm)
-    size = None
-    if target.vmalloc is not None:
-        try:
-            found = next((area for area in target.vmalloc.for_each_vmalloc_area() if area.start == address), None)
-        except ReadError:
-            found = None
-        size = None if found is None else found.size // layout.buffer_word
+        if kcov.fields is None:
+            continue
+        if kcov.fields.area == address:
+            return _for_addresses(_place_of_fields(layout, name, kcov.fields, kcov.pid, kcov.comm))
+        if layout.generation.has(Feature.UNIQUE_MAPS) and kcov.fields.area and _edges_are_at(target, kcov.address, address):
+            place = _place_of_fields(layout, name, kcov.fields, kcov.pid, kcov.comm)
+            return replace(place, address=address, mode="TRACE_UNIQ_EDGE", doubt=None)
     return Place(
         name=name,
         address=address,
-        size=size,
+        size=_allocated_words(target, layout, address),
         mode=None,
         remarks=(f"nothing of KCOV refers to {address:#x}: it is read as a buffer because you say so",),
     )
+
+
+def _for_addresses(place: Place) -> Place:
+    """Describe an object's area, in which edges never are."""
+    return replace(place, mode="TRACE_UNIQ_PC") if place.mode in ("TRACE_UNIQ_EDGE", UNIQ_BOTH) else place
+
+
+def _edges_are_at(target: Target, kcov: int | None, address: int) -> bool:
+    try:
+        return kcov is not None and find_edges(target, kcov) == address
+    except (MissingTypeError, ReadError):
+        return False
+
+
+def _allocated_words(target: Target, layout: Layout, address: int) -> int | None:
+    """Return how many words were allocated at an address, None where that can't be told."""
+    if target.vmalloc is None:
+        return None
+    try:
+        found = next((area for area in target.vmalloc.for_each_vmalloc_area() if area.start == address), None)
+    except ReadError:
+        return None
+    return None if found is None else found.size // layout.buffer_word
 
 
 class _Bytes(NamedTuple):
@@ -284,6 +332,9 @@ def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
     check_pointer(target, place.address, "buffer", layout.buffer_word)
     place = _with_possible_size(layout, place)
     encoding, remarks = _find_encoding(target, layout, place)
+    if place.doubt is not None:
+        encoding = _find_doubtful(target, layout, place, encoding)
+        remarks.append(f"{place.doubt}: that its records are {_NOUNS[encoding.format]} is a guess")
     remarks = [*place.remarks, *remarks]
     if not encoding.has_count:
         return _read_bitmap(target, layout, place, encoding, remarks)
@@ -292,7 +343,7 @@ def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
         remarks.append("the page with the count can't be read: records may be left over from an earlier use")
     size = _UNKNOWN_SIZE if place.size is None else place.size
     capacity = _capacity(layout, encoding, size)
-    if stored and (place.mode is None or not is_tracing(place.mode)):
+    if stored and place.doubt is None and (place.mode is None or not is_tracing(place.mode)):
         guessed = _guess_encoding(target, layout, place, encoding, stored, size)
         if guessed is not None:
             encoding, capacity = guessed, _capacity(layout, guessed, size)
@@ -353,6 +404,7 @@ _NOUNS: Final = {
     RecordFormat.PC: "addresses",
     RecordFormat.CMP: "comparisons",
     RecordFormat.PC_EXT: "addresses with entries and exits",
+    RecordFormat.UNIQUE_BITMAP: "addresses behind a bitmap",
 }
 
 
@@ -448,7 +500,10 @@ def _record_gaps(missing: tuple[tuple[int, int], ...], encoding: Encoding, used:
 
 def _read_bitmap(target: Target, layout: Layout, place: Place, encoding: Encoding, remarks: list[str]) -> Buffer:
     """Read the buffer of KCOV_INIT_UNIQUE, in which records are set bits."""
-    size = _UNKNOWN_SIZE if place.size is None else place.size
+    # Without a count only its size tells what is still of the bitmap.
+    size = _allocated_words(target, layout, place.address) if place.size is None else place.size
+    if size is None:
+        raise KcovdbgError(f"how long the bitmap at {place.address:#x} is can't be told", hint="info names what is lacking")
     data, missing = read_partly(target, place.address, size * layout.buffer_word, _PATIENCE)
     if missing:
         remarks.append(f"{sum(size for _, size in missing)} bytes of the bitmap can't be read: what they cover isn't shown")
@@ -484,8 +539,11 @@ def _find_encoding(target: Target, layout: Layout, place: Place) -> tuple[Encodi
         if generation.has(Feature.EXT_RECORDS):
             extended = bool(_read_own(target, place, "kcov_ext_format", "kcov_ext_format"))
         if generation.has(Feature.UNIQUE_BITMAP):
-            bits = _read_own(target, place, "kcov_state.bitmap_size", "state.bitmap_size") or 0
-            bitmap_words = bits // (8 * layout.buffer_word)
+            bits = _read_own(target, place, "kcov_state.bitmap_size", "state.bitmap_size")
+            trace = _read_own(target, place, "kcov_state.trace", "state.trace") if bits is None else None
+            # What lies before the trace is the bitmap.
+            before = trace - place.address if trace else 0
+            bitmap_words = (before if bits is None else bits // 8) // layout.buffer_word
             has_bitmap = bitmap_words > 0
             if has_bitmap and place.size is not None and bitmap_words >= place.size:
                 remarks.append(f"the bitmap would take {bitmap_words} of {place.size} words: it is left out")
@@ -503,9 +561,24 @@ def _find_encoding(target: Target, layout: Layout, place: Place) -> tuple[Encodi
             text_start = target.symbol("_stext").address - target.kaslr_offset
         except MissingSymbolError as error:
             remarks.append(f"addresses are offsets into the text: {error}")
-    word = target.word_size
-    encoding = record.make_encoding(chosen, word, target.big_endian, bitmap_words=bitmap_words, text_start=text_start)
+    encoding = record.make_encoding(
+        chosen,
+        target.word_size,
+        target.big_endian,
+        bitmap_words=bitmap_words,
+        text_start=text_start,
+        base=_find_base(target) if chosen is RecordFormat.PC_32 else None,
+    )
     return encoding, remarks
+
+
+def _find_base(target: Target) -> int:
+    """Return what a 32-bit word lacks: the upper half of the text. The posting of 2016 doesn't take KASLR's offset off."""
+    try:
+        upper = target.symbol("_stext").address >> 32 << 32
+    except MissingSymbolError:
+        upper = 0xFFFFFFFF << 32 if target.word_size == 8 else 0
+    return upper - target.kaslr_offset
 
 
 def _read_own(target: Target, place: Place, in_task: str, in_kcov: str) -> int | None:
@@ -544,6 +617,30 @@ def _guess_encoding(
 
 def _may_extend(layout: Layout) -> bool:
     return layout.generation.has(Feature.EXT_RECORDS)
+
+
+def _find_doubtful(target: Target, layout: Layout, place: Place, encoding: Encoding) -> Encoding:
+    """Guess what a buffer holds whose mode should be known and isn't; only where what is in it leaves one answer.
+
+    :raises KcovdbgError: where it doesn't.
+    """
+    if encoding.bitmap_words and encoding.format is RecordFormat.UNIQUE_BITMAP:
+        # The object says that there is a bitmap: there is one mode for it.
+        return encoding
+    generation = layout.generation
+    text = _text_range(target)
+    guessed = None
+    if text is not None and target.word_size == 8 and not generation.has(Feature.TEXT_BITMAP):
+        stored = _read_count(target, place.address, encoding)
+        data, missing = read_partly(target, place.address + 8, 64 * 8)
+        if stored and not missing:
+            guessed = record.guess_format(record.decode_words(data, encoding), stored, *text)
+    if guessed is None or generation.has(Feature.UNIQUE_MAPS) or (guessed is RecordFormat.PC_EXT and not _may_extend(layout)):
+        raise KcovdbgError(
+            f"what {place.name} holds can't be told: {place.doubt}",
+            hint="info names what the debug info lacks; the words are read as they are by area:ADDRESS",
+        )
+    return record.make_encoding(guessed, target.word_size, target.big_endian)
 
 
 def _text_range(target: Target) -> tuple[int, int] | None:

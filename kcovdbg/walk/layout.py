@@ -120,7 +120,7 @@ _EXPECTED_OF_PERCPU: Final[Mapping[str, str]] = {
 }
 _EXPECTED_MODES: Final[Mapping[str, str]] = {
     Feature.COMPARISONS: "DISABLED TRACE_PC TRACE_CMP",
-    Feature.UNIQUE_MAPS: "TRACE_UNIQ_PC TRACE_UNIQ_EDGE TRACE_UNIQ_CMP",
+    Feature.UNIQUE_MAPS: "REMOTE TRACE_UNIQ_PC TRACE_UNIQ_EDGE TRACE_UNIQ_CMP",
     Feature.TEXT_BITMAP: "INIT_TRACE INIT_UNIQUE UNIQUE_PC",
 }
 # Other structures that the walkers follow, and what of them.
@@ -459,7 +459,7 @@ def _detect_variants(target: Target, kcov: BlockLayout | None, names: set[str], 
         features.add(Feature.STATE_STRUCT)
         if _has_member(target, STATE, "s") or _has_member(target, STATE, "mode"):
             variants.append("KCOV_UNIQUE_ENABLE v1 (2025)")
-            features.add(Feature.UNIQUE_BITMAP)
+            features |= {Feature.UNIQUE_BITMAP, Feature.UNIQUE_ENABLE_V1}
         elif any(_has_member(target, STATE, name) for name in ("bitmap", "bitmap_size")):
             variants.append("KCOV_UNIQUE_ENABLE v2-v4 (2025)")
             features.add(Feature.UNIQUE_BITMAP)

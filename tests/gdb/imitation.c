@@ -37,6 +37,9 @@ struct task_struct {
 	unsigned in_iowait : 3;
 	struct list_head tasks;
 	void *mm;
+#ifdef OTHER_LAYOUT
+	unsigned long only_in_another_build[4];
+#endif
 	int pid, tgid;
 	struct list_head thread_node;
 	char comm[16];

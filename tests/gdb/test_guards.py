@@ -55,20 +55,20 @@ def test_page_that_a_core_lacks(imitation, tmp_path):
     assert "41" not in said.answers[-1].split("note:")[0]
 
 
-@pytest.mark.parametrize("flags", [('-DBANNER="Linux version 6.13.0-other (nobody@nowhere) #1 SMP"',), ("-O2",)])
+@pytest.mark.parametrize("flags", [('-DBANNER="Linux version 6.13.0-other (nobody@nowhere) #1 SMP"',), ()])
 def test_another_build(imitation, tmp_path, flags):
-    # Another release; and the same release with other addresses.
-    other = compile_imitation(tmp_path, "other", "-no-pie", "-fno-pie", *flags)
-    said = run_gdb("-s", other, "-c", imitation.core, ask=["x/1xw &init_task.pid", "kcov-show tasks"])
-    # GDB reads whatever is there.
-    assert said.answers[0] != ""
+    # Another release; and the same release, with another configuration.
+    other = compile_imitation(tmp_path, "other", "-no-pie", "-fno-pie", "-DOTHER_LAYOUT", *flags)
+    walk = "print ((struct task_struct *)((char *)init_task.tasks.next - (long)&((struct task_struct *)0)->tasks))->pid"
+    right = run_gdb(imitation.program, imitation.core, ask=[walk, "kcov-show tasks --json"])
+    assert right.answers[0] == "$1 = 41"
+    assert 41 in {row["pid"] for row in right.json()}
+    # Newer versions of GDB open the program that a core names, unless another one is named after it.
+    said = run_gdb(before=[f"core-file {imitation.core}", f"file {other}"], ask=[walk, "kcov-show tasks"])
+    # GDB takes what is there for a task's.
+    assert said.answers[0].startswith("$1 = ")
+    assert said.answers[0] != "$1 = 41"
     check_refused(said, "isn't the target's", "symbol-file VMLINUX")
-
-
-def test_another_build_is_named(imitation, tmp_path):
-    other = compile_imitation(tmp_path, "other", "-no-pie", "-fno-pie", '-DBANNER="Linux version 6.13.0-other (x@y) #1 SMP"')
-    said = run_gdb("-s", other, "-c", imitation.core, ask=["kcov-show tasks"])
-    assert "isn't the target's" in said.stderr
 
 
 def test_target_that_is_gone(imitation):

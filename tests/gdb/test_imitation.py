@@ -155,7 +155,9 @@ def test_help(imitation):
 def test_machine_interface(imitation):
     command = ["gdb", "-nx", "-q", "-i=mi3", "-iex", f"source {LOADER}", imitation.program, imitation.core]
     asked = "-kcov-show tasks --mode trace-pc\n-kcov-show objects\n-kcov-show bogus\n-gdb-exit\n"
-    done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, input=asked, capture_output=True, text=True, errors="backslashreplace", timeout=60, check=False
+    )
     # With the first answer GDB says which frame is selected, on its own account.
     results = [line for line in done.stdout.splitlines() if line.startswith(("^done", "^error"))]
     assert 'rows=[{pid="41",tgid="41",comm="syz-executor"' in results[0]

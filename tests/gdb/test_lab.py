@@ -3,107 +3,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pexpect
 import pytest
 
-from kcovdbg.commands import COMMANDS
 from kcovdbg.target.image import ElfFile
-from tests.gdb.gdb_run import LOADER, ROOT, run_gdb
-from tests.lab import situation
-from tests.lab.guest import Guest, Machine
+from tests.gdb.gdb_run import LOADER, run_gdb
+from tests.lab.guest import Machine
 
 pytestmark = pytest.mark.lab
 
 
 # QEMU's stub is left reading virtual memory, whatever read it before.
 _VIRTUAL = "maint packet Qqemu.PhyMemMode:0"
-
-
-def ask_kcovdbg(target: list[object], vmlinux: Path, lines: list[str]) -> list[Any]:
-    answers = []
-    for line in lines:
-        command = [sys.executable, "-m", "kcovdbg", *map(str, target), "-s", str(vmlinux), "-e", f"{line} --json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
-        assert done.stdout, done.stderr
-        answers.append(json.loads(done.stdout))
-    return answers
-
-
-def without_mappings(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is known of objects where nobody can list mappings, or search the slab allocator for files."""
-    found = []
-    for row in objects:
-        kept = [one for one in row["references"] if one["kind"] != "vma" and not (one["kind"] == "fd" and one["fd"] is None)]
-        if kept:
-            found.append({**row, "references": kept, "counted": None})
-    return found
-
-
-def check_equal(in_gdb: dict[str, Any], outside: dict[str, Any]) -> None:
-    for line, answer in in_gdb.items():
-        expected = outside[line]
-        if line == "objects":
-            # The first of a file's descriptors and mappings counts: without mappings another one may.
-            assert without_mappings(answer) == without_mappings(expected)
-        elif line == "areas":
-            assert answer == [row for row in expected if row["state"] != "unclaimed"]
-        else:
-            assert answer == expected, line
-
-
-def lines_for(tasks: list[dict[str, Any]]) -> list[str]:
-    buffers = [f"buffer {row['pid']} --raw" for row in tasks if row["count"]][:6]
-    return ["tasks -a", "objects", "remote", "areas", "percpu", *buffers]
-
-
-def without_names(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if key not in ("frames", "symbol", "errors")} for row in rows]
-
-
-def compare(target: list[object], gdb_target: list[object], connect: list[str], vmlinux: Path) -> None:
-    tasks = ask_kcovdbg(target, vmlinux, ["tasks"])[0]
-    lines = lines_for(tasks)
-    said = run_gdb(*gdb_target, before=connect, ask=[f"kcov-show {line} --json" for line in ["tasks", *lines]])
-    assert said.status == 0, said.stderr
-    in_gdb = dict(zip(["tasks", *lines], map(json.loads, said.answers), strict=True))
-    outside = dict(zip(["tasks", *lines], [tasks, *ask_kcovdbg(target, vmlinux, lines)], strict=True))
-    for line in lines:
-        if line.startswith("buffer"):
-            # Names agree where the table of the build exists, which is asked of elsewhere.
-            in_gdb[line], outside[line] = without_names(in_gdb[line]), without_names(outside[line])
-    assert len(tasks) > 0
-    check_equal(in_gdb, outside)
-
-
-@pytest.mark.parametrize("state", situation.SITUATIONS)
-def test_same_as_kcovdbg_on_a_dump(kernel, inflight_dump, state):
-    dump = inflight_dump(state, "elf-paging")
-    compare(["-c", dump.path], [kernel.vmlinux, dump.path], [], kernel.vmlinux)
-
-
-def test_same_as_kcovdbg_through_the_stub(kernel, standing_guest):
-    with standing_guest.paused():
-        stub = standing_guest.sockets.gdb_remote
-        compare(["--gdb-remote", stub], [kernel.vmlinux], [f"target remote {stub}", _VIRTUAL], kernel.vmlinux)
-
-
-@pytest.mark.skipif("slice" not in COMMANDS, reason="there is no slice command yet")
-def test_same_as_kcovdbg_on_a_slice(kernel, standing_dump, tmp_path):
-    path = tmp_path / "slice.elf"
-    command = [sys.executable, "-m", "kcovdbg", "-c", standing_dump().path, "-s", kernel.vmlinux, "-e", f"slice -o {path}"]
-    subprocess.run(command, check=True, cwd=ROOT)
-    compare(["-c", path], [kernel.vmlinux, path], [], kernel.vmlinux)
 
 
 def test_kaslr_ways(kernel, standing_guest, standing_dump):
@@ -126,7 +41,7 @@ def test_kaslr_ways(kernel, standing_guest, standing_dump):
         # And they stay as they were.
         assert relocated.answers[0].split(" = ")[1] == relocated.answers[3].split(" = ")[1]
         # Without a way in but the loaded symbols, and without any: as on kgdb, which has no monitor of QEMU's.
-        blind = "python import kcovdbg.target.gdb as t; t._monitor = lambda command: ''"
+        blind = "python import kcovdbg.target.gdb.opening as t; t._monitor = lambda command: ''"
         for symbols, way in ((f"symbol-file {kernel.vmlinux} -o {offset:#x}", "as the loaded symbols"), (None, "searching")):
             said = run_gdb(
                 *([] if symbols else [kernel.vmlinux]),
@@ -161,24 +76,6 @@ def test_other_vmlinux_is_refused(kernel, standing_dump, tmp_path):
     assert "isn't the target's: the core is of 6.12" in said.stderr
 
 
-@contextlib.contextmanager
-def speaking_to(guest: Guest) -> Iterator[None]:
-    """Have the workload make system calls all the time."""
-    done = threading.Event()
-
-    def speak() -> None:
-        while not done.wait(0.3):
-            guest.send("no such command")
-
-    thread = threading.Thread(target=speak)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
 def test_two_cpus(kernel, boot):
     guest = boot(Machine(cpus=2))
     guest.wait_done()
@@ -197,30 +94,10 @@ def test_two_cpus(kernel, boot):
     assert [(row["comm"], row["cpu"]) for row in said.json(1) if row["pid"] == 0] == idle
 
 
-def test_page_table_isolation(kernel, boot):
-    if "CONFIG_MITIGATION_PAGE_TABLE_ISOLATION=y" not in (kernel.directory / ".config").read_text():
-        pytest.skip("the lab's kernel is built without page-table isolation")
-    guest = boot(Machine(append="pti=on"))
-    guest.wait_done()
-    connect = f"target remote {guest.sockets.gdb_remote}"
-    entry = ElfFile(Path(kernel.vmlinux).resolve()).symbol("entry_SYSCALL_64").address
-    with speaking_to(guest):
-        said = run_gdb(kernel.vmlinux, before=[connect], ask=["kcov-show info --json"])
-        offset = int(said.json(0)[0]["kaslr_offset"], 16)
-        # There user space's page tables are still in use.
-        stop = [connect, f"thbreak *{entry + offset:#x}", "continue"]
-        said = run_gdb(kernel.vmlinux, before=stop, ask=["kcov-show tasks"])
-        assert said.answers == [""]
-        assert "in user mode with page-table isolation" in said.stderr
-        way_out = re.search(r"thbreak \*0x[0-9a-f]+", said.stderr)
-        said = run_gdb(kernel.vmlinux, before=[*stop, way_out[0], "continue"], ask=["kcov-show tasks --json"])
-        assert said.json()
-
-
 def test_user_mode_is_told(kernel, standing_guest):
     # As it looks there: nothing but the table of interrupts can be read.
     script = (
-        "import kcovdbg.target.gdb as t, kcovdbg.errors as e\n"
+        "import kcovdbg.target.gdb.opening as t, kcovdbg.errors as e\n"
         "monitor, read = t._monitor, t.make_reader(None)\n"
         "def see(address, size):\n"
         "    if address >> 40 != 0xfffffe:\n"
@@ -289,7 +166,7 @@ def test_interrupt_in_a_walk(kernel, standing_guest):
         child.expect_exact("(gdb) ")
     # As slow as a serial line.
     child.sendline(
-        "python import time, kcovdbg.target.gdb as t; make = t.make_reader; t.make_reader = lambda core: "
+        "python import time, kcovdbg.target.gdb.opening as t; make = t.make_reader; t.make_reader = lambda core: "
         "(lambda read: lambda address, size: (time.sleep(0.05), read(address, size))[1])(make(core))"
     )
     child.expect_exact("(gdb) ")

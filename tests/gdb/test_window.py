@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from collections.abc import Callable
 
 import pexpect
 import pyte
@@ -29,9 +31,12 @@ class Terminal:
 
     def wait(self, text: str, timeout: float = 20) -> None:
         """Wait until the screen shows a text."""
+        self.wait_until(lambda: text in self.text, repr(text), timeout)
+
+    def wait_until(self, holds: Callable[[], bool], what: str, timeout: float = 20) -> None:
         deadline = time.monotonic() + timeout
-        while text not in self.text:
-            assert time.monotonic() < deadline, f"no {text!r} in\n{self.text}"
+        while not holds():
+            assert time.monotonic() < deadline, f"no {what} in\n{self.text}"
             try:
                 self._stream.feed(self._child.read_nonblocking(65536, 0.1))
             except pexpect.TIMEOUT:
@@ -39,6 +44,9 @@ class Terminal:
 
     def send(self, line: str) -> None:
         self._child.send(line + "\r")
+
+    def press(self, keys: str) -> None:
+        self._child.send(keys)
 
     @property
     def text(self) -> str:
@@ -54,8 +62,15 @@ class Terminal:
                 return found.strip()
         return ""
 
+    def wait_selected(self, record: str, line: str) -> None:
+        """Wait until a record is selected, and its line in the middle of the source window."""
+        self.wait_until(lambda: record in self.highlighted() and line in self.screen.display[7], f"{record!r} at {line!r}")
+
     def close(self) -> None:
-        self._child.close(force=True)
+        # With its own patience pexpect gives up on a busy machine.
+        self._child.kill(signal.SIGKILL)
+        self._child.wait()
+        self._child.close()
 
 
 @pytest.fixture
@@ -83,25 +98,43 @@ def test_buffer_beside_the_source(terminal):
     assert max(map(len, terminal.screen.display)) <= 80
 
 
-def test_keys_select(terminal):
+def test_keys_select_and_the_source_follows(terminal):
     terminal.send("kcov-window 41")
     terminal.wait("0 covered")
     terminal.send("focus kcov")
     terminal.wait("Focus set to kcov")
-    terminal._child.send("\x1bOB")
-    terminal.send("echo moved\\n")
-    terminal.wait("moved\n".strip())
+    # At once, without a prompt in between; in the middle of the window, whichever way it has to go there.
+    for key, line, record in (
+        ("B", "return (long)file", "1 kcov_ioctl"),
+        ("B", "n * 3", "2 covered"),
+        ("A", "file;", "1 kcov"),
+    ):
+        terminal.press(f"\x1bO{key}")
+        terminal.wait_selected(record, line)
+    # Also when other commands have moved it meanwhile, and for keys that come faster than it is drawn.
+    terminal.send("list 4,5")
+    terminal.wait("* Members are those")
+    terminal.press("\x1bOB\x1bOA\x1bOA")
+    terminal.wait_selected("0 covered", "n * 3")
+    # What is typed stays, and so does the cursor.
+    terminal.press("echo \x1bOB")
     terminal.wait("return (long)file")
-    assert "1 kcov_ioctl" in terminal.highlighted()
+    terminal.send("typed\\n")
+    terminal.wait("typed\n".strip())
 
 
 def test_errors_are_shown_in_the_window(terminal):
     terminal.send("kcov-window 999")
     terminal.wait("there is no task 999")
+    terminal.send("kcov-window 41")
+    terminal.wait("0 covered")
     terminal.send("tui disable")
     terminal.send("kcov-window next")
     terminal.send("kcov-show tasks 41")
-    terminal.wait("syz-executor")
+    terminal.wait("SEQUENCE")
+    # Nothing has put it up again.
+    terminal.send("info win")
+    terminal.wait("The TUI is not active.")
 
 
 def test_refreshed_when_the_target_stops(imitation):

@@ -271,9 +271,9 @@ class Guest:
         output, errors = (path.with_suffix(suffix).read_text(errors="replace") for suffix in (".out", ".err"))
         return subprocess.CompletedProcess(script, told["status"], output, errors)
 
-    def crash(self, timeout: float = 60) -> None:
-        """Have the workload crash the kernel. The machine then stands still, to be dumped."""
-        self.send("crash")
+    def crash(self, how: str = "", timeout: float = 60) -> None:
+        """Have the workload crash the kernel, `oops`: by a NULL dereference in a module. It then stands still, to be dumped."""
+        self.send(f"crash {how}".strip())
         deadline = time.monotonic() + timeout
         # The last that a panicking kernel prints.
         while "---[ end Kernel panic" not in self.console():

@@ -69,6 +69,11 @@ class Lab:
     def functions(self, buffer: Buffer) -> Counter[str]:
         return Counter(self.function(pc) for pc in record.pc_words(buffer.words, buffer.encoding))
 
+    def entries(self, buffer: Buffer, function: str) -> int:
+        """How often the first point of a function is in a trace."""
+        pcs = Counter(pc for pc in record.pc_words(buffer.words, buffer.encoding) if self.function(pc) == function)
+        return pcs[min(pcs)] if pcs else 0
+
     def trace(self, name: str) -> Buffer:
         return read_trace(self.exchange / name)
 
@@ -143,12 +148,12 @@ def test_threads_and_children_each_have_their_own(lab: Lab) -> None:
         assert not row["full"]
         points = {name: found[name] for name in wanted.values()}
         own = wanted.get(row["comm"])
-        if own is None:
-            assert not any(points.values())
-        else:
-            # At least one record per call, and none of anybody else's.
+        if own is not None:
+            # A function's first point is passed once a call: as often as it was called, and not once more or less.
+            assert lab.entries(lab.trace(Path(row["file"]).name), own) == rounds
             assert points.pop(own) >= rounds
-            assert not any(points.values())
+        # None of anybody else's.
+        assert not any(points.values())
     lab.assert_nothing_is_left()
 
 
@@ -200,6 +205,71 @@ def test_user_space_sees_what_the_kernel_holds(lab: Lab, mode: str) -> None:
             assert not sides
     finally:
         lab.guest.run(f"kill {told['pid']}")
+
+
+def test_a_private_mapping_is_a_finding(lab: Lab) -> None:
+    """The kernel takes it, and what user space sees is no longer what the kernel holds."""
+    hold = f"{SHARED}/private"
+    done = lab.guest.run(
+        f"({hold} >{SHARED}/private.json 2>{SHARED}/private.log &)\n"
+        f"until grep -q count {SHARED}/private.json; do sleep 0.2; [ $((tries += 1)) = 100 ] && exit 1; done; true"
+    )
+    assert done.returncode == 0, (lab.exchange / "private.log").read_text()
+    told = json.loads((lab.exchange / "private.json").read_text())
+    assert told["count"] == 0
+    shown = lab.guest.run(
+        lab.kcovdbg(f"-q view --text --width 100 fd:{told['pid']}/{told['fd']}") + f"; kill {told['pid']}", 300
+    )
+    findings = [line for line in (shown.stdout + shown.stderr).splitlines() if "FINDING" in line]
+    assert "the user sees a count of 0, the kernel holds " in findings[0]
+    assert "maps the buffer privately (MAP_PRIVATE)" in findings[1]
+
+
+@pytest.mark.skip(reason="not yet seen to pass in a guest: its first run typed faster than the guest echoed")
+def test_the_shell_watches_while_it_collects(lab: Lab) -> None:
+    """On a terminal: `collect … &`, then tasks, buffer and view of the running collector, its end, and leaving with another."""
+    terminals = "mkdir -p /dev/pts; mountpoint -q /dev/pts || mount -t devpts -o ptmxmode=0666 devpts /dev/pts\n"
+    shell = lab.kcovdbg("-q").split(" ", 1)[1]
+    done = lab.guest.run(terminals + lab.python(f"{SHARED}/at_terminal.py", shell, f"{SHARED}/tick"), 900)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["name"].startswith(f"fd:{seen['collector']}/")
+    row = next(line for line in seen["tasks"].splitlines() if " tick " in line)
+    assert "TRACE_PC" in row
+    assert "getppid" in seen["buffer"] or "nanosleep" in seen["buffer"]
+    assert "user space sees what the kernel holds" in seen["view"]
+    assert "FINDING" not in seen["view"]
+    assert seen["grew"] > 0
+    assert "[1] ended with status 143" in seen["end"]
+    assert "@collect1" in seen["kept"]
+    assert seen["status"] == 0
+    assert "[2] ended with status 143" in seen["last"] or "[2] was ended by signal 15" in seen["last"]
+    lab.assert_nothing_is_left()
+
+
+def test_a_buffer_grows_until_everything_fits(lab: Lab) -> None:
+    done = lab.collect(f"--buffer-size 4K --grow -o {SHARED}/grown.kcov --json -- ls /etc")
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stderr.splitlines() if "was full" in line]
+    assert told, done.stderr
+    assert all("was run again with" in line for line in told)
+    buffer = lab.trace("grown.kcov")
+    assert buffer.size == 4096 * 4 ** len(told)
+    assert 4095 * 4 ** (len(told) - 1) <= buffer.count < buffer.size - 1
+
+
+def test_text_for_other_tools(lab: Lab) -> None:
+    """With the points of the real kernel, auto tells raw PCs from addresses of calls."""
+    done = lab.collect(f"--format syzkaller -o {SHARED}/call.txt --json -- cat /etc/hostname")
+    assert done.returncode == 0, done.stderr
+    calls = [int(line, 16) for line in (lab.exchange / "call.txt").read_text().splitlines()]
+    (lab.exchange / "raw.txt").write_text("".join(f"{pc + 5:#x}\n" for pc in calls))
+    for name, noun in (("raw.txt", "return addresses of"), ("call.txt", "calls of")):
+        words = ("buffer", f"file:{lab.exchange / name}", "--raw", "--json")
+        done = run_kcovdbg("--qemu", lab.guest.sockets.debugger_qmp, "-s", lab.guest.kernel.vmlinux, *words)
+        assert done.returncode == 0, done.stderr
+        assert f"are {noun} coverage points" in done.stderr
+        assert [row["pc"] for row in json.loads(done.stdout)] == [f"{pc + 5:#x}" for pc in calls]
 
 
 def test_comparisons(lab: Lab) -> None:
@@ -269,33 +339,45 @@ echo left: $(pidof sleep)
 def test_overhead(lab: Lab) -> None:
     """Against a C program that does the same calls by hand, from before the first call to the copied trace.
 
-    In turns, and of each the fastest: on a machine that others use, the other runs measure them.
+    In pairs, now the one first and now the other; the ratio is the median of the pairs' ratios, so that what else the machine
+    does in a few of them doesn't count.
     """
     script = f"""
-import subprocess
+import statistics, subprocess
 from kcovdbg.collect import Request, run_command
 
-def measure(command, rounds, size=1 << 19):
-    ours, theirs = [], []
-    for _ in range(rounds):
-        collected = run_command(Request(command, size=size))
-        by_hand = subprocess.run(["{SHARED}/byhand", str(size), *command], capture_output=True, text=True, check=True)
-        seconds, count = by_hand.stdout.split()
-        counts = collected.tasks[0].buffer.count, int(count)
-        ours.append(collected.seconds)
-        theirs.append(float(seconds))
-    return min(ours), min(theirs), *counts
+def ours(command, size):
+    collected = run_command(Request(command, size=size))
+    return collected.seconds, collected.tasks[0].buffer.count
 
-print(*measure(("{SHARED}/work", "3000"), 12), *measure(("{SHARED}/work", "0"), 5))
+def by_hand(command, size):
+    done = subprocess.run(["{SHARED}/byhand", str(size), *command], capture_output=True, text=True, check=True)
+    seconds, count = done.stdout.split()
+    return float(seconds), int(count)
+
+def measure(command, pairs, size=1 << 19):
+    rows, counts = [], set()
+    for number in range(pairs):
+        order = (ours, by_hand) if number % 2 else (by_hand, ours)
+        found = dict((how, how(command, size)) for how in order)
+        rows.append((found[ours][0], found[by_hand][0]))
+        counts.update(count for _, count in found.values())
+    ratios = sorted(left / right for left, right in rows)
+    medians = (statistics.median(column) for column in zip(*rows))
+    quarter = len(ratios) // 4
+    return statistics.median(ratios), ratios[quarter], ratios[-1 - quarter], *medians, min(counts), max(counts)
+
+print(*measure(("{SHARED}/work", "3000"), 15), *measure(("{SHARED}/work", "0"), 9))
 """
     (lab.exchange / "overhead.py").write_text(script)
-    done = lab.guest.run(lab.python(f"{SHARED}/overhead.py"), 300)
+    done = lab.guest.run(lab.python(f"{SHARED}/overhead.py"), 900)
     assert done.returncode == 0, done.stderr
-    ours, theirs, count, count_by_hand, fixed, fixed_by_hand, *_ = map(float, done.stdout.split())
+    ratio, low, high, ours, by_hand, least, most, *nothing = map(float, done.stdout.split())
     # Both had the same to do: the buffer is full.
-    assert count == count_by_hand == (1 << 19) - 1
-    print(f"collect {ours:.3f} s, by hand {theirs:.3f} s: {ours / theirs:.3f}; of nothing {fixed:.3f} s, {fixed_by_hand:.3f} s")
-    assert ours <= theirs * OVERHEAD
+    assert least == most == (1 << 19) - 1
+    print(f"collect {ours:.3f} s, by hand {by_hand:.3f} s, ratio {ratio:.3f} (quartiles {low:.3f}, {high:.3f})")
+    print(f"of nothing: collect {nothing[3]:.3f} s, by hand {nothing[4]:.3f} s")
+    assert ratio <= OVERHEAD
 
 
 def test_doctor(lab: Lab) -> None:

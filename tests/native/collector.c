@@ -29,7 +29,7 @@
 static int fail_open, fail_ioctl, opened, closed;
 static unsigned long requests[16], arguments[16];
 static int request_count;
-static size_t fake_size;
+static size_t fake_size, bitmap_words;
 
 static int fake_open(const char *path)
 {
@@ -56,6 +56,12 @@ static int fake_ioctl(int fd, unsigned long request, unsigned long argument)
 	if (request == kcovdbg_request("INIT_TRACE", 8)) {
 		fake_size = argument * 8;
 		return ftruncate(fd, 2 * fake_size);
+	}
+	if (request == kcovdbg_request("RESET_TRACE", 8)) {
+		static const uint64_t zeros[64];
+
+		CHECK(bitmap_words < 64);
+		return pwrite(fd, zeros, (bitmap_words + 1) * 8, 0) < 0 ? -1 : 0;
 	}
 	return 0;
 }
@@ -129,9 +135,16 @@ static void test_calls(void)
 	CHECK(requests[3] == 0x40186366);
 	CHECK(!kcovdbg_disable(&kcov));
 	CHECK(requests[4] == 0x6365 && !arguments[4]);
+	words[0] = words[15] = words[16] = 7;
+	bitmap_words = 16;
+	CHECK(!kcovdbg_reset_trace(&kcov));
+	CHECK(requests[5] == 0x6368 && !arguments[5]);
+	/* It is the kernel that forgets; nothing behind the count is touched. */
+	CHECK(!words[0] && !words[15] && !words[16] && words[17] == UINT64_MAX);
 	fail_ioctl = EBUSY;
 	CHECK(kcovdbg_enable(&kcov, &mode) == -EBUSY);
 	CHECK(kcovdbg_disable(&kcov) == -EBUSY);
+	CHECK(kcovdbg_reset_trace(&kcov) == -EBUSY);
 	CHECK(kcovdbg_remote_enable(&kcov, 0, 64, NULL, 0, 0) == -EBUSY);
 	fail_ioctl = 0;
 	kcovdbg_close(&kcov);

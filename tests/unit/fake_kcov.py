@@ -20,6 +20,10 @@ class FakeKcov:
         self.requests = []
         self.errors = {}
         """Request, or "open" or "map" -> errno."""
+        self.refuse = set()
+        """Arguments of requests to enable that are EINVAL; "once": the first such request."""
+        self.mapped = []
+        """Offset and length of each mapping."""
         self.size = 0
         self.device = ffi.new("struct kcovdbg_device *")
         self._keep = []
@@ -44,6 +48,13 @@ class FakeKcov:
         self.requests.append((request, argument))
         if self._fails(request):
             return -1
+        if request in (lib.kcovdbg_request(b"ENABLE", 8), lib.kcovdbg_request(b"UNIQUE_ENABLE", 8)):
+            is_refused = self.refuse == "once" or argument in self.refuse
+            if self.refuse == "once":
+                self.refuse = set()
+            if is_refused:
+                ffi.errno = errno.EINVAL
+                return -1
         if request == lib.kcovdbg_request(b"INIT_TRACE", 8):
             self.size = argument
             os.ftruncate(fd, argument * 16)
@@ -52,6 +63,7 @@ class FakeKcov:
     def _map(self, address, length, fd, offset):
         if self._fails("map"):
             return -1
+        self.mapped.append((offset, length))
         return self._native_map(address, length, fd, offset)
 
     def _close(self, fd):

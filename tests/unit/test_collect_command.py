@@ -2,6 +2,9 @@
 """``collect`` on the command line, with a fake device; and how it cuts traces at system calls."""
 
 import json
+import subprocess
+import sys
+from array import array
 from dataclasses import replace
 
 import pytest
@@ -17,6 +20,7 @@ from kcovdbg.commands.collecting import call_text, merge, own_records
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends.cli import main
 from tests.unit.fake_kcov import FIOCLEX, FakeKcov
+from tests.unit.screen import ROOT, Screen
 from tests.unit.test_collect_files import PCS, make
 
 
@@ -82,6 +86,86 @@ def test_repeat_and_system_calls(cli):
     assert status == 0
     assert "/etc/hostname" in {call["text"] for call in calls}
     assert "ptrace stopped the command" in errors
+
+
+class Grown:
+    """What a run gives whose task makes 3000 records, in whatever buffer it gets."""
+
+    def __init__(self, status=0, records=3000):
+        self.sizes = []
+        self.status, self.records = status, records
+
+    def __call__(self, request, _find_holder=None):
+        self.sizes.append(request.size)
+        capacity = request.size - 1
+        count = min(self.records, capacity)
+        words = array("Q", (PCS * (count // len(PCS) + 1))[:count])
+        buffer = replace(make(words), count=count, stored_count=count, capacity=capacity, size=request.size)
+        task = running.TaskTrace(7, 7, 0, running.Kind.COMMAND, "ls", 0, 0, buffer)
+        return running.Collected(request, self.status, 0.1, (task,))
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "sizes", "said"),
+    [
+        ((), 0, [512], "--buffer-size 2048 or --grow runs with more"),
+        (("--grow",), 0, [512, 2048, 8192], "the command was run again with 8192"),
+        # Whoever ended the command doesn't want it again.
+        (("--grow",), 130, [512], "and isn't made larger"),
+    ],
+)
+def test_growing(cli, monkeypatch, words, status, sizes, said):
+    made = Grown(status)
+    monkeypatch.setattr(running, "run_command", made)
+    assert cli("--buffer-size", "512", *words, "--keep", "@a", "--", "ls")[0] == status
+    assert made.sizes == sizes
+    made = Grown(status)
+    monkeypatch.setattr(running, "run_command", made)
+    _, out, errors = cli("--buffer-size", "512", *words, "--keep", "@a", "--", "ls")
+    assert said in out + errors
+
+
+def test_growing_ends(cli, monkeypatch):
+    made = Grown(records=1 << 40)
+    monkeypatch.setattr(running, "run_command", made)
+    monkeypatch.setattr("kcovdbg.commands.collect._MAX_GROWN", 1 << 13)
+    _, out, errors = cli("--buffer-size", "512", "--grow", "--keep", "@a", "--", "ls")
+    assert made.sizes == [512, 2048, 8192]
+    assert "a buffer of 8192 words was full, and isn't made larger" in out + errors
+
+
+TRAPPED = "trap 'exit 5' INT; echo ready; while :; do sleep 0.05; done"
+
+
+IGNORED = "trap '' INT; echo ready; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize(
+    ("script", "presses", "status"), [(TRAPPED, 1, 5), ("echo ready; exec sleep 100", 1, 130), (IGNORED, 2, 137)]
+)
+def test_interrupt_from_a_terminal(tmp_path, script, presses, status):
+    """The terminal tells the command as well, which may do about it what it likes; the second one kills it. All is kept."""
+    path = tmp_path / "a.kcov"
+    words = (sys.executable, "-m", "tests.unit.collector_process", "collect", "-o", str(path), "--", "sh", "-c", script)
+    with Screen(*words, columns=100) as screen:
+        screen.wait("ready")
+        for press in range(presses):
+            if press:
+                screen.settle()
+            screen.type("\x03")
+        assert screen.end(30) == status
+    assert read_header(path).argv == ("sh", "-c", script)
+    assert "Traceback" not in screen.text
+
+
+def test_terminated(tmp_path):
+    path = tmp_path / "a.kcov"
+    words = [sys.executable, "-m", "tests.unit.collector_process", "collect", "-o", str(path), "--", "sh", "-c"]
+    with subprocess.Popen([*words, "echo ready; exec sleep 100"], stdout=subprocess.PIPE, text=True, cwd=ROOT) as owner:
+        assert owner.stdout.readline() == "ready\n"
+        owner.terminate()
+        assert owner.wait(30) == 143
+    assert read_header(path).comm in ("sh", "sleep")
 
 
 def test_sizes_and_handles():

@@ -2,7 +2,9 @@
 """Traces are written whole or not at all, and read back as they were; text of other tools both ways."""
 
 import errno
+import os
 from array import array
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +50,43 @@ def test_nothing_is_left_of_what_failed(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(CollectError, match="can't be written: No such file"):
         write_trace(tmp_path / "none" / "a.kcov", buffer, make_header(buffer))
+
+
+@pytest.mark.parametrize("failing", range(4))
+@pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])
+def test_a_trace_never_stands_beside_another_ones_side_file(tmp_path, monkeypatch, failing, kind):
+    """Whichever of the renames fails: the older trace is there, whole, or with none before nothing is."""
+    path = tmp_path / "a.kcov"
+    plain = {name: getattr(Path, name) for name in ("rename", "replace")}
+    for older in (None, make(PCS[:7])):
+        calls = []
+        if older is not None:
+            write_trace(path, older, make_header(older, release="older"))
+        was = {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()}
+
+        def fail(name, calls=calls):
+            def call(self, target):
+                calls.append(name)
+                if len(calls) == failing + 1:
+                    raise kind(errno.EIO, "Input/output error")
+                return plain[name](self, target)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name in plain:
+                patch.setattr(Path, name, fail(name))
+            with pytest.raises(CollectError if kind is OSError else kind):
+                write_trace(path, make(), make_header(make(), release="newer"))
+        assert len(calls) > failing
+        assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == was
+
+
+def test_only_files_are_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(CollectError, match="it is no file"):
+            write_text(name, make())
 
 
 def test_text_of_kcovtrace_and_of_syzkaller(tmp_path):

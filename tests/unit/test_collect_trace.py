@@ -8,6 +8,7 @@ import threading
 import pytest
 
 import kcovdbg.collect
+from kcovdbg.abi import record
 from kcovdbg.abi.era import Feature
 from kcovdbg.errors import CollectError, UsageError
 from tests.unit.fake_kcov import FakeKcov, lib, record_into
@@ -90,6 +91,96 @@ def test_a_bitmap_before_the_count(fake):
     assert names(fake)[1] == ("UNIQUE_ENABLE", 16)
     assert list(trace.pcs) == PCS[2:3]
     assert trace.buffer.capacity == 512 - 16 - 1
+
+
+def test_the_kernel_is_asked_to_forget(fake):
+    with make_trace(fake, "unique-pc", features={Feature.UNIQUE_BITMAP}) as trace:
+        fake.requests.clear()
+        trace.reset()
+        assert not fake.requests
+        trace.reset(by_kernel=True)
+        assert fake.requests == [(0x6368, 0)]
+        for number, message in ((errno.ENOTTY, "has no KCOV_RESET_TRACE"), (errno.EINVAL, "isn't the one that collects")):
+            fake.errors[0x6368] = number
+            with pytest.raises(CollectError, match=message):
+                trace.reset(by_kernel=True)
+    # Where 104 may mean anything it isn't asked for.
+    with make_trace(fake) as trace:
+        fake.requests.clear()
+        with pytest.raises(CollectError, match="has no KCOV_RESET_TRACE"):
+            trace.reset(by_kernel=True)
+        assert not fake.requests
+
+
+@pytest.mark.parametrize(
+    ("refused", "mode", "message"),
+    [
+        # The kernel's answers to KCOV_ENABLE by argument, and of one that was refused once only.
+        ({1}, "cmp", "doesn't know the mode TRACE_CMP, only PC"),
+        ({0, 1}, "cmp", "refuses to collect PCs too"),
+        ({0}, "pc", "refuses to collect PCs too"),
+        ("once", "pc", "collects already, for another task"),
+    ],
+)
+def test_why_enabling_is_invalid(fake, refused, mode, message):
+    fake.refuse = refused
+    with pytest.raises(CollectError, match=message) as caught, make_trace(fake, mode):
+        pass
+    assert caught.value.hint
+    assert {request for request, _ in fake.requests} <= {0x80086301, 0x6364, 0x6365}
+    # Only the trace's own is still open.
+    assert fake.open_count == 1
+
+
+def test_a_bitmap_without_room(fake):
+    fake.refuse = {1, 2}
+    with (
+        pytest.raises(CollectError, match="no room for a bitmap") as caught,
+        make_trace(fake, "unique-pc", features={Feature.UNIQUE_BITMAP}, size=2),
+    ):
+        pass
+    assert "EINVAL" in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["pc-ext", "uniq-pc", "uniq-edge", "uniq-pc-edge", "uniq-cmp", "unique-pc"])
+@pytest.mark.parametrize("features", [None, set(), {Feature.PC_RANGE}, {Feature.TEXT_BITMAP}])
+def test_numbers_that_collide_are_never_tried(fake, mode, features):
+    with pytest.raises(UsageError):
+        make_trace(fake, mode, features=features)
+    assert fake.requests == []
+
+
+ARGUMENTS = {
+    "pc": (0x6364, 0, set()),
+    "cmp": (0x6364, 1, {Feature.COMPARISONS}),
+    "pc-ext": (0x6364, 2, {Feature.EXT_RECORDS}),
+    "uniq-pc": (0x6364, 2, {Feature.UNIQUE_MAPS}),
+    "uniq-edge": (0x6364, 4, {Feature.UNIQUE_MAPS}),
+    "uniq-pc-edge": (0x6364, 6, {Feature.UNIQUE_MAPS}),
+    "uniq-cmp": (0x6364, 8, {Feature.UNIQUE_MAPS}),
+    "unique-pc": (0x40086367, 16, {Feature.UNIQUE_BITMAP}),
+}
+
+
+@pytest.mark.parametrize("mode", ARGUMENTS)
+def test_each_mode_asks_for_what_its_series_has(fake, mode):
+    request, argument, features = ARGUMENTS[mode]
+    with make_trace(fake, mode, features=features) as trace:
+        pass
+    assert [(number, value) for number, value in fake.requests if number in (0x6364, 0x40086367)] == [(request, argument)]
+    # Edges have a mapping of their own right behind the first.
+    assert fake.mapped == [(0, 4096), (4096, 4096)][: 2 if "edge" in mode else 1]
+    assert (trace.edges is not None) == ("edge" in mode)
+
+
+def test_extended_records(fake):
+    with make_trace(fake, "pc-ext", features={Feature.EXT_RECORDS}) as trace:
+        ip = 0x00FFFFFFFFFFFFFF
+        record_into(trace.fd, [PCS[0] & ip, PCS[1], PCS[2] & ip | 1 << 60])
+    assert trace.buffer.count == 3
+    kinds = [record.decode_record(trace.buffer.words, index, trace.buffer.encoding) for index in range(3)]
+    assert [found.kind for found in kinds] == [record.Kind.ENTRY, record.Kind.PC, record.Kind.EXIT]
+    assert [found.pc for found in kinds] == PCS[:3]
 
 
 def test_other_threads_are_refused(fake):

@@ -84,7 +84,7 @@ def test_redirection(source, redirection):
         ("tasks 2> a", 6),
         ("tasks < a", 6),
         ("tasks; info", 5),
-        ("tasks &", 6),
+        ("tasks & remote", 6),
         ("tasks && info", 6),
         ("> a", 0),
     ],

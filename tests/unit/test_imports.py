@@ -37,7 +37,7 @@ FOREIGN = {
         "kcovdbg.frontends.drgn_commands",
     ),
     "_drgn": (),
-    "gdb": ("kcovdbg.target.gdb", "kcovdbg.frontends.gdb_commands."),
+    "gdb": ("kcovdbg.target.gdb.", "kcovdbg.frontends.gdb_commands."),
     "prompt_toolkit": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
     "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
     "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.hot"),

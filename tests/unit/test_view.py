@@ -12,6 +12,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kcovdbg.commands.viewing import Side, View
+from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.shell.view import ViewScreen
 from kcovdbg.frontends.shell.view_keys import KEYS, footer, help_lines
 from kcovdbg.frontends.shell.view_state import ViewState
@@ -338,3 +339,57 @@ def test_keys_are_told_apart():
     assert len(set(every)) == len(every)
     assert all(key.help and key.label for key in KEYS)
     assert len(footer()) <= 80
+
+
+def test_what_is_alive_is_read_again():
+    """A reader at the last row stays at the last row, any other one where they are; filter and search go on."""
+    lengths = iter([5, 9, 200, 200, 150])
+
+    def make():
+        made = single(next(lengths))
+        made.renew = make
+        return made
+
+    state = ViewState(make())
+    state.resize(10)
+    state.go_to(4)
+    state.renew()
+    assert (state.row, len(state.rows), state.looks) == (8, 9, 2)
+    assert "look 2" in state.position()
+    state.go_to(3)
+    state.search(f"{pc(0):x}"[:6])
+    state.renew()
+    assert (state.row, state.top, len(state.rows)) == (state.row, state.top, 200)
+    assert state.is_highlighted(199)
+    state.set_filter(f"{state.view.left.record(199).pc:x}")
+    count = len(state.rows)
+    assert 0 < count < 200
+    state.renew()
+    assert len(state.rows) == count
+    state.set_filter("")
+    state.go_to(199)
+    state.renew()
+    assert (state.row, len(state.rows)) == (149, 150)
+    # What can't be read any more stays as it was, with the reason.
+
+    def gone():
+        raise KcovdbgError("there is no process 41")
+
+    state.view.renew = gone
+    state.renew()
+    assert (len(state.rows), state.ending) == (150, "not read again: there is no process 41")
+    assert "there is no process 41" in state.position()
+
+
+def test_the_screen_follows_by_itself(monkeypatch):
+    monkeypatch.setattr("kcovdbg.frontends.shell.view._RENEW_WAIT", 0.02)
+    lengths = iter(range(3, 1000, 3))
+
+    def make():
+        made = single(next(lengths))
+        made.renew = make
+        return made
+
+    terminal = Terminal(make())
+    terminal.run("G", *[lambda _screen: None] * 20, "q")
+    assert terminal.shown.state.looks > 1

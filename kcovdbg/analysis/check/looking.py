@@ -123,6 +123,9 @@ def _look(rules: Iterable[Rule], evidence: Evidence, advice: bool) -> Iterator[F
                 if excuse is not None:
                     severity, reason = Severity.TRANSIENT, excuse
                     certainty = Certainty.UNSURE
+                elif certainty is Certainty.CERTAIN and generation.missing:
+                    # What a rule compares may be what couldn't be read.
+                    certainty, reason = Certainty.UNSURE, f"the debug info lacks {', '.join(generation.missing)}"
             bugs = find_bugs(rule.name, generation, is_rt=evidence.is_rt) if severity.is_violation else ()
             cause = "; or ".join(describe(bug) for bug in bugs) or None
             yield Finding(rule.name, severity, violation.object, violation.message, violation.values, certainty, reason, cause)

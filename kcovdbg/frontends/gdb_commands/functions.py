@@ -13,7 +13,8 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.gdb_commands import parameters
 from kcovdbg.frontends.gdb_commands.show import error_text
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target.gdb import GdbTarget, open_target
+from kcovdbg.target.gdb.opening import open_target
+from kcovdbg.target.gdb.target import GdbTarget
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import KCOV, TASK, Layout, detect_layout
 from kcovdbg.walk.tasks import TaskWalk

@@ -11,7 +11,7 @@ import gdb
 from kcovdbg.abi.mode import PREFIX
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.gdb_commands import parameters
-from kcovdbg.target.gdb import open_target
+from kcovdbg.target.gdb.opening import open_target
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import detect_layout
 

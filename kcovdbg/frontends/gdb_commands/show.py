@@ -22,7 +22,8 @@ from kcovdbg.frontends.gdb_commands.stream import find_terminal
 from kcovdbg.render.errorlines import error_lines
 from kcovdbg.render.paint import Painter
 from kcovdbg.symbols.resolve import open_symbolizer
-from kcovdbg.target.gdb import GdbTarget, open_target
+from kcovdbg.target.gdb.opening import open_target
+from kcovdbg.target.gdb.target import GdbTarget
 
 NAME: Final = "kcov-show"
 # They start GDB, or tell where this file is.

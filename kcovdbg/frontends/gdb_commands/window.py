@@ -13,9 +13,10 @@ from kcovdbg.commands.what import find_buffer, frame_text, title
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.frontends.gdb_commands.charset import to_host
 from kcovdbg.frontends.gdb_commands.show import GdbSession, Show, error_text
+from kcovdbg.frontends.gdb_commands.source_window import SourceWindow
 from kcovdbg.render.escape import escape
 from kcovdbg.render.width import elide, elide_start, pad
-from kcovdbg.target.gdb import GdbTarget
+from kcovdbg.target.gdb.target import GdbTarget
 
 if TYPE_CHECKING:
     from kcovdbg.model.buffer import Buffer
@@ -39,6 +40,8 @@ class View:
         self.what: str | None = None
         self.selected = 0
         self.top = 0
+        self.source = SourceWindow()
+        self._is_shown = True
 
     def read(self) -> None:
         """Read the buffer, as it is now."""
@@ -65,28 +68,24 @@ class View:
         """What the window's frame says."""
         return NAME if self._buffer is None else escape(title(self._buffer))
 
-    def select(self, index: int, *, later: bool = False) -> None:
-        """Select a record, and show where it is in the source window.
-
-        :param later: not from inside one of the TUI's own calls.
-        """
+    def select(self, index: int) -> None:
+        """Select a record, and show where it is in the source window."""
         if not self.count:
             return
         self.selected = max(0, min(index, self.count - 1))
         if self.window is None:
             return
         self.window.render()
-        address = self._address()
-        if address is None:
-            return
-        if later:
-            gdb.post_event(lambda: _show_source(address, self._height))
-        else:
-            _show_source(address, self._height)
+        if self._is_shown:
+            # Not from inside one of the TUI's own calls, nor before the prompt, which shows where the target stands.
+            self._is_shown = False
+            gdb.post_event(self._show_source)
 
-    @property
-    def _height(self) -> int:
-        return 0 if self.window is None else self.window.height
+    def _show_source(self) -> None:
+        self._is_shown = True
+        address = self._address()
+        if address is not None and self.window is not None and self.window.height:
+            self.source.show(address, self.window.height)
 
     def _address(self) -> int | None:
         """Return where GDB's symbols have the selected record's call."""
@@ -138,48 +137,6 @@ class View:
         return number + pad(elide(what, left), room - len(right)) + right
 
 
-def _show_source(address: int, height: int) -> None:
-    """Move the TUI's source window.
-
-    It goes to the line that would be listed next, at the next prompt: it is told by listing what is above, to nobody.
-
-    :param height: of the window: the line is put in its middle.
-    """
-    with contextlib.suppress(gdb.error):
-        place = _outside_of_headers(address)
-        if place is None:
-            return
-        line = gdb.find_pc_line(place).line
-        above = max(0, min(height // 2, line - 2))
-        gdb.execute(f"with listsize {max(2, 2 * above)} -- list *{place:#x}", to_string=True)
-        if above:
-            gdb.execute("with listsize 1 -- list -", to_string=True)
-
-
-def _outside_of_headers(address: int) -> int | None:
-    """Return the address itself, or for one in a header's inline function the nearest one in the file that calls it.
-
-    To show a line of a file GDB reads every unit that has code of that file: one for kernel/pid.c, all thousand for rcupdate.h,
-    which takes it half a minute and a gigabyte.
-    """
-    line = gdb.find_pc_line(address)
-    if line.symtab is None or not line.symtab.filename.endswith(".h"):
-        return address
-    block = gdb.block_for_pc(address)
-    while block is not None and block.superblock is not None and not block.superblock.is_static:
-        block = block.superblock
-    if block is None or block.function is None:
-        return address
-    table = block.function.symtab.linetable()
-    inside = {entry.pc for entry in table if block.start <= entry.pc < block.end}
-    # What comes before is likelier to be the call's line than what follows it.
-    for pc in sorted(inside, key=lambda pc: (pc > address, abs(pc - address))):
-        found = gdb.find_pc_line(pc).symtab
-        if found is not None and found.filename == block.function.symtab.filename:
-            return pc
-    return None
-
-
 class BufferWindow:
     """What GDB calls.
 
@@ -216,7 +173,7 @@ class BufferWindow:
 
     def vscroll(self, lines: int) -> None:
         """Select another record: the arrow keys, Page Up and Page Down, while the window has the focus."""
-        self._view.select(self._view.selected + lines, later=True)
+        self._view.select(self._view.selected + lines)
 
     def hscroll(self, columns: int) -> None:
         """Show what is further to the right."""
@@ -225,7 +182,7 @@ class BufferWindow:
 
     def click(self, column: int, line: int, button: int) -> None:  # noqa: ARG002 - GDB's signature
         """Select the record that was clicked on."""
-        self._view.select(self._view.top + line, later=True)
+        self._view.select(self._view.top + line)
 
 
 class WindowCommand(gdb.Command):
@@ -234,8 +191,8 @@ class WindowCommand(gdb.Command):
     Usage: kcov-window [WHAT | next | previous | first | last | record N]
 
     WHAT names the buffer as for kcov-show buffer. The window is read again whenever the target stops. With the focus (focus
-    kcov) the arrow keys, Page Up and Page Down select a record, as does a click. The line of the selected record is shown in
-    the source window, with the next prompt: Enter. Of a function in a header it is that of its caller.
+    kcov) the arrow keys, Page Up and Page Down select a record, as does a click. The source window follows: the line of the
+    selected record is in its middle. Of a function in a header it is that of its caller.
 
     Without a word, or where no layout shows it, a layout named kcov is made and put up:
         tui new-layout kcov {-horizontal src 1 kcov 1} 2 status 0 cmd 1
@@ -306,6 +263,8 @@ def define_window(show: Show) -> None:
             gdb.post_event(lambda: _refresh(view))
 
     gdb.events.stop.connect(refresh)
+    # Any command may have moved the source window.
+    gdb.events.before_prompt.connect(lambda *_: view.source.forget())
 
 
 def _refresh(view: View) -> None:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Protocol
 
+from kcovdbg.commands.jobs import announce
 from kcovdbg.commands.line import parse_line
 from kcovdbg.commands.run import report, run_line
 from kcovdbg.commands.session import Session
@@ -49,6 +50,7 @@ class Loop:
         """
         while True:
             with contextlib.suppress(KeyboardInterrupt):
+                self._announce()
                 self._refresh()
             try:
                 text = self._reader.read()
@@ -63,6 +65,12 @@ class Loop:
                 return 0
             except KeyboardInterrupt:
                 _end_line(self._session)
+
+    def _announce(self) -> None:
+        terminal = self._session.terminal()
+        for line in announce(self._session):
+            terminal.stdout.write(f"{terminal.painter.paint(line)}\n")
+        terminal.stdout.flush()
 
     def _refresh(self) -> None:
         try:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -35,6 +37,9 @@ from kcovdbg.render.theme import THEME
 # Terminals send an escape sequence at once: what follows Escape later is another key.
 _ESCAPE_WAIT: Final = 0.05
 _WHEEL: Final = 3
+# Between two looks at what is alive, in seconds, and how much longer than a look it has to be.
+_RENEW_WAIT: Final = 1.0
+_RENEW_SHARE: Final = 4
 _SOURCE_SHARE: Final = 0.4
 _DETAIL_ROWS: Final = 6
 
@@ -176,6 +181,8 @@ class ViewScreen:
             output=terminal_output,
         )
         self.application.ttimeoutlen = _ESCAPE_WAIT
+        if view.renew is not None:
+            self.application.after_render += self._start_renewing
 
     def run(self, *, handle_sigint: bool = True) -> None:
         """Show it until the reader leaves.
@@ -183,6 +190,20 @@ class ViewScreen:
         :param handle_sigint: False inside a debugger that has a handler of its own.
         """
         self.application.run(handle_sigint=handle_sigint)
+
+    def _start_renewing(self, _application: Application[None]) -> None:
+        self.application.after_render -= self._start_renewing
+        self.application.create_background_task(self._renew())
+
+    async def _renew(self) -> None:
+        pause = _RENEW_WAIT
+        while not self.state.ending:
+            await asyncio.sleep(pause)
+            started = time.monotonic()
+            # In this thread: a Program belongs to one. Keys wait for it, so it may take a small part of the time only.
+            self.state.renew()
+            pause = max(_RENEW_WAIT, _RENEW_SHARE * (time.monotonic() - started))
+            self.application.invalidate()
 
     @property
     def _is_asking(self) -> bool:

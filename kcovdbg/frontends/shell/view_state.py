@@ -9,6 +9,7 @@ from collections.abc import Callable
 from kcovdbg.analysis.rows import Row, Rows
 from kcovdbg.commands.viewing import View
 from kcovdbg.commands.what import frame_text
+from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import Location
 from kcovdbg.render.renderable import Fragment
 
@@ -37,6 +38,10 @@ class ViewState:
         self.follows_mouse = True
         self.is_folded = False
         self.filter = ""
+        self.looks = 1
+        """How often the view was read."""
+        self.ending = ""
+        """Why it isn't read again."""
         self._pattern = ""
         self._matches: tuple[Callable[[int], bool], Callable[[int], bool]] | None = None
 
@@ -117,9 +122,13 @@ class ViewState:
     def position(self) -> str:
         """Say where the cursor is."""
         total = len(self.rows)
+        text = f"{self.row + 1}/{total}  {100 * self.row // max(total - 1, 1)}%" if total else "nothing to show"
+        if self.ending:
+            text += f"  {self.ending}"
+        elif self.view.renew is not None:
+            text += f"  look {self.looks}"
         if not total:
-            return "nothing to show"
-        text = f"{self.row + 1}/{total}  {100 * self.row // max(total - 1, 1)}%"
+            return text
         if self.is_folded:
             text += "  folded"
         if self.filter:
@@ -186,16 +195,38 @@ class ViewState:
 
     def _rebuild(self) -> None:
         row = self.current()
-        rows = self.view.folded() if self.is_folded else self.view.rows
-        wanted = self._make_test(self.filter) if self.filter else None
-        if wanted is not None:
-            rows = self.view.filtered(rows, wanted)
-        self.rows = rows
+        self.rows = self._make_rows()
+        rows = self.rows
         if row is not None and len(rows):
             is_right = row.left is None
             self.row = rows.find((row.right if is_right else row.left) or 0, right=is_right)
         self.top = self.row - self.height // 3
         self.go_to(self.row)
+
+    def _make_rows(self) -> Rows:
+        rows = self.view.folded() if self.is_folded else self.view.rows
+        wanted = self._make_test(self.filter) if self.filter else None
+        return rows if wanted is None else self.view.filtered(rows, wanted)
+
+    def renew(self) -> None:
+        """Take what is there now; a reader at the last row stays at the last row."""
+        if self.view.renew is None or self.ending:
+            return
+        try:
+            view = self.view.renew()
+        except (KcovdbgError, OSError) as error:
+            self.ending = f"not read again: {error}"
+            return
+        is_last = self.row >= len(self.rows) - 1
+        self.view = view
+        self.looks += 1
+        self.rows = self._make_rows()
+        if self._matches is not None:
+            wanted = self._make_test(self._pattern)
+            self._matches = None if wanted is None else view.matching(wanted)
+        if is_last:
+            self.row = len(self.rows) - 1
+        self._clamp()
 
     def _make_test(self, text: str) -> Callable[[Location, int], bool] | None:
         """Make a test of a regular expression; one without capitals doesn't tell them apart."""

@@ -152,7 +152,9 @@
  *   run NAME      run the script NAME of the exchange directory with the host's files: state `run` when
  *                 it has ended, with its `status`; see host.c
  *   stop          end what traffic, inflight, bogus and threads have started
- *   crash         kc-crash is enabled and triggers a crash by sysrq. Its line and the answer come
+ *   puzzle NAME   a state in which coverage is missing, or KCOV's state damaged; see puzzle.c
+ *   crash [oops]  kc-crash is enabled and triggers a crash by sysrq, or by a module's NULL
+ *                 dereference. Its line and the answer come
  *                 before that: the line is what its state is going to be, with an empty buffer.
  *                 `expect_functions` will be among its records; what follows them there is the
  *                 panic's own output

@@ -131,6 +131,7 @@ void states_local(void);
 void states_dead(void);
 void states_remote(void);
 void states_modules(void);
+int module_load(const char *name);
 
 /* vhost.c */
 struct vhost {
@@ -147,6 +148,7 @@ int vhost_packet(struct vhost *v);
 void vhost_workers(struct slot *s);
 void vhost_traffic(struct slot *s);
 void vhost_inflight(struct slot *s);
+void vhost_stale(struct slot *s);
 
 /* usb.c, gadget.c */
 int usb_dummy_bus(int index);
@@ -161,6 +163,10 @@ void usb_mute_owner(struct slot *s);
 bool usb_have_gadget(void);
 void usb_start(void);
 void usb_finish(void);
+int usb_transfers(struct slot *s, unsigned long rounds);
+
+/* puzzle.c */
+bool puzzle(const char *name, void (*begin)(const char *state, void (*fn)(struct slot *s)));
 
 /* host.c */
 void host_run(const char *name);

@@ -167,9 +167,9 @@ static unsigned char endpoint(int fd, bool in)
 /*
  * Asynchronous transfers, and system calls until they are back: the softirq that gives them back
  * interrupts this task while it runs, which is what makes KCOV save a session and resume it. A task
- * that waited would be asleep by then.
+ * that waited would be asleep by then. Without rounds there is no end to it.
  */
-static void transfers(int fd, struct kc *k, bool bulk)
+static void transfers(int fd, struct kc *k, bool bulk, unsigned long rounds)
 {
 	static const struct usb_ctrlrequest setup = {
 		.bRequestType = USB_DIR_IN | USB_TYPE_VENDOR,
@@ -180,7 +180,7 @@ static void transfers(int fd, struct kc *k, bool bulk)
 	struct usbdevfs_urb urb[3], *back;
 	unsigned char eps[3] = { 0, endpoint(fd, true), endpoint(fd, false) };
 
-	for (unsigned long round = 0;; round++) {
+	for (unsigned long round = 0; !rounds || round < rounds; round++) {
 		int pending = 0;
 
 		for (int i = 0; i < 3; i++) {
@@ -226,7 +226,7 @@ void usb_traffic_enabled(struct slot *s)
 	if (kc_enable(s, &k, TRACE_PC))
 		return;
 	atomic_store(&s->ready, 1);
-	transfers(fd, &k, bulk);
+	transfers(fd, &k, bulk, 0);
 }
 
 void usb_traffic_plain(struct slot *s)
@@ -239,7 +239,7 @@ void usb_traffic_plain(struct slot *s)
 		return;
 	s->asleep = false;
 	atomic_store(&s->ready, 1);
-	transfers(fd, NULL, bulk);
+	transfers(fd, NULL, bulk, 0);
 }
 
 /* Holds the handle of the second controller's bus, which kc-usb doesn't. */
@@ -305,4 +305,17 @@ void usb_traffic_hub(struct slot *s)
 void usb_traffic_plug(struct slot *s)
 {
 	plug_for_ever(s, false);
+}
+
+/* So many rounds of transfers by a task of whatever kind. Returns 0, or -1. */
+int usb_transfers(struct slot *s, unsigned long rounds)
+{
+	bool bulk;
+	int fd = open_device(s, &bulk);
+
+	if (fd < 0)
+		return -1;
+	transfers(fd, NULL, bulk, rounds);
+	close(fd);
+	return 0;
 }

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Coverage as other tools count it: by point, by line, by function."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kcovdbg.model.location import Frame
+
+
+class PointCoverage(NamedTuple):
+    """One coverage point that was recorded."""
+
+    pc: int
+    """As recorded: the return address minus the KASLR offset."""
+    call: int
+    """The address of the call that it returns from; the PC itself where the length of a call isn't known."""
+    module: str | None
+    """Name of the module that it is in; None for the kernel's image, and where nobody knows."""
+    offset: int | None
+    """Of the call, from the start of the code of the image or the module; None where that isn't known."""
+    hits: int
+    """Records."""
+    frames: tuple[Frame, ...]
+    """Of the call; innermost first, empty where nothing is known."""
+
+
+class LineCoverage(NamedTuple):
+    """What is known of one line of source."""
+
+    file: str
+    line: int
+    hits: int
+    """Records of the line's points."""
+    points: int
+    """Points that the compiler put there, those of functions inlined there too; at least as many as are covered."""
+    covered: int
+    """Points that were executed."""
+
+
+class FunctionCoverage(NamedTuple):
+    """How much of a function was executed: of the code that was compiled into its symbol."""
+
+    file: str
+    function: str
+    covered: int
+    """Points that were executed."""
+    points: int
+    """Points that the compiler put there; at least as many."""

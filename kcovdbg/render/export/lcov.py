@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""lcov's tracefile (geninfo(1)): line coverage by source file. genhtml, and what shows coverage in CI, reads it.
+
+Functions and branches aren't in it: a point doesn't know the line of its function's head, and is no branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Final
+
+from kcovdbg.model.coverage import LineCoverage
+from kcovdbg.render.escape import escape
+
+_NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+
+
+def lcov_lines(name: str, coverage: Iterable[LineCoverage], path_of: Callable[[str], str]) -> Iterator[str]:
+    """Yield the tracefile's lines.
+
+    :param name: of the test; genhtml takes letters, digits and underscores, anything else becomes an underscore.
+    :param coverage: ordered by file and line.
+    :param path_of: from a file's name in debug info to where its text is.
+    """
+    test = "".join(character if character in _NAME else "_" for character in name)
+    for file, lines in groupby(coverage, key=lambda line: line.file):
+        yield f"TN:{test}"
+        yield f"SF:{escape(path_of(file))}"
+        found = hit = 0
+        for line in lines:
+            found += 1
+            hit += line.hits > 0
+            yield f"DA:{line.line},{line.hits}"
+        yield f"LF:{found}"
+        yield f"LH:{hit}"
+        yield "end_of_record"

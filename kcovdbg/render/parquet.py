@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Rows -> a Parquet file with the keys of JSON, and the same column types whatever the rows hold.
+
+Types come from the columns, not from the values: files of many dumps make one data set only if a column without any value has
+the type that it has elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kcovdbg.errors import CapabilityError
+from kcovdbg.render.column import Column
+from kcovdbg.render.jsonarray import encode_rows
+from kcovdbg.render.renderable import Record, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LARGEST: Final = (1 << 63) - 1
+_NUMBERS: Final = frozenset({"number", "pid", "cpu"})
+_BATCH: Final = 65536
+
+
+def import_arrow() -> Any:
+    """Return pyarrow.
+
+    :raises CapabilityError: where it isn't installed.
+    """
+    try:
+        arrow = import_module("pyarrow")
+        import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise CapabilityError(
+            "Parquet files need pyarrow, which isn't installed", hint="pip install 'kcovdbg[farm]'"
+        ) from error
+    return arrow
+
+
+def make_schema(columns: Sequence[Column], *, errors: bool, constants: Iterable[str] = ()) -> pa.Schema:
+    """Return the schema of a table: addresses and words are text, as in JSON; what has no type of its own is JSON in text.
+
+    :param errors: whether rows say what couldn't be read of them.
+    :param constants: columns of text in front.
+    """
+    arrow = import_arrow()
+    fields = [arrow.field(name, arrow.string()) for name in constants]
+    fields += [arrow.field(column.key, _find_type(arrow, column)) for column in columns if not column.text_only]
+    if errors:
+        fields.append(arrow.field("errors", arrow.list_(arrow.string())))
+    return arrow.schema(fields)
+
+
+def _find_type(arrow: Any, column: Column) -> Any:
+    if column.items is not None:
+        members = [arrow.field(item.key, _find_type(arrow, item)) for item in column.items if not item.text_only]
+        return arrow.list_(arrow.struct(members))
+    if column.kind.name in _NUMBERS:
+        return arrow.int64()
+    if column.kind.name == "share":
+        return arrow.float64()
+    if column.kind.name == "bool":
+        return arrow.bool_()
+    return arrow.list_(arrow.string()) if column.kind.name == "list" else arrow.string()
+
+
+def write_parquet(path: Path, tables: Iterable[Table | Record], constants: Mapping[str, str | None]) -> int:
+    """Write tables of one command under each other into a file, which gets its name when it is whole.
+
+    :param constants: what every row says, in front of its own columns.
+    :return: the number of rows; without a table no file is written.
+    :raises CapabilityError: where pyarrow isn't installed.
+    :raises OSError: when it can't be written.
+    """
+    arrow = import_arrow()
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    writer = None
+    number = 0
+    try:
+        for table in tables:
+            keys = [column for column in table.columns if not column.text_only]
+            schema = make_schema(keys, errors=table.errors is not None, constants=constants)
+            if writer is None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                writer = arrow.parquet.ParquetWriter(temporary, schema, compression="zstd")
+            rows: list[dict[str, object]] = []
+            for row in encode_rows(table):
+                rows.append({**constants, **_fit(row, schema)})
+                if len(rows) == _BATCH:
+                    writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+                    number += len(rows)
+                    rows.clear()
+            writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+            number += len(rows)
+        if writer is not None:
+            writer.close()
+            temporary.replace(path)
+    finally:
+        if writer is not None:
+            writer.close()
+        temporary.unlink(missing_ok=True)
+    return number
+
+
+def _fit(row: Mapping[str, object], schema: pa.Schema) -> dict[str, object]:
+    """Make the values of a row those of the schema; a number that doesn't fit is left out, and the row says so."""
+    arrow = import_arrow()
+    fitted: dict[str, object] = {}
+    unfit: list[str] = []
+    for key, value in row.items():
+        kind = schema.field(key).type
+        if isinstance(value, int) and not isinstance(value, bool) and arrow.types.is_int64(kind) and abs(value) > _LARGEST:
+            unfit.append(f"{key}: {value} doesn't fit into 64 bits with a sign")
+            fitted[key] = None
+        else:
+            fitted[key] = _convert(arrow, value, kind)
+    if unfit and "errors" in fitted:
+        fitted["errors"] = [*_texts(fitted["errors"]), *unfit]
+    return fitted
+
+
+def _texts(value: object) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else []
+
+
+def _convert(arrow: Any, value: object, kind: Any) -> object:
+    if value is None:
+        return None
+    if arrow.types.is_string(kind):
+        return value if isinstance(value, str) else json.dumps(value)
+    if arrow.types.is_list(kind) and arrow.types.is_string(kind.value_type) and isinstance(value, list):
+        return [item if item is None or isinstance(item, str) else json.dumps(item) for item in value]
+    return value

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What ``check`` found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from kcovdbg.model.finding import Finding
+from kcovdbg.render.report.markup import text
+
+
+def findings_markup(findings: Sequence[Finding], applied: int, sentence_of: Callable[[str], str]) -> Iterator[str]:
+    """Yield the findings.
+
+    :param applied: how many rules were looked at.
+    :param sentence_of: from a rule's name to what it says.
+    """
+    violations = sum(finding.severity.is_violation for finding in findings)
+    said = "none violated" if not violations else "1 violation" if violations == 1 else f"{violations} violations"
+    yield f"<p>{applied} rules: {said}.</p>"
+    for finding in findings:
+        yield f'<article class="finding {text(finding.severity.value)}">'
+        yield (
+            f'<p><strong class="s-{text(finding.severity.value)}">{text(finding.severity.value)}</strong> '
+            f"<strong>{text(finding.rule)}</strong> {text(finding.object)}: {text(finding.message)}</p>"
+        )
+        yield f'<p class="place">{text(finding.rule)}: {text(sentence_of(finding.rule))}</p>'
+        sure = finding.certainty.value + (f": {finding.reason}" if finding.reason else "")
+        values = "  ".join(f"{name}={value}" for name, value in finding.values)
+        yield f"<p>{text(sure)}{f' <code>{text(values)}</code>' if values else ''}</p>"
+        if finding.cause is not None:
+            yield f"<p>May be: {text(finding.cause)}</p>"
+        yield "</article>"

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+"use strict";
+(() => {
+  const holder = document.getElementById("trace");
+  if (!holder) return;
+  const data = JSON.parse(holder.textContent);
+  const pair = data.records.length > 1;
+  const records = data.records.map(({bits, words}) => {
+    const bytes = Uint8Array.from(atob(words), (character) => character.charCodeAt(0));
+    return bits === 16 ? new Uint16Array(bytes.buffer) : new Uint32Array(bytes.buffer);
+  });
+  // Segments: what both have, or what is between; of one trace there is a single one.
+  const segments = pair ? data.segments : [[0, records[0].length, 0, 0, 1]];
+  const starts = new Float64Array(segments.length + 1);
+  segments.forEach((segment, number) => {
+    starts[number + 1] = starts[number] + Math.max(segment[1], segment[3]);
+  });
+  const count = starts[segments.length];
+  const differences = pair ? segments.flatMap((segment, number) => (segment[4] ? [] : [number])) : [];
+  const panes = records.map((_, number) => {
+    const box = document.getElementById(`pane${number}`);
+    return {box, height: box.querySelector(".height"), shown: box.querySelector(".shown")};
+  });
+  const position = document.getElementById("position");
+  const detail = document.getElementById("detail");
+  const find = document.getElementById("find");
+  const ROW = 22;
+  // Beyond some millions of pixels browsers cut a box: then a pixel of the scroll bar stands for more than a row's part.
+  const TALLEST = 8e6;
+  let top = 0;
+  let current = 0;
+  let said = "";
+
+  const visible = () => Math.max(1, Math.floor(panes[0].box.clientHeight / ROW));
+  const lastTop = () => Math.max(0, count - visible());
+  const height = () => Math.min(count * ROW, TALLEST);
+
+  function segmentOf(row) {
+    let low = 0;
+    let high = segments.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (starts[middle] <= row) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  // The record of a row on a side, -1 for a gap.
+  function recordAt(segment, row, side) {
+    const at = row - starts[segment];
+    const [left, leftLength, right, rightLength] = segments[segment];
+    if (side === 0) return at < leftLength ? left + at : -1;
+    return at < rightLength ? right + at : -1;
+  }
+
+  function markOf(segment, row) {
+    if (segments[segment][4]) return "";
+    if (recordAt(segment, row, 0) < 0) return "right";
+    return recordAt(segment, row, 1) < 0 ? "left" : "changed";
+  }
+
+  const SIGNS = {"": "", left: "<", right: ">", changed: "|"};
+  const WORDS = {left: "only here", right: "only here", changed: "differs"};
+
+  function cell(kind, content) {
+    const element = document.createElement("span");
+    element.className = kind;
+    element.setAttribute("role", "gridcell");
+    element.textContent = content;
+    return element;
+  }
+
+  function makeRow(side, segment, row) {
+    const element = document.createElement("div");
+    element.setAttribute("role", "row");
+    element.setAttribute("aria-rowindex", row + 1);
+    element.setAttribute("aria-selected", row === current ? "true" : "false");
+    element.id = `row${side}-${row}`;
+    const index = recordAt(segment, row, side);
+    if (index < 0) {
+      element.className = "row gap";
+      element.append(cell("number", ""));
+      element.lastChild.setAttribute("aria-label", "gap");
+    } else {
+      const mark = pair ? markOf(segment, row) : "";
+      element.className = `row ${mark}`;
+      const point = data.points[records[side][index]];
+      element.append(cell("number", index));
+      if (pair) {
+        const sign = cell("sign", SIGNS[mark]);
+        if (mark) sign.setAttribute("aria-label", WORDS[mark]);
+        element.append(sign);
+      }
+      element.append(cell("function", point[0]), cell("where", point[1]));
+    }
+    element.addEventListener("click", () => select(row));
+    return element;
+  }
+
+  function draw() {
+    const rows = visible() + 1;
+    const end = Math.min(count, top + rows);
+    panes.forEach(({box, shown}, side) => {
+      const made = [];
+      for (let row = top, segment = count ? segmentOf(top) : 0; row < end; row += 1) {
+        while (row >= starts[segment + 1]) segment += 1;
+        made.push(makeRow(side, segment, row));
+      }
+      shown.replaceChildren(...made);
+      if (current >= top && current < end) box.setAttribute("aria-activedescendant", `row${side}-${current}`);
+      else box.removeAttribute("aria-activedescendant");
+    });
+    tell();
+  }
+
+  function tell() {
+    if (!count) {
+      position.textContent = "no records";
+      return;
+    }
+    const segment = segmentOf(current);
+    let text = `row ${current + 1} of ${count}`;
+    if (pair) {
+      const number = differences.indexOf(segment);
+      if (!differences.length) text += ", no difference";
+      else if (number >= 0) text += `, difference ${number + 1} of ${differences.length}`;
+      else text += `, ${differences.length} difference${differences.length > 1 ? "s" : ""}`;
+    }
+    // A live region that is set anew is read out anew.
+    if (text !== said) position.textContent = said = text;
+    detail.replaceChildren();
+    panes.forEach((_, side) => {
+      const index = recordAt(segment, current, side);
+      if (index < 0) return;
+      const line = document.createElement("div");
+      line.textContent = `${pair ? (side ? "right " : "left ") : ""}[${index}] ${data.points[records[side][index]][2]}`;
+      detail.append(line);
+    });
+  }
+
+  // Where each scroll bar was put by us: an event that finds it there is no user's.
+  const put = panes.map(() => 0);
+
+  function place() {
+    const range = height() - panes[0].box.clientHeight;
+    const at = lastTop() ? (top / lastTop()) * Math.max(range, 0) : 0;
+    panes.forEach(({box}, side) => {
+      box.scrollTop = at;
+      put[side] = box.scrollTop;
+    });
+  }
+
+  function goTo(row) {
+    top = Math.min(Math.max(0, Math.floor(row)), lastTop());
+    place();
+    draw();
+  }
+
+  function select(row, centre) {
+    if (!count) return;
+    current = Math.min(Math.max(0, row), count - 1);
+    const rows = visible();
+    if (centre && (current < top || current >= top + rows - 2)) goTo(current - Math.floor(rows / 3));
+    else if (current < top) goTo(current);
+    else if (current >= top + rows) goTo(current - rows + 1);
+    else draw();
+  }
+
+  function difference(step) {
+    if (!differences.length) return;
+    const here = segmentOf(current);
+    let found;
+    if (step > 0) found = differences.find((number) => number > here || (number === here && starts[number] > current));
+    else found = differences.findLast((number) => starts[number] < current);
+    if (found === undefined) {
+      position.textContent = said = step > 0 ? "no further difference" : "no earlier difference";
+      return;
+    }
+    select(starts[found], true);
+  }
+
+  function search(text) {
+    const wanted = text.toLowerCase();
+    if (!wanted || !count) return;
+    const hit = data.points.map((point) => point.some((part) => part.toLowerCase().includes(wanted)));
+    for (let step = 1, segment; step <= count; step += 1) {
+      const row = (current + step) % count;
+      if (segment === undefined || row < starts[segment] || row >= starts[segment + 1]) segment = segmentOf(row);
+      for (let side = 0; side < records.length; side += 1) {
+        const index = recordAt(segment, row, side);
+        if (index >= 0 && hit[records[side][index]]) {
+          select(row, true);
+          return;
+        }
+      }
+    }
+    position.textContent = said = `${text} isn't in ${pair ? "these traces" : "this trace"}`;
+  }
+
+  panes.forEach(({box}, side) => {
+    box.setAttribute("aria-rowcount", count);
+    box.addEventListener("scroll", () => {
+      panes.forEach((other, number) => {
+        if (number !== side && other.box.scrollLeft !== box.scrollLeft) other.box.scrollLeft = box.scrollLeft;
+      });
+      if (Math.abs(box.scrollTop - put[side]) < 1) return;
+      const range = height() - box.clientHeight;
+      top = range > 0 ? Math.min(Math.round((box.scrollTop / range) * lastTop()), lastTop()) : 0;
+      put[side] = box.scrollTop;
+      panes.forEach((other, number) => {
+        if (number === side) return;
+        other.box.scrollTop = box.scrollTop;
+        put[number] = other.box.scrollTop;
+      });
+      draw();
+    });
+  });
+
+  const MOVES = {
+    ArrowDown: () => select(current + 1), j: () => select(current + 1),
+    ArrowUp: () => select(current - 1), k: () => select(current - 1),
+    PageDown: () => select(current + visible()), PageUp: () => select(current - visible()),
+    Home: () => select(0), End: () => select(count - 1), g: () => select(0), G: () => select(count - 1),
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches("input, button, select, textarea, summary")) {
+      // A button keeps its own keys; the difference keys work from it too.
+      if (!event.target.matches("button") || !"np".includes(event.key) || event.ctrlKey || event.altKey || event.metaKey) return;
+    }
+    if (pair && (event.key === "n" || event.key === "p")) difference(event.key === "n" ? 1 : -1);
+    else if (event.key === "/") find.focus();
+    else if (event.target.closest(".rows") && Object.hasOwn(MOVES, event.key)) MOVES[event.key]();
+    else return;
+    event.preventDefault();
+    document.getElementById("viewer").scrollIntoView({block: "nearest", behavior: "instant"});
+  });
+  find.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") search(find.value);
+    else if (event.key === "Escape") panes[0].box.focus();
+    else return;
+    event.preventDefault();
+  });
+  if (pair) {
+    document.getElementById("next").addEventListener("click", () => difference(1));
+    document.getElementById("previous").addEventListener("click", () => difference(-1));
+  }
+
+  function resize() {
+    panes.forEach(({height: box}) => {
+      box.style.height = `${height()}px`;
+    });
+    goTo(top);
+  }
+  // Places may be wider than the pane, and rows come and go: the width is that of the widest.
+  const widest = data.points.reduce((most, point) => Math.max(most, Math.max(point[0].length, 22) + point[1].length), 0);
+  panes.forEach(({height: box}) => {
+    box.style.minWidth = `max(100%, ${Math.min(widest, 300) + 14}ch)`;
+  });
+  new ResizeObserver(resize).observe(panes[0].box);
+  resize();
+})();

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The page around its sections."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from importlib.resources import files
+from typing import NamedTuple
+
+from kcovdbg.render.report.markup import text
+
+
+class Section(NamedTuple):
+    """A part of the page."""
+
+    anchor: str
+    title: str
+    markup: Iterable[str]
+
+
+def page_lines(title: str, subtitle: str, sections: Sequence[Section]) -> Iterator[str]:
+    """Yield the page.
+
+    Its policy allows its own style and script, known by their hashes, and nothing else: no network, and no code in the text.
+    """
+    style, script = _read("page.css"), _read("page.js")
+    policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
+    yield "<!doctype html>"
+    yield '<html lang="en"><head><meta charset="utf-8">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+    yield f'<link rel="icon" href="data:,"><title>{text(title)}</title>'
+    yield f"<style>{style}</style></head><body>"
+    yield '<a class="skip" href="#main">Skip to the content</a>'
+    yield f"<header><h1>{text(title)}</h1><p>{text(subtitle)}</p>"
+    yield '<nav aria-label="Sections"><ul>'
+    for section in sections:
+        yield f'<li><a href="#{section.anchor}">{text(section.title)}</a></li>'
+    yield '</ul></nav></header><main id="main">'
+    for section in sections:
+        yield f'<section id="{section.anchor}" aria-labelledby="{section.anchor}-title">'
+        yield f'<h2 id="{section.anchor}-title">{text(section.title)}</h2>'
+        yield from section.markup
+        yield "</section>"
+    yield "</main><footer><p>Made by kcovdbg. KCOV records no time: what is counted here are records.</p></footer>"
+    yield f"<script>{script}</script></body></html>"
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath(name).read_text("utf-8")
+
+
+def _hash(content: str) -> str:
+    return f"sha256-{b64encode(sha256(content.encode()).digest()).decode('ascii')}"

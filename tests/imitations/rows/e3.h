@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* v5.5 to v5.7: remote handles, sections of tasks. */
+#define RELEASE "5.7.19-imitation"
+#define CPU_IN_TASK
+#define FLAG_CTXSW (1u << 30)
+#define MODE_CMP KCOV_MODE_TRACE_CMP
+#define HAS_REMOTE
+
+enum kcov_mode { KCOV_MODE_DISABLED = 0, KCOV_MODE_INIT = 1, KCOV_MODE_TRACE_PC = 2, KCOV_MODE_TRACE_CMP = 3 };
+
+#define TASK_KCOV \
+	unsigned int kcov_mode; \
+	unsigned int kcov_size; \
+	void *kcov_area; \
+	struct kcov *kcov; \
+	u64 kcov_handle; \
+	int kcov_sequence;
+
+struct kcov {
+	refcount_t refcount;
+	spinlock_t lock;
+	enum kcov_mode mode;
+	unsigned int size;
+	void *area;
+	struct task_struct *t;
+	bool remote;
+	unsigned int remote_size;
+	int sequence;
+};
+
+struct kcov_remote {
+	u64 handle;
+	struct kcov *kcov;
+	struct hlist_node hnode;
+};
+
+struct kcov_remote_area {
+	struct list_head list;
+	unsigned int size;
+};

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* KCOV_INIT_UNIQUE, the series of 2020 and 2021: the buffer is a bitmap of the text, modes are bits. */
+#define RELEASE "5.11.0-init-unique"
+#define CPU_IN_TASK
+#define FLAG_CTXSW (1u << 31)
+#define MODE_CMP KCOV_MODE_TRACE_CMP
+#define HAS_REMOTE
+#define HAS_SOFTIRQ
+#define SAVED_PER_CPU
+#define MODE_INIT KCOV_MODE_INIT_TRACE
+#define NAME_INIT "KCOV_MODE_INIT_TRACE"
+#define MODE_BITMAP KCOV_MODE_UNIQUE_PC
+
+enum kcov_mode {
+	KCOV_MODE_DISABLED = 0,
+	KCOV_MODE_INIT_TRACE = 1,
+	KCOV_MODE_INIT_UNIQUE = 2,
+	KCOV_MODE_TRACE_PC = 4,
+	KCOV_MODE_TRACE_CMP = 8,
+	KCOV_MODE_UNIQUE_PC = 16,
+};
+
+#define TASK_KCOV \
+	unsigned int kcov_mode; \
+	unsigned int kcov_size; \
+	void *kcov_area; \
+	struct kcov *kcov; \
+	u64 kcov_handle; \
+	int kcov_sequence; \
+	unsigned int kcov_softirq;
+
+struct kcov {
+	refcount_t refcount;
+	spinlock_t lock;
+	enum kcov_mode mode;
+	unsigned int size;
+	void *area;
+	struct task_struct *t;
+	bool remote;
+	unsigned int remote_size;
+	int sequence;
+};
+
+struct kcov_remote {
+	u64 handle;
+	struct kcov *kcov;
+	struct hlist_node hnode;
+};
+
+struct kcov_remote_area {
+	struct list_head list;
+	unsigned int size;
+};
+
+struct kcov_percpu_data {
+	void *irq_area;
+
+	unsigned int saved_mode;
+	unsigned int saved_size;
+	void *saved_area;
+	struct kcov *saved_kcov;
+	int saved_sequence;
+};

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/* A few system calls every tenth of a second, until it is ended: a collector's buffer grows while it is looked at. */
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int main(void)
+{
+	for (;;) {
+		for (int i = 0; i < 5; i++)
+			syscall(SYS_getppid);
+		usleep(100 * 1000);
+	}
+}

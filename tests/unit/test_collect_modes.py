@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which modes are offered on which generation, and by what numbers: several mean different things (kcov-abi.md 4, 8.6)."""
+
+import pytest
+
+from kcovdbg._native import lib
+from kcovdbg.collect.mode import NAMES, find_mode
+from kcovdbg.errors import UsageError
+from kcovdbg.walk.layout import detect_layout
+from tests.unit.kernels.build import Kernel
+from tests.unit.kernels.rows import ROWS
+
+ENABLE = 0x6364
+PLAIN = {"pc": (ENABLE, 0)}
+COMPARED = {**PLAIN, "cmp": (ENABLE, 1)}
+# By row, what the user may ask for: request and argument. UNIQUE_PC's argument is the length of its bitmap.
+OFFERED = {row.name: COMPARED for row in ROWS} | {
+    # Words of 32 bits aren't collected.
+    "E0": {},
+    "E1": PLAIN,
+    "J": {
+        **COMPARED,
+        "uniq-pc": (ENABLE, 2),
+        "uniq-edge": (ENABLE, 4),
+        "uniq-pc-edge": (ENABLE, 6),
+        "uniq-cmp": (ENABLE, 8),
+    },
+    "X1": {**COMPARED, "pc-ext": (ENABLE, 2)},
+    "P1": {**COMPARED, "unique-pc": (0x80086367, 0)},
+    "P2-P4": {**COMPARED, "unique-pc": (0x40086367, 0)},
+    # Its mode of the same name takes another initialisation, and its buffer has no count: it isn't offered.
+    "L": COMPARED,
+    # Its request has the number of KCOV_UNIQUE_ENABLE.
+    "R": COMPARED,
+}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_offered(row):
+    features = detect_layout(Kernel(row).target).generation.features
+    for name in NAMES:
+        if name in OFFERED[row.name]:
+            mode = find_mode(name, features)
+            assert (lib.kcovdbg_request(mode.request.encode(), 8), mode.argument) == OFFERED[row.name][name]
+        else:
+            with pytest.raises(UsageError, match="words of 32 bits" if row.name == "E0" else "has no mode"):
+                find_mode(name, features)
+
+
+def test_without_debug_info():
+    assert (find_mode("pc").argument, find_mode("cmp").argument) == (0, 1)
+    for name in set(NAMES) - {"pc", "cmp"}:
+        with pytest.raises(UsageError, match="without its debug info"):
+            find_mode(name)
+
+
+def test_what_numbers_mean():
+    # One number, several meanings: no row offers two of them.
+    numbers = {}
+    for row, modes in OFFERED.items():
+        for name, number in modes.items():
+            numbers.setdefault(number, {}).setdefault(name, set()).add(row)
+    assert set(numbers[ENABLE, 2]) == {"pc-ext", "uniq-pc"}
+    assert numbers[ENABLE, 2]["pc-ext"].isdisjoint(numbers[ENABLE, 2]["uniq-pc"])
+    assert "R" not in numbers[0x40086367, 0]["unique-pc"]
+
+
+@pytest.mark.parametrize(("word", "init"), [(8, 0x80086301), (4, 0x80046301)])
+def test_requests(word, init):
+    assert lib.kcovdbg_request(b"INIT_TRACE", word) == init
+    assert lib.kcovdbg_request(b"ENABLE", word) == ENABLE
+    assert lib.kcovdbg_request(b"DISABLE", word) == 0x6365
+    assert lib.kcovdbg_request(b"REMOTE_ENABLE", word) == 0x40186366

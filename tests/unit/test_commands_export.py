@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``export`` as a user types it; buffers are trace files, names are made up."""
+
+import csv
+import json
+import stat
+import struct
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kcovdbg.collect.trace_file import read_trace, side_path
+from kcovdbg.commands.export import EXPORTERS
+from kcovdbg.commands.run import run_line, run_reporting
+from kcovdbg.errors import KcovdbgError, MissingSymbolError, UsageError
+from tests.unit.speedscope_rules import check_file
+from tests.unit.state import Streams, make_session, make_target
+from tests.unit.test_export_formats import read_folded, read_lcov
+from tests.unit.traces import BASE, names, pc
+
+TREES = ("folded", "speedscope", "chrome")
+LOW = (1 << 56) - 1
+EXIT = 1 << 60
+
+
+def find_symbol(name):
+    if name != "_stext":
+        raise MissingSymbolError(f"no {name}")
+    return SimpleNamespace(address=BASE + 0x1200000)
+
+
+@pytest.fixture
+def streams():
+    return Streams()
+
+
+@pytest.fixture
+def session(streams, monkeypatch):
+    session = make_session(streams, monkeypatch, target=make_target(symbol=find_symbol))
+    session.names = names()
+    session.symbolizer = None
+    return session
+
+
+@pytest.fixture
+def trace(tmp_path):
+    def write(name, words, mode="TRACE_PC"):
+        path = tmp_path / name
+        path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words), *words))
+        side = {"format": 1, "mode": mode, "word_size": 8, "byteorder": "little", "size": len(words) + 100, "tid": 41}
+        side_path(path).write_text(json.dumps(side))
+        return f"file:{path}"
+
+    return write
+
+
+@pytest.fixture
+def ask(session, streams):
+    def asked(line):
+        assert run_line(session, line) == 0
+        output, said = streams.take()
+        return output.splitlines(), said
+
+    return asked
+
+
+WORDS = [pc(2, 0), pc(1, 1), pc(1, 2), *[pc(2, 0), pc(3, 0)] * 3, 0]
+CALLS = [pc(1) & LOW, pc(1, 1), pc(2) & LOW, pc(2, 1), pc(2, 2) & LOW | EXIT, pc(3) & LOW]
+
+
+def test_hex_keeps_order_and_rounds_trip(trace, ask, tmp_path):
+    lines, _ = ask(f"export hex {trace('a.kcov', WORDS)}")
+    assert [int(line, 16) for line in lines] == WORDS[:-1]
+    out = tmp_path / "a.txt"
+    ask(f"export hex {tmp_path}/a.kcov -o {out}".replace("hex ", "hex file:"))
+    assert list(read_trace(out, pc="raw").words) == WORDS[:-1]
+    ask(f"export hex --calls file:{tmp_path}/a.kcov -o {out}")
+    assert list(read_trace(out, pc="call", call_length=5).words) == WORDS[:-1]
+
+
+def test_rawcover_rounds_trip(trace, ask, tmp_path):
+    out = tmp_path / "raw"
+    ask(f"export rawcover {trace('a.kcov', WORDS)} -o {out}")
+    assert [int(line, 16) for line in out.read_text().splitlines()] == sorted({word - 5 for word in WORDS if word})
+    again, _ = ask(f"export rawcover file:{out} --pc call")
+    assert again == out.read_text().splitlines()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(words=st.lists(st.integers(1 << 63, (1 << 64) - 1), min_size=1, max_size=50))
+def test_any_words_round_trip(trace, ask, tmp_path, words):
+    out = tmp_path / "a.txt"
+    ask(f"export hex {trace('a.kcov', words)} -o {out}")
+    assert list(read_trace(out, pc="raw").words) == words
+
+
+def test_points_of_syzkallers_tables(trace, ask):
+    name = trace("a.kcov", WORDS)
+    rows = list(csv.DictReader(ask(f"export rawcoverfiles {name}")[0]))
+    assert rows[1] == {
+        "PC": hex(pc(1, 2) - 5),
+        "Module": "",
+        "Offset": hex(pc(1, 2) - 5 - BASE),
+        "Filename": "dir/file_0.c",
+        "Inline": "false",
+        "StartLine": "102",
+        "EndLine": "102",
+    }
+    assert (rows[2]["PC"], rows[2]["Filename"], rows[2]["Inline"]) == (hex(pc(1, 2) - 5), "include/helper.h", "true")
+    objects = [json.loads(line) for line in ask(f"export jsonl {name}")[0]]
+    assert [(row["func_name"], row["hit_count"], row["inline"]) for row in objects] == [
+        ("fn_1", 1, False),
+        ("helper_1", 1, True),
+        ("fn_1", 1, False),
+        ("fn_2", 4, False),
+        ("fn_3", 3, False),
+    ]
+
+
+def test_modoff(trace, ask, session):
+    name = trace("a.kcov", [*WORDS, 0x1234])
+    lines, said = ask(f"export modoff {name}")
+    assert [int(line.removeprefix("vmlinux+"), 16) + BASE + 5 for line in lines] == sorted({word for word in WORDS if word})
+    assert "1 of 5 points are left out" in said
+
+
+def test_modoff_of_a_module(trace, ask, session):
+    session.target.lines = SimpleNamespace(
+        code_at=lambda address: ("kcovlab", 0xFFFFFFFFC1200000) if address >= 0xFFFFFFFFC1200000 else None
+    )
+    session.symbolizer = SimpleNamespace(
+        table=SimpleNamespace(text_ranges=lambda: [SimpleNamespace(start=BASE, end=BASE + 0x1000000)]), waits_for_table=False
+    )
+    lines, _ = ask(f"export modoff {trace('a.kcov', [pc(1), 0xFFFFFFFFC0000045])}")
+    assert lines == ["vmlinux+100", "kcovlab.ko+40"]
+
+
+def test_modoff_needs_a_kernel(trace, session):
+    session.optional_target = None
+    with pytest.raises(KcovdbgError, match="an offset needs the kernel"):
+        run_line(session, f"export modoff {trace('a.kcov', WORDS)}")
+
+
+def test_lcov_agrees_with_source(trace, ask):
+    name = trace("a.kcov", WORDS)
+    read = read_lcov(ask(f"export lcov {name}")[0])
+    rows = json.loads("\n".join(ask(f"source {name} --json")[0]))
+    assert {(row["file"], row["line"]): row["hits"] for row in rows} == {
+        (file, line): hits for file, lines in read.items() for line, hits in lines.items()
+    }
+    assert read["dir/file_0.c"] == {100: 7, 101: 1, 102: 1}
+
+
+def test_lcov_names_files_where_they_are(trace, ask, session, tmp_path):
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "dir/file_0.c").write_text("x\n" * 200)
+    session.source_folders = (str(tmp_path),)
+    lines, said = ask(f"export lcov {trace('a.kcov', WORDS)}")
+    assert f"SF:{tmp_path}/dir/file_0.c" in lines
+    assert "1 files have no text here" in said
+
+
+def test_funccover(trace, ask, session):
+    everything = [pc(function, point) for function in range(1, 5) for point in range(4)]
+    table = SimpleNamespace(
+        pcs=lambda _kind: everything,
+        get_rows=lambda pcs: [(0, location.frames) for location in names()._locate(list(pcs))],
+        text_ranges=lambda: (),
+    )
+    session.symbolizer = SimpleNamespace(table=table, waits_for_table=False)
+    lines, _ = ask(f"export funccover {trace('a.kcov', WORDS)}")
+    assert lines == [
+        "Module,Filename,Function,Covered PCs,Total PCs",
+        ",dir/file_0.c,fn_1,2,4",
+        ",dir/file_0.c,fn_2,1,4",
+        ",dir/file_0.c,fn_3,1,4",
+        ",dir/file_0.c,fn_4,0,4",
+    ]
+    assert ask(f"export funccover {trace('a.kcov', WORDS)} --function 'fn_[34]'")[0][1:] == lines[3:]
+
+
+def test_funccover_needs_the_points(trace, session, streams):
+    assert run_reporting(session, f"export funccover {trace('a.kcov', WORDS)}") == 2
+    assert "coverage points" in streams.take()[1]
+
+
+def test_call_trees(trace, ask):
+    name = trace("t.kcov", CALLS, "TRACE_PC_EXT")
+    assert read_folded(ask(f"export folded {name}")[0]) == Counter({("fn_1",): 2, ("fn_1", "fn_2"): 3, ("fn_1", "fn_3"): 1})
+    content = json.loads("\n".join(ask(f"export speedscope {name}")[0]))
+    check_file(content)
+    assert [frame["name"] for frame in content["shared"]["frames"]] == ["fn_1", "fn_2", "fn_3"]
+    assert content["profiles"][0]["endValue"] == len(CALLS)
+    content = json.loads("\n".join(ask(f"export chrome {name}")[0]))
+    spans = [(event["ph"], event["ts"], event["name"]) for event in content["traceEvents"] if event["ph"] != "M"]
+    assert spans == [("B", 0, "fn_1"), ("B", 2, "fn_2"), ("E", 5, "fn_2"), ("B", 5, "fn_3"), ("E", 6, "fn_3"), ("E", 6, "fn_1")]
+
+
+def test_records_outside_calls_are_told(trace, ask):
+    lines, said = ask(f"export folded {trace('t.kcov', [pc(4), *CALLS], 'TRACE_PC_EXT')}")
+    assert read_folded(lines)["?",] == 1
+    assert "1 records are in no call" in said
+
+
+def test_names_that_the_format_splits_at(trace, ask, session, monkeypatch):
+    known = names()
+    locate = known._locate
+    known._locate = lambda pcs: [
+        location._replace(frames=tuple(frame._replace(function="a;b c\nd") for frame in location.frames))
+        for location in locate(pcs)
+    ]
+    session.names = known
+    lines, _ = ask(f"export folded {trace('t.kcov', CALLS[:1], 'TRACE_PC_EXT')}")
+    assert lines == ["a\\x3bb\\x20c\\x0ad 1"]
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_call_trees_need_entries_and_exits(name, trace, session, streams, tmp_path):
+    out = tmp_path / "out"
+    assert run_reporting(session, f"export {name} {trace('a.kcov', WORDS)} -o {out}") == 2
+    error, hint = streams.take()[1].splitlines()
+    assert "no entry and exit records" in error
+    assert "KCOV_TRACE_PC_EXT" in hint
+    assert not out.exists()
+    with pytest.raises(UsageError, match="a part of its records is none"):
+        run_line(session, f"export {name} {trace('t.kcov', CALLS, 'TRACE_PC_EXT')} --function fn_1")
+
+
+def test_only_some(trace, ask):
+    name = trace("a.kcov", WORDS)
+    assert [int(line, 16) for line in ask(f"export hex {name} --function fn_3")[0]] == [pc(3)] * 3
+    assert [int(line, 16) for line in ask(f"export rawcover {name} --function 'fn_[23]'")[0]] == [pc(2) - 5, pc(3) - 5]
+    assert list(read_lcov(ask(f"export lcov {name} --file include")[0])) == ["include/helper.h"]
+
+
+def test_sets(trace, ask):
+    ask(f"keep @a {trace('a.kcov', [pc(3), pc(1), pc(2)])}")
+    ask(f"keep @b {trace('b.kcov', [pc(1)])}")
+    assert [int(line, 16) for line in ask("export hex '@a - @b'")[0]] == [pc(2), pc(3)]
+
+
+def test_edges_are_no_addresses(trace, session):
+    with pytest.raises(KcovdbgError, match="edges"):
+        run_line(session, f"export hex {trace('e.kcov', [pc(1)], 'TRACE_UNIQ_EDGE')}")
+
+
+def test_what_was_written(trace, ask, tmp_path):
+    out = tmp_path / "a.txt"
+    rows = json.loads("\n".join(ask(f"export hex {trace('a.kcov', WORDS)} -o {out} --json")[0]))
+    assert rows == [{"file": str(out), "format": "hex", "lines": len(WORDS) - 1}]
+
+
+def test_standard_output_by_name(trace, ask):
+    name = trace("a.kcov", WORDS)
+    assert ask(f"export hex {name} -o -") == ask(f"export hex {name}")
+
+
+def test_standard_output_has_one_format(trace, session):
+    with pytest.raises(UsageError, match="its own format"):
+        run_line(session, f"export hex {trace('a.kcov', WORDS)} --json")
+
+
+def test_calls_are_hexs_alone(trace, session):
+    with pytest.raises(UsageError, match="--calls is for hex"):
+        run_line(session, f"export jsonl {trace('a.kcov', WORDS)} --calls")
+
+
+def test_unknown_format(session, trace):
+    with pytest.raises(UsageError, match="ldrcov isn't one of hex"):
+        run_line(session, f"export ldrcov {trace('a.kcov', WORDS)}")
+
+
+def test_whole_or_not_at_all(trace, ask, session, tmp_path, monkeypatch):
+    out = tmp_path / "kept"
+    out.write_text("before\n")
+    out.chmod(0o600)
+
+    def fail(_source):
+        yield "half"
+        raise KcovdbgError("the page is gone")
+
+    monkeypatch.setitem(EXPORTERS, "jsonl", EXPORTERS["jsonl"]._replace(lines=fail))
+    with pytest.raises(KcovdbgError, match="the page is gone"):
+        run_line(session, f"export jsonl {trace('a.kcov', WORDS)} -o {out}")
+    assert out.read_text() == "before\n"
+    ask(f"export hex file:{tmp_path}/a.kcov -o {out}")
+    assert len(out.read_text().splitlines()) == len(WORDS) - 1
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.kcov", "a.kcov.json", "kept"]
+
+
+def test_nowhere_to_write(trace, session):
+    with pytest.raises(KcovdbgError, match="can't be written"):
+        run_line(session, f"export hex {trace('a.kcov', WORDS)} -o /nowhere/at/all")
+
+
+def test_a_machine_whose_calls_are_unknown(trace, session):
+    session.target.machine = "vax"
+    with pytest.raises(KcovdbgError, match="isn't known for vax"):
+        run_line(session, f"export rawcover {trace('a.kcov', WORDS)}")
+    assert run_line(session, f"export hex file:{trace('b.kcov', WORDS).removeprefix('file:')}") == 0

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What doctor says about instrumented points, from an image that the compiler made and from the kernel's own symbols."""
+
+import shutil
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from kcovdbg.commands import doctor
+
+SOURCE = """
+void __sanitizer_cov_trace_pc(void) {}
+int work(int x) { CALLS return x; }
+void _start(void) { work(3); }
+"""
+
+
+@pytest.fixture
+def make_image(tmp_path):
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+
+    def make(calls, *options):
+        (tmp_path / "a.c").write_text(SOURCE.replace("CALLS", "__sanitizer_cov_trace_pc();" * calls))
+        image = tmp_path / f"image{calls}{len(options)}"
+        command = ["gcc", "-O0", "-g", "-nostdlib", "-static", "-o", image, *options, tmp_path / "a.c"]
+        subprocess.run(command, check=True)
+        return image
+
+    return make
+
+
+def test_calls_are_looked_for(make_image):
+    assert doctor.find_calls(make_image(3))[0] == 3
+    assert doctor.find_calls(make_image(0))[0] == 0
+    # Without symbols nobody knows what is called.
+    assert doctor.find_calls(make_image(3, "-s")) is None
+
+
+def test_no_answer_from_what_has_no_code(make_image, tmp_path):
+    image = make_image(2)
+    subprocess.run(["objcopy", "--only-keep-debug", image, tmp_path / "debug"], check=True)
+    assert doctor.find_calls(tmp_path / "debug") is None
+    (tmp_path / "text").write_text("no ELF")
+    assert doctor.find_calls(tmp_path / "text") is None
+
+
+def test_symbols_of_the_running_kernel(tmp_path):
+    path = tmp_path / "kallsyms"
+    names = ("__sanitizer_cov_trace_pc",)
+    path.write_text("0000000000000000 T start\n0000000000000000 T __sanitizer_cov_trace_pc\n")
+    assert doctor.has_symbol(names, path) is True
+    path.write_text("0000000000000000 T start\n0000000000000000 T __sanitizer_cov_trace_pcx\n")
+    assert doctor.has_symbol(names, path) is False
+    path.write_text("")
+    assert doctor.has_symbol(names, path) is None
+    assert doctor.has_symbol(names, tmp_path / "none") is None
+
+
+def look(monkeypatch, image=None, symbol=None, config=None):
+    target = None if image is None else SimpleNamespace(lines=SimpleNamespace(image=image))
+    monkeypatch.setattr(doctor, "is_this_machine", lambda _target: True)
+    monkeypatch.setattr(doctor, "has_symbol", lambda _names: symbol)
+    monkeypatch.setattr(doctor, "read_config", lambda: config)
+    return doctor._check_points(SimpleNamespace(session=SimpleNamespace(optional_target=target)))
+
+
+def test_the_image_says_more_than_the_configuration(monkeypatch, make_image):
+    everywhere = {"CONFIG_KCOV": "y", "CONFIG_KCOV_INSTRUMENT_ALL": "y"}
+    assert look(monkeypatch, make_image(3), True, {}).ok is True
+    found = look(monkeypatch, make_image(0), True, everywhere)
+    assert (found.ok, found.answer.startswith("none: nothing in ")) == (False, True)
+    assert found.fix
+
+
+@pytest.mark.parametrize(
+    ("symbol", "config", "ok"),
+    [
+        (False, {"CONFIG_KCOV_INSTRUMENT_ALL": "y"}, False),
+        (True, {"CONFIG_KCOV": "y"}, None),
+        (True, {"CONFIG_KCOV_INSTRUMENT_ALL": "y"}, True),
+        (None, None, None),
+        (True, None, None),
+    ],
+)
+def test_without_an_image(monkeypatch, symbol, config, ok):
+    found = look(monkeypatch, None, symbol, config)
+    assert found.ok is ok
+    assert found.fix

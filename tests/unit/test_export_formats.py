@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Each exporter against a reader of its format, written from the format's documentation; names are hostile."""
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcovdbg.abi.record import Kind
+from kcovdbg.analysis.calls import Event, build_calls, find_edges, own_records
+from kcovdbg.analysis.stacks import DEEPEST, Stacks
+from kcovdbg.model.coverage import FunctionCoverage, LineCoverage, PointCoverage
+from kcovdbg.model.location import Frame
+from kcovdbg.render.export import (
+    chrome,
+    folded,
+    funccover,
+    hexadecimal,
+    jsonl,
+    lcov,
+    modoff,
+    rawcoverfiles,
+    speedscope,
+)
+from tests.unit.speedscope_rules import check_file
+
+NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(
+    ["a;b", "a b", "a\nb", "evil\x1b[2J", "</script>", '"quoted"', "a,b", "7", "x 7", "\udcff", "\u202e", "üñ", "\\x3b", "+"]
+)
+FRAMES = st.builds(Frame, NAMES | st.none(), NAMES | st.none(), st.integers(1, 9999) | st.none(), st.none())
+ADDRESSES = st.integers(0, 2**64 - 1)
+POINTS = st.lists(
+    st.builds(
+        PointCoverage,
+        ADDRESSES,
+        ADDRESSES,
+        NAMES | st.none(),
+        st.integers(0, 2**40) | st.none(),
+        st.integers(1, 10**9),
+        st.lists(FRAMES, max_size=3).map(tuple),
+    ),
+    max_size=8,
+)
+KINDS = st.sampled_from([Kind.ENTRY, Kind.ENTRY, Kind.EXIT, Kind.PC])
+TRACES = st.lists(st.tuples(KINDS, st.integers(0, 5)), max_size=60)
+
+
+def one_line_each(lines):
+    lines = list(lines)
+    assert not any(re.search(r"[\x00-\x1f\x7f\u2028\u2029\ud800-\udfff]", line) for line in lines)
+    return lines
+
+
+@given(st.lists(ADDRESSES))
+def test_hexadecimal(addresses):
+    lines = one_line_each(hexadecimal.hexadecimal_lines(addresses))
+    assert [int(line, 16) for line in lines] == addresses
+    assert all(line.startswith("0x") for line in lines)
+
+
+@given(POINTS)
+def test_rawcoverfiles(points):
+    rows = list(csv.DictReader(one_line_each(rawcoverfiles.rawcoverfiles_lines(points))))
+    assert len(rows) == sum(max(1, len(point.frames)) for point in points)
+    assert [int(row["PC"], 16) for row in rows] == sorted(
+        point.call for point in points for _ in range(max(1, len(point.frames)))
+    )
+    assert all(set(row) == {"PC", "Module", "Offset", "Filename", "Inline", "StartLine", "EndLine"} for row in rows)
+    # The function itself before what was inlined there.
+    assert Counter(row["Inline"] for row in rows)["false"] == len(points)
+
+
+@given(st.lists(st.builds(FunctionCoverage, NAMES, NAMES, st.integers(0, 99), st.integers(0, 99)), max_size=8))
+def test_funccover(functions):
+    rows = list(csv.DictReader(one_line_each(funccover.funccover_lines(functions))))
+    assert sorted((int(row["Covered PCs"]), int(row["Total PCs"])) for row in rows) == sorted(
+        (function.covered, function.points) for function in functions
+    )
+    assert all(row["Module"] == "" for row in rows)
+
+
+@given(POINTS)
+def test_jsonl(points):
+    rows = [json.loads(line) for line in one_line_each(jsonl.jsonl_lines(points))]
+    assert [(row["pc"], row["hit_count"]) for row in rows] == [
+        (point.call, point.hits) for point in points for _ in point.frames
+    ]
+    assert sum(not row["inline"] for row in rows) == sum(bool(point.frames) for point in points)
+    keys = ["file_path", "func_name", "sl", "sc", "el", "ec", "hit_count", "inline", "pc"]
+    assert all(list(row) == keys for row in rows)
+
+
+@given(POINTS)
+def test_modoff(points):
+    # Lighthouse: split at the last plus sign, base 16; comments begin with ; or #.
+    read = []
+    for line in one_line_each(modoff.modoff_lines(points)):
+        name, offset = line.rsplit("+", 1)
+        read.append((name, int(offset, 16)))
+    known = [point for point in points if point.offset is not None]
+    assert [offset for _, offset in read] == [point.offset for point in known]
+    for (name, _), point in zip(read, known, strict=True):
+        assert name == "vmlinux" if point.module is None else name.endswith(".ko")
+
+
+def read_lcov(lines):
+    """Read a tracefile as geninfo(1) describes it; its own sums are checked."""
+    files, file, found = {}, None, {}
+    for line in lines:
+        if line == "end_of_record":
+            files[file], file, found = found, None, {}
+            continue
+        kind, _, rest = line.partition(":")
+        if kind == "TN":
+            assert re.fullmatch(r"\w*", rest, re.ASCII)
+        elif kind == "SF":
+            assert file is None
+            file = rest
+        elif kind == "DA":
+            number, hits = rest.split(",")
+            found[int(number)] = int(hits)
+        elif kind == "LF":
+            assert int(rest) == len(found)
+        elif kind == "LH":
+            assert int(rest) == sum(hits > 0 for hits in found.values())
+        else:
+            pytest.fail(line)
+    assert file is None
+    return files
+
+
+LINES = st.dictionaries(
+    st.tuples(st.sampled_from(["a.c", "b\n.c", "end_of_record", "c,d.c"]), st.integers(1, 999)), st.integers(0, 99), max_size=20
+)
+
+
+@given(NAMES, LINES)
+def test_lcov(name, lines):
+    coverage = [LineCoverage(file, line, hits, 1, hits > 0) for (file, line), hits in sorted(lines.items())]
+    read = read_lcov(one_line_each(lcov.lcov_lines(name, coverage, lambda file: f"/src/{file}")))
+    assert {(file, line): hits for file, found in read.items() for line, hits in found.items()} == {
+        ("/src/" + file.replace("\n", "\\x0a"), line): hits for (file, line), hits in lines.items()
+    }
+
+
+def make_calls(trace):
+    return build_calls(Event(index, kind, function) for index, (kind, function) in enumerate(trace))
+
+
+def run_stack(trace):
+    """Yield the stack that each record is of, by bracket matching alone: a second way to the same."""
+    unmatched, depth = [], 0
+    for kind, function in trace:
+        if kind is Kind.ENTRY:
+            depth += 1
+        elif kind is Kind.EXIT:
+            if depth:
+                depth -= 1
+            else:
+                unmatched.append(function)
+    # What was running before the first record; the last of these exits is the outermost function's.
+    stack = list(reversed(unmatched))
+    for kind, function in trace:
+        if kind is Kind.ENTRY:
+            stack.append(function)
+        yield tuple(stack)
+        if kind is Kind.EXIT:
+            stack.pop()
+
+
+def read_folded(lines):
+    """As flamegraph.pl: what follows the last blank is the count, stacks are split at semicolons."""
+    found = Counter()
+    for line in lines:
+        stack, count = re.fullmatch(r"(.*) (\d+)", line).groups()
+        found[tuple(stack.split(";"))] += int(count)
+    return found
+
+
+@given(TRACES)
+def test_folded_sums(trace):
+    stacks = Stacks(make_calls(trace), "fn_{}".format)
+    read = read_folded(one_line_each(folded.folded_lines(stacks)))
+    expected = Counter(tuple(f"fn_{function}" for function in stack) for stack in run_stack(trace) if stack)
+    assert read == expected
+    assert sum(read.values()) == stacks.records == sum(map(own_records, make_calls(trace)))
+    # Inclusive, as the width of a function in the picture.
+    for name in {name for stack in expected for name in stack}:
+        width = sum(count for stack, count in read.items() if name in stack)
+        assert width == sum(f"fn_{function}" == name for stack in run_stack(trace) for function in set(stack))
+
+
+@given(st.lists(NAMES, min_size=1, max_size=5))
+def test_folded_names(names):
+    (line,) = one_line_each(folded.folded_lines([(names, 7)]))
+    ((stack, count),) = read_folded([line]).items()
+    assert (len(stack), count) == (len(names), 7)
+    # Readers that split at blanks see two words.
+    assert len(line.split(" ")) == 2
+
+
+def test_endless_nesting_takes_linear_space():
+    calls = make_calls([(Kind.ENTRY, 0)] * 20000)
+    stacks = Stacks(calls, str)
+    found = dict(stacks)
+    assert max(map(len, found)) == DEEPEST
+    assert sum(found.values()) == 20000
+    assert stacks.cut == 20000 - DEEPEST
+
+
+def check_stacks(trace, opened):
+    """Compare spans with the stack of each record.
+
+    :param opened: (at, is_open, name), in order.
+    """
+    stack, events, expected = [], list(opened), list(run_stack(trace))
+    for index in range(len(trace)):
+        while events and events[0][0] <= index:
+            _, is_open, name = events.pop(0)
+            if is_open:
+                stack.append(name)
+            else:
+                assert stack.pop() == name
+        # Each record takes one unit of the axis, in which its stack is open.
+        assert stack == [f"fn_{function}" for function in expected[index]]
+    for _, is_open, name in events:
+        assert not is_open
+        assert stack.pop() == name
+    assert not stack
+
+
+def frame_of(function):
+    return Frame(f"fn_{function}", "dir/file.c", 7, None)
+
+
+@given(TRACES)
+def test_speedscope(trace):
+    content = json.loads(
+        "\n".join(one_line_each(speedscope.speedscope_lines("41", find_edges(make_calls(trace)), len(trace), frame_of)))
+    )
+    check_file(content)
+    (profile,) = content["profiles"]
+    assert profile["unit"] == "none"
+    names = [frame["name"] for frame in content["shared"]["frames"]]
+    assert len(set(names)) == len(names)
+    check_stacks(trace, [(event["at"], event["type"] == "O", names[event["frame"]]) for event in profile["events"]])
+
+
+@given(NAMES, FRAMES)
+def test_speedscope_names(name, frame):
+    calls = make_calls([(Kind.ENTRY, 1), (Kind.EXIT, 2)])
+    check_file(json.loads("\n".join(one_line_each(speedscope.speedscope_lines(name, find_edges(calls), 2, lambda _: frame)))))
+
+
+@given(TRACES)
+def test_chrome(trace):
+    lines = one_line_each(chrome.chrome_lines("41", find_edges(make_calls(trace)), frame_of, pid=41, comm="a\nb"))
+    content = json.loads("\n".join(lines))
+    assert content["otherData"]["ts"] == "ordinals of records, not time: KCOV has no clock"
+    events = [event for event in content["traceEvents"] if event["ph"] != "M"]
+    assert {event["ph"] for event in events} <= {"B", "E"}
+    assert sorted(event["ts"] for event in events) == [event["ts"] for event in events]
+    check_stacks(trace, [(event["ts"], event["ph"] == "B", event["name"]) for event in events])
+    assert all(event["pid"] == event["tid"] == 41 for event in content["traceEvents"])
+    named = {event["name"]: event["args"]["name"] for event in content["traceEvents"] if event["name"].endswith("_name")}
+    assert named["process_name"] == "a\\x0ab"
+    assert "not time" in named["thread_name"]
+
+
+def test_the_rules_for_speedscope_see_what_they_forbid():
+    good = json.loads("".join(speedscope.speedscope_lines("x", find_edges(make_calls([(Kind.ENTRY, 1)] * 3)), 3, frame_of)))
+    check_file(good)
+    for break_it in (
+        lambda content: content.pop("shared"),
+        lambda content: content["profiles"][0].update(unit="records"),
+        lambda content: content["profiles"][0]["events"].pop(),
+        lambda content: content["profiles"][0]["events"][1].update(at=-1),
+        lambda content: content["profiles"][0]["events"][1].update(frame=1),
+        lambda content: content["shared"]["frames"][0].pop("name"),
+    ):
+        content = json.loads(json.dumps(good))
+        break_it(content)
+        with pytest.raises(AssertionError):
+            check_file(content)
+
+
+def test_csv_lines_are_rfc4180():
+    line = rawcoverfiles.csv_line(("a,b", 'c"d', 7))
+    assert next(csv.reader(io.StringIO(line))) == ["a,b", 'c"d', "7"]

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Collectors in the background: the shell goes on, tells their end and status, keeps what they collected, and ends them."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kcovdbg.collect.job import Jobs
+from kcovdbg.commands import COMMANDS
+from kcovdbg.commands.jobs import announce, end_jobs
+from kcovdbg.commands.run import run_line
+from kcovdbg.commands.session import Session
+from kcovdbg.commands.terminal import Terminal
+from kcovdbg.errors import KcovdbgError
+
+pytest.importorskip("kcovdbg._native")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Shell:
+    def __init__(self):
+        self.out = io.StringIO()
+        self.session = Session(COMMANDS, find_terminal=lambda _color: Terminal(self.out, self.out))
+        self.session.jobs = Jobs((sys.executable, "-m", "tests.unit.collector_process"))
+
+    def run(self, line):
+        self.out.seek(0)
+        self.out.truncate()
+        self.status = run_line(self.session, line)
+        return self.out.getvalue()
+
+    def told(self):
+        return ["".join(text for _, text in line) for line in announce(self.session)]
+
+    def ended(self):
+        return ["".join(text for _, text in line) for line in end_jobs(self.session)]
+
+
+@pytest.fixture
+def shell(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "temporary").mkdir()
+    shell = Shell()
+    yield shell
+    shell.ended()
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def wait_until(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def children(pid):
+    return [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
+
+
+def commands_of(shell):
+    return [Path(f"/proc/{pid}/comm").read_text().strip() for job in shell.session.jobs.running for pid in children(job.pid)]
+
+
+def test_the_shell_goes_on_and_tells_the_end(shell, tmp_path):
+    first = shell.run(f"collect -- sh -c 'echo said; until [ -e {tmp_path}/go ]; do sleep 0.05; done; exit 3' &")
+    assert first.startswith("[1] collector ")
+    (row,) = json.loads(shell.run("jobs --json"))
+    assert (row["job"], row["state"], row["status"], row["kept"]) == (1, "running", None, [])
+    assert not shell.told()
+    (tmp_path / "go").touch()
+    shell.run("jobs --wait 1")
+    assert shell.status == 3
+    told = shell.out.getvalue().splitlines()
+    assert told[0].startswith("[1] ended with status 3: sh -c ")
+    assert "; kept as @collect1: 0 records" in told[0]
+    assert told[1].startswith("  it left ")
+    assert not shell.told()
+    assert "said" in shell.run("jobs --output 1").splitlines()
+    assert list(shell.session.kept) == ["@collect1"]
+    (row,) = json.loads(shell.run("jobs --json"))
+    assert (row["state"], row["status"], row["kept"], row["buffers"]) == ("ended", 3, ["@collect1"], [])
+
+
+def test_files_and_names(shell, tmp_path):
+    shell.run("collect --keep @mine -- true &")
+    shell.run(f"collect -o {tmp_path}/a.kcov --per-thread -- sh -c '(exit 2); true' &  # a remark")
+    shell.run("jobs --wait")
+    assert list(shell.session.kept) == ["@mine"]
+    assert len(list(tmp_path.glob("a.*.kcov"))) == len(list(tmp_path.glob("a.*.kcov.json"))) == 2
+    assert len(json.loads(shell.run("jobs 2 --json"))[0]["files"]) == 2
+
+
+def test_leaving_ends_them_and_keeps_files(shell, tmp_path):
+    shell.run("collect -- sleep 1000 &")
+    shell.run(f"collect -o {tmp_path}/a.kcov -- sh -c 'sleep 1001; true' &")
+    wait_until(lambda: sorted(commands_of(shell)) == ["sh", "sleep"])
+    pids = [pid for job in shell.session.jobs for pid in (job.pid, *children(job.pid))]
+    told = shell.ended()
+    assert told[:2] == ["[1] ending: sleep 1000", "[2] ending: sh -c 'sleep 1001; true'"]
+    assert "[1] ended with status 143: sleep 1000; kept as @collect1: 0 records" in told
+    assert (tmp_path / "a.kcov").exists()
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_end_one(shell):
+    shell.run("collect -- sleep 1000 &")
+    wait_until(lambda: commands_of(shell) == ["sleep"])
+    assert "[1] ended with status 143" in shell.run("jobs --end 1")
+    assert shell.status == 143
+    with pytest.raises(KcovdbgError, match="no job runs"):
+        shell.run("jobs --end")
+    with pytest.raises(KcovdbgError, match="there is no job 7"):
+        shell.run("jobs --end 7")
+
+
+def test_failure_is_told(shell):
+    shell.run("collect -- /nonexistent &")
+    shell.run("jobs --wait")
+    told = shell.out.getvalue().splitlines()
+    assert told[0] == "[1] failed with status 127, nothing was collected: /nonexistent"
+    assert told[1] == "  kcovdbg: /nonexistent can't be run: there is no such command"
+    assert not shell.session.kept
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("tasks &", "tasks doesn't run in the background"),
+        ("collect -- true & true", "& ends a line"),
+        ("& true", "& ends a line"),
+        ("collect -- true > a &", "& ends a line"),
+        ("collect --syscall -- true &", "--syscall shows its answer at the end"),
+        ("collect --repeat 3 -- true &", "--repeat shows its answer at the end"),
+        ("collect --json -- true &", "--json shows its answer at the end"),
+        ("collect --format syzkaller -- true &", "is that of a file"),
+        ("collect &", "collect what"),
+    ],
+)
+def test_what_does_not_go_with_it(shell, line, message):
+    with pytest.raises(KcovdbgError, match=message):
+        shell.run(line)
+    assert not list(shell.session.jobs)
+
+
+def test_not_inside_other_debuggers(shell):
+    shell.session.jobs = None
+    with pytest.raises(KcovdbgError, match="nothing runs in the background here"):
+        shell.run("collect -- true &")
+    assert shell.told() == shell.ended() == []
+
+
+STUB = """
+import sys, time
+from pathlib import Path
+import kcovdbg.frontends.background as background
+
+background.main = lambda words: (Path(words[-1]).touch(), time.sleep(1000))
+sys.exit(background.run(sys.argv[1:]))
+"""
+SESSION = """
+import os, sys, time
+from kcovdbg.collect.job import Jobs
+
+jobs = Jobs((sys.executable, sys.argv[1], str(os.getpid())))
+print(jobs.start([sys.argv[2]], output="x", name=None, title="").pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_it_ends_with_a_session_that_is_killed(tmp_path):
+    """By SIGKILL, so that the session can't end anything; the collector is a stub that only waits."""
+    stub, armed = tmp_path / "stub.py", tmp_path / "armed"
+    stub.write_text(STUB)
+    command = [sys.executable, "-c", SESSION, stub, armed]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as session:
+        pid = int(session.stdout.readline())
+        wait_until(armed.exists)
+        session.kill()
+    wait_until(lambda: not is_running(pid))
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False

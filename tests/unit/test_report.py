@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The page that ``report`` writes, as markup: its parts, its numbers, and that no name in it is anything but text."""
+
+import base64
+import json
+import re
+import struct
+from array import array
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcovdbg.collect.trace_file import side_path
+from kcovdbg.commands import report as report_command
+from kcovdbg.commands.run import run_line
+from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.model.coverage import LineCoverage
+from kcovdbg.model.finding import Certainty, Finding, Severity
+from kcovdbg.render.column import Column
+from kcovdbg.render.renderable import Table
+from kcovdbg.render.report.chart import Bar, chart_markup
+from kcovdbg.render.report.findings import findings_markup
+from kcovdbg.render.report.listing import Listing, listing_markup
+from kcovdbg.render.report.page import Section, page_lines
+from kcovdbg.render.report.table import MOST_ROWS, notes_markup, table_markup
+from kcovdbg.render.report.trace import Point, Segment, TraceData, trace_markup
+from tests.unit.state import Streams, make_session
+from tests.unit.traces import names, pc
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m'\"&\u202e"
+VOID = {"meta", "link", "input", "img", "rect", "br"}
+TEXT = st.text(st.sampled_from("<>&\"'a \n\x1b/!-\u2028]\udc80"), max_size=12)
+
+
+class Page(HTMLParser):
+    """A page's elements; what isn't closed where it should be is an error."""
+
+    def __init__(self, markup):
+        super().__init__()
+        self.open = []
+        self.elements = []
+        self.texts = []
+        self.feed(markup)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        assert not any(name.startswith("on") for name, _ in attributes)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open, f"</{tag}>"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append((self.open[-1] if self.open else None, data))
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def text(self):
+        return "".join(text for tag, text in self.texts if tag not in ("script", "style"))
+
+
+def parse(lines):
+    return Page("\n".join(lines))
+
+
+@given(TEXT, TEXT, TEXT)
+def test_names_are_text(first, second, third):
+    bar = Bar(first, second, 3, 1, 0.5)
+    coverage = LineCoverage(first, 2, 1, 1, 1)
+    finding = Finding("K1", Severity.ERROR, first, second, (("a", first),), Certainty.CERTAIN, third, second)
+    lines = [
+        *chart_markup([bar], third),
+        *listing_markup(Listing(first, {2: [coverage]}, [second, third, "x"]), [second]),
+        *table_markup(Table((Column("a"),), [{"a": first}], remarks=[second]), third),
+        *findings_markup([finding], 1, lambda _rule: third),
+        *trace_markup(TraceData([first], [Point(first, second, third)], [array("I", [0])], [])),
+        *notes_markup([first]),
+    ]
+    page = parse(lines)
+    known = {
+        "div",
+        "table",
+        "caption",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "span",
+        "svg",
+        "rect",
+        "details",
+        "summary",
+        "ul",
+        "li",
+    }
+    known |= {"article", "p", "strong", "code", "label", "input", "h3", "kbd", "noscript", "script"}
+    assert {tag for tag, _ in page.elements} <= known
+    (data,) = [text for tag, text in page.texts if tag == "script"]
+    assert json.loads(data)["records"][0]["words"]
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u2028\udc80-\udfff]", "".join(lines))
+
+
+def test_the_page_loads_nothing():
+    markup = "\n".join(page_lines("title", "subtitle", [Section("a", "A", ["<p>x</p>"])]))
+    page = Page(markup)
+    (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    assert not re.findall(r"(?:src|href)=\"(?!#|data:,)", markup)
+    assert "http" not in re.sub(r"http-equiv", "", markup)
+    assert "url(" not in markup
+    assert len(page.all("h1")) == 1
+    assert page.all("html")[0]["lang"] == "en"
+
+
+def test_headings_and_captions_name_what_is_below():
+    page = parse(page_lines("t", "s", [Section("a", "A", ()), Section("b", "B", ())]))
+    assert [item["href"] for item in page.all("a")] == ["#main", "#a", "#b"]
+    assert [section["aria-labelledby"] for section in page.all("section")] == ["a-title", "b-title"]
+
+
+def test_long_tables_say_what_is_left_out():
+    page = parse(table_markup(Table((Column("a"),), [{"a": str(number)} for number in range(MOST_ROWS + 3)]), "rows"))
+    assert len(page.all("tr")) == MOST_ROWS + 1
+    assert "3 more rows are left out" in page.text()
+
+
+def test_lines_of_source():
+    lines = {
+        2: [LineCoverage("a.c", 2, 5, 2, 2)],
+        3: [LineCoverage("a.c", 3, 5, 2, 1)],
+        20: [LineCoverage("a.c", 20, 0, 1, 0)],
+    }
+    page = parse(listing_markup(Listing("a.c", lines, [f"line {number};" for number in range(1, 30)]), ["41"]))
+    assert [row["class"] for row in page.all("tr") if "class" in row] == ["c-all", "c-part", "c-none"]
+    assert len(page.all("tbody")) == 2
+    assert "line 23;" in page.text()
+    assert "line 12;" not in page.text()
+    assert "2 of 3 lines covered" in page.text()
+
+
+def test_lines_of_two_traces():
+    hit, miss = (LineCoverage("a.c", 1, hits, 1, hits) for hits in (1, 0))
+    found = [[hit, hit], [hit, miss], [None, hit], [miss, None]]
+    page = parse(listing_markup(Listing("a.c", dict(enumerate(found, 1)), []), ["A", "B"]))
+    assert [row["class"] for row in page.all("tr") if "class" in row] == ["c-both", "c-left", "c-right", "c-none"]
+    assert "only A" in page.text()
+    assert "only B" in page.text()
+
+
+def test_records_are_little_endian_words():
+    points = [Point(str(number), "", "") for number in range(3)]
+    segments = [Segment(0, 3, 0, 3, True)]
+    page = parse(trace_markup(TraceData(["a", "b"], points, [array("I", [0, 1, 2]), array("I", [2, 1, 0])], segments)))
+    data = json.loads(next(text for tag, text in page.texts if tag == "script"))
+    assert data["segments"] == [[0, 3, 0, 3, 1]]
+    assert [record["bits"] for record in data["records"]] == [16, 16]
+    words = [struct.unpack("<3H", base64.b64decode(record["words"])) for record in data["records"]]
+    assert words == [(0, 1, 2), (2, 1, 0)]
+
+
+@pytest.fixture
+def streams():
+    return Streams()
+
+
+@pytest.fixture
+def session(streams, monkeypatch):
+    session = make_session(streams, monkeypatch)
+    session.names = names()
+    session.symbolizer = None
+    session.optional_target = None
+    session.target_problem = "no kernel is given"
+    return session
+
+
+@pytest.fixture
+def trace(tmp_path):
+    def write(name, words, mode="TRACE_PC"):
+        path = tmp_path / name
+        width = 4 if "CMP" in mode else 1
+        path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words) // width, *words))
+        side = {"format": 1, "mode": mode, "word_size": 8, "byteorder": "little", "size": len(words) + 100, "comm": HOSTILE}
+        side_path(path).write_text(json.dumps(side))
+        return f"file:{path}"
+
+    return write
+
+
+def write_report(session, streams, path, *what):
+    assert run_line(session, f"report {' '.join(what)} -o {path} --json") == 0
+    (row,) = json.loads(streams.take()[0])
+    assert row["bytes"] == path.stat().st_size
+    return Page(path.read_text("utf-8"))
+
+
+WORDS = [pc(number % 7, number % 5) for number in range(100)]
+
+
+def test_two_traces(session, streams, trace, tmp_path):
+    left, right = trace("a", WORDS), trace("b", [*WORDS[:30], pc(9), pc(9, 1), *WORDS[33:]])
+    page = write_report(session, streams, tmp_path / "r.html", left, right)
+    data = json.loads(next(text for tag, text in page.texts if tag == "script" and text.startswith("{")))
+    assert data["segments"] == [[0, 30, 0, 30, 1], [30, 3, 30, 2, 0], [33, 67, 32, 67, 1]]
+    shown = [
+        [data["points"][number][0] for number in struct.unpack(f"<{len(raw) // 2}H", raw)]
+        for raw in (base64.b64decode(record["words"]) for record in data["records"])
+    ]
+    assert shown[1][30:32] == ["fn_9", "fn_9"]
+    assert len(shown[0]) == 100
+    assert len(page.all("div")) > 10
+    assert "\\x1b[31m" in page.text()
+    # Without a kernel there is no state.
+    assert "State" not in page.text()
+
+
+def test_comparisons_and_calls(session, streams, trace, tmp_path):
+    page = write_report(session, streams, tmp_path / "c.html", trace("c", [5, 0x2A, 0xFFFFFFFF, pc(1)], "TRACE_CMP"))
+    data = json.loads(next(text for tag, text in page.texts if tag == "script" and text.startswith("{")))
+    assert data["points"] == [
+        [
+            "fn_1",
+            '32 bits, constant: 0x2a (42) "*", 0xffffffff (-1)  dir/file_0.c:100'.replace(' "*"', ""),
+            f"{pc(1):#x}  32 bits, constant: 0x2a (42), 0xffffffff (-1)  fn_1 dir/file_0.c:100",
+        ]
+    ]
+    page = write_report(session, streams, tmp_path / "e.html", trace("e", [pc(1) & (1 << 56) - 1, pc(2), 0], "TRACE_PC_EXT"))
+    data = json.loads(next(text for tag, text in page.texts if tag == "script" and text.startswith("{")))
+    assert [point[0] for point in data["points"]] == ["→ fn_1", "fn_2", "no address"]
+
+
+def test_long_traces_are_cut_with_a_sentence(session, streams, trace, tmp_path, monkeypatch):
+    monkeypatch.setattr(report_command, "MOST_RECORDS", 50)
+    monkeypatch.setattr(report_command, "MOST_LINES", 4)
+    page = write_report(session, streams, tmp_path / "r.html", trace("a", WORDS))
+    assert "the first 50 of 100 records are here" in page.text()
+    assert "files with fewer records are left out" in page.text()
+
+
+def test_standard_output_is_the_same_page(session, streams, trace, tmp_path):
+    name = trace("a", WORDS)
+    write_report(session, streams, tmp_path / "r.html", name)
+    assert run_line(session, f"report {name} -o -") == 0
+    assert streams.take()[0] == (tmp_path / "r.html").read_text("utf-8")
+
+
+def test_what_it_needs(session, trace, tmp_path):
+    with pytest.raises(UsageError, match="the name of a file"):
+        run_line(session, f"report {trace('a', WORDS)}")
+    with pytest.raises(UsageError, match="two traces fit"):
+        run_line(session, f"report {trace('a', WORDS)} {trace('b', WORDS)} {trace('c', WORDS)} -o {tmp_path}/x")
+    with pytest.raises(KcovdbgError, match="nothing to report on"):
+        run_line(session, f"report -o {tmp_path}/x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_state_of_a_kernel(streams, monkeypatch, tmp_path):
+    session = make_session(streams, monkeypatch)
+    finding = Finding("K1", Severity.ERROR, "kcov 0x1", HOSTILE)
+    checked = type("Report", (), {"findings": [finding], "applied": 48, "remarks": [], "settled": 2})
+    monkeypatch.setattr(report_command, "check", lambda *_args, **_options: checked)
+    page = write_report(session, streams, tmp_path / "s.html")
+    captions = {text for tag, text in page.texts if tag == "caption"}
+    assert {"Kernel", "Tasks with KCOV state", "Every struct kcov, and who refers to it", "Remote handles"} <= captions
+    assert "48 rules: 1 violation." in page.text()
+    assert "evil\\x1b[2J\\u202e\\x0a" in page.text()
+    assert "2 disagreements were gone" in page.text()
+    # What a report found isn't that the report failed.
+    assert run_line(session, f"report -o {tmp_path}/s.html") == 0
+
+
+def test_many_records_take_two_bytes_each(session, streams, trace, tmp_path):
+    words = (WORDS * 2000)[: 1 << 17]
+    path = tmp_path / "r.html"
+    left, right = trace("a", words), trace("b", [*words[:50000], pc(9), *words[50001:]])
+    assert run_line(session, f"report {left} {right} -o {path}") == 0
+    # In base64, and twice.
+    assert path.stat().st_size < 2 * len(words) * 2 * 4 / 3 + 100_000

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Trace files of any content: what is read is consistent, or refused in one line; what is written is read back."""
+
+import json
+from array import array
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from kcovdbg.abi import record
+from kcovdbg.abi.record import RecordFormat
+from kcovdbg.collect.trace_file import read_trace, side_path
+from kcovdbg.collect.trace_writer import make_header, write_text, write_trace
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.buffer import Buffer
+
+FOLDER = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "deadline": None}
+WORDS = st.lists(st.integers(0, (1 << 64) - 1), max_size=40)
+PCS = st.lists(st.integers(0xFFFFFFFF80000000, 0xFFFFFFFFFFFFFF00), min_size=1, max_size=40)
+LINES = st.lists(
+    st.one_of(
+        st.from_regex(rb"\s*(0[xX])?[0-9a-fA-F]{1,18}\s*(#.*)?", fullmatch=True),
+        st.binary(max_size=12),
+        st.sampled_from([b"# comment", b"", b"   ", b"0x", b"0xffffffff81000005:0x2", b"-1", b"\xef\xbb\xbf0x1"]),
+    ),
+    max_size=20,
+)
+
+
+def make(words, record_format=RecordFormat.PC, mode="TRACE_PC"):
+    encoding = record.make_encoding(record_format, 8)
+    count = len(words) // encoding.record_words
+    return Buffer("41", encoding, array("Q", words[: count * encoding.record_words]), count, count, size=512, mode=mode)
+
+
+def read(path, **options):
+    """Read it, or see it refused in one line."""
+    refused = None
+    try:
+        found = read_trace(path, **options)
+    except KcovdbgError as error:
+        refused = str(error)
+    if refused is not None:
+        assert "\n" not in refused
+        return None
+    assert len(found.words) == found.count * found.encoding.record_words
+    for index in range(found.count):
+        record.decode_record(found.words, index, found.encoding)
+    assert all("\n" not in remark for remark in found.remarks)
+    return found
+
+
+@settings(max_examples=150, **FOLDER)
+@given(LINES, st.sampled_from([b"\n", b"\r\n", b"\r"]), st.sampled_from(["auto", "raw", "call"]))
+@example([b"0xffffffffffffffff"], b"\n", "call")
+def test_any_text(tmp_path, lines, end, pc):
+    path = tmp_path / "text"
+    path.write_bytes(end.join(lines))
+    read(path, pc=pc, call_length=5, find_points=lambda: {0xFFFFFFFF81000005})
+
+
+@settings(max_examples=150, **FOLDER)
+@given(
+    st.binary(max_size=200),
+    st.one_of(
+        st.none(),
+        st.dictionaries(
+            st.sampled_from(["format", "mode", "word_size", "byteorder", "size", "count", "pid", "argv", "kaslr_offset"]),
+            st.one_of(st.integers(-5, 1 << 65), st.text(max_size=8), st.sampled_from(["TRACE_CMP", "big", 1, 4, 8]), st.none()),
+        ),
+    ),
+)
+def test_any_bytes_with_any_side_file(tmp_path, data, side):
+    path = tmp_path / "a.kcov"
+    path.write_bytes(data)
+    if side is None:
+        side_path(path).unlink(missing_ok=True)
+    else:
+        side_path(path).write_text(json.dumps({"format": 1, **side}))
+    read(path)
+
+
+@settings(max_examples=100, **FOLDER)
+@given(PCS, st.booleans())
+def test_text_is_read_back(tmp_path, pcs, is_syzkaller):
+    path = tmp_path / "text"
+    write_text(path, make(pcs), call_length=5 if is_syzkaller else 0, is_syzkaller=is_syzkaller)
+    found = read(path, pc="call" if is_syzkaller else "raw", call_length=5)
+    assert list(found.words) == (sorted(set(pcs)) if is_syzkaller else pcs)
+
+
+@settings(max_examples=100, **FOLDER)
+@given(
+    WORDS,
+    st.sampled_from([(RecordFormat.PC, "TRACE_PC"), (RecordFormat.CMP, "TRACE_CMP"), (RecordFormat.PC_EXT, "TRACE_PC_EXT")]),
+)
+def test_traces_are_read_back(tmp_path, words, kind):
+    path = tmp_path / "a.kcov"
+    buffer = make(words, *kind)
+    write_trace(path, buffer, make_header(buffer))
+    found = read(path)
+    assert (list(found.words), found.mode) == (list(buffer.words), kind[1])
+
+
+def test_a_call_before_the_first_address_is_none(tmp_path):
+    """It is left out, rather than written as a negative number."""
+    path = tmp_path / "text"
+    write_text(path, make([3, 0xFFFFFFFF81000005]), call_length=5)
+    assert path.read_text() == "0xffffffff81000000\n"
+
+
+@pytest.mark.parametrize("text", ["0xffffffffffffffff\n", "ffffffffffffffffff\n0x10\n"])
+def test_addresses_that_do_not_fit(tmp_path, text):
+    path = tmp_path / "text"
+    path.write_text(text)
+    found = read(path, pc="call", call_length=5)
+    assert found is None or all(word < 1 << 64 for word in found.words)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a process sees beside what the kernel holds: this process's own memory, and a made-up kernel that moves."""
+
+import ctypes
+import mmap
+import os
+from array import array
+
+import pytest
+
+from kcovdbg.abi import record
+from kcovdbg.abi.record import RecordFormat
+from kcovdbg.collect.user_view import compare_views, is_private, read_user_view
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.walk.files import KcovFile
+
+SIZE = 4096
+PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(SIZE)]
+
+
+class Memory:
+    """One buffer, mapped here, and the kernel's view of it: `before_kernel` and `before_user` happen before each look."""
+
+    def __init__(self, flags=mmap.MAP_SHARED, record_format=RecordFormat.PC):
+        self.pages = mmap.mmap(-1, SIZE * 8, flags=flags | mmap.MAP_ANONYMOUS)
+        self.words = (ctypes.c_uint64 * SIZE).from_buffer(self.pages)
+        self.encoding = record.make_encoding(record_format, 8)
+        start = ctypes.addressof(self.words)
+        self.mapping = KcovFile(os.getpid(), 1, 2, start=start, end=start + SIZE * 8, pgoff=0)
+        self.damage = {}
+        """Word -> what only the kernel's view has there."""
+        self.looks = 0
+        self.before_kernel = self.before_user = lambda: None
+
+    def write(self, pcs, count=None):
+        self.words[1 : 1 + len(pcs)] = pcs
+        self.words[0] = len(pcs) // self.encoding.record_words if count is None else count
+
+    def read_kernel(self):
+        self.looks += 1
+        self.before_kernel()
+        words = array("Q", self.words)
+        for index, word in self.damage.items():
+            words[index] = word
+        capacity = record.find_capacity(self.encoding.format, SIZE, 8)
+        count = min(words[0], capacity)
+        end = 1 + count * self.encoding.record_words
+        return Buffer("fd:1/3", self.encoding, words[1:end], count, words[0], capacity, size=SIZE)
+
+    def compare(self):
+        def read_user(kernel):
+            self.before_user()
+            return read_user_view(os.getpid(), self.mapping, kernel)
+
+        return compare_views(read_user, self.read_kernel)
+
+
+def test_the_same_pages():
+    memory = Memory()
+    memory.write(PCS[:3000])
+    found = memory.compare()
+    assert (found.findings, memory.looks) == ((), 1)
+    assert list(found.user.words) == list(found.kernel.words) == PCS[:3000]
+
+
+@pytest.mark.parametrize(("record_format", "index"), [(RecordFormat.PC, 1234), (RecordFormat.PC, 2999), (RecordFormat.CMP, 33)])
+def test_a_record_that_only_one_side_has(record_format, index):
+    memory = Memory(record_format=record_format)
+    memory.write(PCS[:3000])
+    memory.damage = {1 + index * memory.encoding.record_words: 0xDEAD}
+    (finding,) = memory.compare().findings
+    total = 3000 // memory.encoding.record_words
+    assert finding == f"1 of {total} records differ between the user's and the kernel's view (record {index}), and stay so"
+
+
+def test_all_records_differ():
+    memory = Memory()
+    memory.write(PCS[:3000])
+    memory.damage = dict.fromkeys(range(1, 3001), 7)
+    (finding,) = memory.compare().findings
+    assert finding.startswith("at least 1024 of 3000 records differ between the user's and the kernel's view (record 0, 1, 2,")
+
+
+def test_counts_that_differ():
+    memory = Memory()
+    memory.write(PCS[:30])
+    memory.damage = {0: 20}
+    assert memory.compare().findings == ("the user sees a count of 30, the kernel holds 20, and they stay so",)
+
+
+def test_a_collector_that_runs():
+    """Records are added between any two looks, and the last one is always on its way: its count is there and it isn't."""
+    memory = Memory()
+    count = 0
+
+    def add():
+        nonlocal count
+        memory.words[count + 1] = PCS[count]
+        count += 7
+        memory.words[1 : count + 1] = PCS[:count]
+        memory.words[count + 1] = 0
+        memory.words[0] = count + 1
+
+    memory.before_kernel = memory.before_user = add
+    found = memory.compare()
+    assert found.findings == ()
+    assert found.user.count > 0
+
+
+def test_a_collector_that_starts_over_again_and_again():
+    """As a fuzzer does, with another program each time: nothing stands still for long."""
+    memory = Memory()
+    turn = 0
+
+    def start_over():
+        nonlocal turn
+        turn += 1
+        memory.write([pc + turn % 3 for pc in PCS[: 100 + turn % 2]])
+
+    memory.before_kernel = memory.before_user = start_over
+    assert memory.compare().findings == ()
+    # But what stands still and differs is found meanwhile.
+    memory.damage = {50: 1}
+    memory.before_kernel = memory.before_user = lambda: None
+    assert memory.compare().findings
+
+
+def test_a_count_that_user_space_wrote():
+    memory = Memory()
+    memory.write(PCS[:30], count=(1 << 64) - 1)
+    assert memory.compare().findings == ()
+
+
+@pytest.mark.parametrize(("flags", "private"), [(mmap.MAP_SHARED, False), (mmap.MAP_PRIVATE, True)])
+def test_private_mappings(flags, private):
+    memory = Memory(flags)
+    assert is_private(os.getpid(), memory.mapping) is private
+    assert is_private(os.getpid(), memory.mapping._replace(start=8)) is None
+    assert is_private(0, memory.mapping) is None

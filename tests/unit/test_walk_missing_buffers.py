@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Buffers and checks of a kernel whose debug info lacks something: no record that isn't there, and nothing certain is wrong."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.kernels.asking import Asker, ask_everything
+from tests.unit.kernels.build import Kernel
+from tests.unit.kernels.rows import E7, E9B, ROWS, J
+from tests.unit.test_walk_missing import TELLING, members_of, without
+
+
+def list_buffers(kernel):
+    """One buffer of each kind: a task's and an object's by what it records, a section's, a saved one."""
+    truth, found = kernel.truth, {}
+    for pid, task in truth.tasks.items():
+        if task.session is not None:
+            kcov = truth.objects[task.session.kcov]
+            found.setdefault(
+                ("task", kcov.mode, bool(kcov.bitmap_words), task.session.area is None, task.softirq), f"buffer {pid}"
+            )
+        elif task.owns:
+            found.setdefault("owner", f"buffer {pid}")
+        if task.saved is not None:
+            found.setdefault(("saved", task.saved.mode), f"buffer saved:{task.cpu}")
+    for name in kernel.buffers:
+        kcov = truth.objects[name]
+        found.setdefault(("object", kcov.mode, bool(kcov.bitmap_words)), f"buffer kcov:{kernel.objects[name]:#x}")
+    return list(found.values())
+
+
+def is_of_kcov(type_name, name):
+    return "kcov" in type_name or "kcov" in name
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_any_member(row):
+    kernel = Kernel(row)
+    buffers = list_buffers(kernel)
+    asker = Asker(kernel.target)
+    truth = {command: asker.rows(command) for command in buffers}
+    assert asker.rows("check")[0] == []
+    problems = []
+    for type_name, name in tuple(members_of(kernel.target)):
+        # What isn't KCOV's is the same in all of them.
+        if (not is_of_kcov(type_name, name) and row is not E9B) or (type_name, name) in TELLING:
+            continue
+        restore = without(kernel.target, type_name, name)
+        asker = Asker(kernel.target)
+        what = f"{row.name} without {type_name}.{name}"
+        for command in buffers:
+            rows, said = asker.rows(command)
+            whole, said_before = truth[command]
+            if "internal error" in said or any(found not in whole for found in rows):
+                problems.append(f"{what}: {command}: {said or rows}")
+            elif rows != whole and not said.replace(said_before, ""):
+                problems.append(f"{what}: {command}: nothing is said of what is missing")
+        rows, said = asker.rows("check")
+        problems += [f"{what}: {found['rule']} {found['message']}" for found in rows if found["certainty"] != "unsure"]
+        if "internal error" in said:
+            problems.append(f"{what}: check: {said}")
+        restore()
+    assert problems == []
+
+
+def test_member_under_another_name():
+    row = replace(E7, task=E7.task.replace("*kcov_area", "*kcov_buffer"))
+    # The kernel itself is filled by the old name: nothing is put where the new one is.
+    target = Kernel(E7).target
+    target.types["struct task_struct"] = renamed(target.types["struct task_struct"], "kcov_area", "kcov_buffer")
+    assert "kcov_buffer" in row.task
+    answers, said = ask_everything(target)
+    (info,) = answers["info"]
+    assert info["generation"] == "E7"
+    assert any("struct task_struct.kcov_buffer" in error for error in info["errors"])
+    assert any("struct task_struct.kcov_area" in error for error in info["errors"])
+    assert "internal error" not in said
+
+
+def renamed(structure, before, after):
+    return replace(structure, members={after if name == before else name: member for name, member in structure.members.items()})
+
+
+def test_edges_and_addresses_are_told_apart():
+    # A task only knows the buffer for addresses; edges are in the object's other one (kcov-abi.md 5).
+    kernel = Kernel(J)
+    asker = Asker(kernel.target)
+    task = next(pid for pid, task in kernel.truth.tasks.items() if task.session and task.session.kcov == "edges")
+    kcov = kernel.objects["edges"]
+    addresses = kernel.buffers["edges"]
+    rows, said = asker.rows(f"buffer {task}")
+    assert [row["kind"] for row in rows] == ["edge"] * kernel.truth.objects["edges"].count
+    assert rows == asker.rows(f"buffer kcov:{kcov:#x}")[0]
+    assert f"area:{addresses:#x}" in said
+    edges = said.split("in area:")[1].split(";")[0]
+    assert asker.rows(f"buffer area:{edges}")[0] == rows
+    assert asker.rows(f"buffer area:{addresses:#x}")[0] == []
+    # Both at once: the addresses are shown, and where the edges are is said.
+    both = next(pid for pid, task in kernel.truth.tasks.items() if task.session and task.session.kcov == "both")
+    rows, said = asker.rows(f"buffer {both}")
+    assert {row["kind"] for row in rows} == {"pc"}
+    edges = said.split("own: area:")[1].split()[0]
+    assert asker.rows(f"buffer area:{edges}")[1].startswith("kcovdbg: note") or asker.rows(f"buffer area:{edges}")[0] == []
