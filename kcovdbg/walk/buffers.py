@@ -171,7 +171,7 @@ def _doubt_mode(layout: Layout, whose: str, word: int | None) -> str | None:
         return None
     if word is None:
         return f"the {whose}'s mode isn't known"
-    mode = layout.mode_name(word)
+    mode = layout.object_mode_name(word) if whose == "object" else layout.mode_name(word)
     return None if is_known(mode) else f"the {whose}'s mode is {mode}, and the debug info has no name for it"
 
 

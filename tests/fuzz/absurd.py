@@ -66,7 +66,9 @@ def claim_tasks(kernel: Kernel, number: int) -> Endless:
     target = kernel.target
     size = target.type_size("struct task_struct")
     template = target.read(kernel.tasks[40], size)
-    member = {path: target.member("struct task_struct", path).offset for path in ("pid", "tgid", "tasks.next", "tasks.prev", "signal")}
+    member = {
+        path: target.member("struct task_struct", path).offset for path in ("pid", "tgid", "tasks.next", "tasks.prev", "signal")
+    }
     init = target.symbol("init_task").address
     node = member["tasks.next"]
 
@@ -74,7 +76,9 @@ def claim_tasks(kernel: Kernel, number: int) -> Endless:
         following = index + 1 if index + 1 != number else number // 2
         before = init + node if index == 0 else _START + (index - 1) * _TASK + node
         links = {node: _START + following * _TASK + node, member["tasks.prev"]: before, member["signal"]: 0}
-        return _patch(_patch(template, links), {member["pid"]: 1000 + index % 4_000_000, member["tgid"]: 1000 + index % 4_000_000}, 4)
+        return _patch(
+            _patch(template, links), {member["pid"]: 1000 + index % 4_000_000, member["tgid"]: 1000 + index % 4_000_000}, 4
+        )
 
     kernel.write_word(init + node, _START + node)
     return Endless(kernel, _TASK, make)
@@ -84,7 +88,9 @@ def claim_handles(kernel: Kernel, number: int) -> Endless:
     """A chain of handles that goes on."""
     target = kernel.target
     size = target.type_size("struct kcov_remote")
-    member = {path: target.member("struct kcov_remote", path).offset for path in ("handle", "kcov", "hnode.next", "hnode.pprev")}
+    member = {
+        path: target.member("struct kcov_remote", path).offset for path in ("handle", "kcov", "hnode.next", "hnode.pprev")
+    }
     head = target.symbol("kcov_remote_map").address
     node = member["hnode.next"]
     handles = [handle for handle in range(1 << 56 | 1, (1 << 56) + 4000) if find_bucket(handle, 4, 8) == 0]

@@ -169,7 +169,7 @@ def _exhaust(iterator: Iterator[Any]) -> _Listed:
     items: list[Any] = []
     try:
         for item in iterator:
-            items.append(item)  # noqa: PERF402 - what came before an error counts
+            items.append(item)
     except KcovdbgError as error:
         return _Listed(tuple(items), error)
     return _Listed(tuple(items), None)
@@ -198,8 +198,8 @@ class MemoVmalloc:
 class MemoSlab:
     """Slab objects.
 
-    drgn looks at each page of the machine for those of a cache: here at those that belonged to the slab allocator in the healthy
-    state, and at those whose ``struct page`` is damaged. Where page tables are damaged it looks at all.
+    drgn looks at each page of the machine for those of a cache: here at those that belonged to the slab allocator in the
+    healthy state, and at those whose ``struct page`` is damaged. Where page tables are damaged it looks at all.
     """
 
     def __init__(self, source: Any, memo: Memo, prog: drgn.Program, physical: Callable[[int], int]) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Damaged files: dumps, slices, images, traces with their side files, text traces, symbol tables. Each case is a process.
 
-The process is forked from one that opens nothing itself (drgn's threads don't survive a fork) and has loaded the program's modules, and does what the command line does; its memory, its time
-and what it may write are bounded.
+The process is forked from one that opens nothing itself (drgn's threads don't survive a fork) and has loaded the program's
+modules. It does what the command line does; its memory, its time and what it may write are bounded.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 
 import zstandard
 
-from kcovdbg.frontends.cli import main as kcovdbg
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.frontends.cli import main as kcovdbg
 from kcovdbg.model.location import Frame
 from kcovdbg.render.escape import escape
 from kcovdbg.symbols.cache import open_table, table_path
@@ -209,7 +209,7 @@ class Files:
         path = self._write(self._name(random), damage(whole, random))
         if random.random() < 0.05:
             # A file that claims to be large, and takes no space.
-            with open(path, "r+b") as file:
+            with Path(path).open("r+b") as file:
                 file.truncate(random.choice((1 << 32, 1 << 33, 1 << 34, 1 << 40)))
         if random.random() < 0.5:
             side = self.side | {"mode": random.choice(("TRACE_PC", "TRACE_CMP", "UNIQ_EDGE", "TRACE_PC_EXT"))}
@@ -392,17 +392,13 @@ def _become(words: list[str], pcs: list[int], out: int, err: int) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
-        with open("/proc/self/statm") as file:
-            size = int(file.read().split()[0]) * 4096
+        size = int(Path("/proc/self/statm").read_text().split()[0]) * 4096
         resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
         resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR, PROCESSOR))
         resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT, OUTPUT))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        if words[0] == "\0table":
-            status = _read_table(words[1], pcs)
-        else:
-            status = kcovdbg(words)
+        status = _read_table(words[1], pcs) if words[0] == "\0table" else kcovdbg(words)
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:  # noqa: BLE001 - whatever it is, this process goes no further

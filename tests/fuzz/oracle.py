@@ -384,7 +384,7 @@ class Oracle:
                 if number > 1 or address not in (*forwards, *backwards):
                     yield f"area {address:#x} isn't on the list of {name} areas, or is shown {number} times"
             if not remarks and set(cached) != set(forwards):
-                yield f"the list of {name} areas has {len(forwards)} areas, {len(cached)} are shown, and nothing is said to be missing"
+                yield f"the list of {name} areas has {len(forwards)} areas, {len(cached)} are shown, nothing is said"
         for row in rows:
             address = int(row["area"], 16)
             if row["state"] == "cached":

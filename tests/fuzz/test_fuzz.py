@@ -14,7 +14,9 @@ from tests.fuzz import run
 from tests.fuzz.independent import Reader, parse_vmcoreinfo
 from tests.fuzz.run import Case, Figures, Fuzzer
 
-pytestmark = pytest.mark.skipif(shutil.which("gdb") is None, reason="GDB tells the oracle where members are: apt-get install gdb")
+pytestmark = pytest.mark.skipif(
+    shutil.which("gdb") is None, reason="GDB tells the oracle where members are: apt-get install gdb"
+)
 
 CASES = 150
 FILES = 40
@@ -146,7 +148,9 @@ def test_a_gap_without_a_word_is_a_lie(fuzzer):
     rows = [row for row in fuzzer.healthy["tasks -a"] if int(row["task"], 16) != fuzzer.places.tasks[3]]
     fuzzer.oracle.take_tasks(rows)
     assert any("nothing is said" in problem for problem in fuzzer.oracle.judge("tasks -a", rows, ()))
-    assert not any("nothing is said" in problem for problem in fuzzer.oracle.judge("tasks -a", rows, ("the task list is broken",)))
+    assert not any(
+        "nothing is said" in problem for problem in fuzzer.oracle.judge("tasks -a", rows, ("the task list is broken",))
+    )
     fuzzer.target.heal()
 
 

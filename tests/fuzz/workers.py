@@ -20,7 +20,7 @@ _fuzzer: Fuzzer | None = None
 
 
 def _open() -> None:
-    global _fuzzer  # noqa: PLW0603 - one per process
+    global _fuzzer
     # Absurd sizes must not be allocated.
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     _fuzzer = Fuzzer()
