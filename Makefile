@@ -12,7 +12,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.dev
 	$(BIN)/python -m tests.prepare
-	$(BIN)/python -m pytest -n 2 tests/unit tests/native tests/imitations
+	$(BIN)/python -m pytest -n 2 tests/unit tests/native tests/imitations tests/fuzz
 	$(BIN)/python -m pytest tests/packages
 	$(BIN)/python -m pytest -m "not bench" tests/lab tests/gdb
 

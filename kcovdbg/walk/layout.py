@@ -179,8 +179,11 @@ class Layout:
     """Where a task doesn't tell its CPU: offsets of its stack, and of the CPU in the thread_info at the stack's base."""
 
     def mode_name(self, word: int) -> str:
-        """Name the mode in a task's or an object's mode word, flags masked."""
-        value = mode.strip_flags(word, self.mode_flags)
+        """Name the mode in a task's mode word, or a saved one, flags masked."""
+        return self.object_mode_name(mode.strip_flags(word, self.mode_flags))
+
+    def object_mode_name(self, value: int) -> str:
+        """Name the mode in an object's mode word, which has no flags: a bit there is damage."""
         if self.generation.has(Feature.UNIQUE_MAPS):
             return mode.combined_name(value, self.modes)
         return mode.mode_name(value, self.modes)

@@ -69,6 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     added = verb("stop", _stop, "end a detached guest")
     added.add_argument("directory", nargs="+", type=Path, help="as printed by boot --detach")
 
+    added = verb("storm", _storm, "look at a guest under a storm of KCOV's users, and print what came of it")
+    with_recipe(added)
+    added.add_argument("--seconds", type=int, default=600)
+    added.add_argument("--from", dest="where", choices=("qmp", "inside"), default="qmp")
+
     added = verb("demo", _demo, "make examples/demo anew")
     added.add_argument("-o", "--output", type=Path, metavar="DIRECTORY", help="write it there instead")
 
@@ -169,6 +174,16 @@ def _stop(options: argparse.Namespace) -> None:
     for running in [guest.Guest.attach(path) for path in options.directory]:
         running.stop()
         print(running.sockets.directory)
+
+
+def _storm(options: argparse.Namespace) -> int:
+    from tests.lab import storm
+
+    built = kernel.build(kernel.by_name(options.recipe))
+    look = storm.storm_from_inside if options.where == "inside" else storm.storm_from_outside
+    found = look(built, make_userland(built), options.seconds)
+    print(storm.describe(found))
+    return 0 if storm.is_clean(found) else 1
 
 
 def _demo(options: argparse.Namespace) -> None:

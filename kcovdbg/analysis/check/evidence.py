@@ -171,7 +171,7 @@ class Evidence:
 
     def mode_of(self, kcov: KcovFields) -> str:
         """Name an object's mode."""
-        return self.layout.mode_name(kcov.mode or 0)
+        return self.layout.object_mode_name(kcov.mode or 0)
 
     def is_enabled(self, kcov: KcovFields) -> bool:
         """Tell whether an object is in a mode in which it collects."""
