@@ -12,7 +12,7 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.dev
 	$(BIN)/python -m tests.prepare
-	$(BIN)/python -m pytest -n 2 tests/unit tests/native tests/imitations
+	$(BIN)/python -m pytest -n 2 tests/unit tests/native tests/imitations tests/fuzz
 	$(BIN)/python -m pytest tests/packages
 	$(BIN)/python -m pytest -m "not bench" tests/lab tests/gdb
 
@@ -36,12 +36,14 @@ docs: $(VENV)/.dev
 	$(BIN)/python -m docs.generate --check
 	$(BIN)/python -m sphinx -W --keep-going docs build/docs
 
-# Debian's python3 comes without ensurepip: python3-venv has it.
+# Debian's python3 comes without ensurepip (python3-venv has it) and without headers, and a small system without a compiler.
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	@{ $(PYTHON) -c 'import ensurepip, venv, sysconfig, os; assert os.path.exists(sysconfig.get_path("include") + "/Python.h")' && \
+	  command -v cc; } >/dev/null 2>&1 || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get update -q && apt-get install -y --no-install-recommends python3-venv python3-dev; \
-	  else echo "needs Python's venv module: sudo apt-get install python3-venv python3-dev" >&2; exit 2; fi; }
+	    apt-get update -q && apt-get install -y --no-install-recommends python3-venv python3-dev gcc libc6-dev; \
+	  else echo "needs Python's venv module and headers, and a C compiler:" \
+	    "sudo apt-get install python3-venv python3-dev gcc libc6-dev" >&2; exit 2; fi; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
 

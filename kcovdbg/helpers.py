@@ -203,7 +203,7 @@ def kcov_capacity(kcov: Object) -> int | None:
     """
     found = _census(kcov.prog_).kcov(kcov.value_())
     _, layout = _target(kcov.prog_)
-    return find_capacity(layout, layout.mode_name(found.mode or 0), found.size)
+    return find_capacity(layout, layout.object_mode_name(found.mode or 0), found.size)
 
 
 def kcov_words(kcov: Object) -> list[int]:
@@ -233,7 +233,7 @@ def kcov_mode_name(kcov_or_task: Object) -> str:
     _, layout = _target(prog)
     if kcov_or_task.type_.type.tag == "task_struct":
         return kcov_task_state(kcov_or_task).mode or "?"
-    return layout.mode_name(_census(prog).kcov(kcov_or_task.value_()).mode or 0)
+    return layout.object_mode_name(_census(prog).kcov(kcov_or_task.value_()).mode or 0)
 
 
 def decode_kcov_handle(handle: Object | int) -> str:

@@ -56,6 +56,22 @@ class Feature(str, Enum):
     """Bit 29 of a task's mode is a flag (2026 series, under review)."""
 
 
+class Variant(str, Enum):
+    """A posted series in a kernel, as ``info`` names it. None has been merged (November 2026)."""
+
+    UNIQUE_MAPS = "UNIQ_PC/UNIQ_EDGE/UNIQ_CMP (January 2025)"
+    INIT_UNIQUE = "KCOV_INIT_UNIQUE (2021)"
+    UNIQUE_ENABLE_1 = "KCOV_UNIQUE_ENABLE v1 (2025)"
+    UNIQUE_ENABLE = "KCOV_UNIQUE_ENABLE v2-v4 (2025)"
+    STATE_ONLY = "struct kcov_state without KCOV_UNIQUE_ENABLE (2025)"
+    EXT_RECORDS = "KCOV_TRACE_PC_EXT v1 (2026)"
+    PC_RANGE = "KCOV_PC_RANGE (2021)"
+    WRITING = "kcov_writing (2022)"
+    # Their own structures and device aren't shown, and info says so.
+    DATAFLOW_FILE = "kcov_dataflow in its own file (2026; its own buffers aren't shown)"
+    DATAFLOW = "kcov_dataflow in kcov.c (2026; its own buffers aren't shown)"
+
+
 class Era(NamedTuple):
     """One row of the table."""
 

@@ -3,17 +3,29 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.era import Feature
 from kcovdbg.analysis.check.evidence import Evidence, Session, name_kcov, name_task
+from kcovdbg.model.carrier import Carrier
 from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.task import Role, Task
+from kcovdbg.target import StackFrame
 from kcovdbg.walk.areas import TASK_LIST
 from kcovdbg.walk.tasks import PF_EXITING, PF_KTHREAD
+
+# The outermost functions of interrupts and softirqs, on x86 and arm64.
+_INTERRUPT: Final = re.compile(
+    r"(asm_sysvec_\w+|sysvec_\w+|asm_common_interrupt|common_interrupt|asm_exc_nmi|exc_nmi|do_IRQ|ret_from_intr|apic_timer_interrupt"
+    r"|el[01][ht]_\d+_(irq|fiq)\w*|el1_interrupt|el0_interrupt|gic_handle_irq|call_on_irq_stack|irq_exit\w*|__irq_exit_rcu"
+    r"|(__)?do_softirq\w*|handle_softirqs|run_ksoftirqd)$"
+)
+_NAMED: Final = 8
 
 
 class Answer(NamedTuple):
@@ -27,6 +39,12 @@ def explain_task(evidence: Evidence, task: Task) -> Iterator[Answer]:
     """Say why there is no coverage of a task, or where it is."""
     fields = task.fields
     own = [session for session in evidence.sessions if session.task.fields.address == fields.address]
+    interrupt = find_interrupt(evidence, fields.address)
+    if interrupt:
+        yield Answer(
+            f"it is interrupted, and its CPU is in {interrupt[-1].function}(): what runs there isn't part of its coverage",
+            tuple(f"#{number} {frame.function}" for number, frame in enumerate(interrupt) if frame.function)[-_NAMED:],
+        )
     if (fields.flags or 0) & PF_EXITING:
         yield Answer("it exits: KCOV was disabled for it when it began to", (f"flags={fields.flags or 0:#x}",))
     for session in own:
@@ -58,6 +76,15 @@ def explain_task(evidence: Evidence, task: Task) -> Iterator[Answer]:
                 f"it carries {named}, inherited, which nobody has registered any more: work that it starts collects nothing"
             )
         yield Answer(answer, (f"kcov_handle={handle:#x}",))
+
+
+def find_interrupt(evidence: Evidence, task: int) -> Sequence[StackFrame]:
+    """Return the frames of interrupts and softirqs on top of a running task's own, innermost first."""
+    if task not in evidence.running:
+        return ()
+    stack = evidence.stack(task) or ()
+    last = max((number for number, frame in enumerate(stack) if _INTERRUPT.match(frame.function or "")), default=-1)
+    return stack[: last + 1]
 
 
 def _explain_session(evidence: Evidence, session: Session) -> Iterator[Answer]:
@@ -185,8 +212,18 @@ def _explain_disabled(evidence: Evidence, fields: KcovFields) -> Iterator[Answer
     if fields.sequence == 1:
         yield Answer(f"{about} is initialised, and was never enabled", shown)
     else:
-        ended = "" if fields.sequence is None else f" ({fields.sequence - 1} sessions ended)"
+        ended = "" if fields.sequence is None else f" ({_count(fields.sequence - 1, 'session')} ended)"
         yield Answer(f"{about} isn't enabled now{ended}: KCOV_DISABLE, or the end of the thread that had it", shown)
+    for session in _sections_of(evidence, fields.address):
+        yield Answer(
+            f"a section for it is still open in {name_task(session.task.fields)}",
+            (f"area={session.area:#x}", f"sequence={session.sequence}"),
+        )
+        yield from _explain_merge(evidence, session, fields)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _sections_of(evidence: Evidence, address: int) -> list[Session]:
@@ -237,13 +274,18 @@ def explain_handle(evidence: Evidence, handle: int) -> Iterator[Answer]:
             yield Answer("it leads to an object that can't be read", (f"kcov={entry.kcov or 0:#x}",))
             continue
         owner = evidence.task_by_address.get(kcov.task or 0)
-        who = name_task(owner.fields) if owner is not None else "a task that is gone"
+        # A task's memory is another's soon after it is gone.
+        reused = owner is not None and not evidence.is_known_to(kcov, owner)
+        who = name_task(owner.fields) if owner is not None and not reused else "a task that is gone"
         yield Answer(
             f"{who} has registered it: anybody else's KCOV_REMOTE_ENABLE with it fails with EEXIST",
             (f"kcov={kcov.address:#x}", f"bucket={entry.bucket}"),
         )
-        if owner is None:
-            yield Answer("its owner is gone and it stays registered for ever: see check", (f"t={kcov.task or 0:#x}",))
+        if owner is None or reused:
+            shown: tuple[str, ...] = (f"t={kcov.task or 0:#x}",)
+            if owner is not None:
+                shown += (f"at that address is {name_task(owner.fields)}, which doesn't know of it",)
+            yield Answer("its owner is gone and it stays registered for ever: see check", shown)
         yield from _explain_remote(evidence, kcov)
         found = evidence.objects.get(kcov.address)
         if found is not None:
@@ -253,19 +295,39 @@ def explain_handle(evidence: Evidence, handle: int) -> Iterator[Answer]:
             "nobody has registered it: sections under it collect nothing",
             (f"registered={len(evidence.entries)}", *evidence.census.lacks("remote")),
         )
-    carriers = [task for task in evidence.tasks if task.fields.kcov_handle == handle]
-    if carriers:
-        named = ", ".join(name_task(task.fields) for task in carriers[:8]) + (" and others" if len(carriers) > 8 else "")
-        yield Answer(
-            f"carried by {named}: what these start in the background may run under it",
-            tuple(f"task={task.fields.address:#x}" for task in carriers[:8]),
-        )
-    elif decoded.subsystem == handles.COMMON and registered:
-        yield Answer("no task carries it: only what was started before still can", ("kcov_handle of no task",))
+    if decoded.subsystem == handles.COMMON and not decoded.reserved:
+        yield from _explain_carriers(evidence, handle, is_registered=bool(registered))
     if decoded.subsystem == handles.USB:
         yield Answer(
             f"the hub of USB bus {decoded.instance} and its requests' ends look it up", (f"instance={decoded.instance}",)
         )
+
+
+def _explain_carriers(evidence: Evidence, handle: int, *, is_registered: bool) -> Iterator[Answer]:
+    """Say who begins sections with a common handle, or starts who does."""
+    tasks = [task for task in evidence.tasks if task.fields.kcov_handle == handle]
+    if tasks:
+        named = ", ".join(name_task(task.fields) for task in tasks[:_NAMED])
+        yield Answer(
+            f"carried by {named}{' and others' if len(tasks) > _NAMED else ''}: what these start in the background may run "
+            "under it",
+            tuple(f"task={task.fields.address:#x}" for task in tasks[:_NAMED]),
+        )
+    elif is_registered:
+        yield Answer("no task carries it: only what was started before still can", ("kcov_handle of no task",))
+    carriers, remarks = evidence.carriers
+    groups: dict[tuple[str, str], list[Carrier]] = defaultdict(list)
+    for carrier in carriers:
+        if carrier.handle == handle:
+            groups[carrier.kind.value, carrier.place].append(carrier)
+    for (kind, place), found in groups.items():
+        workers = ", ".join(f"task {carrier.pid}" for carrier in found if carrier.pid is not None)
+        yield Answer(
+            f"carried by {_count(len(found), kind)}, {place}" + (f", which {workers} works for" if workers else ""),
+            tuple(f"{kind.split()[0]}={carrier.address:#x}" for carrier in found[:_NAMED]),
+        )
+    if remarks:
+        yield Answer("who else carries it can't be told in full", remarks[:_NAMED])
 
 
 def explain_kcov(evidence: Evidence, address: int) -> Iterator[Answer]:

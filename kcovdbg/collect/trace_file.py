@@ -86,7 +86,7 @@ def read_header(path: Path) -> TraceHeader | None:
         raise KcovdbgError(f"{side} can't be read: {error}") from error
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise KcovdbgError(f"{side} is no JSON: {error}", hint="without it the trace is read as raw words") from error
     if not isinstance(content, dict):
         raise KcovdbgError(f"{side} holds no JSON object")
@@ -157,6 +157,8 @@ def read_trace(
         data = path.read_bytes()
     except OSError as error:
         raise KcovdbgError(f"{path} can't be read: {error.strerror or error}") from error
+    except MemoryError:
+        raise KcovdbgError(f"{path} is too large for this machine's memory", hint="is it a trace at all?") from None
     name = f"file:{path}"
     header = read_header(path)
     if header is not None:

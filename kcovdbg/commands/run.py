@@ -181,6 +181,8 @@ def explain(error: Exception) -> KcovdbgError:
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename is not None else ""
         return KcovdbgError(f"{place}{error.strerror or error}")
+    if isinstance(error, MemoryError):
+        return KcovdbgError("there isn't enough memory for that", hint="ask for less, by -n for instance")
     return KcovdbgError(
         f"internal error: {type(error).__name__}: {error}", hint="--debug shows where; please report it with the command"
     )

@@ -19,6 +19,7 @@ from kcovdbg.render.kind import BOOL, LIST, NUMBER, PATH
 from kcovdbg.render.renderable import Record
 from kcovdbg.target import Target
 from kcovdbg.walk.buffers import read_buffer
+from kcovdbg.walk.carriers import CarrierWalk
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import Layout, detect_layout
 from kcovdbg.walk.tasks import find_current_tasks
@@ -79,6 +80,9 @@ def read_everything(target: Target, layout: Layout, reading: _Reading) -> None:
     with contextlib.suppress(KcovdbgError):
         # It looks at links back, locks and everybody's stacks where something is wrong.
         check(target, layout, census, advice=True)
+    with contextlib.suppress(KcovdbgError):
+        # Who carries a handle is for why.
+        tuple(CarrierWalk(target, census.task_fields))
     wanted = {task.fields.address: task.fields for task in census.tasks()}
     for address in find_current_tasks(target).values():
         if address in census.by_address:

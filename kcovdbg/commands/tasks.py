@@ -58,7 +58,7 @@ def make_columns(context: Context) -> tuple[Column, ...]:
             return None
         if kcov is None or kcov.mode is None:
             return None
-        return find_capacity(context.layout, context.layout.mode_name(kcov.mode), kcov.size, kcov.trace_size)
+        return find_capacity(context.layout, context.layout.object_mode_name(kcov.mode), kcov.size, kcov.trace_size)
 
     return (
         Column("pid", PID, value=_field("pid")),

@@ -6,18 +6,20 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from kcovdbg.abi.handle import decode_handle, parse_handle
 from kcovdbg.analysis.check.evidence import Evidence, name_kcov, name_task
 from kcovdbg.analysis.check.looking import check
-from kcovdbg.analysis.why import Answer, explain_handle, explain_kcov, explain_task, find_task
+from kcovdbg.analysis.why import Answer, explain_handle, explain_kcov, explain_task, find_interrupt, find_task
 from kcovdbg.commands.argument import Argument, Count, Value, WordError
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.points import find_point_table
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.what import Filter, find_counts
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.task import Task
 from kcovdbg.render.column import Column
 from kcovdbg.render.escape import escape
 from kcovdbg.render.kind import LIST
@@ -32,6 +34,10 @@ class _Row:
     evidence: tuple[str, ...]
 
 
+# Of the other buffers that have a function so many are named.
+_ELSEWHERE: Final = 5
+# Reading them all may take long, and of a machine that fuzzes there are hundreds.
+_LOOKED_AT: Final = 64
 _QUESTION: Final = "where is the coverage of "
 _COLUMNS: Final = (Column("question"), Column("answer"), Column("evidence", LIST))
 
@@ -43,7 +49,7 @@ def _ask(context: Context, evidence: Evidence, subject: str) -> tuple[str, list[
         if task is None:
             raise KcovdbgError(f"there is no task {subject}", hint="see: tasks -a")
         question = f"{_QUESTION}{name_task(task.fields)}?"
-        return question, list(explain_task(evidence, task)), subject if task.count is not None else None
+        return question, list(explain_task(evidence, task)), _buffer_of(evidence, task)
     try:
         value = parse_handle(subject)
     except ValueError:
@@ -57,6 +63,22 @@ def _ask(context: Context, evidence: Evidence, subject: str) -> tuple[str, list[
     return question, list(explain_handle(evidence, value)), f"kcov:{owners[0]:#x}" if owners else None
 
 
+def _buffer_of(evidence: Evidence, task: Task) -> str | None:
+    """Name the buffer of a task's own coverage: not of the softirq on top of it; of its process where it has none itself."""
+    for session in evidence.sessions:
+        if session.task.fields.address == task.fields.address and evidence.is_local(session):
+            return f"kcov:{session.kcov:#x}"
+    if task.count is not None:
+        return str(task.fields.pid)
+    opened = [
+        address
+        for address, kcov in evidence.objects.items()
+        if kcov.count is not None
+        and any(reference.kind in ("fd", "vma") and reference.pid == task.fields.tgid for reference in kcov.references)
+    ]
+    return f"kcov:{opened[0]:#x}" if len(opened) == 1 else None
+
+
 def _related(evidence: Evidence, subject: str, question: str) -> set[str]:
     """Name the subject and its objects as findings do."""
     found = {question.removeprefix(_QUESTION).removesuffix("?")}
@@ -67,7 +89,7 @@ def _related(evidence: Evidence, subject: str, question: str) -> set[str]:
         found |= {
             name_kcov(kcov.fields.address) for kcov in evidence.objects.values() if kcov.fields and kcov.fields.task == address
         }
-    elif ":" in subject:
+    elif " handle " in question:
         value = parse_handle(subject)
         found |= {name_kcov(entry.kcov) for entry in evidence.entries if entry.handle == value and entry.kcov}
     return found
@@ -77,10 +99,20 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
     """Say whether a function can be covered, and whether it is."""
     table = find_point_table(context)
     points = table.find(function=function)
+    counts = find_counts(context, what, []) if what is not None else {}
     if not points:
-        if any(symbol.name.split(".")[0] == function for symbol in table.functions()):
+        wanted = Filter(context.session.names, (function,), ())
+        hits = sum(wanted(pc) for pc in counts)
+        if hits:
+            yield Answer(f"{function}() is covered; it is in a module", (f"covered={hits}",))
+        elif any(symbol.name.split(".")[0] == function for symbol in table.functions()):
             yield Answer(
                 f"{function}() isn't instrumented: it can't be covered (KCOV_INSTRUMENT, noinstr, assembler)", ("points=0",)
+            )
+        elif _find_symbol(context, function) is not None:
+            yield Answer(
+                f"{function}() is in a module, and nothing of it is in the buffer",
+                ("covered=0", f"address={_find_symbol(context, function):#x}"),
             )
         else:
             yield Answer(
@@ -92,7 +124,6 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
     if what is None:
         yield Answer(f"{function}() is instrumented", tuple(shown))
         return
-    counts = find_counts(context, what, [])
     covered = sum(pc in counts for pc in points)
     if covered:
         yield Answer(f"{function}() is covered", (*shown, f"covered={covered}"))
@@ -107,11 +138,59 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
     yield Answer(answer, (*shown, "covered=0", f"KASLR offset={offset:#x}"))
 
 
+def _find_symbol(context: Context, function: str) -> int | None:
+    try:
+        return context.target.symbol(function).address
+    except KcovdbgError:
+        return None
+
+
+def _explain_context(context: Context, evidence: Evidence, function: str, subject: str, what: str | None) -> Iterator[Answer]:
+    """Say who else executed a function that a task's coverage lacks: an interrupt, a section, another task."""
+    task = find_task(evidence.tasks, int(subject)) if subject.isdecimal() else None
+    if task is not None:
+        frames = find_interrupt(evidence, task.fields.address)
+        if any(frame.function == function for frame in frames):
+            yield Answer(
+                f"{function}() runs in an interrupt on top of the task now: KCOV leaves that out",
+                tuple(f"#{number} {frame.function}" for number, frame in enumerate(frames) if frame.function == function),
+            )
+    points = frozenset(find_point_table(context).find(function=function))
+    others = [other for other in _other_buffers(evidence) if other[0] != what] if points else []
+    for name, whose in others[:_LOOKED_AT]:
+        try:
+            covered = sum(pc in points for pc in find_counts(context, name, []))
+        except KcovdbgError:
+            continue
+        if covered:
+            yield Answer(f"{function}() is covered {whose}: it ran there", (f"buffer={name}", f"covered={covered}"))
+    if len(others) > _LOOKED_AT:
+        yield Answer(f"only the first {_LOOKED_AT} other buffers were looked at for {function}()", (f"buffers={len(others)}",))
+
+
+def _other_buffers(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Yield the name of each buffer that holds records, and whose coverage is in it."""
+    for session in evidence.sessions:
+        if evidence.is_section(session) and not session.is_saved and session.area:
+            kind = "a softirq section" if evidence.in_softirq(session.task) else "a remote section"
+            yield f"area:{session.area:#x}", f"in {kind} on {name_task(session.task.fields)}"
+    for address, kcov in evidence.objects.items():
+        if kcov.fields is None or not kcov.fields.area or not kcov.count:
+            continue
+        owner = evidence.task_by_address.get(kcov.fields.task or 0)
+        named = f" of {name_task(owner.fields)}" if owner is not None else ""
+        kind = "the background coverage" if kcov.fields.remote else "the coverage"
+        yield f"kcov:{address:#x}", f"in {kind}{named or f' in {name_kcov(address)}'}"
+
+
 def _run(context: Context, args: Namespace) -> Lines:
     evidence = Evidence(context.target, context.layout, context.census)
     question, answers, what = _ask(context, evidence, args.subject)
     if args.function is not None:
-        answers += _explain_function(context, args.function, what)
+        explained = list(_explain_function(context, args.function, what))
+        answers += explained
+        if what is not None and not any("is covered" in answer.answer for answer in explained):
+            answers += islice(_explain_context(context, evidence, args.function, args.subject, what), _ELSEWHERE)
     # What is broken explains more than what is legal.
     report = check(context.target, context.layout, context.census)
     related = _related(evidence, args.subject, question)

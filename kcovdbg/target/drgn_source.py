@@ -21,6 +21,11 @@ def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:
         locations = program.source_location(address)
     except LookupError:
         return ()
+    except Exception as error:
+        # Of debug info that was stripped of its line tables or ranges; symbols still name what is there.
+        if type(error) is not Exception:
+            raise
+        return ()
     return tuple(
         [
             Frame(location.name() or None, location.filename or None, location.line or None, location.column or None)

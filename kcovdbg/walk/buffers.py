@@ -171,7 +171,7 @@ def _doubt_mode(layout: Layout, whose: str, word: int | None) -> str | None:
         return None
     if word is None:
         return f"the {whose}'s mode isn't known"
-    mode = layout.mode_name(word)
+    mode = layout.object_mode_name(word) if whose == "object" else layout.mode_name(word)
     return None if is_known(mode) else f"the {whose}'s mode is {mode}, and the debug info has no name for it"
 
 
@@ -181,7 +181,7 @@ def _place_of_fields(layout: Layout, name: str, kcov: KcovFields, pid: int | Non
             f"struct kcov at {kcov.address:#x} has no buffer",
             hint="nobody called KCOV_INIT_TRACE on it, or, before v5.18, nobody mapped it",
         )
-    mode = None if kcov.mode is None else layout.mode_name(kcov.mode)
+    mode = None if kcov.mode is None else layout.object_mode_name(kcov.mode)
     doubt = _doubt_mode(layout, "object", kcov.mode)
     return Place(name=name, address=kcov.area, size=kcov.size, mode=mode, kcov=kcov.address, pid=pid, comm=comm, doubt=doubt)
 

@@ -61,6 +61,7 @@ class Census:
         self._layout = layout
         self._kcov_cache: dict[int, KcovFields | ReadError | MissingTypeError] = {}
         self._remarks: dict[str, tuple[str, ...]] = {}
+        self._interpreted: dict[int, Task] = {}
 
     # What was read.
 
@@ -227,6 +228,12 @@ class Census:
         )
 
     def _task(self, fields: TaskFields) -> Task:
+        task = self._interpreted.get(fields.address)
+        if task is None:
+            task = self._interpreted[fields.address] = self._settle(fields)
+        return task
+
+    def _settle(self, fields: TaskFields) -> Task:
         task = self.interpret(fields)
         for _ in range(_RETRIES if self._target.live else 0):
             if not task.errors:
@@ -274,7 +281,7 @@ class Census:
         mode_of_buffer, kcov = mode, fields.kcov
         if area == 0 and owned is not None:
             area, size, trace, trace_size, kcov = owned.area, owned.size, owned.trace, owned.trace_size, owned.address
-            mode_of_buffer = None if owned.mode is None else layout.mode_name(owned.mode)
+            mode_of_buffer = None if owned.mode is None else layout.object_mode_name(owned.mode)
         count, full = self._count(area, size, mode_of_buffer, errors, trace, trace_size, kcov)
         return Task(
             fields=fields,
@@ -614,7 +621,9 @@ class Census:
         """Return pid and comm of an object's ``t``, and why they are missing."""
         fields = self.by_address.get(task)
         if fields is not None:
-            return fields.pid, fields.comm, None
+            lost = [name for name in ("pid", "comm") if getattr(fields, name) is None and self._layout.task.has(name)]
+            problem = f"t {task:#x}: {' and '.join(lost)} can't be read" if lost else None
+            return fields.pid, fields.comm, problem
         try:
             fields = read_task(self._target, self._layout, task)
         except ReadError as error:
@@ -641,7 +650,7 @@ class Census:
             pid, comm, problem = self._owner(fields.task)
             if problem is not None:
                 errors.append(problem)
-        mode = None if fields.mode is None else self._layout.mode_name(fields.mode)
+        mode = None if fields.mode is None else self._layout.object_mode_name(fields.mode)
         count, full = self._count(fields.area, fields.size, mode, errors, fields.trace, fields.trace_size, address)
         capacity = None
         if mode is not None and modes.is_known(mode):

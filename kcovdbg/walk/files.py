@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
@@ -33,6 +33,20 @@ class KcovFile(NamedTuple):
     start: int | None = None
     end: int | None = None
     pgoff: int | None = None
+
+
+class OpenFile(NamedTuple):
+    """A descriptor of a process, whatever its file is."""
+
+    pid: int | None
+    """Process, as of :class:`KcovFile`."""
+    fd: int
+    file: int
+    """``struct file *``."""
+    operations: int
+    """``file->f_op``."""
+    private: int
+    """``file->private_data``."""
 
 
 def _require(layout: BlockLayout) -> BlockLayout:
@@ -99,6 +113,34 @@ class FileWalk:
                     break
         if unknown:
             self.remarks.note(f"the file tables of {unknown} tasks aren't known: descriptors of KCOV may be missing")
+
+    def for_each_file(self, tasks: Iterable[TaskFields], operations: Collection[int]) -> Iterator[OpenFile]:
+        """Yield descriptors of files that have one of these ``f_op``, each file once.
+
+        What can't be read is left out: what these files lead to is extra, and the walk over KCOV's own says what is damaged.
+        """
+        if not self._has_tables:
+            return
+        tables: set[int] = set()
+        files: set[int] = set()
+        for task in tasks:
+            if not task.files or task.files in tables:
+                continue
+            tables.add(task.files)
+            try:
+                descriptors = self._read_descriptors(task.files)
+            except ReadError:
+                continue
+            for fd, file in descriptors:
+                if not file or file in files or not is_kernel_pointer(self._target, file):
+                    continue
+                files.add(file)
+                try:
+                    found, private = self._file.read(self._target, file)
+                except ReadError:
+                    continue
+                if found in operations and private:
+                    yield OpenFile(task.tgid, fd, file, found, private)
 
     def for_each_mapping(self, tasks: Iterable[TaskFields]) -> Iterator[KcovFile]:
         """Yield mappings of KCOV's files, whose descriptor may be closed."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kcovdbg.abi import mode
-from kcovdbg.abi.era import Feature
+from kcovdbg.abi.era import Feature, Variant
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, TargetError
 from kcovdbg.model.generation import Generation
 from kcovdbg.target import Target
@@ -179,8 +179,11 @@ class Layout:
     """Where a task doesn't tell its CPU: offsets of its stack, and of the CPU in the thread_info at the stack's base."""
 
     def mode_name(self, word: int) -> str:
-        """Name the mode in a task's or an object's mode word, flags masked."""
-        value = mode.strip_flags(word, self.mode_flags)
+        """Name the mode in a task's mode word, or a saved one, flags masked."""
+        return self.object_mode_name(mode.strip_flags(word, self.mode_flags))
+
+    def object_mode_name(self, value: int) -> str:
+        """Name the mode in an object's mode word, which has no flags: a bit there is damage."""
         if self.generation.has(Feature.UNIQUE_MAPS):
             return mode.combined_name(value, self.modes)
         return mode.mode_name(value, self.modes)
@@ -341,7 +344,7 @@ def _detect_generation(
     variants = _detect_variants(target, kcov, names, features)
     return Generation(
         era=era,
-        variants=tuple(variants),
+        variants=tuple(variant.value for variant in variants),
         features=frozenset(feature.value for feature in features),
         unrecognised=_find_unrecognised(target, names),
         missing=tuple(_find_missing(target, task, kcov, percpu, names, features)),
@@ -443,41 +446,40 @@ def _area_list_count(target: Target) -> int:
     return length or 1
 
 
-def _detect_variants(target: Target, kcov: BlockLayout | None, names: set[str], features: set[Feature]) -> list[str]:
-    # Group F: what postings and other trees add. None of it has been merged (November 2026).
-    variants: list[str] = []
+def _detect_variants(target: Target, kcov: BlockLayout | None, names: set[str], features: set[Feature]) -> list[Variant]:
+    # Group F: what postings and other trees add.
+    variants: list[Variant] = []
     if any(name.startswith("TRACE_UNIQ_") for name in names) or _has_member(target, KCOV, "map_edge"):
-        variants.append("UNIQ_PC/UNIQ_EDGE/UNIQ_CMP (January 2025)")
+        variants.append(Variant.UNIQUE_MAPS)
         features.add(Feature.UNIQUE_MAPS)
     if names & {"INIT_UNIQUE", "INIT_TRACE"}:
-        variants.append("KCOV_INIT_UNIQUE (2021)")
+        variants.append(Variant.INIT_UNIQUE)
         features.add(Feature.TEXT_BITMAP)
     if _has_member(target, TASK, "kcov_state") or _has_member(target, KCOV, "state"):
         features.add(Feature.STATE_STRUCT)
         if _has_member(target, STATE, "s") or _has_member(target, STATE, "mode"):
-            variants.append("KCOV_UNIQUE_ENABLE v1 (2025)")
+            variants.append(Variant.UNIQUE_ENABLE_1)
             features |= {Feature.UNIQUE_BITMAP, Feature.UNIQUE_ENABLE_V1}
         elif any(_has_member(target, STATE, name) for name in ("bitmap", "bitmap_size")):
-            variants.append("KCOV_UNIQUE_ENABLE v2-v4 (2025)")
+            variants.append(Variant.UNIQUE_ENABLE)
             features.add(Feature.UNIQUE_BITMAP)
         else:
-            variants.append("struct kcov_state without KCOV_UNIQUE_ENABLE (2025)")
+            variants.append(Variant.STATE_ONLY)
     if any(_has_member(target, type_name, "kcov_ext_format") for type_name in (TASK, KCOV)):
-        variants.append("KCOV_TRACE_PC_EXT v1 (2026)")
+        variants.append(Variant.EXT_RECORDS)
         features.add(Feature.EXT_RECORDS)
     if kcov is not None and _has_member(target, KCOV, "pc_range"):
-        variants.append("KCOV_PC_RANGE (2021)")
+        variants.append(Variant.PC_RANGE)
         features.add(Feature.PC_RANGE)
     if _has_member(target, TASK, "kcov_writing"):
-        variants.append("kcov_writing (2022)")
-    # Their own structures and device aren't shown, and info says so.
+        variants.append(Variant.WRITING)
     if any(_has_member(target, TASK, name) for name in ("kcov_df", "kcov_df_seq", "kcov_df_remote_depth")):
-        variants.append("kcov_dataflow in its own file (2026; its own buffers aren't shown)")
+        variants.append(Variant.DATAFLOW_FILE)
         features.add(Feature.DATAFLOW)
     elif any(
         _has_member(target, TASK, name) for name in ("kcov_dataflow_seq", "kcov_df_area", "kcov_df_size", "kcov_df_enabled")
     ):
-        variants.append("kcov_dataflow in kcov.c (2026; its own buffers aren't shown)")
+        variants.append(Variant.DATAFLOW)
         features.add(Feature.DATAFLOW)
     return variants
 

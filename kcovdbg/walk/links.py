@@ -10,8 +10,10 @@ from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.target import Target
 from kcovdbg.walk.layout import AREA, REMOTE, Layout
 from kcovdbg.walk.pointer import check_pointer, read_word
+from kcovdbg.walk.remote import MAX_CHAIN
 
-_MAX_LINKS: Final = 1 << 20
+# The cache of areas is never trimmed.
+_MAX_AREAS: Final = 1 << 20
 
 
 class Link(NamedTuple):
@@ -51,7 +53,7 @@ def read_hash_links(target: Target, layout: Layout) -> Iterator[Link]:
 
     for bucket in range(length or 16):
         head = table + bucket * target.word_size
-        yield from _follow(f"bucket {bucket}", read_word(target, head), head, 0, node, read)
+        yield from _follow(f"bucket {bucket}", read_word(target, head), head, 0, node, read, MAX_CHAIN)
 
 
 def read_area_links(target: Target, layout: Layout, names: tuple[str, ...]) -> Iterator[Link]:
@@ -78,7 +80,7 @@ def read_area_links(target: Target, layout: Layout, names: tuple[str, ...]) -> I
         head = heads + index * 2 * target.word_size
         last = head
         whole = True
-        for link in _follow(name, read_word(target, head), head, head, node, read):
+        for link in _follow(name, read_word(target, head), head, head, node, read, _MAX_AREAS):
             last, whole = link.address + node, link.problem is None
             yield link
         if whole:
@@ -86,7 +88,7 @@ def read_area_links(target: Target, layout: Layout, names: tuple[str, ...]) -> I
 
 
 def _follow(
-    name: str, first: int, before: int, end: int, node: int, read: Callable[[int], tuple[int, int | None]]
+    name: str, first: int, before: int, end: int, node: int, read: Callable[[int], tuple[int, int | None]], limit: int
 ) -> Iterator[Link]:
     seen: set[int] = set()
     link = first
@@ -94,8 +96,8 @@ def _follow(
         if link in seen:
             yield Link(name, link - node, None, before, f"it comes back to {link - node:#x}")
             return
-        if len(seen) >= _MAX_LINKS:
-            yield Link(name, link - node, None, before, f"it has more than {_MAX_LINKS} elements")
+        if len(seen) >= limit:
+            yield Link(name, link - node, None, before, f"it has more than {limit} elements")
             return
         seen.add(link)
         try:

@@ -123,7 +123,7 @@ def find_implausible(target: Target, layout: Layout, fields: KcovFields) -> str 
         return f"its area {fields.area:#x} is no buffer's address"
     if fields.task and (not low <= fields.task <= high or fields.task % target.word_size):
         return f"its t {fields.task:#x} is no task's address"
-    if fields.mode is not None and layout.modes and not is_known(layout.mode_name(fields.mode)):
+    if fields.mode is not None and layout.modes and not is_known(layout.object_mode_name(fields.mode)):
         return f"its mode is {fields.mode:#x}"
     return None
 

@@ -16,7 +16,8 @@ from kcovdbg.walk.pointer import check_pointer
 # DEFINE_HASHTABLE(kcov_remote_map, 4) in every version seen; the symbol's own type says when that changes.
 _DEFAULT_BUCKETS: Final = 16
 # Each KCOV_REMOTE_ENABLE registers up to 257 handles; and they spread over 16 chains.
-_MAX_CHAIN: Final = 1 << 16
+MAX_CHAIN: Final = 1 << 16
+"""Entries of a chain; one with more is damaged."""
 
 
 class RemoteEntry(NamedTuple):
@@ -75,7 +76,7 @@ def read_remote_map(target: Target, layout: Layout) -> RemoteMap:
                 raise ReadError(f"{address:#x}, which {before:#x} leads to, isn't an entry of it", address)
             return RemoteEntry(address, handle, kcov, bucket), following
 
-        chain = follow_chain(first, 0, read_entry, _MAX_CHAIN, head.address + bucket * word)
+        chain = follow_chain(first, 0, read_entry, MAX_CHAIN, head.address + bucket * word)
         while True:
             try:
                 entries.append(next(chain))

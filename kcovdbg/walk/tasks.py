@@ -69,6 +69,7 @@ class TaskWalk:
         # nothing there.
         self._moving = target.live
         names = layout.task.names
+        self._comm = names.index("comm")
         self._tasks_next = names.index("tasks_next")
         self._tasks_prev = names.index("tasks_prev")
         self._thread_next = names.index("thread_next")
@@ -102,6 +103,13 @@ class TaskWalk:
         except ReadError as error:
             self.remarks.note(f"the task list can't be read: {error}")
             return
+        comm = values[self._comm]
+        # INIT_TASK_COMM, to which each CPU's idle task adds its number. What else is read there is no name.
+        if comm is not None and not comm.startswith(b"swapper"):
+            self.remarks.note(
+                f"init_task is called {decode_comm(comm)!r}, not swapper: its members aren't where this debug info has them; "
+                "it is another build's, or GCC's RANDSTRUCT plugin moved them, of which GCC's debug info says nothing"
+            )
         backwards = values[self._tasks_prev]
         yield from self._walk_group(init, values)
         broken = yield from self._follow(values[self._tasks_next], init, tasks_offset, self._tasks_next, self._tasks_prev)

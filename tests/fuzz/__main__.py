@@ -1,36 +1,39 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Fuzzing by command: ``python -m tests.fuzz --cases 10000 --seed 1``."""
+"""Fuzzing by command: ``python -m tests.fuzz --cases 100000 --files 3000 --seed 0 --workers 2``."""
 
 from __future__ import annotations
 
 import argparse
-import resource
+import os
 import sys
 
-from tests.fuzz.run import Figures, Fuzzer
-
-_MEMORY = 4 << 30
+from tests.fuzz.workers import run_cases
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Run kcovdbg over damaged memory of the demo.")
-    parser.add_argument("--cases", type=int, default=1000, help="how many")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz",
+        description="Run kcovdbg over damaged memory of the demo, and over damaged files, and count what goes wrong.",
+    )
+    parser.add_argument("--cases", type=int, default=1000, help="of damaged memory")
+    parser.add_argument("--files", type=int, default=0, help="cases of damaged files")
+    parser.add_argument("--kind", action="append", default=[], help="of damaged files, by default all")
     parser.add_argument("--seed", type=int, default=0, help="of the first case; each next one has the next number")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long, of however many cases")
+    parser.add_argument("--nice", type=int, default=15)
     args = parser.parse_args()
-    # Absurd sizes must not be allocated.
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    fuzzer, figures = Fuzzer(), Figures()
-    said = 0
-    for seed in range(args.seed, args.seed + args.cases):
-        fuzzer.case(seed, figures)
-        problems = [*figures.crashes, *(f"HANG {case}" for case in figures.hangs), *figures.raw]
-        for problem in problems[said:]:
-            print(problem, flush=True)
-        said = len(problems)
-        if figures.cases % 500 == 0:
-            print(figures, flush=True)
-    print(figures)
-    return 0 if figures.is_clean else 1
+    os.nice(args.nice)
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    clean = not args.cases or run_cases(args.cases, args.seed, args.workers, args.seconds, say).is_clean
+    if args.files:
+        from tests.fuzz.files import run_files
+
+        clean = run_files(args.files, args.seed, args.seconds, say, args.kind) and clean
+    return 0 if clean else 1
 
 
 if __name__ == "__main__":

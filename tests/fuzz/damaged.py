@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import drgn
-from drgn.helpers.linux.mm import follow_phys
+from drgn.helpers.linux import slab
+from drgn.helpers.linux.mm import PageSlab, follow_phys, for_each_page
 
+from kcovdbg.errors import KcovdbgError
 from kcovdbg.target import elf
 from kcovdbg.target.bare import PHYSICAL_SIZE, open_bare
 from kcovdbg.target.complaints import collect_warnings
@@ -17,10 +19,14 @@ from kcovdbg.target.drgn import DrgnTarget, refuse_user_addresses
 from kcovdbg.target.opening import TargetOptions, open_target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from kcovdbg.target import SlabObject, StackFrame, Vma, VmallocArea
+
 PAGE = 4096
+LINE = 64
+"""Bytes that are damaged or not as one."""
 
 
 class DamagedMemory:
@@ -34,11 +40,46 @@ class DamagedMemory:
         self._known: dict[int, bytes | None] = {}
         self.changed: dict[int, bytearray] = {}
         self.removed: set[int] = set()
+        self.damaged: frozenset[int] = frozenset()
+        """The lines that aren't what they were, by physical address over their size."""
+        self._recorded: list[set[int]] = []
 
     def heal(self) -> None:
         """Undo all damage."""
         self.changed.clear()
         self.removed.clear()
+        self.damaged = frozenset()
+
+    def settle(self) -> None:
+        """Find out what a case's damage has changed, once it is done."""
+        lines: set[int] = set()
+        for page in self.removed:
+            lines.update(range(page // LINE, (page + PAGE) // LINE))
+        for page, data in self.changed.items():
+            before = self._known.get(page)
+            lines.update(
+                (page + at) // LINE
+                for at in range(0, PAGE, LINE)
+                if before is None or data[at : at + LINE] != before[at : at + LINE]
+            )
+        self.damaged = frozenset(lines)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[set[int]]:
+        """Gather the lines that are read inside the block."""
+        lines: set[int] = set()
+        self._recorded.append(lines)
+        try:
+            yield lines
+        finally:
+            self._recorded = [other for other in self._recorded if other is not lines]
+
+    def page(self, page: int) -> bytes | None:
+        """Return a page as it is now, None where there is none."""
+        try:
+            return self._page(page)
+        except drgn.FaultError:
+            return None
 
     @property
     def pages(self) -> list[int]:
@@ -48,6 +89,8 @@ class DamagedMemory:
     def read(self, address: int, count: int, offset: int = 0, physical: bool = True) -> bytes:
         """Read any span. The parameters are what drgn gives a reader."""
         del offset, physical
+        for lines in self._recorded:
+            lines.update(range(address // LINE, (address + count - 1) // LINE + 1))
         start = address & -PAGE
         if address + count <= start + PAGE:
             return self._page(start)[address - start : address - start + count]
@@ -80,17 +123,181 @@ class DamagedMemory:
             address, data = address + len(piece), data[len(piece) :]
 
 
+class Memo:
+    """Answers that were computed once, each with the lines that it was computed from.
+
+    It holds while none of these is damaged: the same bytes give the same answer, and the same error.
+    """
+
+    def __init__(self, memory: DamagedMemory) -> None:
+        self.memory = memory
+        self._known: dict[tuple[object, ...], tuple[object, Exception | None, frozenset[int]]] = {}
+
+    def ask(self, key: tuple[object, ...], compute: Callable[[], Any]) -> Any:
+        """Return what the function returns, or returned."""
+        damaged = self.memory.damaged
+        known = self._known.get(key)
+        if known is None or not known[2].isdisjoint(damaged):
+            answer, problem = None, None
+            with self.memory.recording() as lines:
+                try:
+                    answer = compute()
+                except KcovdbgError as error:
+                    problem = error
+            known = answer, problem, frozenset(lines)
+            if lines.isdisjoint(damaged):
+                self._known[key] = known
+        answer, problem, _ = known
+        if problem is not None:
+            raise problem
+        return answer
+
+
+class _Listed(NamedTuple):
+    """What an iterator yielded, and what ended it."""
+
+    items: tuple[Any, ...]
+    problem: Exception | None
+
+    def replay(self) -> Iterator[Any]:
+        yield from self.items
+        if self.problem is not None:
+            raise self.problem
+
+
+def _exhaust(iterator: Iterator[Any]) -> _Listed:
+    items: list[Any] = []
+    try:
+        for item in iterator:
+            items.append(item)
+    except KcovdbgError as error:
+        return _Listed(tuple(items), error)
+    return _Listed(tuple(items), None)
+
+
+class MemoVmas:
+    """Mappings, each address space's walked again when what it is read from is damaged."""
+
+    def __init__(self, source: Any, memo: Memo) -> None:
+        self._source, self._memo = source, memo
+
+    def for_each_vma(self, mm: int) -> Iterator[Vma]:
+        yield from self._memo.ask(("vma", mm), lambda: _exhaust(self._source.for_each_vma(mm))).replay()
+
+
+class MemoVmalloc:
+    """Vmalloc areas."""
+
+    def __init__(self, source: Any, memo: Memo) -> None:
+        self._source, self._memo = source, memo
+
+    def for_each_vmalloc_area(self) -> Iterator[VmallocArea]:
+        yield from self._memo.ask(("vmalloc",), lambda: _exhaust(self._source.for_each_vmalloc_area())).replay()
+
+
+class MemoSlab:
+    """Slab objects.
+
+    drgn looks at each page of the machine for those of a cache: here at those that belonged to the slab allocator in the
+    healthy state, and at those whose ``struct page`` is damaged. Where page tables are damaged it looks at all.
+    """
+
+    def __init__(self, source: Any, memo: Memo, prog: drgn.Program, physical: Callable[[int], int]) -> None:
+        self._source, self._memo = source, memo
+        self._slabs: list[drgn.Object] = []
+        self._by_line: dict[int, drgn.Object] = {}
+        places: dict[int, int] = {}
+        with memo.memory.recording() as lines:
+            for page in for_each_page(prog):
+                address = page.value_()
+                start = address & -PAGE
+                if start not in places:
+                    places[start] = physical(start)
+                # drgn's struct page is as long as a line, and begins with one.
+                self._by_line[(places[start] + address - start) // LINE] = page
+                with contextlib.suppress(drgn.FaultError):
+                    if PageSlab(page):
+                        self._slabs.append(page)
+        self._others = frozenset(lines - self._by_line.keys())
+
+    @contextlib.contextmanager
+    def _few_pages(self) -> Iterator[None]:
+        damaged = self._memo.memory.damaged
+        if not damaged.isdisjoint(self._others):
+            yield
+            return
+        more = [self._by_line[line] for line in damaged if line in self._by_line]
+        pages = sorted({page.value_(): page for page in (*self._slabs, *more)}.items())
+        original = slab.for_each_page
+        slab.for_each_page = lambda _prog: (page for _, page in pages)
+        try:
+            yield
+        finally:
+            slab.for_each_page = original
+
+    def _list(self, walk: Callable[[], Iterator[Any]]) -> _Listed:
+        with self._few_pages():
+            return _exhaust(walk())
+
+    def for_each_file(self) -> Iterator[int]:
+        yield from self._memo.ask(("files",), lambda: self._list(self._source.for_each_file)).replay()
+
+    def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
+        yield from self._memo.ask(("slab", size), lambda: self._list(lambda: self._source.for_each_slab_object(size))).replay()
+
+
+class MemoStacks:
+    """Stacks."""
+
+    def __init__(self, source: Any, memo: Memo) -> None:
+        self._source, self._memo = source, memo
+
+    def stack_trace(self, task: int) -> Sequence[StackFrame]:
+        found: Sequence[StackFrame] = self._memo.ask(("stack", task), lambda: self._source.stack_trace(task))
+        return found
+
+    def crashed_task(self) -> int | None:
+        found: int | None = self._memo.ask(("crashed",), self._source.crashed_task)
+        return found
+
+
 class DamagedTarget(DrgnTarget):
     """A target over damaged memory."""
 
     def __init__(self, prog: drgn.Program, memory: DamagedMemory, source: DrgnTarget) -> None:
         super().__init__(prog, "damaged", False)
         self.memory = memory
+        self.notes_of_dump = b""
         self._source = source
+        self.plain = (self.vmas, self.vmalloc, self.slab, self.stacks)
+        memo = Memo(memory)
+        self.quick = (
+            MemoVmas(self.vmas, memo),
+            MemoVmalloc(self.vmalloc, memo),
+            None if self.slab is None else MemoSlab(self.slab, memo, prog, self.physical),
+            MemoStacks(self.stacks, memo),
+        )
+
+    def use_memo(self, use: bool) -> None:
+        """Let drgn's helpers walk only where something is damaged, or always."""
+        self.vmas, self.vmalloc, self.slab, self.stacks = self.quick if use else self.plain
 
     def heal(self) -> None:
-        """Undo all damage."""
+        """Undo all damage, and forget what was read of memory."""
         self.memory.heal()
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was read of memory and kept: so that the next one sees the damage."""
+        self._cpus = None
+        self._per_cpu.clear()
+
+    @property
+    def vmlinux(self) -> str:
+        """The kernel's image with debug info, as a file that others can read."""
+        found = self._source.prog.main_module().debug_file_path
+        assert found is not None
+        return found
 
     def physical(self, address: int) -> int:
         """Translate an address of the kernel."""
@@ -131,4 +338,6 @@ def open_damaged(path: str | Path | None = None, symbols: Sequence[str] = ()) ->
     paths = [module.debug_file_path for module in source.prog.modules() if module.debug_file_path is not None]
     with collect_warnings([]), contextlib.suppress(drgn.MissingDebugInfoError):
         prog.load_debug_info(paths, default=True)
-    return DamagedTarget(prog, memory, source)
+    target = DamagedTarget(prog, memory, source)
+    target.notes_of_dump = notes
+    return target

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from kcovdbg.model.snapshot import Snapshot
     from tests.fuzz.damaged import DamagedTarget
+    from tests.fuzz.independent import Reader
 
 PAGE = 4096
 EXTREME = (0, 1, 2, 3, 0x7F, 0xFF, 0x7FFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 31, 1 << 32, 1 << 47, 1 << 63,
@@ -35,6 +36,13 @@ class Places:
         self.target = target
         size = {name: target.type_size(f"struct {name}") for name in ("task_struct", "kcov", "kcov_remote", "file")}
         self.tasks = [task.fields.address for task in snapshot.tasks]
+        self.tids = [task.fields.pid for task in snapshot.tasks if task.fields.pid]
+        self.pages: list[int] = []
+        """Physical pages that some command reads."""
+        self.tables: list[int] = []
+        """Physical pages of page tables."""
+        self.used_entries: list[int] = []
+        """Lines of them, by physical address over 64, that lead to KCOV's structures."""
         self.kcovs = [address for address in snapshot.objects if address]
         self.entries = [entry.address for entry in snapshot.remote]
         self.areas = [area.address for area in snapshot.areas]
@@ -63,6 +71,30 @@ class Places:
             *(area + offset for area in self.areas for offset in (0, 8)),
             *(start + 8 * index for start, length in self.globals for index in range(length // 8)),
         ]  # fmt: skip
+
+    def add_more(self, reader: Reader) -> None:
+        """Add what kcovdbg doesn't show and walks over: page tables, file tables, thread lists, per-CPU pointers.
+
+        :param reader: of healthy memory.
+        """
+        lines: set[int] = set()
+        for start, _ in self.spans:
+            reader.translate(start, lines)
+        self.tables = sorted({line * 64 & -PAGE for line in lines})
+        self.used_entries = sorted(lines)
+        more: list[tuple[int, int]] = []
+        for address in self.tasks:
+            task = reader.decode("task_struct", address)
+            if task.signal:
+                more.append(reader.span("signal_struct", task.signal))
+            if task.files:
+                more.append(reader.span("files_struct", task.files))
+                table = reader.decode("files_struct", task.files)
+                more.append(reader.span("fdtable", table.fdt))
+                fdt = reader.decode("fdtable", table.fdt)
+                more += [(fdt.fd, 64), (fdt.open_fds, 8)]
+        more += [(reader.symbols["__per_cpu_offset"], 16), (reader.symbols["swapper_pg_dir"] + 2048, 2048)]
+        self.spans += sorted(set(more))
 
 
 def flip_bits(target: DamagedTarget, places: Places, random: Random) -> None:
@@ -104,7 +136,7 @@ def fill_structure(target: DamagedTarget, places: Places, random: Random) -> Non
 def remove_pages(target: DamagedTarget, places: Places, random: Random) -> None:
     """Take pages away: those of a structure, or any that is read."""
     for _ in range(random.choice((1, 1, 3, 20))):
-        page = random.choice(target.memory.pages)
+        page = random.choice(places.pages)
         if random.random() < 0.5:
             page = target.physical(random.choice(places.spans)[0]) & -PAGE
         target.memory.removed.add(page)
@@ -119,12 +151,57 @@ def zero_pages(target: DamagedTarget, places: Places, random: Random) -> None:
 
 def damage_any_page(target: DamagedTarget, places: Places, random: Random) -> None:
     """Change words in any page that is read: page tables, the tree of vmalloc areas, maple trees, slabs."""
-    del places
-    page = random.choice(target.memory.pages)
+    page = random.choice(places.pages)
     for _ in range(random.choice((1, 4, 32))):
         offset = random.randrange(0, PAGE, 8)
         value = random.choice((random.choice(EXTREME), random.getrandbits(64)))
         target.memory.write(page + offset, (value & (1 << 64) - 1).to_bytes(8, "little"))
+
+
+def damage_page_tables(target: DamagedTarget, places: Places, random: Random) -> None:
+    """Let entries of page tables lead elsewhere: to other pages, in circles, out of memory, nowhere."""
+    page = random.choice(places.tables)
+    for _ in range(random.choice((1, 1, 4, 64))):
+        entry = page + random.randrange(0, PAGE, 8)
+        if random.random() < 0.7:
+            entry = 64 * random.choice(places.used_entries) + random.randrange(0, 64, 8)
+            page = entry & -PAGE
+        before = int.from_bytes(target.memory.read(entry, 8), "little")
+        if not before:
+            # Most entries of most tables are empty.
+            entry = page + next((at for at in range(0, PAGE, 8) if any(target.memory.read(page + at, 8))), 0)
+            before = int.from_bytes(target.memory.read(entry, 8), "little")
+        value = random.choice(
+            (
+                0,
+                before & ~1,
+                before ^ 0x80,
+                before ^ 1 << random.randrange(64),
+                random.choice(places.pages) | 0x63,
+                page | 0x63,
+                random.choice(places.tables) | 0x63,
+                random.getrandbits(64),
+                (1 << 64) - 1,
+            )
+        )
+        target.memory.write(entry, (value & (1 << 64) - 1).to_bytes(8, "little"))
+
+
+def cross_lists(target: DamagedTarget, places: Places, random: Random) -> None:
+    """Exchange two links: each list goes on in the other one, and both still end."""
+    one, other = random.choice(places.links), random.choice(places.links)
+    first, second = target.read(one, 8), target.read(other, 8)
+    target.write(one, second)
+    target.write(other, first)
+
+
+def unlink_node(target: DamagedTarget, places: Places, random: Random) -> None:
+    """Take an element out of its list properly, so that nothing but its absence tells."""
+    task = random.choice(places.tasks)
+    offset = target.member("struct task_struct", random.choice(("tasks", "thread_node"))).offset
+    following, before = (int.from_bytes(target.read(task + offset + 8 * index, 8), "little") for index in (0, 1))
+    target.write_word(before, following)
+    target.write_word(following + 8, before)
 
 
 def hostile_names(target: DamagedTarget, places: Places, random: Random) -> None:
@@ -155,6 +232,9 @@ DAMAGES: tuple[Callable[[DamagedTarget, Places, Random], None], ...] = (
     remove_pages,
     zero_pages,
     damage_any_page,
+    damage_page_tables,
+    cross_lists,
+    unlink_node,
     hostile_names,
     extreme_sizes,
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs every command that shows state over damaged memory: nothing may break, hang, or reach a terminal unescaped."""
+"""Runs the commands that show state over damaged memory: nothing may break, hang, reach a terminal unescaped, or be untrue."""
 
 from __future__ import annotations
 
@@ -16,27 +16,40 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.commands.run import run_line
+from kcovdbg.commands.run import find_command, run_command, run_line
 from kcovdbg.commands.session import Context, Session
 from kcovdbg.commands.terminal import Terminal
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.render.errorlines import error_lines
 from kcovdbg.render.paint import Painter
 from kcovdbg.render.theme import Color
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import detect_layout
 from tests.fuzz.damaged import DamagedTarget, open_damaged
 from tests.fuzz.damages import Places, do_damage
+from tests.fuzz.oracle import Oracle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from argparse import Namespace
+    from collections.abc import Iterable, Iterator
 
+    from kcovdbg.commands.command import Command
     from kcovdbg.walk.layout import Layout
 
 SECONDS = 20
-"""That one case may take."""
+"""Of a processor, that one case may take; of the clock fifteen times as much, since the machine may do much else."""
 # What a terminal obeys: C0 but for the newline, DEL, C1, and controls of direction.
 RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-STATE = ("info", "tasks -a", "objects", "remote", "areas", "percpu", "check -a")
+# The state commands, and the walk whose remarks say what is missing of each.
+STATE = {
+    "tasks -a": ("tasks",),
+    "objects": ("tasks", "remote", "files"),
+    "remote": ("remote",),
+    "areas": ("areas",),
+    "percpu": ("tasks",),
+}
+TEXTS = ("info", "tasks -a", "tasks", "objects", "remote", "areas", "percpu", "tasks -a --csv", "objects --csv", "remote --csv")
+_RECORDS = 32
 
 
 @dataclass
@@ -44,30 +57,53 @@ class Figures:
     """What came of some cases."""
 
     cases: int = 0
+    commands: int = 0
+    rows: int = 0
+    """That were compared with the damaged bytes."""
     crashes: list[str] = field(default_factory=list)
     hangs: list[str] = field(default_factory=list)
     raw: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    changed: int = 0
+    """Cases in which some answer differs from the healthy one."""
     violated: int = 0
     refused: int = 0
     slowest: float = 0.0
     seconds: float = 0.0
+    processor: float = 0.0
     kinds: Counter[str] = field(default_factory=Counter)
 
     @property
     def is_clean(self) -> bool:
-        return not (self.crashes or self.hangs or self.raw)
+        return not self.problems
+
+    @property
+    def problems(self) -> list[str]:
+        return [*self.crashes, *(f"HANG {case}" for case in self.hangs), *self.raw, *self.wrong]
+
+    def add(self, other: Figures) -> None:
+        """Take in those of other cases."""
+        for name, value in vars(other).items():
+            if name == "slowest":
+                self.slowest = max(self.slowest, value)
+            elif name == "kinds":
+                self.kinds.update(value)
+            else:
+                setattr(self, name, getattr(self, name) + value)
 
     def __str__(self) -> str:
-        rate = self.cases / max(self.seconds, 0.001)
+        each = 1000 * self.processor / max(self.cases, 1)
         return (
-            f"{self.cases} cases in {self.seconds:.0f} s ({rate:.1f}/s, slowest {self.slowest:.1f} s): "
-            f"{len(self.crashes)} crashes, {len(self.hangs)} hangs, {len(self.raw)} raw control bytes; "
-            f"check found violations in {self.violated}, {self.refused} commands were refused with a reason"
+            f"{self.cases} cases: {len(self.crashes)} crashes, {len(self.hangs)} hangs, {len(self.raw)} raw control bytes, "
+            f"{len(self.wrong)} wrong values\n"
+            f"  {self.commands} commands, {self.rows} rows compared with memory; answers changed in {self.changed} cases, "
+            f"check found violations in {self.violated}, {self.refused} commands were refused with a reason\n"
+            f"  {each:.1f} ms of a processor a case, slowest case {self.slowest:.2f} s"
         )
 
 
-class TooSlowError(Exception):
-    """A case took longer than it may."""
+class TooSlowError(BaseException):
+    """A case took longer than it may: no command catches it."""
 
 
 class Fuzzer:
@@ -76,87 +112,203 @@ class Fuzzer:
     def __init__(self, target: DamagedTarget | None = None) -> None:
         self.target = target or open_damaged()
         self.layout: Layout = detect_layout(self.target)
-        census = Census(self.target, self.layout)
-        snapshot = census.snapshot()
-        self.places = Places(self.target, snapshot)
         self.names = Session(COMMANDS, lambda: self.target).names
+        self._parsed: dict[str, tuple[Command, Namespace]] = {}
+        snapshot = Census(self.target, self.layout).snapshot()
+        self.places = Places(self.target, snapshot)
         # What is read by a whole run is what can be damaged.
-        self._commands(Figures(), "healthy", Random(0))
+        self.target.use_memo(False)
+        case = Case(self, Figures(), "healthy", Random(0))
+        for line in (*STATE, *TEXTS, "check -a", *case.questions()):
+            case.command(line)
+        assert case.figures.is_clean, case.figures.problems
+        self.places.pages = sorted(self.target.memory.pages)
+        self.target.use_memo(True)
+        self.oracle = Oracle(self.target, case.rows)
+        self.places.add_more(self.oracle.reader)
+        self.healthy = {line: case.rows(line) for line in STATE}
 
-    def run(self, seeds: Iterator[int] | range, figures: Figures | None = None) -> Figures:
+    def run(self, seeds: Iterable[int], figures: Figures | None = None) -> Figures:
         """Run one case for each seed."""
         figures = figures or Figures()
         for seed in seeds:
             self.case(seed, figures)
         return figures
 
+    def run_line(self, session: Session, line: str, terminal: Terminal) -> int:
+        """Run a command as a user does; what comes again and again is parsed once."""
+        if line not in self._parsed:
+            if line.split(" -")[0] not in ("info", "tasks", "objects", "remote", "areas", "percpu", "check"):
+                return run_line(session, line, terminal)
+            self._parsed[line] = find_command(session, line.split())
+        return run_command(session, *self._parsed[line], terminal)
+
     def case(self, seed: int, figures: Figures) -> None:
         """Run one case."""
         random = Random(seed)
         self.target.heal()
         damage = do_damage(self.target, self.places, random)
-        started = time.monotonic()
+        self.target.forget()
+        self.target.memory.settle()
+        started, processor = time.monotonic(), time.process_time()
+        case = Case(self, figures, f"seed {seed} ({damage})", random)
         try:
             with time_limit(SECONDS):
-                self._commands(figures, f"seed {seed} ({damage})", random)
+                case.run()
         except TooSlowError:
             figures.hangs.append(f"seed {seed} ({damage})")
+        finally:
+            self.target.use_memo(True)
+            self.target.heal()
         took = time.monotonic() - started
         figures.cases += 1
+        figures.changed += case.is_changed
         figures.seconds += took
+        figures.processor += time.process_time() - processor
         figures.slowest = max(figures.slowest, took)
         figures.kinds.update(damage.split(", "))
-        self.target.heal()
 
-    def _commands(self, figures: Figures, case: str, random: Random) -> None:
-        session = Session(COMMANDS, lambda: self.target)
-        session.layout = self.layout
-        session.names = self.names
-        shared = Census(self.target, self.layout)
-        tids = [random.randrange(100) for _ in range(2)]
-        lines = [*STATE, f"why {tids[0]}", f"why usb:{random.randrange(3)}", f"last {tids[1]} -n 5"]
-        lines.append(f"why {random.choice(self.places.kcovs):#x}")
-        with _census_of(shared):
+
+class Case:
+    """The commands of one case."""
+
+    def __init__(self, fuzzer: Fuzzer, figures: Figures, name: str, random: Random) -> None:
+        self._fuzzer = fuzzer
+        self.figures = figures
+        self._name = name
+        self._random = random
+        self.is_changed = False
+        self._session = Session(COMMANDS, lambda: fuzzer.target)
+        self._session.layout = fuzzer.layout
+        self._session.names = fuzzer.names
+
+    def questions(self) -> list[str]:
+        """Commands about something that this case's dice choose."""
+        random, places = self._random, self._fuzzer.places
+        kcov = f"{random.choice(places.kcovs):#x}"
+        tid = random.choice(places.tids)
+        return [
+            f"why {tid}",
+            f"why usb:{random.randrange(3)}",
+            f"why {kcov}",
+            f"last {random.choice(places.tids)} -n 5",
+            f"buffer {tid} -n 20",
+            f"buffer kcov:{kcov} --tail -n 20",
+            f"buffer area:{random.choice(places.areas):#x} --json -n 20",
+            f"buffer saved:t{tid} -n 5",
+            f"top kcov:{kcov} --json",
+            f"tree kcov:{kcov} --json",
+            f"objects {kcov}",
+            f"diff {tid} kcov:{kcov} --json",
+        ]
+
+    def run(self) -> None:
+        """Ask for the state, judge the answers, and ask for some of the rest, seldom for all."""
+        fuzzer, random = self._fuzzer, self._random
+        whole = random.random() < 0.005
+        # Of one case in two hundred nothing at all is remembered.
+        fuzzer.target.use_memo(not whole)
+        self._judge()
+        lines = [random.choice(TEXTS)]
+        if random.random() < 0.4:
+            lines.append(random.choice(("check -a", "check --json")))
+        if random.random() < 0.4:
+            lines.append(random.choice(self.questions()))
+        with self._shared():
+            for line in (*TEXTS, "check -a", "check -a --json", *self.questions()) if whole else lines:
+                self.command(line)
+        if whole:
+            # As a user runs it: with a look of its own.
             for line in lines:
-                for form in ("", " --json"):
-                    if form and line.startswith(("why", "last")):
-                        continue
-                    self._command(session, line + form, case, figures)
+                self.command(line)
+        if random.random() < 0.2:
+            self._judge_buffer()
 
-    def _command(self, session: Session, line: str, case: str, figures: Figures) -> None:
+    def _judge(self) -> None:
+        fuzzer, figures = self._fuzzer, self.figures
+        oracle = fuzzer.oracle
+        oracle.begin()
+        oracle.take_tasks([])
+        with self._shared() as census:
+            for line, sources in STATE.items():
+                text, said = self.command(f"{line} --json")
+                rows = self._parse(line, text)
+                if rows is None:
+                    continue
+                if rows != fuzzer.healthy[line]:
+                    self.is_changed = True
+                if line == "tasks -a":
+                    oracle.take_tasks(rows)
+                remarks = census.lacks(*sources)
+                # Counted only where the user sees it.
+                remarks = tuple(remark for remark in remarks if remark.isprintable() and remark in said)
+                figures.rows += len(rows)
+                figures.wrong += [f"{self._name}: {problem}" for problem in oracle.judge(line, rows, remarks)]
+
+    def _judge_buffer(self) -> None:
+        kcov = self._random.choice(self._fuzzer.places.kcovs)
+        text, _ = self.command(f"buffer kcov:{kcov:#x} --raw --json -n {_RECORDS}")
+        rows = self._parse("buffer", text) if text else None
+        if rows is not None:
+            self.figures.rows += min(len(rows), _RECORDS)
+            self.figures.wrong += [
+                f"{self._name}: buffer: {problem}" for problem in self._fuzzer.oracle.judge_buffer(kcov, rows, _RECORDS)
+            ]
+
+    @contextlib.contextmanager
+    def _shared(self) -> Iterator[Census]:
+        """Let several commands share one look."""
+        census = Census(self._fuzzer.target, self._fuzzer.layout)
+        original = Context.census
+        Context.census = property(lambda _self: census)  # type: ignore[assignment,method-assign]
+        try:
+            yield census
+        finally:
+            Context.census = original  # type: ignore[method-assign]
+
+    def rows(self, line: str) -> list[dict[str, Any]]:
+        """Run a command and return its rows."""
+        return self._parse(line, self.command(f"{line} --json")[0]) or []
+
+    def _parse(self, line: str, text: str) -> list[dict[str, Any]] | None:
+        try:
+            rows: list[dict[str, Any]] = json.loads(text)
+        except ValueError as error:
+            if text:
+                self.figures.crashes.append(f"{self._name}: {line}: no JSON: {error}")
+            return None
+        return rows
+
+    def command(self, line: str) -> tuple[str, str]:
+        """Run a command and look at what it writes.
+
+        :return: its answer, and what it says beside.
+        """
+        figures = self.figures
         out, err = io.StringIO(), io.StringIO()
         terminal = Terminal(out, err, 120, Painter(), Painter(), Color.NEVER)
+        figures.commands += 1
         try:
-            status = run_line(session, line, terminal)
-            figures.violated += status == 1 and line == "check -a"
-        except TooSlowError:
-            raise
+            status = self._fuzzer.run_line(self._session, line, terminal)
+            figures.violated += status == 1 and line.startswith("check")
         except KcovdbgError as error:
             figures.refused += 1
-            err.write(str(error))
+            err.writelines(f"{terminal.error_painter.paint(fragments)}\n" for fragments in error_lines(error))
         except Exception as error:  # noqa: BLE001 - this is what is looked for
-            figures.crashes.append(f"{case}: {line}: {''.join(traceback.format_exception(error)[-3:])}")
-            return
+            figures.crashes.append(f"{self._name}: {line}: {''.join(traceback.format_exception(error)[-3:])}")
+            return "", ""
         text = out.getvalue() + err.getvalue()
         found = RAW.search(text)
         if found is not None:
-            figures.raw.append(f"{case}: {line}: {found[0]!r} in {text[max(0, found.start() - 40) : found.end() + 20]!r}")
-        if line.endswith("--json") and out.getvalue():
-            try:
-                json.loads(out.getvalue())
-            except ValueError as error:
-                figures.crashes.append(f"{case}: {line}: no JSON: {error}")
+            figures.raw.append(f"{self._name}: {line}: {found[0]!r} in {text[max(0, found.start() - 40) : found.end() + 20]!r}")
+        if line.endswith("--json") and not self.is_state(line):
+            self._parse(line, out.getvalue())
+        return out.getvalue(), err.getvalue()
 
-
-@contextlib.contextmanager
-def _census_of(census: Census) -> Iterator[None]:
-    """Let the commands of a case share one look."""
-    original = Context.census
-    Context.census = property(lambda _self: census)  # type: ignore[assignment,method-assign]
-    try:
-        yield
-    finally:
-        Context.census = original  # type: ignore[method-assign]
+    @staticmethod
+    def is_state(line: str) -> bool:
+        """Tell whether who asked parses the answer."""
+        return line.removesuffix(" --json") in STATE
 
 
 @contextlib.contextmanager
@@ -166,10 +318,13 @@ def time_limit(seconds: float) -> Iterator[None]:
     def stop(_signal: int, _frame: Any) -> None:
         raise TooSlowError
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGALRM, signal.SIGPROF)}
+    signal.setitimer(signal.ITIMER_REAL, 15 * seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)

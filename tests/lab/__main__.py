@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The lab by hand: python -m tests.lab build | boot | dump | stop | list | path."""
+"""The lab by hand: python -m tests.lab build | boot | dump | stop | demo | generations | list | path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.lab import cache, dump, guest, kernel, recipe
+from tests.lab import cache, dump, generation, guest, kernel
 from tests.lab.errors import LabError, UnavailableError
 from tests.lab.initramfs import make_userland
 
@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     def with_recipe(added: argparse.ArgumentParser) -> None:
-        added.add_argument("--recipe", default="default", choices=sorted(recipe.RECIPES), help="which kernel")
+        added.add_argument("--recipe", default="default", choices=sorted(generation.all_recipes()), help="which kernel")
 
     def with_machine(added: argparse.ArgumentParser) -> None:
         with_recipe(added)
@@ -69,8 +69,18 @@ def _parser() -> argparse.ArgumentParser:
     added = verb("stop", _stop, "end a detached guest")
     added.add_argument("directory", nargs="+", type=Path, help="as printed by boot --detach")
 
+    added = verb("storm", _storm, "look at a guest under a storm of KCOV's users, and print what came of it")
+    with_recipe(added)
+    added.add_argument("--seconds", type=int, default=600)
+    added.add_argument("--from", dest="where", choices=("qmp", "inside"), default="qmp")
+
     added = verb("demo", _demo, "make examples/demo anew")
     added.add_argument("-o", "--output", type=Path, metavar="DIRECTORY", help="write it there instead")
+
+    added = verb("generations", _generations, "build, test and slice KCOV's generations: make tests/golden/generations anew")
+    added.add_argument("name", nargs="*", metavar="NAME", help="which (default: all)")
+    added.add_argument("-j", "--jobs", type=int, help="parallel jobs (default: one per CPU)")
+    added.add_argument("-o", "--output", type=Path, metavar="DIRECTORY", help="write them there instead")
 
     verb("list", _list, "recipes, kernels in the cache, running guests")
 
@@ -166,14 +176,34 @@ def _stop(options: argparse.Namespace) -> None:
         print(running.sockets.directory)
 
 
+def _storm(options: argparse.Namespace) -> int:
+    from tests.lab import storm
+
+    built = kernel.build(kernel.by_name(options.recipe))
+    look = storm.storm_from_inside if options.where == "inside" else storm.storm_from_outside
+    found = look(built, make_userland(built), options.seconds)
+    print(storm.describe(found))
+    return 0 if storm.is_clean(found) else 1
+
+
 def _demo(options: argparse.Namespace) -> None:
     from tests.lab.demo import DESTINATION, make_demo
 
     make_demo(kernel.build(kernel.by_name("demo")), options.output or DESTINATION)
 
 
+def _generations(options: argparse.Namespace) -> None:
+    from tests.lab.golden import DESTINATION, make_golden
+
+    table = generation.GENERATIONS
+    if unknown := [name for name in options.name if name not in table]:
+        raise LabError(f"no generation {unknown[0]!r}; there are: {', '.join(table)}")
+    for name in options.name or table:
+        make_golden(table[name], options.output or DESTINATION, options.jobs)
+
+
 def _list(_options: argparse.Namespace) -> None:
-    for name, wanted in recipe.RECIPES.items():
+    for name, wanted in generation.all_recipes().items():
         built = kernel.find(wanted)
         print(f"recipe {name}: {wanted.package}, {built.directory if built else 'not built'}")
     for path in sorted(cache.root().glob("*/recipe.json")):

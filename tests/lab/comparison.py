@@ -8,6 +8,7 @@ the parsed ``--json`` of each command. What disagrees is returned as sentences, 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -29,10 +30,15 @@ _MOVED_BY_TRAFFIC = frozenset({"kc-usb", "kc-remote", "kc-remote2"})
 
 def parse_answers(text: str) -> dict[str, list[dict[str, Any]]]:
     """Split the output of several ``-e`` commands, asked in the order of COMMANDS."""
+    return parse_outputs(text, COMMANDS)
+
+
+def parse_outputs(text: str, names: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    """Split the output of several commands with ``--json``, one for each name."""
     decoder = json.JSONDecoder()
     answers = {}
     position = 0
-    for name in COMMANDS:
+    for name in names:
         while position < len(text) and text[position].isspace():
             position += 1
         answers[name], position = decoder.raw_decode(text, position)
@@ -43,6 +49,12 @@ def parse_answers(text: str) -> dict[str, list[dict[str, Any]]]:
 def lines_of(truth: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The lines about the standing states, by state."""
     return {line["state"]: line for line in truth["lines"] if "state" in line and "missing" not in line}
+
+
+def told_of(states: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say what the guest was told of its kernel's KCOV; empty where nothing about it is special."""
+    found = re.search(r"\bkcovlab\.kcov=(\S+)", states["kernel"]["cmdline"])
+    return found[1] if found else ""
 
 
 def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> list[str]:
@@ -58,7 +70,7 @@ def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> l
         *_compare_kernel(states["kernel"], answers["info"]),
         *_compare_tasks(states, answers["tasks"], exact=not section),
         *_compare_objects(states, objects, answers["objects"], moving, exact=not section),
-        *_compare_sessions(states, objects, answers["tasks"], moving, section),
+        *_compare_sessions(states, objects, answers["tasks"], moving, section, told_of(states)),
         *_compare_handles(states, answers["remote"], exact=not section),
         *_compare_areas(states, answers, exact=not section),
         *_compare_references(answers["objects"]),
@@ -176,7 +188,12 @@ def _compare_sessions(
     rows: Rows,
     moving: frozenset[str],
     section: Mapping[str, Any] | None,
+    told: str,
 ) -> Iterator[str]:
+    sessions = [line for line in states.values() if line.get("owner_tid") and line["owner_tid"] == line["tid"]]
+    local = {line["tid"] for line in sessions if not line["remote"]}
+    remote = {line["tid"]: line for line in sessions if line["remote"]}
+    own_member = told == "owner-member"
     tasks = {row["pid"]: row for row in rows if row["pid"]}
     in_section = {section["pid"]} if section else set()
     with_session = set()
@@ -192,13 +209,23 @@ def _compare_sessions(
             if kcov is None:
                 continue
             expected = {
-                "kcov": kcov["kcov"],
-                "kcov_handle": line["common_handle"],
-                "owns_remote": line["remote"],
+                "kcov_handle": remote.get(line["tid"], line)["common_handle"],
+                "owns_remote": line["tid"] in remote,
                 "beneath": None,
             }
+            if line["remote"] and own_member:
+                expected["kcov_remote"] = kcov["kcov"]
+            if not (line["remote"] and own_member):
+                expected["kcov"] = kcov["kcov"]
+            elif line["tid"] not in local:
+                expected["kcov"] = "0x0"
             if line["remote"]:
+                if line["tid"] in local:
+                    # Its own session is another line's.
+                    yield from _disagreements(name, row, expected)
+                    continue
                 expected |= {"role": "none", "kcov_area": "0x0", "kcov_size": 0}
+                expected["kcov_mode"] = "DISABLED" if own_member or told == "owner-without-mode" else "REMOTE"
             else:
                 expected |= {"role": "local", "kcov_area": kcov["area"], "kcov_size": line["size"], "kcov_mode": line["mode"]}
                 expected["kcov_sequence"] = line["sequence"]
@@ -207,13 +234,17 @@ def _compare_sessions(
         else:
             expected = {"kcov": "0x0", "kcov_area": "0x0", "kcov_size": 0, "role": "none", "kcov_mode": "DISABLED"}
             expected |= {"kcov_handle": line.get("kcov_handle", "0x0"), "owns_remote": False}
-        for key, value in expected.items():
-            if row[key] != value:
-                yield f"{name}: {key} is {row[key]!r}, the guest says {value!r}"
+        yield from _disagreements(name, row, expected)
     # Nothing is listed that isn't there: nobody else collects.
     for row in rows:
         if row["role"] != "none" and row["pid"] not in with_session | in_section and not section:
             yield f"task {row['pid']} ({row['comm']}) has role {row['role']}, the guest knows of no session"
+
+
+def _disagreements(name: str, row: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in expected.items():
+        if row[key] != value:
+            yield f"{name}: {key} is {row[key]!r}, the guest says {value!r}"
 
 
 def _compare_handles(states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exact: bool) -> Iterator[str]:
@@ -227,6 +258,11 @@ def _compare_handles(states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exa
 
 def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Rows], *, exact: bool) -> Iterator[str]:
     allocated = states["vmalloc"]["areas"]
+    if told_of(states) == "unique-maps":
+        yield from _compare_map_areas(states, allocated)
+        # Beside its buffer an object has one for edges, and memory for the entries of two maps.
+        buffers = {row["area"] for row in answers["objects"]}
+        allocated = [area for area in allocated if area["start"] in buffers or not _MADE_BY_INIT.match(area["caller"])]
     users = {area["start"] for area in allocated if area["user"]}
     private = {area["start"]: area["size"] for area in allocated if not area["user"]}
     buffers = {row["area"] for row in answers["objects"] if row["area"] not in (None, "0x0")}
@@ -248,6 +284,22 @@ def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str
         # vmallocinfo counts whole pages and the guard page.
         if row is not None and row["size"] is not None and (row["size"] * 8 + 4095) // 4096 * 4096 + 4096 != size:
             yield f"the area at {start} has {row['size']} words, the guest says {size} bytes with guard page"
+
+
+# Of unique-maps.patch, whichever of them are inlined.
+_MADE_BY_INIT = re.compile(r"kcov_(map_make|map_init|ioctl)\b")
+
+
+def _compare_map_areas(states: Mapping[str, Mapping[str, Any]], allocated: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Hold what vmallocinfo shows against what each KCOV_INIT_TRACE makes: two buffers, 64 bytes a word for entries."""
+    sizes = {line["object"]: line["size"] for line in states.values() if line.get("object") and line.get("size")}
+    expected: Counter[tuple[int, bool]] = Counter()
+    for size in sizes.values():
+        expected[(size * 8 + 4095) // 4096 * 4096 + 4096, True] += 2
+        expected[(size * 64 + 4095) // 4096 * 4096 + 4096, False] += 2
+    made = Counter((area["size"], area["user"]) for area in allocated if _MADE_BY_INIT.match(area["caller"]))
+    if made != expected:
+        yield f"the guest's vmallocinfo has {made - expected} more and {expected - made} less than its objects take"
 
 
 def _compare_references(rows: Rows) -> Iterator[str]:

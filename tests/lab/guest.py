@@ -134,7 +134,8 @@ class Guest:
     def __init__(self, kernel: Kernel, userland: Userland, machine: Machine | None = None, *, detached: bool = False) -> None:
         self.kernel = kernel
         self.userland = userland
-        self.machine = machine or Machine()
+        machine = machine or Machine()
+        self.machine = dataclasses.replace(machine, memory_mib=max(machine.memory_mib, kernel.recipe.memory_mib))
         self._detached = detached
         self._process: subprocess.Popen[bytes] | None = None
         self._pid = 0
@@ -271,9 +272,9 @@ class Guest:
         output, errors = (path.with_suffix(suffix).read_text(errors="replace") for suffix in (".out", ".err"))
         return subprocess.CompletedProcess(script, told["status"], output, errors)
 
-    def crash(self, timeout: float = 60) -> None:
-        """Have the workload crash the kernel. The machine then stands still, to be dumped."""
-        self.send("crash")
+    def crash(self, how: str = "", timeout: float = 60) -> None:
+        """Have the workload crash the kernel, `oops`: by a NULL dereference in a module. It then stands still, to be dumped."""
+        self.send(f"crash {how}".strip())
         deadline = time.monotonic() + timeout
         # The last that a panicking kernel prints.
         while "---[ end Kernel panic" not in self.console():
@@ -351,7 +352,7 @@ class Guest:
             *(requirements.find_program("qemu-system-x86_64") or "qemu-system-x86_64",),
             *self.machine.arguments(),
             *("-kernel", str(self.kernel.image), "-initrd", str(self.userland.image)),
-            *("-append", self.machine.command_line()),
+            *("-append", f"{self.machine.command_line()} {self.kernel.recipe.command_line}".strip()),
             *("-serial", f"file:{sockets.console_log}"),
             # printk never gets into this one, so lines of truth stay whole.
             *("-chardev", f"pipe,id=truth,path={sockets.truth}"),

@@ -92,7 +92,9 @@ def _build_modules(kernel: Kernel, sources: list[Path], work: Path) -> list[Path
         shutil.copy(path, build)
     # As in the kernel's own debug info: no directory of the machine it was built on.
     mapping = f"KCFLAGS=-ffile-prefix-map={build}=modules -ffile-prefix-map={kernel.tree}={kernel.facts['source_name']}"
-    run_logged(["make", "-C", str(kernel.tree), f"M={build}", mapping, "modules"], work)
+    # Whichever of the kernel's objects have debug info, modules keep theirs.
+    make = ["make", "-C", str(kernel.tree), *kernel.recipe.make_arguments(), "DEBUG_INFO_OF="]
+    run_logged([*make, f"M={build}", mapping, "modules"], work)
     built = [path.rename(work / path.name) for path in sorted(build.glob("*.ko"))]
     shutil.rmtree(build)
     return built

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from tests.lab import cache, requirements
 from tests.lab.errors import LabError, UnavailableError
+from tests.lab.generation import all_recipes
 from tests.lab.process import DieWithOwner
 from tests.lab.progress import Progress
-from tests.lab.recipe import BUILD_REVISION, RECIPES, Recipe, option_of
+from tests.lab.recipe import BUILD_REVISION, Recipe, option_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -213,10 +214,7 @@ class _Build:
         (self.work / "recipe.json").write_text(json.dumps(facts, indent=2) + "\n")
 
     def _make(self, *arguments: str) -> list[str]:
-        command = ["nice", "make", *self.recipe.make, *arguments]
-        if self.recipe.compiler != "gcc" and not any(a.startswith("LLVM") for a in self.recipe.make):
-            command.append(f"CC={self.recipe.compiler}")
-        return command
+        return ["nice", "make", *self.recipe.make_arguments(), *arguments]
 
     def _run(self, command: Sequence[str], progress: Progress | None = None) -> None:
         run_logged(command, self.source, progress)
@@ -270,20 +268,20 @@ def _files_below(source: Path, top: str) -> list[str]:
 
 def _compiled_sources(source: Path) -> set[str]:
     """Each file of the source that the compiler read, as kbuild recorded it beside each object."""
-    found = set()
+    named: set[str] = set()
     for path in source.rglob(".*.o.cmd"):
         text = path.read_text(errors="replace")
         _, _, dependencies = text.partition("\nsource_")
-        for name in re.split(r"[\s\\]+", dependencies):
-            # The object itself is named too.
-            if name and not name.startswith(("/", "$")) and not name.endswith(".o") and (source / name).is_file():
-                found.add(os.path.normpath(name))
-    return found
+        named.update(re.split(r"[\s\\]+", dependencies))
+    # The object itself is named too. Each is named by a thousand objects, and looked at once.
+    candidates = {os.path.normpath(n) for n in named if n and not n.startswith(("/", "$")) and not n.endswith(".o")}
+    return {name for name in candidates if (source / name).is_file()}
 
 
 def by_name(name: str) -> Recipe:
     """The recipe of that name."""
+    recipes = all_recipes()
     try:
-        return RECIPES[name]
+        return recipes[name]
     except KeyError:
-        raise LabError(f"no recipe {name!r}; there are: {', '.join(RECIPES)}") from None
+        raise LabError(f"no recipe {name!r}; there are: {', '.join(recipes)}") from None

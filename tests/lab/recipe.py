@@ -23,13 +23,17 @@ class Recipe:
     package: str
     # Files under config/, later ones override earlier ones.
     fragments: tuple[str, ...]
-    # Files under patches/, applied in this order.
+    # Files under generations/, applied in this order.
     patches: tuple[str, ...] = ()
     compiler: str = "gcc"
     # Further arguments for make, such as LLVM=1.
     make: tuple[str, ...] = ()
     # Further flags for the compiler.
     flags: tuple[str, ...] = ()
+    # What the kernel must be told when it boots. It is the same kernel without.
+    command_line: str = ""
+    # How much memory its guests need at least.
+    memory_mib: int = 128
     # Lines that make prints in a whole build: only the progress display cares.
     lines: int = 2000
 
@@ -47,7 +51,14 @@ class Recipe:
         return [HERE / "config" / name for name in self.fragments]
 
     def patch_paths(self) -> list[Path]:
-        return [HERE / "patches" / name for name in self.patches]
+        return [HERE / "generations" / name for name in self.patches]
+
+    def make_arguments(self) -> list[str]:
+        """What each call of make takes, for the kernel as for its modules."""
+        arguments = list(self.make)
+        if self.compiler != "gcc" and not any(argument.startswith("LLVM") for argument in self.make):
+            arguments.append(f"CC={self.compiler}")
+        return arguments
 
     def configuration(self) -> str:
         """All fragments as one; where two set the same option, only the last setting is left."""

@@ -58,8 +58,15 @@ def for_build(recipe: Recipe) -> dict[str, str]:
     needed = dict(BUILD)
     if recipe.compiler != "gcc":
         needed[recipe.compiler] = recipe.compiler
-    if any(argument.startswith("LLVM") for argument in recipe.make):
-        needed |= {"clang": "clang", "ld.lld": "lld", "llvm-nm": "llvm"}
+    for argument in recipe.make:
+        if argument.startswith("LLVM="):
+            # LLVM=-16 asks for the programs of that version.
+            version = argument.removeprefix("LLVM=").removeprefix("1")
+            needed |= {
+                f"clang{version}": f"clang{version}",
+                f"ld.lld{version}": f"lld{version}",
+                f"llvm-nm{version}": f"llvm{version}",
+            }
     needed[str(recipe.tarball)] = recipe.package
     return needed
 

@@ -33,13 +33,18 @@ if TYPE_CHECKING:
 STOP_AT = "kcov_remote_stop"
 # Bits of the task's mode word that are not its mode; KCOV_IN_CTXSW is the highest.
 _MODE_FLAGS = 0xE0000000 | 1 << 30
-_TRACE_PC, _TRACE_CMP = 2, 3
 # Bits of the preemption count: a softirq is being served (0x200 and up count those that disabled softirqs).
 _SERVING_SOFTIRQ = 0x100
 _HARDIRQ_OR_NMI = 0xFF0000
+# Where a kernel with PREEMPT_RT counts softirqs instead: there they run in tasks, and can be preempted.
+_SOFTIRQ_COUNT = "softirq_disable_cnt"
 _WORD = struct.Struct("<Q")
-# A comparison takes four words, a PC one.
-_WORDS_PER_RECORD = {_TRACE_PC: 1, _TRACE_CMP: 4}
+# A comparison takes four words, a PC one. Modes are numbered differently in posted series.
+_WORDS_PER_RECORD = {"TRACE_PC": 1, "TRACE_CMP": 4, "TRACE_UNIQ_PC": 1, "UNIQUE_PC": 1}
+# Where the fields are in kernels of the deduplication series.
+_STATE_FIELDS = ("size", "area", "sequence", "trace")
+_KCOV_FIELDS = ("refcount", "mode", "size", "area", "t", "remote", "remote_size", "sequence")
+_SAVED_FIELDS = ("saved_mode", "saved_size", "saved_area", "saved_kcov", "saved_sequence")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,10 +53,13 @@ class Member:
 
     offset: int
     size: int
+    # Of a bit-field: its lowest bit, and how many.
+    bits: tuple[int, int] | None = None
 
     def of(self, data: bytes, base: int = 0) -> int:
         at = self.offset - base
-        return int.from_bytes(data[at : at + self.size], "little")
+        value = int.from_bytes(data[at : at + self.size], "little")
+        return value if self.bits is None else value >> self.bits[0] & (1 << self.bits[1]) - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +73,8 @@ class Layout:
     preempt_count: tuple[str, int]
     # The saved state of an interrupted session where it is per CPU; None where the task holds it.
     percpu_saved: dict[str, Member] | None
+    # Words that a record takes, by the mode's number.
+    record_words: dict[int, int]
     # Unrelocated addresses.
     symbols: dict[str, int]
     comm_size: int
@@ -96,7 +106,7 @@ STATES = {
         State("softirq-over-local", ("traffic usb",), lambda s: _in_softirq(s, "local")),
         State("softirq-over-none", ("traffic usb plain",), lambda s: _in_softirq(s, None) and s["pid"] != 0),
         State("softirq-over-idle", ("traffic usb hub",), lambda s: _in_softirq(s, None) and s["pid"] == 0),
-        State("softirq-over-section", ("traffic usb plain", "traffic usb hub"), lambda s: _in_softirq(s, "remote")),
+        State("softirq-over-section", ("traffic usb hub", "traffic usb plain"), lambda s: _in_softirq(s, "remote")),
     ]
 }
 
@@ -110,11 +120,28 @@ def read_layout(kernel: Kernel) -> Layout:
     module.try_file(kernel.vmlinux, force=True)
     task = program.type("struct task_struct")
     symbols = read_system_map(kernel.system_map)
-    kcov_names = [m.name for m in task.members or () if m.name and m.name.startswith("kcov")]
+    kcov = program.type("struct kcov")
+    kcov_names = [name for name in _member_names(task) if name.startswith("kcov") and name != "kcov_state"]
+    base_names = ["pid", "tgid"]
+    if task.has_member(_SOFTIRQ_COUNT):
+        base_names.append(_SOFTIRQ_COUNT)
+    # Under the names of mainline, wherever they are.
+    in_task = _members(task, [*base_names, *kcov_names]) | {"comm": Member(drgn.offsetof(task, "comm"), 0)}
+    in_kcov = _members(kcov, [name for name in _KCOV_FIELDS if kcov.has_member(name)])
+    if task.has_member("kcov_state"):
+        in_task |= _state_members(task, "kcov_state", "kcov_")
+        in_kcov |= _state_members(kcov, "state", "")
     percpu_saved = None
     if not task.has_member("kcov_saved_mode"):
-        names = ("saved_mode", "saved_size", "saved_area", "saved_kcov", "saved_sequence")
-        percpu_saved = _members(program.type("struct kcov_percpu_data"), names)
+        percpu = program.type("struct kcov_percpu_data")
+        percpu_saved = _members(percpu, [m.name for m in percpu.members or () if m.name and m.name in _SAVED_FIELDS])
+        if percpu.has_member("saved_state"):
+            percpu_saved |= _state_members(percpu, "saved_state", "saved_")
+    record_words = {
+        value: _WORDS_PER_RECORD[name.removeprefix("KCOV_MODE_")]
+        for name, value in program.type("enum kcov_mode").enumerators or ()
+        if name.removeprefix("KCOV_MODE_") in _WORDS_PER_RECORD
+    }
     if "pcpu_hot" in symbols:
         hot = program.type("struct pcpu_hot")
         current = ("pcpu_hot", drgn.offsetof(hot, "current_task"))
@@ -122,20 +149,45 @@ def read_layout(kernel: Kernel) -> Layout:
     else:
         current, preempt_count = ("current_task", 0), ("__preempt_count", 0)
     return Layout(
-        task=_members(task, ("pid", "tgid", *kcov_names)) | {"comm": Member(drgn.offsetof(task, "comm"), 0)},
-        kcov=_members(
-            program.type("struct kcov"), ("refcount", "mode", "size", "area", "t", "remote", "remote_size", "sequence")
-        ),
+        task=in_task,
+        kcov=in_kcov,
         current=current,
         preempt_count=preempt_count,
         percpu_saved=percpu_saved,
+        record_words=record_words,
         symbols=symbols,
         comm_size=drgn.sizeof(task.member("comm").type),
     )
 
 
+def _member_names(kind: drgn.Type) -> Iterator[str]:
+    """Those of anonymous structures too: with RANDSTRUCT all that may move is in one."""
+    for member in kind.members or ():
+        if member.name is not None:
+            yield member.name
+        else:
+            yield from _member_names(member.type)
+
+
 def _members(kind: drgn.Type, names: tuple[str, ...] | list[str]) -> dict[str, Member]:
-    return {name: Member(drgn.offsetof(kind, name), drgn.sizeof(kind.member(name).type)) for name in names}
+    return {name: _member(kind, name) for name in names}
+
+
+def _member(kind: drgn.Type, name: str) -> Member:
+    member = kind.member(name)
+    size = drgn.sizeof(member.type)
+    if member.bit_field_size is None:
+        return Member(member.offset, size)
+    # The unit that holds all of it.
+    unit = 8 * size
+    return Member(member.bit_offset // unit * size, size, (member.bit_offset % unit, member.bit_field_size))
+
+
+def _state_members(kind: drgn.Type, state: str, prefix: str) -> dict[str, Member]:
+    """The members of a struct kcov_state inside another struct."""
+    outer = kind.member(state)
+    inner = _members(outer.type, _STATE_FIELDS)
+    return {prefix + name: Member(outer.offset + found.offset, found.size) for name, found in inner.items()}
 
 
 def read_system_map(path: Path) -> dict[str, int]:
@@ -178,7 +230,9 @@ class Probe:
         task = stub.word(self._current)
         fields = self._kcov_fields(task)
         saved = self._saved(fields)
-        softirq = bool(preempt & _SERVING_SOFTIRQ) and not preempt & _HARDIRQ_OR_NMI
+        counter = layout.task.get(_SOFTIRQ_COUNT)
+        serving = preempt if counter is None else counter.of(stub.read(task + counter.offset, counter.size), counter.offset)
+        softirq = bool(serving & _SERVING_SOFTIRQ) and not preempt & _HARDIRQ_OR_NMI
         if bool(fields["kcov_softirq"]) and not softirq:
             raise LabError(f"kcov_softirq is set outside a softirq: {fields}, preempt_count {preempt:#x}")
         # A softirq may run while its task's own session goes on: then there is no section of the softirq's.
@@ -202,12 +256,15 @@ class Probe:
     def describe(self, section: dict[str, Any]) -> dict[str, Any]:
         """A section with the objects and the buffers that it refers to, for the record."""
         objects = {}
-        for address in (section["kcov"], section["saved"]["kcov"]):
+        saved = section["saved"]
+        for address in (section["kcov"], saved["kcov"]):
             if address:
                 objects[f"{address:#x}"] = _shown(self._object(address))
         buffers = {
-            "kcov_area": self._buffer(section["kcov_area"], section["kcov_mode"], section["kcov_size"]),
-            "saved_area": self._buffer(section["saved"]["area"], section["saved"]["mode"], section["saved"]["size"]),
+            "kcov_area": self._buffer(
+                section["kcov_area"], section["kcov_mode"], section["kcov_size"], section.get("kcov_trace")
+            ),
+            "saved_area": self._buffer(saved["area"], saved["mode"], saved["size"], saved.get("trace")),
         }
         symbol = STOP_AT if section["rip"] == self.address(STOP_AT) else None
         shown = _shown(section)
@@ -229,7 +286,7 @@ class Probe:
 
     def _kind(self, mode: int, kcov: int) -> str | None:
         """What a session collects for: its own task, or the holder of a remote handle."""
-        if mode & ~_MODE_FLAGS not in _WORDS_PER_RECORD or not kcov:
+        if mode & ~_MODE_FLAGS not in self._layout.record_words or not kcov:
             return None
         return "remote" if self._object(kcov)["remote"] else "local"
 
@@ -239,14 +296,16 @@ class Probe:
         data = self._stub.read(address, size)
         return {name: member.of(data) for name, member in members.items()}
 
-    def _buffer(self, area: int, mode: int, size: int) -> dict[str, Any] | None:
-        words = _WORDS_PER_RECORD.get(mode & ~_MODE_FLAGS)
+    def _buffer(self, area: int, mode: int, size: int, trace: int | None) -> dict[str, Any] | None:
+        words = self._layout.record_words.get(mode & ~_MODE_FLAGS)
         if not area or words is None:
             return None
-        count = self._stub.word(area)
+        # Behind the bitmap, where there is one.
+        start = area if trace is None else trace
+        count = self._stub.word(start)
         # The count in a user's buffer is the user's to write.
-        records = min(count, (size - 1) // words)
-        data = self._stub.read(area + 8, 8 * words * records)
+        records = min(count, (size - (start - area) // 8 - 1) // words)
+        data = self._stub.read(start + 8, 8 * words * records)
         first = [f"{word:#x}" for (word,) in _WORD.iter_unpack(data[: 8 * 16])]
         return {
             "area": hex(area),
@@ -257,7 +316,10 @@ class Probe:
 
 
 # Addresses are hex strings, as in what kcovdbg prints; other numbers are numbers.
-_ADDRESSES = {"task", "rip", "kcov", "kcov_area", "area", "t", "kcov_handle", "kcov_saved_area", "kcov_saved_kcov"}
+_ADDRESSES = {
+    *("task", "rip", "kcov", "kcov_area", "area", "t", "kcov_handle", "kcov_saved_area", "kcov_saved_kcov"),
+    *("kcov_remote", "kcov_trace", "trace"),
+}
 
 
 def _shown(content: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 STANDING = "standing"
 CRASHED = "crashed"
+OOPSED = "oopsed"
+# What every reader of dumps is shown; an oops is another way to crash.
 SITUATIONS = (STANDING, CRASHED, *STATES)
 # What decides about a dump, beside kernel and userland.
 _MAKERS = ("dump.py", "guest.py", "section.py", "situation.py")
@@ -69,7 +71,7 @@ def machine_for(situation: str) -> Machine:
 
 def dump_of(kernel: Kernel, userland: Userland, situation: str, dump_format: str = "elf") -> Dump:
     """The kept dump of a situation, made if there is none yet. All formats of one situation show the same instant."""
-    if situation not in SITUATIONS:
+    if situation not in (*SITUATIONS, OOPSED):
         raise LabError(f"no situation {situation!r}; there are: {', '.join(SITUATIONS)}")
     digest = hashlib.sha256(f"{kernel.key} {userland.key} {situation}".encode())
     for name in _MAKERS:
@@ -100,8 +102,8 @@ def _brought_about(guest: Guest, situation: str) -> Iterator[dict[str, Any] | No
         with stopped_in(guest, situation) as section:
             yield section
         return
-    if situation == CRASHED:
-        guest.crash()
+    if situation in (CRASHED, OOPSED):
+        guest.crash("oops" if situation == OOPSED else "")
     with guest.paused():
         yield None
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ import pytest
 
 from tests.lab.asking import run_kcovdbg, symbol_options
 from tests.lab.guest import Machine
-from tests.lab.situation import SITUATIONS
+from tests.lab.section import kaslr_offset, read_layout
+from tests.lab.situation import OOPSED, SITUATIONS
 
 if TYPE_CHECKING:
     from tests.lab.conftest import Booter, DumpMaker, StateDumpMaker
@@ -61,6 +63,61 @@ def test_last_ends_in_the_faulting_function(crash_dump: DumpMaker) -> None:
     assert report.returncode == 0
     assert "FULL, so that this is not the last" in report.stdout
     assert report.stdout.count("\n  stack\n") >= 20
+
+
+def test_last_of_an_oops(inflight_dump: StateDumpMaker) -> None:
+    """A module dereferences NULL three calls deep inside of a write()."""
+    dump = inflight_dump(OOPSED)
+    (module,) = [path for path in dump.userland.modules if path.stem == "kcovlab_oops"]
+    symbols = [*symbol_options(dump.kernel, dump.userland), "-s", str(module)]
+    done = run_kcovdbg("-c", dump.path, *symbols, "-e", "last --json -n 400", "-e", "last", "-e", "last --all")
+    assert done.returncode == 0, done.stderr
+    rows, end = json.JSONDecoder().raw_decode(done.stdout)
+    assert {row["comm"] for row in rows} == {"kc-crash"}
+    assert rows[-1]["symbol"] == "kcovlab_oops_inner"
+    assert rows[-1]["stack"] is not None
+    met = {row["symbol"]: row["index"] for row in rows if row["stack"] is not None}
+    told = dump.states()["kc-crash"]["expect_functions"]
+    path = ["ksys_write", "vfs_write", *told]
+    assert told[-1] == "kcovlab_oops_inner"
+    assert [name for name in path if name in met] == path
+    assert [met[name] for name in path] == sorted(met[name] for name in path)
+    text = done.stdout[end:]
+    assert "it crashed in kcovlab_oops_inner()" in text
+    # The report of all says of each what it must: of the one that crashed, of full buffers, of who has none.
+    assert "FULL, so that this is not the last" in text
+    assert text.count("\n  stack\n") >= 20
+
+
+def test_last_of_named_tasks(standing_dump: DumpMaker) -> None:
+    dump = standing_dump()
+    states = dump.states()
+    wanted = {name: str(states[name]["tid"]) for name in ("kc-none", "kc-full", "kc-pc", "kc-usb")}
+    symbols = symbol_options(dump.kernel, dump.userland)
+    done = run_kcovdbg("-c", dump.path, *symbols, "last", *wanted.values(), "--json")
+    assert done.returncode == 0, done.stderr
+    assert f"task {wanted['kc-none']} (kc-none) had no coverage: KCOV isn't enabled in it" in done.stderr
+    assert f"task {wanted['kc-usb']} (kc-usb) had no coverage: others collect for it" in done.stderr
+    assert f"so that this is not the last of what task {wanted['kc-full']} (kc-full) did" in done.stderr
+    rows = [row for row in json.loads(done.stdout) if row["pid"] == int(wanted["kc-pc"])]
+    told = states["kc-pc"]
+    records = told["records"] if "records" in told else told["tail"]
+    assert [row["pc"] for row in rows][-10:] == records[-10:]
+
+
+@pytest.mark.parametrize("state", ["softirq-over-local", "vhost-section"])
+def test_last_of_sections(inflight_dump: StateDumpMaker, state: str) -> None:
+    """What a section collects is its task's last, and what a softirq interrupted is there, too."""
+    dump = inflight_dump(state)
+    section = dump.section
+    assert section is not None
+    done = run_kcovdbg("-c", dump.path, *symbol_options(dump.kernel, dump.userland), "last", str(section["pid"]), "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    buffers = [name.partition(":")[0] for name in dict.fromkeys(row["buffer"] for row in rows)]
+    assert buffers == (["saved", "area"] if state == "softirq-over-local" else [str(section["pid"])])
+    count = section["buffers"]["kcov_area"]["count"]
+    assert [row["index"] for row in rows if not row["buffer"].startswith("saved")][-1] == count - 1
 
 
 def test_no_false_alarm_in_a_storm(boot: Booter) -> None:
@@ -118,6 +175,163 @@ def test_damage_on_a_running_guest(boot: Booter) -> None:
         assert "A1" in {row["rule"] for row in rows} <= {"A1", "X2"}
         write(guest, int(area, 16), before)
         assert ask("check") == (0, [])
+
+
+def test_bugs_on_a_running_guest(boot: Booter) -> None:
+    """A module does what bugs do: it keeps a reference, ends no section, and makes an owner forget what it has enabled."""
+    guest = boot(Machine(cpus=1))
+    guest.wait_done()
+    symbols = symbol_options(guest.kernel, guest.userland)
+
+    def ask(*commands: str) -> tuple[int, list[list[dict[str, Any]]]]:
+        words = [word for command in commands for word in ("-e", f"{command} --json")]
+        done = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, *symbols, *words)
+        answers, decoder, text = [], json.JSONDecoder(), done.stdout
+        while text := text.lstrip():
+            rows, end = decoder.raw_decode(text)
+            answers.append(rows)
+            text = text[end:]
+        return done.returncode, answers
+
+    def puzzle(name: str) -> dict[str, Any]:
+        told: dict[str, Any] = next(line for line in guest.ask(f"puzzle {name}") if line.get("state"))
+        assert "missing" not in told
+        return told
+
+    leak = puzzle("leak")
+    status, (rows, objects) = ask("check", "objects")
+    assert (status, [(row["rule"], row["certainty"]) for row in rows]) == (1, [("K1", "certain")])
+    (leaking,) = [row for row in objects if (row["size"], row["refcount"]) == (leak["size"], leak["refcount"])]
+    assert rows[0]["object"] == f"kcov {leaking['kcov']}"
+    assert {"name": "references", "value": f"descriptor {leak['pid']}/{leak['fds'][0]}"} in rows[0]["values"]
+    # Gone with its only holder, so that nothing but its buffer is left of it.
+    guest.ask("stop")
+    status, (rows,) = ask("check")
+    assert (status, {row["rule"] for row in rows}) == (1, {"K1"})
+
+    section = puzzle("open")
+    _, (rows, tasks) = ask("check T12 K1", "tasks")
+    (never_ended,) = [row for row in rows if row["rule"] == "T12"]
+    assert "its last work's section never ended" in never_ended["message"]
+    (worker,) = [row for row in tasks if row["comm"].startswith("kworker")]
+    assert never_ended["object"] == f"task {worker['pid']} ({worker['comm']})"
+    assert worker["kcov_sequence"] == section["sequence"]
+    # The section's reference is one that counts.
+    assert f"kcov {worker['kcov']}" not in {row["object"] for row in rows if row["rule"] == "K1"}
+
+    left = puzzle("left")
+    assert left["errno"] == errno.EEXIST
+    status, (rows, answers, objects) = ask("check", f"why {left['left_handle']}", "objects")
+    (kcov,) = [row["kcov"] for row in objects if row["size"] == left["size"]]
+    # The memory of the task that is gone may be another's by now.
+    assert {row["rule"] for row in rows if row["object"] == f"kcov {kcov}"} & {"K6", "T4"}
+    assert "its owner is gone and it stays registered for ever: see check" in {row["answer"] for row in answers}
+
+
+def test_lost_remote_references(boot: Booter) -> None:
+    """Softirqs interrupt the owner of a handle, which then exits: from v5.8 to v6.9 the handle stays for ever.
+
+    KCOVDBG_LAB_RECIPE=saved-per-cpu has that bug. Every other kernel takes the handle back, and then nothing is to be found.
+    """
+    guest = boot(Machine(cpus=1))
+    guest.wait_done()
+    told = next(line for line in guest.ask("puzzle lost", timeout=120) if line.get("state"))
+    assert "missing" not in told
+    symbols = symbol_options(guest.kernel, guest.userland)
+    words = ("info", "check", "objects", f"why {told['left_handle']}")
+    done = run_kcovdbg(
+        "--qemu", guest.sockets.debugger_qmp, *symbols, *(word for line in words for word in ("-e", f"{line} --json"))
+    )
+    answers, decoder, text = [], json.JSONDecoder(), done.stdout
+    while text := text.lstrip():
+        rows, end = decoder.raw_decode(text)
+        answers.append(rows)
+        text = text[end:]
+    (info,), rows, objects, why = answers
+    if info["generation"] not in ("E4", "E5-E6"):
+        assert (told["errno"], rows, done.returncode) == (0, [], 0)
+        assert "nobody has registered it: sections under it collect nothing" in {row["answer"] for row in why}
+        return
+    assert (told["errno"], done.returncode) == (errno.EEXIST, 1)
+    (lost,) = [f"kcov {row['kcov']}" for row in objects if row["size"] == told["size"]]
+    # The memory of the task that is gone may be another's by now.
+    found = [row for row in rows if row["object"] == lost and row["rule"] in ("K6", "T4")]
+    assert found
+    assert all("lost remote references" in row["cause"] for row in found)
+    assert "its owner is gone and it stays registered for ever: see check" in {row["answer"] for row in why}
+
+
+def test_damaged_memory_of_a_guest(boot: Booter) -> None:
+    """Lists, saved state and handles of a guest that stands still are overwritten, one at a time, and put back."""
+    guest = boot(Machine(cpus=1))
+    guest.wait_done()
+    told = next(line for line in guest.ask("inflight vhost") if line.get("state"))
+    symbols = symbol_options(guest.kernel, guest.userland)
+    layout = read_layout(guest.kernel)
+    offset = kaslr_offset(guest, layout.symbols)
+    heads = layout.symbols["kcov_remote_areas"] + offset
+
+    def ask(*commands: str) -> list[list[dict[str, Any]]]:
+        words = [word for command in commands for word in ("-e", f"{command} --json")]
+        done = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, *symbols, *words)
+        answers, decoder, text = [], json.JSONDecoder(), done.stdout
+        while text := text.lstrip():
+            rows, end = decoder.raw_decode(text)
+            answers.append(rows)
+            text = text[end:]
+        return answers
+
+    def damage(*changes: tuple[int, bytes]) -> dict[str, dict[str, Any]]:
+        before = [(address, read(guest, address, len(data))) for address, data in changes]
+        for address, data in changes:
+            write(guest, address, data)
+        (rows,) = ask("check")
+        for address, data in before:
+            write(guest, address, data)
+        return {row["rule"]: row for row in rows}
+
+    def word(value: int) -> bytes:
+        return value.to_bytes(8, "little")
+
+    with guest.paused():
+        rows, tasks, areas = ask("check", "tasks -a", "areas")
+        assert rows == []
+        (stuck,) = [row for row in tasks if row["pid"] == told["workers"][0]]
+        idle = next(row for row in tasks if row["comm"] == "kc-none")
+        used, first = int(stuck["kcov_area"], 16), int.from_bytes(read(guest, heads, 8), "little")
+        # A section's area is put on the list of free ones while it is used.
+        found = damage(
+            (heads, word(used)),
+            (used, word(first) + word(heads) + stuck["kcov_size"].to_bytes(4, "little")),
+            (first + 8, word(used)),
+        )
+        assert "A3" in found
+        assert str(told["workers"][0]) in found["A3"]["message"]
+        if "kcov_saved_mode" in layout.task:
+            # The list of areas for tasks runs on into the one for softirqs: their areas are on both.
+            irq = [int(row["area"], 16) for row in areas if row["list"] == "irq" and row["state"] == "cached"]
+            last = int.from_bytes(read(guest, heads + 8, 8), "little")
+            found = damage((last, word(irq[0])))
+            assert {"A1", "A4"} <= found.keys()
+            # A session is saved, and no softirq is there that would give it back.
+            member = layout.task["kcov_saved_kcov"].offset
+            found = damage((int(idle["task"], 16) + member, word(int(stuck["kcov"], 16))))
+            assert "S4" in found
+            assert found["S4"]["object"] == f"task {idle['pid']} (kc-none)"
+        # A list is cut.
+        found = damage((first, word(0)))
+        assert "A1" in found
+        # An entry of the hash says that it hangs on another's pointer.
+        entry = next(
+            bucket for bucket in range(16) if any(read(guest, layout.symbols["kcov_remote_map"] + offset + 8 * bucket, 8))
+        )
+        node = int.from_bytes(read(guest, layout.symbols["kcov_remote_map"] + offset + 8 * entry, 8), "little")
+        assert "R1" in damage((node + 8, word(heads)))
+        # A task's copy of what it collects into.
+        assert damage((int(stuck["task"], 16) + layout.task["kcov_sequence"].offset, (7).to_bytes(4, "little"))).keys() == {
+            "T6"
+        }
+        assert ask("check") == [[]]
 
 
 def read(guest: Guest, address: int, size: int) -> bytes:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.lab
 # Everything that shows state; `info` names the target, and is compared by what the guest said of itself.
 SLICED = (
     *("tasks -a --json", "objects --json", "remote --json", "areas --json", "saved --json"),
-    *("check --json", "last --all --json", "why usb:1 --json"),
+    *("check --json", "last --all --json", "why usb:1 --json", "why common:0x4201 --json"),
 )
 
 

@@ -151,6 +151,7 @@ def make_layout():
         modes=MODES,
         buffer_word=8,
         mode_name=lambda word: names[word & 0xFFFF],
+        object_mode_name=lambda word: names[word & 0xFFFF],
     )
 
 

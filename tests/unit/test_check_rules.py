@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Each rule of `check` on made-up kernels: silent on healthy ones, damage in which it fires, and a near miss in which not."""
+"""Each rule of `check` on made-up kernels: silent on healthy ones, damage in which it fires, and a near miss in which not.
 
-from dataclasses import replace
+A near miss is legal, and differs in one detail from what the rule reports: nothing at all may be said of it.
+"""
+
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from kcovdbg.analysis.check.looking import RULES, check
 from kcovdbg.model.finding import Severity
-from kcovdbg.target import Member, StackFrame, VmallocArea
-from kcovdbg.target.memory import MemoryStacks, MemoryVmalloc, Structure
+from kcovdbg.target import Member, StackFrame, Vma, VmallocArea
+from kcovdbg.target.memory import MemorySlab, MemoryStacks, MemoryVmalloc, MemoryVmas, Structure
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import detect_layout
 from tests.unit.kernels.build import PF_EXITING, PF_KTHREAD, Kernel
-from tests.unit.kernels.rows import E1, E2, E2_ENUM, E6, E7, E9A, E9B, P2, ROWS
+from tests.unit.kernels.rows import E1, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, P2, ROWS, J, K
 from tests.unit.kernels.scenario import IN_CTXSW, usb
 
 NOWHERE = 0xFFFF88800DEAD000
+EXTRA = 0xFFFFC90010000000
+PF_USER_WORKER = 0x4000
+STOPPED = {"kcov": 0, "kcov_mode": 0, "kcov_size": 0, "kcov_area": 0}
 
 
 def look(kernel, *, advice=False, wanted=()):
@@ -43,15 +49,268 @@ def task(pid, **values):
 
 
 def kcov(name, **values):
+    """Change members of an object; a refcount is given as what it differs by."""
+
     def change(kernel):
-        count = values.pop("refcount", None)
         named = {
             kernel._path("kcov", key) if key in ("mode", "size", "area", "sequence") else key: value
             for key, value in values.items()
+            if key != "references"
         }
+        count = values.get("refcount")
+        if "references" in values:
+            count = read_refcount(kernel, name) + values["references"]
         if count is not None:
-            named["refcount.refs.counter"] = count
+            named[refcount_path(kernel)] = count
         kernel.target.put(kernel.objects[name], "struct kcov", {key: resolve(kernel, value) for key, value in named.items()})
+
+    return change
+
+
+def refcount_path(kernel):
+    return "refcount.counter" if "atomic_t refcount" in kernel.row.kcov else "refcount.refs.counter"
+
+
+def read_refcount(kernel, name):
+    member = kernel.target.member("struct kcov", refcount_path(kernel))
+    return int.from_bytes(kernel.target.read(kernel.objects[name] + member.offset, 4), kernel.order)
+
+
+def together(*changes):
+    def change(kernel):
+        for each in changes:
+            each(kernel)
+
+    return change
+
+
+def session(pid, name, mode=IN_CTXSW | 2):
+    """Make a task collect into an object, as KCOV_ENABLE does it."""
+
+    def change(kernel):
+        truth = kernel.truth.objects[name]
+        values = {"kcov": kernel.objects[name], "kcov_mode": mode, "kcov_size": truth.size, "kcov_area": kernel.buffers[name]}
+        if kernel.row.has_remote:
+            values["kcov_sequence"] = truth.sequence
+        kernel.target.put(kernel.tasks[pid], "struct task_struct", values)
+
+    return change
+
+
+def enable(name, pid):
+    """Do a KCOV_ENABLE."""
+    return together(kcov(name, mode=2, t=a_task(pid), references=1), session(pid, name))
+
+
+def disable(name, pid):
+    """Do a KCOV_DISABLE."""
+    return together(
+        kcov(name, mode=1, t=0, references=-1, sequence=lambda kernel: kernel.truth.objects[name].sequence + 1),
+        task(pid, **STOPPED),
+    )
+
+
+def move(name, old, new):
+    """Let another task have an object enabled."""
+    return together(task(old, **STOPPED), session(new, name), kcov(name, t=a_task(new)))
+
+
+def own(name, pid, mode=0, size=16):
+    """Do a KCOV_REMOTE_ENABLE without handles."""
+    return together(
+        kcov(name, mode=2, t=a_task(pid), remote=1, remote_size=size, references=1),
+        task(pid, kcov=an_object(name), kcov_mode=mode),
+    )
+
+
+def allocate(kernel, size, caller, *, room=None):
+    """Make a vmalloc area at the end, of which only some memory may be there."""
+    address = max(area.start + area.size for area in kernel.target.vmalloc.for_each_vmalloc_area()) + 4096
+    kernel.target.segments[address] = bytearray(room or size)
+    area = VmallocArea(address, size, caller, caller in ("kcov_ioctl", "kcov_mmap"))
+    kernel.target.vmalloc = MemoryVmalloc((*kernel.target.vmalloc.for_each_vmalloc_area(), area))
+    return address
+
+
+def relocate(name, **changes):
+    """Move an object's buffer to another vmalloc area, or change what is known of the one that it has."""
+
+    def change(kernel):
+        areas = tuple(kernel.target.vmalloc.for_each_vmalloc_area())
+        old = next(area for area in areas if area.start == kernel.buffers[name])
+        if changes:
+            new = old._replace(**changes)
+        else:
+            kernel.target.vmalloc = MemoryVmalloc(areas)
+            start = allocate(kernel, old.size, old.caller)
+            kernel.target.write(start, kernel.target.read(old.start, old.size))
+            kernel.buffers[name] = start
+            kernel.put(kernel.objects[name], "struct kcov", area=start)
+            new = old._replace(start=start)
+        kernel.target.vmalloc = MemoryVmalloc([new if area is old else area for area in areas])
+
+    return change
+
+
+def new_area(name):
+    """Move an area of a section; who uses it is to be told."""
+
+    def change(kernel):
+        areas = tuple(kernel.target.vmalloc.for_each_vmalloc_area())
+        old = next(area for area in areas if area.start == kernel.areas[name])
+        start = allocate(kernel, old.size, old.caller)
+        kernel.target.write(start, kernel.target.read(old.start, old.size))
+        kernel.areas[name] = start
+        kernel.target.vmalloc = MemoryVmalloc([old._replace(start=start) if area is old else area for area in areas])
+
+    return change
+
+
+def put_back(kind, name):
+    """Put a section's area on a list of free ones."""
+
+    def change(kernel):
+        size = kernel.truth.areas[name][0]
+        kernel.target.write(kernel.areas[name], bytes(24))
+        kernel.put(kernel.areas[name], "struct kcov_remote_area", size=size)
+        kernel.cached[kind].append((kernel.areas[name], size))
+        relink(kind, *(address for address, _ in kernel.cached[kind]))(kernel)
+
+    return change
+
+
+def take(kind, index, pid, name):
+    """Let a section use a free area instead of its own, which becomes free."""
+
+    def change(kernel):
+        taken, _ = kernel.cached[kind].pop(index)
+        kernel.target.write(taken, bytes(24))
+        put_back(kind, name)(kernel)
+        kernel.target.put(kernel.tasks[pid], "struct task_struct", {"kcov_area": taken})
+
+    return change
+
+
+def add_area(kind, words, caller="kcov_remote_start"):
+    """Make a free area, of which only the head is in memory."""
+
+    def change(kernel):
+        address = allocate(kernel, -(-words * 8 // 4096) * 4096, caller, room=4096)
+        kernel.put(address, "struct kcov_remote_area", size=words)
+        kernel.cached[kind].append((address, words))
+        relink(kind, *(address for address, _ in kernel.cached[kind]))(kernel)
+
+    return change
+
+
+def add_handle(handle, name):
+    """Register a handle."""
+
+    def change(kernel):
+        entry = kernel.allocate_type("struct kcov_remote")
+        hnode = kernel.offset("struct kcov_remote", "hnode")
+        head = kernel.target.symbols["kcov_remote_map"].address + kernel.find_bucket(handle) * kernel.word
+        first = int.from_bytes(kernel.target.read(head, kernel.word), kernel.order)
+        kernel.put(entry, "struct kcov_remote", handle=handle, kcov=kernel.objects[name], hnode__next=first, hnode__pprev=head)
+        if first:
+            kernel.write_word(first + kernel.word, entry + hnode)
+        kernel.write_word(head, entry + hnode)
+
+    return change
+
+
+def reverse_chain(handle):
+    """Turn the order of a bucket's entries around: any order is right."""
+
+    def change(kernel):
+        hnode = kernel.offset("struct kcov_remote", "hnode")
+        bucket = kernel.find_bucket(handle)
+        nodes = [entry + hnode for key, entry in kernel.handles.items() if kernel.find_bucket(key) == bucket]
+        assert len(nodes) > 1
+        last = kernel.target.symbols["kcov_remote_map"].address + bucket * kernel.word
+        for node in nodes:
+            kernel.write_word(last, node)
+            kernel.write_word(node + kernel.word, last)
+            last = node
+        kernel.write_word(last, 0)
+
+    return change
+
+
+def end_softirq(kernel):
+    """End the softirq section on top of task 60: what it interrupted goes on."""
+    restored = {"kcov_softirq": 0} | {f"kcov_saved_{name}": 0 for name in ("mode", "size", "area", "kcov", "sequence")}
+    per_cpu = kernel.row.saved == "cpu"
+    if per_cpu:
+        restored = {"kcov_softirq": 0}
+        percpu(1, saved_mode=0, saved_size=0, saved_area=0, saved_kcov=0, saved_sequence=0)(kernel)
+    session(60, "interrupted", mode=2)(kernel)
+    task(60, **restored)(kernel)
+    kcov("remote", references=-1)(kernel)
+    if not per_cpu:
+        put_back("irq", "irq 1")(kernel)
+
+
+def descriptor(table, fd, name):
+    """Make a descriptor lead to another file."""
+
+    def change(kernel):
+        fdt = kernel.tables[table] + kernel.offset("struct files_struct", "fdtab")
+        member = kernel.target.member("struct fdtable", "fd")
+        array = int.from_bytes(kernel.target.read(fdt + member.offset, kernel.word), kernel.order)
+        kernel.write_word(array + fd * kernel.word, kernel.files[name])
+
+    return change
+
+
+def fill(place, count, comparisons=False):
+    """Write records, and their count."""
+
+    def change(kernel):
+        address = resolve(kernel, place)
+        kernel.write_word(address, count)
+        for index in range(count):
+            words = (7, index, index, kernel.text + index) if comparisons else (kernel.text + index,)
+            for number, value in enumerate(words):
+                kernel.write_word(address + 8 * (1 + len(words) * index + number), value)
+
+    return change
+
+
+def mapping(space, start, end, pgoff, name):
+    """Add a mapping to a process."""
+
+    def change(kernel):
+        mappings = dict(kernel.target.vmas._by_mm)
+        mm = kernel.spaces[space]
+        mappings[mm] = [*mappings[mm], Vma(start, end, pgoff, 0, kernel.files[name])]
+        kernel.target.vmas = MemoryVmas(mappings)
+
+    return change
+
+
+def serving(cpu, count):
+    """Give a CPU a preemption count, as x86 keeps it."""
+
+    def change(kernel):
+        addresses = kernel.target.per_cpu_addresses.setdefault("__preempt_count", {})
+        for number in range(kernel.truth.cpus):
+            addresses.setdefault(number, kernel.allocate(4))
+            kernel.write_word(addresses[number], count if number == cpu else 0x100, 4)
+
+    return change
+
+
+def exit_state(pid, value):
+    """Give tasks an exit_state."""
+
+    def change(kernel):
+        kind = kernel.target.types["struct task_struct"]
+        last = kind.members["last"]
+        kernel.target.types["struct task_struct"] = replace(
+            kind, members={**kind.members, "exit_state": Member(last.offset, 4, "int")}
+        )
+        kernel.target.put(kernel.tasks[pid], "struct task_struct", {"exit_state": value})
 
     return change
 
@@ -137,10 +396,15 @@ def vmalloc(size, caller, user=True, array=False):
     """Allocate what nothing refers to."""
 
     def change(kernel):
-        area = VmallocArea(0xFFFFC90010000000, size, caller, user, array)
+        area = VmallocArea(EXTRA, size, caller, user, array)
         kernel.target.vmalloc = MemoryVmalloc((*kernel.target.vmalloc.for_each_vmalloc_area(), area))
 
     return change
+
+
+def no_other_files(kernel):
+    """Files that no table shows are nowhere else."""
+    kernel.target.slab = MemorySlab({}, ())
 
 
 def preempt_rt(kernel):
@@ -153,171 +417,323 @@ def without(capability):
     return lambda kernel: setattr(kernel.target, capability, None)
 
 
-def nothing(_kernel):
-    pass
-
-
-STOPPED = {"kcov": 0, "kcov_mode": 0, "kcov_size": 0, "kcov_area": 0}
 # The lock has an owner with lock debugging.
 E6_DEBUG = replace(E6, name="E6 with lock debugging", more="local_lock_t { struct task_struct *owner; };" + E6.more)
-EXITING = {"flags": PF_EXITING}
+EXITING = {"flags": PF_EXITING | PF_KTHREAD}
 CMP_WRAPS = (1 << 59) - 1
+SWITCHED = IN_CTXSW | 2
+SAVED = {f"kcov_saved_{name}": 0 for name in ("mode", "size", "area", "kcov", "sequence")}
+# The object "remote" is disabled while sections are in flight: legal, they are of an earlier sequence then.
+REMOTE_DISABLED = [
+    kcov("remote", mode=1, t=0, remote=0, remote_size=0, sequence=7, references=-1),
+    entry(usb(1), kcov=an_object("idle remote")),
+    entry(0x42, kcov=an_object("idle remote")),
+    task(52, kcov_handle=0x42),
+]
 
-# Rule: (generation, what is done, generation, what is done and legal).
+
+@dataclass(frozen=True)
+class Case:
+    """What a rule reports, and what is legal although it looks like it."""
+
+    row: object
+    damage: list
+    near: list
+    near_row: object = None
+    """Where the near miss is legal in another generation."""
+    unsure: frozenset = field(default_factory=frozenset)
+    """Rules that say something else of the near miss, as it isn't legal in every respect."""
+    held: bool = False
+    """Whether it is the moment that makes the near miss legal: it is said as transient."""
+
+
+def case(row, damage, near, near_row=None, *, unsure=(), held=False):
+    return Case(row, damage, near, near_row, frozenset(unsure), held)
+
+
 CASES = {
-    "K1": (E9A, [kcov("local", refcount=3)], E9A, [kcov("local", refcount=3, lock=1)]),
-    "K1 too few": (E9A, [kcov("remote", refcount=2)], E9A, []),
-    "K2": (E9A, [kcov("stopped", mode=4)], E9A, [kcov("stopped", mode=3, t=a_task(41))]),
-    "K3": (E9A, [kcov("stopped", size=1)], E9A, [kcov("stopped", size=2)]),
-    "K3 no mode": (E9A, [kcov("opened", size=64)], E9A, []),
-    "K3 too large": (E9A, [kcov("stopped", size=1 << 30)], E9A, [kcov("stopped", size=(1 << 28) - 1)]),
-    "K4": (E9A, [kcov("stopped", area=0)], E6, [kcov("stopped", area=0)]),
-    "K4 elsewhere": (E9A, [kcov("stopped", area=NOWHERE)], E9A, [kcov("stopped", area=NOWHERE), without("vmalloc")]),
-    "K4 too small": (E9A, [kcov("stopped", size=1 << 20)], E9A, [kcov("stopped", size=1023)]),
-    "K5": (E9A, [kcov("local", t=0)], E1, [kcov("local", t=0)]),
-    "K5 the other way": (E9A, [kcov("stopped", t=a_task(41))], E1, []),
-    "K6": (E9A, [kcov("local", t=NOWHERE)], E9A, [kcov("local", t=a_task(46))]),
-    "K7": (E9A, [kcov("stopped", remote_size=5)], E9A, [kcov("remote", remote_size=0)]),
-    "K7 handles": (E9A, [entry(usb(1), kcov=an_object("local"))], E9A, [entry(usb(1), kcov=an_object("idle remote"))]),
-    "K8": (E9A, [kcov("stopped", sequence=0)], E9A, [kcov("stopped", sequence=0x7FFFFFFF)]),
-    "K9": (E9A, [kcov("remote", remote_size=0)], E9A, [kcov("idle remote", remote_size=2)]),
-    "K10": (E9A, [kcov("stopped", area=a_buffer("local"))], E9A, [kcov("stopped", area=0)]),
-    "K10 free": (E9A, [kcov("stopped", area=a_cached("task", 0))], E9A, []),
-    "K11": (E9A, [file("opened", "local")], E9A, []),
-    "T1": (E9A, [task(40, **STOPPED)], E9A, [task(40, **STOPPED), kcov("local", lock=1)]),
-    "T1 local": (E9A, [kcov("local", t=a_task(42))], E9A, []),
-    "T1 nothing": (E9A, [task(44, kcov=an_object("stopped"))], E6, []),
-    "T2": (E9A, [task(40, kcov_size=1024)], E9A, [task(40, kcov_mode=IN_CTXSW | 2)]),
-    "T2 sequence": (E9A, [task(40, kcov_sequence=2)], E2, []),
-    "T3": (E9A, [task(1, kcov_area=a_buffer("stopped"))], E9A, [task(1, kcov_mode=2), task(44, kcov_sequence=5)]),
-    "T3 too old for a self-test": (E6, [task(1, kcov_mode=2)], E7, [task(1, kcov_mode=2)]),
-    "T4": (E6, [task(50, kcov=0)], E6, []),
-    "T4 mode": (E9A, [task(50, kcov_mode=IN_CTXSW)], E6, [task(50, kcov_mode=IN_CTXSW)]),
-    "T4 member": (E9B, [task(50, kcov_remote=0)], E9B, []),
-    "T4 member of others": (E9B, [task(44, kcov_remote=an_object("remote"))], E9B, []),
-    "T5": (E9A, [task(40, kcov_mode=IN_CTXSW | 1)], E9A, [task(40, kcov_mode=IN_CTXSW | 1 << 29 | 2)]),
-    "T5 owner": (E9A, [task(44, kcov_mode=4)], E9A, []),
-    "T6": (E9A, [task(7, kcov_size=128)], E9A, [task(8, kcov_size=128)]),
-    "T6 ahead": (E9A, [task(7, kcov_sequence=7)], E9A, [task(7, kcov_sequence=4)]),
-    "T6 wrapped": (
+    "K1": case(E9A, [kcov("local", refcount=3)], [kcov("local", refcount=3, lock=1)], held=True),
+    "K1 too few": case(
+        E9A, [kcov("remote", references=-1)], [kcov("remote", references=-1), end_softirq, kcov("remote", references=1)]
+    ),
+    "K1 closed": case(E9A, [descriptor("fuzz", 7, "null"), no_other_files], [descriptor("fuzz", 7, "null")]),
+    "K2": case(E9A, [kcov("local", mode=4)], [kcov("local", mode=3), task(40, kcov_mode=IN_CTXSW | 3)]),
+    "K2 bits": case(E9A, [kcov("opened", mode=16)], [kcov("uniq", mode=48), task(200, kcov_mode=IN_CTXSW | 48)], J),
+    "K3": case(E9A, [kcov("stopped", size=1)], [kcov("stopped", size=2), word(a_buffer("stopped"), 0, 1)]),
+    "K3 no mode": case(E5, [kcov("opened", size=64)], [kcov("opened", size=64, mode=1)]),
+    "K3 no size": case(E5, [kcov("unmapped", size=0)], [kcov("unmapped", size=0, mode=0)]),
+    "K3 too large": case(E5, [kcov("unmapped", size=1 << 28)], [kcov("unmapped", size=(1 << 28) - 1)]),
+    "K4": case(E9A, [kcov("opened", mode=1, size=64)], [kcov("opened", mode=1, size=64)], E5),
+    "K4 elsewhere": case(E9A, [kcov("stopped", area=NOWHERE)], [relocate("stopped")]),
+    "K4 unknown": case(E9A, [kcov("stopped", area=NOWHERE)], [kcov("stopped", area=NOWHERE), without("vmalloc")]),
+    "K4 too small": case(E9A, [kcov("stopped", size=1025)], [kcov("stopped", size=1023)]),
+    "K4 not for users": case(
+        E9A, [relocate("stopped", has_user_pages=False)], [relocate("stopped", caller="kcov_ioctl.isra.0")]
+    ),
+    "K4 never initialised": case(
+        E9A,
+        [vmalloc(4096, "kcov_ioctl"), kcov("opened", area=EXTRA)],
+        [vmalloc(4096, "kcov_ioctl"), kcov("opened", area=EXTRA, mode=1, size=512)],
+    ),
+    "K5": case(
+        E9A,
+        [kcov("local", t=0, references=-1), task(40, **STOPPED)],
+        [kcov("local", t=0, references=-1), task(40, **STOPPED)],
+        E1,
+    ),
+    "K5 the other way": case(E9A, [enable("stopped", 44), kcov("stopped", mode=1)], [enable("stopped", 44)]),
+    "K6": case(E9A, [move("local", 40, 44), kcov("local", t=NOWHERE)], [move("local", 40, 44)]),
+    "K7": case(E9A, [kcov("stopped", remote_size=5)], [kcov("idle remote", remote_size=5)]),
+    "K7 handles": case(E9A, [entry(usb(1), kcov=an_object("local"))], [entry(usb(1), kcov=an_object("idle remote"))]),
+    "K7 not enabled": case(E9A, [own("stopped", 44, 4), kcov("stopped", t=0)], [own("stopped", 44, 4)]),
+    "K8": case(E9A, [kcov("stopped", sequence=0)], [kcov("stopped", sequence=0x7FFFFFFF)]),
+    "K9": case(E9B, [kcov("idle remote", remote_size=0)], [kcov("idle remote", remote_size=1)], E9A),
+    "K10": case(E9A, [kcov("stopped", area=a_buffer("local"))], [relocate("stopped")]),
+    "K10 free": case(E9A, [kcov("stopped", area=a_cached("task", 0))], [add_area("task", 1024)]),
+    "K10 of a CPU": case(E6, [kcov("stopped", area=an_area("irq 0"))], [relocate("stopped")]),
+    "K11": case(E9A, [file("opened", "local")], [descriptor("fuzz", 6, "local")]),
+    "K11 no object": case(
+        E9A,
+        [lambda kernel: kernel.put(kernel.files["opened"], "struct file", private_data=0x1234)],
+        [lambda kernel: kernel.put(kernel.files["opened"], "struct file", private_data=NOWHERE)],
+    ),
+    "T1": case(E9A, [task(40, **STOPPED)], [disable("local", 40)]),
+    "T1 in between": case(E9A, [task(40, **STOPPED)], [task(40, **STOPPED), kcov("local", lock=1)], held=True),
+    "T1 local": case(E9A, [kcov("local", t=a_task(44))], [move("local", 40, 44)]),
+    "T1 nothing": case(E9A, [task(44, kcov=an_object("stopped"))], [own("stopped", 44)], E6),
+    "T1 no address": case(E9A, [task(44, kcov=0x1234)], [task(44, kcov=NOWHERE)]),
+    "T2": case(E9A, [task(40, kcov_size=500)], [task(40, kcov_size=500), kcov("local", size=500)]),
+    "T2 flags": case(E9A, [task(40, kcov_mode=IN_CTXSW | 3)], [task(40, kcov_mode=IN_CTXSW | 1 << 29 | 2)], K),
+    "T2 sequence": case(E9A, [task(40, kcov_sequence=4)], [task(40, kcov_sequence=4), kcov("local", sequence=4)]),
+    "T3": case(E9A, [task(1, kcov_area=a_buffer("stopped"))], [task(1, kcov_mode=2), task(44, kcov_sequence=5)]),
+    "T3 too old for a self-test": case(E6, [task(1, kcov_mode=2)], [task(1, kcov_mode=2)], E7),
+    "T4": case(E6, [task(50, kcov=0)], [task(50, kcov=0, kcov_handle=0), *REMOTE_DISABLED]),
+    "T4 mode": case(E9A, [task(50, kcov_mode=IN_CTXSW)], [task(50, kcov_mode=4)]),
+    "T4 mode of v6.9": case(E6, [task(50, kcov_mode=IN_CTXSW | 2)], [task(50, kcov_mode=0)]),
+    "T4 member": case(E9B, [task(50, kcov_remote=0)], [disable("beside", 50)]),
+    "T4 member of others": case(
+        E9B,
+        [task(44, kcov_remote=an_object("remote"))],
+        [task(50, kcov_remote=0), kcov("remote", t=a_task(44)), task(44, kcov_remote=an_object("remote"), kcov_handle=0x42)],
+    ),
+    "T5": case(E9A, [task(40, kcov_mode=IN_CTXSW | 1)], [task(40, kcov_mode=IN_CTXSW | 1 << 29 | 2)]),
+    "T5 owner": case(E9A, [task(44, kcov_mode=4)], [own("stopped", 44, 4)]),
+    "T6": case(E9A, [task(7, kcov_size=128)], [task(8, kcov_size=128)]),
+    "T6 mode": case(E9A, [task(7, kcov_mode=IN_CTXSW | 3)], [task(8, kcov_mode=IN_CTXSW | 3)]),
+    "T6 ahead": case(E9A, [task(7, kcov_sequence=7)], [task(7, kcov_sequence=4)]),
+    "T6 wrapped": case(
         E9A,
         [kcov("remote", sequence=-(2**31)), task(7, kcov_sequence=-(2**31) + 1)],
-        E9A,
-        [kcov("remote", sequence=-(2**31)), task(7, kcov_sequence=2**31 - 1), task(8, kcov_sequence=2**31 - 1)],
+        [
+            kcov("remote", sequence=-(2**31)),
+            *(task(pid, kcov_sequence=2**31 - 1) for pid in (3, 7, 8, 9, 60)),
+            task(9, kcov_saved_sequence=2**31 - 1),
+        ],
+        # Then K8 sees the wrap.
+        unsure=["K8"],
     ),
-    "T7": (
+    "T6 own": case(
         E9A,
-        [task(43, kcov_softirq=1)],
-        E9A,
-        [preempt_rt, task(7, kcov_softirq=1, kcov_area=an_area("irq 0"), kcov_size=1024)],
+        [task(50, kcov_mode=SWITCHED, kcov_area=an_area("kworker"), kcov_size=256, kcov_sequence=6)],
+        [task(52, kcov_sequence=1)],
+        E9B,
     ),
-    "T7 flag": (E9A, [task(60, kcov_softirq=7)], E9A, []),
-    "T7 of another CPU": (E6, [task(60, kcov_area=an_area("irq 2"))], E6, []),
-    "T7 free": (E9A, [task(60, kcov_area=a_cached("irq", 0))], E9A, []),
-    "T8": (E9A, [task(51, kcov_handle=usb(1))], E9A, [task(51, kcov_handle=0x7777)]),
-    "T9": (
-        E7,
-        [task(60, kcov_mode=IN_CTXSW | 2), stack(60, "ksys_write")],
-        E7,
-        [task(60, kcov_mode=IN_CTXSW | 2), stack(60, "__schedule", "schedule")],
-    ),
-    "T9 the other way": (E7, [task(40, kcov_mode=2)], E2_ENUM, []),
-    "T10": (E9A, [kcov("full", t=a_task(40))], E9B, []),
-    "T11": (E9A, [task(46, kcov=an_object("stopped"))], E9A, [task(60, **EXITING)]),
-    "T12": (E9A, [task(40, flags=PF_KTHREAD)], E9A, [stack(7, "schedule", "process_one_work", "worker_thread")]),
-    "T12 open": (E9A, [stack(7, "schedule", "worker_thread", "kthread")], E9A, [stack(2, "schedule", "worker_thread")]),
-    "S1": (E6, [percpu(0, saved_size=5)], P2, [percpu(0, saved_mode=2)]),
-    "S2": (E6, [task(60, kcov_softirq=0)], E6, []),
-    "S3": (E9A, [task(60, kcov_saved_size=1)], E9A, [task(60, kcov_saved_mode=IN_CTXSW | 2)]),
-    "S3 per CPU": (E6, [percpu(1, saved_size=1)], E6, [percpu(1, saved_mode=IN_CTXSW | 2)]),
-    "S3 section": (E9A, [task(9, kcov_saved_sequence=9)], E9A, [task(9, kcov_saved_sequence=2)]),
-    "S4": (
+    "T7": case(E9A, [task(43, kcov_softirq=1)], [task(3, kcov_softirq=1, **EXITING)]),
+    "T7 preempted": case(
         E9A,
-        [task(43, kcov_saved_kcov=an_object("stopped"), kcov_saved_mode=2)],
-        E9A,
-        [task(9, kcov_saved_kcov=0, kcov_saved_mode=0, kcov_saved_size=0, kcov_saved_area=0, kcov_saved_sequence=0)],
+        [lambda kernel: kernel.put(kernel.run_queues[1], "struct rq", curr=kernel.tasks[44])],
+        [
+            preempt_rt,
+            lambda kernel: kernel.put(kernel.run_queues[1], "struct rq", curr=kernel.tasks[44]),
+            *(add_area("irq", 1024, "kcov_init") for _ in range(7)),
+        ],
     ),
-    "S5": (
+    "T7 flag": case(E9A, [task(60, kcov_softirq=7)], [end_softirq]),
+    "T7 of another CPU": case(
         E6,
-        [percpu(0, irq_area=lambda kernel: kernel.areas["irq 1"])],
-        E6,
-        [percpu(cpu, irq_area=0) for cpu in range(3)],
+        [task(60, kcov_area=an_area("irq 2"))],
+        [new_area("irq 1"), percpu(1, irq_area=an_area("irq 1")), task(60, kcov_area=an_area("irq 1"))],
     ),
-    "S5 none": (E6, [percpu(0, irq_area=0)], E6, []),
-    "S6": (
+    "T7 free": case(E9A, [task(60, kcov_area=a_cached("irq", 0))], [take("irq", 0, 60, "irq 1")]),
+    "T7 no softirq": case(E9A, [serving(1, 0x200)], [serving(1, 0x301)]),
+    "T7 made for something else": case(
+        E9A, [task(60, kcov_area=an_area("kworker"))], [take("irq", 1, 60, "irq 1"), serving(1, 0x101)]
+    ),
+    "T7 size": case(E9A, [task(60, kcov_size=512)], [end_softirq]),
+    "T7 nothing": case(E9A, [task(60, kcov_mode=0)], [end_softirq]),
+    "T8": case(E9A, [task(51, kcov_handle=usb(1))], [task(51, kcov_handle=0x7777)]),
+    "T8 reserved": case(E9A, [task(51, kcov_handle=1 << 40 | 1)], [task(51, kcov_handle=0xFFFFFFFF)]),
+    "T9": case(
+        E7,
+        [task(60, kcov_mode=SWITCHED), stack(60, "ksys_write")],
+        [task(60, kcov_mode=SWITCHED), stack(60, "__schedule", "schedule")],
+    ),
+    "T9 the other way": case(E7, [task(40, kcov_mode=2)], [task(40, kcov_mode=2, on_cpu=1)]),
+    "T10": case(
+        E9A,
+        [enable("stopped", 44), own("shared", 44, 4)],
+        [
+            enable("stopped", 44),
+            kcov("shared", mode=2, t=a_task(44), remote=1, references=1),
+            task(44, kcov_remote=an_object("shared")),
+        ],
+        E9B,
+    ),
+    "T11": case(E9A, [task(46, kcov=an_object("stopped"))], [task(3, **EXITING)]),
+    "T11 dead": case(
+        E9A,
+        [task(8, flags=PF_EXITING), exit_state(8, 32)],
+        [task(8, flags=PF_EXITING), exit_state(8, 0)],
+    ),
+    "T12": case(E9A, [task(40, flags=PF_KTHREAD)], [task(40, flags=PF_USER_WORKER)]),
+    "T12 open": case(
+        E9A,
+        [stack(7, "schedule", "worker_thread", "kthread")],
+        [stack(7, "schedule", "process_one_work", "worker_thread")],
+    ),
+    "S1": case(E6, [percpu(0, saved_mode=2)], [percpu(0, saved_mode=2)], P2),
+    "S1 size": case(E6, [percpu(0, saved_size=5)], [end_softirq]),
+    "S2": case(E6, [task(60, kcov_softirq=0)], [end_softirq]),
+    "S3": case(E9A, [task(60, kcov_saved_size=1)], [task(60, kcov_saved_mode=SWITCHED)]),
+    "S3 per CPU": case(E6, [percpu(1, saved_size=1)], [percpu(1, saved_mode=SWITCHED)]),
+    "S3 section": case(E9A, [task(9, kcov_saved_sequence=9)], [task(9, kcov_saved_sequence=2)]),
+    "S3 mode": case(E9A, [task(60, kcov_saved_mode=1)], [task(52, kcov_saved_mode=IN_CTXSW | 4)]),
+    "S4": case(
+        E9A,
+        [kcov("stopped", sequence=4), task(43, kcov_saved_kcov=an_object("stopped"), kcov_saved_mode=2)],
+        [task(9, **SAVED), kcov("remote", references=-1), put_back("task", "beneath")],
+    ),
+    "S4 no object": case(E9A, [task(44, kcov_saved_size=7)], [task(44, kcov_sequence=7)]),
+    "S5": case(
+        E6,
+        [percpu(0, irq_area=an_area("irq 1"))],
+        [new_area("irq 0"), percpu(0, irq_area=an_area("irq 0")), task(3, kcov_area=an_area("irq 0"))],
+    ),
+    "S5 none": case(
+        E6,
+        [percpu(0, irq_area=0)],
+        # Before kcov_init() no CPU has one.
+        [*(percpu(cpu, irq_area=0) for cpu in range(3)), without("vmalloc")],
+    ),
+    "S6": case(
         E6_DEBUG,
         [percpu(1, **{"lock.owner": a_task(60)}), stack(60, "ksys_write")],
-        E6_DEBUG,
         [percpu(1, **{"lock.owner": a_task(60)}), stack(60, "kcov_remote_start", "hub_event")],
     ),
-    "S6 nobody": (E6_DEBUG, [percpu(1, **{"lock.owner": NOWHERE})], E6_DEBUG, []),
-    "R1": (E9A, [entry(usb(1), hnode__pprev=NOWHERE)], E9A, []),
-    "R1 loop": (E9A, [lambda kernel: entry(usb(1), hnode__next=kernel.handles[usb(1)] + 16)(kernel)], E9A, []),
-    "R2": (E9A, [entry(0x42, handle=0x47)], E9A, [entry(0x42, handle=lambda kernel: same_bucket(kernel, 0x42))]),
-    "R3": (E9A, [entry(usb(2), handle=usb(1))], E9A, [entry(usb(2), handle=0x2)]),
-    "R4": (E9A, [entry(usb(2), handle=1 << 40 | usb(2))], E9A, [entry(usb(2), handle=2 << 56 | 2)]),
-    "R4 common": (E9A, [entry(usb(2), handle=0)], E9A, [entry(usb(2), handle=usb(0))]),
-    "R5": (E9A, [kcov("remote", t=0)], E9A, [kcov("remote", remote_size=0)]),
-    "R5 no object": (E9A, [entry(usb(2), kcov=0x1234)], E9A, []),
-    "R6": (E9A, [task(50, kcov_handle=0x43)], E9A, [task(51, kcov_handle=0x43)]),
-    "R7": (
+    "S6 nobody": case(
+        E6_DEBUG,
+        [percpu(1, **{"lock.owner": NOWHERE})],
+        [percpu(1, **{"lock.owner": a_task(60)}), stack(60, "kcov_remote_stop", "hub_event")],
+    ),
+    "R1": case(E9A, [entry(usb(1), hnode__pprev=NOWHERE)], [reverse_chain(usb(1))]),
+    "R1 loop": case(
+        E9A, [lambda kernel: entry(usb(1), hnode__next=kernel.handles[usb(1)] + 16)(kernel)], [reverse_chain(usb(2))]
+    ),
+    "R1 too many": case(
+        E9A,
+        [add_handle(usb(number), "idle remote") for number in range(100, 100 + 258 - 38)],
+        [add_handle(usb(number), "idle remote") for number in range(100, 100 + 257 - 38)],
+    ),
+    "R2": case(
+        E9A,
+        [entry(usb(2), handle=lambda kernel: another_bucket(kernel, usb(2)))],
+        [entry(usb(2), handle=lambda kernel: same_bucket(kernel, usb(2)))],
+    ),
+    "R3": case(E9A, [entry(usb(2), handle=usb(1))], [entry(usb(2), handle=lambda kernel: same_bucket(kernel, usb(2)))]),
+    "R4": case(E9A, [add_handle(1 << 40 | usb(99), "idle remote")], [add_handle(2 << 56 | 99, "idle remote")]),
+    "R4 common": case(E9A, [add_handle(0, "idle remote")], [add_handle(usb(0), "idle remote")]),
+    "R5": case(
+        E9A,
+        [kcov("remote", t=0)],
+        [task(50, **STOPPED), kcov("remote", t=a_task(44)), task(44, kcov=an_object("remote"), kcov_mode=4, kcov_handle=0x42)],
+    ),
+    "R5 no object": case(E9A, [entry(usb(2), kcov=0x1234)], [entry(usb(2), kcov=NOWHERE)]),
+    "R6": case(E9A, [task(50, kcov_handle=0x43)], [task(51, kcov_handle=0x43)]),
+    "R6 two": case(E9A, [add_handle(0x43, "remote")], [add_handle(usb(0x43), "remote")]),
+    "R7": case(
         E9A,
         [entry(usb(bus), kcov=an_object("remote")) for bus in range(2, 40)],
-        E9A,
         [entry(usb(bus), kcov=an_object("remote")) for bus in range(3, 40)],
     ),
-    "R8": (E9A, [entry(usb(2), kcov=0x6B6B6B6B6B6B6B6B)], E9A, [entry(usb(2), kcov=0xFFFF88806B6B6B68)]),
-    "A1": (E9A, [cached("task", 1, list__prev=NOWHERE)], E9A, [relink("task")]),
-    "A1 cut": (E9A, [cached("task", 0, list__next=0)], E9A, []),
-    "A2": (E9A, [cached("task", 0, size=8192)], E9A, [cached("task", 0, size=8192), without("vmalloc")]),
-    "A2 of softirqs": (E9A, [relink("task", a_cached("irq", 0))], E9A, []),
-    "A3": (E9A, [task(7, kcov_area=a_cached("task", 0))], E9A, []),
-    "A4": (E9A, [task(8, kcov_area=an_area("kworker"))], E9A, []),
-    "A4 buffer": (E9A, [task(7, kcov_area=a_buffer("stopped"))], E9A, []),
-    "A5": (E9A, [relink("irq", a_cached("irq", 0))], E9A, []),
-    "A5 size": (E9A, [cached("irq", 0, size=512)], E9A, [cached("task", 0, size=512)]),
-    "A6": (E9A, [cached("task", 0, size=1 << 24)], E9A, [cached("task", 0, size=1 << 20)]),
-    "A7": (E6, [lambda kernel: relink("task", kernel.areas["irq 0"])(kernel)], E6, []),
-    "B1": (E9A, [word(a_buffer("local"), 0, 10**6)], E9A, [word(a_buffer("local"), 0, 511)]),
-    "B2": (E9A, [word(a_buffer("compared"), 0, CMP_WRAPS)], E9A, [word(a_buffer("compared"), 0, 127)]),
-    "B3": (E9A, [word(an_area("kworker"), 0, 1000)], E9A, [task(7, kcov_mode=IN_CTXSW), word(an_area("kworker"), 0, 1000)]),
-    "B4": (E9A, [word(an_area("kworker"), 3, 0x1234)], E9A, [word(an_area("kworker"), 12, 0)]),
-    "B4 of user space": (E9A, [word(a_buffer("full"), 3, 0x1234)], E9A, [word(a_buffer("local"), 3, 0x1234)]),
-    "B5": (E9A, [word(a_buffer("compared"), 1, 9)], E9A, [word(a_buffer("compared"), 1, 6)]),
-    "B6": (
+    "R8": case(E9A, [entry(usb(2), kcov=0x6B6B6B6B6B6B6B6B)], [entry(usb(2), kcov=0xFFFF88806B6B6B68)]),
+    "A1": case(E9A, [cached("task", 1, list__prev=NOWHERE)], [relink("task", *(a_cached("task", n) for n in (2, 1, 0)))]),
+    "A1 cut": case(E9A, [cached("task", 0, list__next=0)], [relink("task", *(a_cached("task", n) for n in (1, 0, 2)))]),
+    "A2": case(E9A, [cached("task", 0, size=513)], [cached("task", 0, size=512)]),
+    "A2 of softirqs": case(E9A, [relink("task", a_cached("irq", 0))], [add_area("task", 1024)]),
+    "A2 elsewhere": case(E9A, [cached("task", 0, size=8192)], [cached("task", 0, size=8192), without("vmalloc")]),
+    "A3": case(E9A, [task(7, kcov_area=a_cached("task", 0))], [take("task", 0, 7, "kworker")]),
+    "A4": case(E9A, [task(8, kcov_area=an_area("kworker"))], [take("task", 0, 8, "stale")]),
+    "A4 buffer": case(E9A, [task(7, kcov_area=a_buffer("stopped"))], [take("task", 1, 7, "kworker")]),
+    "A5": case(E9A, [relink("irq", a_cached("irq", 0))], [take("irq", 2, 3, "irq 0")]),
+    "A5 too many": case(
+        E9A,
+        [add_area("irq", 1024, "kcov_init")],
+        [preempt_rt, *(add_area("irq", 1024, "kcov_init") for _ in range(7))],
+    ),
+    "A5 size": case(E9A, [cached("irq", 0, size=512)], [cached("task", 0, size=512)]),
+    "A6": case(E9A, [add_area("task", 9 << 20)], [add_area("task", 7 << 20)]),
+    "A7": case(E6, [lambda kernel: relink("task", kernel.areas["irq 0"])(kernel)], [add_area("task", 1024)]),
+    "B1": case(E9A, [word(a_buffer("local"), 0, 512)], [word(a_buffer("local"), 0, 511)]),
+    "B1 of bitmaps": case(P2, [word(a_buffer("local"), 0, 10**6)], [word(a_buffer("stopped"), 0, 10**6)]),
+    "B2": case(E9A, [word(a_buffer("compared"), 0, CMP_WRAPS)], [fill(a_buffer("compared"), 127, comparisons=True)]),
+    "B2 not enabled": case(E9A, [word(a_buffer("compared"), 0, 128)], [fill(a_buffer("compared"), 126, comparisons=True)]),
+    "B3": case(E9A, [fill(an_area("kworker"), 256)], [fill(an_area("kworker"), 255)]),
+    "B4": case(E9A, [word(an_area("kworker"), 3, 0x1234)], [word(an_area("kworker"), 12, 0)]),
+    "B4 of user space": case(E9A, [word(a_buffer("full"), 3, 0x1234)], [word(a_buffer("local"), 3, 0x1234)]),
+    "B5": case(E9A, [word(a_buffer("compared"), 1, 9)], [word(a_buffer("compared"), 1, 6)]),
+    "B6": case(
         E9A,
         [word(a_buffer("compared"), 1, 1), word(a_buffer("compared"), 2, 0x1FF)],
-        E9A,
         [word(a_buffer("compared"), 1, 1), word(a_buffer("compared"), 2, 0xFFFFFFFFFFFFFF80)],
     ),
-    "B8": (E9A, [cached("task", 2, size=1)], E9A, [cached("task", 2, size=4095)]),
-    "X1": (E9A, [kcov("stopped", refcount=0)], E9A, []),
-    "X2": (E9A, [vmalloc(4096, "kcov_ioctl")], E9A, [vmalloc(4096, "dup_task_struct")]),
-    "X2 page array": (
+    "B8": case(E9A, [cached("task", 2, size=1)], [cached("task", 2, size=4095)]),
+    "X1": case(E9A, [kcov("stopped", refcount=0)], [descriptor("child", 0, "stopped")]),
+    "X2": case(E9A, [vmalloc(4096, "kcov_ioctl")], [vmalloc(4096, "dup_task_struct")]),
+    "X2 of maps": case(J, [vmalloc(4096, "kcov_map_init")], [kcov("stopped", map=0), vmalloc(4096, "kcov_map_init")]),
+    "X2 page array": case(
         E9A,
         [vmalloc(16384, "kcov_remote_start", user=False)],
-        E9A,
         [vmalloc(16384, "kcov_remote_start", user=False, array=True)],
     ),
-    "X2 area": (
+    "X2 area": case(
         E9A,
         [vmalloc(4096, "kcov_remote_start.part.0", False)],
-        E9A,
         [vmalloc(4096, "kcov_remote_start", False), stack(2, "vmalloc_noprof", "kcov_remote_start")],
+        held=True,
     ),
-    "X3": (
+    "X3": case(
         E6,
-        [kcov("idle remote", t=0), task(52, kcov=0), file("idle remote", "remote")],
-        E6,
-        [kcov("idle remote", t=0), task(52, kcov=0)],
+        [descriptor("remote", 4, "tty"), no_other_files, kcov("idle remote", t=0), task(52, kcov=0)],
+        [descriptor("remote", 4, "tty"), kcov("idle remote", references=-1)],
     ),
-    "X4": (E2, [task(43, kcov=an_object("local"))], E9A, []),
+    "X4": case(E2, [task(43, kcov=an_object("local"))], [move("local", 40, 44)]),
+    "X5": case(
+        E9A,
+        [mapping("parent", 0x40000, 0x42000, 0, "shared")],
+        [mapping("parent", 0x40000, 0x41000, 0, "shared")],
+    ),
+    "X5 part": case(
+        E9A, [mapping("parent", 0x40000, 0x41000, 2, "stopped")], [mapping("parent", 0x40000, 0x41000, 1, "stopped")]
+    ),
+    "X5 window": case(
+        E9A, [mapping("parent", 0x40000, 0x42000, 2, "stopped")], [mapping("parent", 0x40000, 0x42000, 2, "stopped")], J
+    ),
+    "X5 not initialised": case(
+        E5,
+        [mapping("fuzz", 0xA0000, 0xA1000, 0, "opened")],
+        [mapping("fuzz", 0xA0000, 0xA2000, 0, "unmapped")],
+    ),
 }
 
 
 def same_bucket(kernel, handle):
     wanted = kernel.find_bucket(handle)
-    return next(other for other in range(handle + 1, handle + 1000) if kernel.find_bucket(other) == wanted)
+    return next(other for other in range(handle + 100, handle + 1000) if kernel.find_bucket(other) == wanted)
+
+
+def another_bucket(kernel, handle):
+    wanted = kernel.find_bucket(handle)
+    return next(other for other in range(handle + 100, handle + 1000) if kernel.find_bucket(other) != wanted)
 
 
 def apply(row, changes):
@@ -327,11 +743,20 @@ def apply(row, changes):
     return kernel
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_fires(case):
-    row, changes, _, _ = CASES[case]
-    rule = case.split()[0]
-    found = [finding for finding in look(apply(row, changes), advice=True).findings if finding.rule == rule]
+def state_of(kernel):
+    """Return all that a kernel answers from, to be compared."""
+    target = kernel.target
+    areas = None if target.vmalloc is None else tuple(target.vmalloc.for_each_vmalloc_area())
+    memory = {start: bytes(data) for start, data in target.segments.items()}
+    return memory, areas, target.stacks, target.vmas and target.vmas._by_mm, dict(target.types)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fires(name):
+    rule = name.split()[0]
+    kernel = apply(CASES[name].row, CASES[name].damage)
+    assert is_changed(kernel)
+    found = [finding for finding in look(kernel, advice=True).findings if finding.rule == rule]
     assert found
     for finding in found:
         assert finding.severity.is_violation or finding.severity is next(r for r in RULES if r.name == rule).severity
@@ -339,23 +764,102 @@ def test_fires(case):
         assert finding.message
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_does_not_fire(case):
-    _, _, row, changes = CASES[case]
-    rule = case.split()[0]
-    report = look(apply(row, changes), advice=case[0:2] in ("K9", "R7", "A6"))
-    found = [finding for finding in report.findings if finding.rule == rule and finding.severity is not Severity.TRANSIENT]
-    assert found == []
+@pytest.mark.parametrize("name", CASES)
+def test_does_not_fire(name):
+    """Nothing is said of a near miss, by any rule; of the rule itself no advice either."""
+    tested, rule = CASES[name], name.split()[0]
+    kernel = apply(tested.near_row or tested.row, tested.near)
+    assert is_changed(kernel)
+    found = look(kernel, advice=True).findings
+    mine = [finding for finding in found if finding.rule == rule]
+    if tested.held:
+        assert {finding.severity for finding in mine} == {Severity.TRANSIENT}
+    elif next(r for r in RULES if r.name == rule).severity is not Severity.ADVICE:
+        assert [finding for finding in mine if finding.severity is not Severity.ADVICE] == []
+    else:
+        assert mine == []
+    violations = {finding.rule: finding.message for finding in found if finding.severity.is_violation}
+    assert violations.keys() <= tested.unsure, violations
 
 
-def test_every_rule_is_tested():
-    assert {case.split()[0] for case in CASES} == {rule.name for rule in RULES}
+HEALTHY = {}
+
+
+def is_changed(kernel):
+    """Tell whether a kernel isn't simply the undamaged one."""
+    if kernel.row.name not in HEALTHY:
+        HEALTHY[kernel.row.name] = state_of(Kernel(kernel.row))
+    return state_of(kernel) != HEALTHY[kernel.row.name]
+
+
+def test_every_rule_has_both():
+    """Each case has damage and a near miss; the tests above see that neither is the undamaged kernel."""
+    assert {name.split()[0] for name in CASES} == {rule.name for rule in RULES}
 
 
 def test_rules_are_told_apart():
     names = [rule.name for rule in RULES]
-    assert len(names) == len(set(names)) == 55
+    assert len(names) == len(set(names)) == 56
     for rule in RULES:
         assert rule.sentence
         assert rule.guarantee
         assert rule.eras
+
+
+# What is legal and looks odd (kcov-abi.md 11 and 12), beyond the near misses above. The healthy kernels of every generation
+# hold more: bit 30 in every task that is switched out, no kcov_percpu_data, sections on top of nothing, duplicated descriptors.
+ODDITIES = {
+    "a sequence is left behind in a task without an object": (E9A, [task(44, kcov_sequence=77)]),
+    "an owner's kcov_sequence means nothing": (E7, [task(50, kcov_sequence=99)]),
+    "a handle is inherited, and its owner is gone": (E9A, [task(44, kcov_handle=0x999)]),
+    "an owner without a common handle of its own carries an inherited one": (E9A, [task(52, kcov_handle=0x999)]),
+    "a failed KCOV_REMOTE_ENABLE took an inherited handle away, and counted a session": (
+        E7,
+        [task(51, kcov_handle=0), kcov("stopped", sequence=5)],
+    ),
+    "up to v5.17 an object is initialised without a buffer": (E4, [kcov("opened", mode=1, size=64)]),
+    "a size isn't a whole number of pages": (E9A, [kcov("stopped", size=1000)]),
+    "up to v4.14 the mode stays after KCOV_DISABLE": (E1, [kcov("local", t=0, references=-1), task(40, **STOPPED)]),
+    "an object is closed while it is enabled": (
+        E9A,
+        [descriptor("fuzz", 7, "null"), kcov("compared", references=-1)],
+    ),
+    "a task has a local session and owns a remote one": (E8, [task(52, kcov_handle=0x55)]),
+    "from v7.2 an owner is in a section for its own handle": (E9B, [fill(an_area("own"), 1)]),
+    "a section outlives a disable": (E9A, [task(50, kcov=0, kcov_mode=0, kcov_handle=0), *REMOTE_DISABLED]),
+    "remote coverage without a handle": (E9A, [own("stopped", 44, 4)]),
+    "remote coverage into areas of no size": (E9A, [own("stopped", 44, 4, size=0)]),
+    "an area for tasks has the size of those for softirqs": (E9A, [add_area("task", 1024)]),
+    "many sizes of areas are kept": (E9A, [add_area("task", words) for words in (2, 3, 1000, 5000)]),
+    "a subsystem that mainline lacks": (E9A, [add_handle(7 << 56 | 5, "idle remote")]),
+    "a USB handle of a bus that doesn't exist": (E9A, [add_handle(usb(0xC0FFEE), "idle remote")]),
+    "words after the last record are old": (E9A, [word(a_buffer("full"), 0, 5), word(a_buffer("full"), 6, 0x1234)]),
+    "a merge left a part of a comparison behind the last one": (
+        E9A,
+        [word(a_buffer("compared"), 13, 99), word(a_buffer("compared"), 14, 98)],
+    ),
+    "records of a module that is gone": (E9A, [word(a_buffer("full"), 3, 0xFFFFFFFFC0001234 - 0x40000000)]),
+    "a buffer is full": (E9A, [fill(a_buffer("compared"), 127, comparisons=True)]),
+    "a saved session was switched out": (E9A, [task(9, kcov_saved_mode=SWITCHED)]),
+    "a never-run task has no flag": (E7, [task(45, kcov_mode=0)]),
+    "a flag of a series that was posted": (K, [task(60, kcov_mode=1 << 29 | 2)]),
+    "the boot-time self-test": (E9A, [task(1, kcov_mode=2)]),
+    "a mapping in two parts": (
+        E9A,
+        [mapping("child", 0x50000, 0x51000, 0, "stopped"), mapping("child", 0x52000, 0x53000, 1, "stopped")],
+    ),
+    "a file that only a queue holds": (E9A, [descriptor("fuzz", 70, "null")]),
+    "a file in flight, where slab caches can't be searched": (E9A, [descriptor("fuzz", 70, "null"), without("slab")]),
+    "an exiting task is interrupted by a softirq": (E9A, [task(3, **EXITING)]),
+    "a saved mode is left behind in the series of 2025": (P2, [percpu(0, saved_mode=2)]),
+    "the oldest remote kernels have no softirq sections": (E3, [task(7, kcov_sequence=5)]),
+}
+
+
+@pytest.mark.parametrize("name", ODDITIES)
+def test_legal_oddities_are_never_reported(name):
+    row, changes = ODDITIES[name]
+    kernel = apply(row, changes)
+    assert is_changed(kernel)
+    found = {finding.rule: finding.message for finding in look(kernel).findings}
+    assert found == {}

@@ -80,6 +80,17 @@ def test_known_bug(cli):
     assert "v6.10" in rows[0]["cause"]
 
 
+def test_lost_remote_references(cli):
+    """What the bug of v5.8 to v6.9 leaves once the owner is gone: handles whose object has an owner that is no task."""
+    kernel = Kernel(E6)
+    kernel.target.put(kernel.tasks[52], "struct task_struct", {"kcov": 0})
+    kernel.put(kernel.objects["idle remote"], "struct kcov", t=0xFFFF88800DEAD000)
+    status, rows, _ = cli(kernel, "check", "--json")
+    assert (status, [row["rule"] for row in rows]) == (1, ["K6"])
+    assert "lost remote references" in rows[0]["cause"]
+    assert rows[0]["object"] == f"kcov {kernel.objects['idle remote']:#x}"
+
+
 def test_held_lock_makes_it_transient(cli):
     kernel = Kernel(E9A)
     leak(kernel)

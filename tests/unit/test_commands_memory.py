@@ -107,6 +107,16 @@ def test_a_missing_page_is_said(cli):
     assert "note: task 41: buffer 0xffff888000400000" in cli("tasks")
 
 
+def test_a_layout_that_is_not_the_kernels_is_said(cli):
+    """As of GCC's RANDSTRUCT plugin, of which the debug info says nothing."""
+    cli("tasks", "--json")
+    assert "swapper" not in cli.err
+    cli.target.put(INIT, "struct task_struct", {"comm": bytes(range(0x80, 0x90))})
+    cli("tasks", "--json")
+    assert "init_task is called" in cli.err
+    assert "RANDSTRUCT" in cli.err
+
+
 def test_objects(cli):
     (row,) = cli("objects", "--json")
     assert (row["kcov"], row["t"], row["pid"], row["refcount"], row["capacity"]) == (hex(KCOV), hex(TASK), 41, 2, 63)

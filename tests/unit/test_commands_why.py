@@ -6,6 +6,8 @@ import json
 import pytest
 
 from kcovdbg.frontends.cli import main
+from kcovdbg.target import StackFrame
+from kcovdbg.target.memory import MemoryStacks
 from tests.unit.kernels.build import Kernel
 from tests.unit.kernels.rows import E2, E6, E7, E9A, E9B
 from tests.unit.kernels.scenario import usb
@@ -118,6 +120,48 @@ def test_owner_is_gone(ask):
     answers = ask(kernel, "usb:1")
     assert "its owner is gone and it stays registered for ever" in answers
     assert "check: it leads to kcov" in answers
+
+
+def test_owner_is_gone_and_its_memory_is_anothers(ask):
+    kernel = Kernel(E7)
+    kcov(kernel, "remote", t=kernel.tasks[44])
+    answers = ask(kernel, "usb:1")
+    assert "a task that is gone has registered it" in answers
+    assert "its owner is gone and it stays registered for ever" in answers
+    assert "task 44" not in answers.partition("check:")[0]
+
+
+def test_checked_by_its_word(ask):
+    """A handle that is given as a number is looked at by check, too."""
+    kernel = Kernel(E6)
+    kcov(kernel, "remote", t=0)
+    assert "check: it leads to kcov" in ask(kernel, hex(usb(1)))
+
+
+def test_section_that_outlives_a_disable(ask):
+    kernel = Kernel(E9A)
+    kcov(kernel, "remote", t=0, remote=0, remote_size=0, mode=1, sequence=7)
+    answers = ask(kernel, hex(kernel.objects["remote"]))
+    assert "isn't enabled now (6 sessions ended)" in answers
+    assert "a section for it is still open in task 7 (kworker/0:1)" in answers
+    assert "will be discarded" in answers
+
+
+def give_stack(kernel, pid, *functions):
+    frames = [StackFrame(kernel.text, function, None, None, None, False) for function in functions]
+    kernel.target.stacks = MemoryStacks({kernel.tasks[pid]: frames})
+
+
+def test_interrupted(ask):
+    kernel = Kernel(E9A)
+    own = ("vfs_read", "ksys_read", "do_syscall_64")
+    give_stack(kernel, 60, "give_back", "handle_softirqs", "irq_exit_rcu", "asm_sysvec_apic_timer_interrupt", *own)
+    assert "it is interrupted, and its CPU is in asm_sysvec_apic_timer_interrupt()" in ask(kernel, "60")
+    give_stack(kernel, 60, *own)
+    assert "is interrupted" not in ask(kernel, "60")
+    # One that sleeps isn't interrupted, whatever is left on its stack.
+    give_stack(kernel, 40, "schedule", "asm_sysvec_apic_timer_interrupt")
+    assert "is interrupted" not in ask(kernel, "40")
 
 
 def test_section_with_full_area(ask):

@@ -86,6 +86,9 @@ def check_count(evidence: Evidence) -> Iterator[Violation]:
     for address, kcov in evidence.objects.items():
         if kcov.count is None or kcov.fields is None or not kcov.fields.size or _is_cmp(kcov.mode):
             continue
+        if evidence.has(Feature.UNIQUE_BITMAP) and not evidence.is_enabled(kcov.fields) and kcov.fields.sequence != 1:
+            # A session has ended, and where the count was before it there may be the start of its bitmap.
+            continue
         # Of an object that isn't enabled the last mode isn't known: more PCs than comparisons fit.
         capacity = kcov.capacity if kcov.capacity is not None else kcov.fields.size - 1
         if kcov.count > capacity:

@@ -48,7 +48,7 @@ BUGS: Final = (
     Bug(
         "a USB request is given back in a context of its own: a section begins inside another one",
         "v5.10; since USB moved to a workqueue again until v6.11",
-        ("T6", "T7"),
+        ("T6", "T7", "T12"),
         ("E4", "E5-E6", "E7"),
     ),
     Bug(

@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.abi.era import Feature
-from kcovdbg.analysis.check.evidence import Evidence, Hex, name_kcov, name_task, values
+from kcovdbg.analysis.check.evidence import PAGE, Evidence, Hex, name_kcov, name_task, round_up, values
 from kcovdbg.analysis.check.rule import Rule, Violation
+from kcovdbg.model.finding import Severity
+from kcovdbg.walk.objects import find_map_areas
 
+# Of an object of the January 2025 series: for addresses and for edges a buffer and entries.
+_AREAS_OF_MAPS: Final = 4
 _ROADS: Final = ("tasks", "per-cpu", "files", "slab", "vmalloc", "remote", "areas")
 
 
@@ -36,10 +40,19 @@ def check_leaks(evidence: Evidence) -> Iterator[Violation]:
     if evidence.vmalloc is None:
         return
     certainty, reason = evidence.doubt(*_ROADS)
+    # A file that is in flight over a socket is legal, and found in its slab cache only.
+    severity = Severity.ADVICE if evidence.census.lacks("slab") else None
     claimed = {kcov.fields.area for kcov in evidence.objects.values() if kcov.fields is not None}
     claimed.update(session.area for session in evidence.sessions)
-    # Kernels that keep maps of what they saw have buffers for these, too.
-    if not evidence.has(Feature.UNIQUE_MAPS):
+    maps_known = True
+    if evidence.has(Feature.UNIQUE_MAPS):
+        # These have buffers for edges and memory for entries, too.
+        for address, kcov in evidence.objects.items():
+            found_areas = find_map_areas(evidence.target, address)
+            claimed |= found_areas
+            sized = kcov.fields is None or kcov.fields.size is None or kcov.fields.size > 0
+            maps_known = maps_known and (len(found_areas) == _AREAS_OF_MAPS or not sized)
+    if maps_known:
         for area in evidence.census.user_buffers:
             if area.start not in claimed:
                 yield Violation(
@@ -49,6 +62,7 @@ def check_leaks(evidence: Evidence) -> Iterator[Violation]:
                     certainty,
                     reason,
                     anybody=True,
+                    severity=severity,
                 )
     for found in evidence.census.areas:
         if found.state == "unclaimed" and found.address not in claimed:
@@ -105,6 +119,27 @@ def check_claims(evidence: Evidence) -> Iterator[Violation]:
             )
 
 
+def check_mappings(evidence: Evidence) -> Iterator[Violation]:
+    """X5."""
+    # The series of 2025 that keeps maps of what it saw has a second window of the same length behind the buffer.
+    windows = 2 if evidence.has(Feature.UNIQUE_MAPS) else 1
+    for file in evidence.census.files:
+        kcov = evidence.kcov(file.kcov)
+        if file.start is None or file.end is None or file.pgoff is None or kcov is None or kcov.size is None:
+            continue
+        shown = values(
+            start=Hex(file.start), end=Hex(file.end), pgoff=file.pgoff, size=kcov.size, bytes=evidence.bytes_of(kcov.size)
+        )
+        end = file.pgoff * PAGE + file.end - file.start
+        if not kcov.mode:
+            message = f"process {file.pid} maps it, and it was never initialised"
+        elif end > windows * round_up(evidence.bytes_of(kcov.size)):
+            message = f"process {file.pid} maps it up to byte {end}, its buffer has {evidence.bytes_of(kcov.size)}"
+        else:
+            continue
+        yield Violation(name_kcov(file.kcov), message, shown, kcovs=(file.kcov,))
+
+
 RULES: Final = (
     Rule(
         "X1",
@@ -118,7 +153,10 @@ RULES: Final = (
         "every buffer that KCOV allocated belongs to an object, a section, a list or a CPU",
         check_leaks,
         "kcov_put(), kcov_remote_stop()",
-        detail="Inside KCOV's functions there is a moment in which nothing refers to one yet: said as transient.",
+        detail=(
+            "Inside KCOV's functions there is a moment in which nothing refers to one yet: said as transient. Files in flight "
+            "are found in their slab cache; where that can't be searched it is said with --all only."
+        ),
     ),
     Rule(
         "X3",
@@ -129,4 +167,12 @@ RULES: Final = (
         needs=frozenset({Feature.REMOTE}),
     ),
     Rule("X4", "one task traces itself into an object's buffer", check_claims, "kcov_ioctl() (KCOV_ENABLE)"),
+    Rule(
+        "X5",
+        "a mapping shows no more than its object's buffer, and none is there before the buffer has a size",
+        check_mappings,
+        "kcov_mmap()",
+        excludes=frozenset({Feature.TEXT_BITMAP}),
+        detail="munmap() may leave parts of a mapping, which begin elsewhere.",
+    ),
 )

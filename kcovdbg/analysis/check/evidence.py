@@ -11,13 +11,17 @@ from kcovdbg.abi import mode as modes
 from kcovdbg.abi.era import Feature
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.carrier import Carrier
 from kcovdbg.model.finding import Certainty
 from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.task import SavedState, Task, TaskFields
 from kcovdbg.target import StackFrame, Target, VmallocArea
 from kcovdbg.walk.areas import IRQ_LIST, TASK_LIST, CachedArea
+from kcovdbg.walk.block import find_member
 from kcovdbg.walk.buffers import read_buffer
+from kcovdbg.walk.carriers import CarrierWalk
 from kcovdbg.walk.census import Census
+from kcovdbg.walk.context import is_serving_softirq
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.links import Link, read_area_links, read_hash_links
 from kcovdbg.walk.locks import is_held, is_preempt_rt, is_symbol_held
@@ -167,7 +171,7 @@ class Evidence:
 
     def mode_of(self, kcov: KcovFields) -> str:
         """Name an object's mode."""
-        return self.layout.mode_name(kcov.mode or 0)
+        return self.layout.object_mode_name(kcov.mode or 0)
 
     def is_enabled(self, kcov: KcovFields) -> bool:
         """Tell whether an object is in a mode in which it collects."""
@@ -177,6 +181,25 @@ class Evidence:
     def size_limit(self) -> int:
         """Words that a KCOV_INIT_TRACE can ask for: INT_MAX divided by the size of one."""
         return ((1 << 31) - 1) // (1 if self.has(Feature.WORDS_32) else self.target.word_size)
+
+    def is_dead(self, task: int) -> bool | None:
+        """Tell whether a task has come to the end of its exit, None where this kernel's types don't tell."""
+        member = find_member(self.target, "struct task_struct", ("exit_state",))
+        try:
+            return None if member is None else any(self.target.read(task + member.offset, member.size))
+        except KcovdbgError:
+            return None
+
+    def serves_softirq(self, task: int) -> bool | None:
+        """Tell whether the CPU that runs a task serves a softirq, None where that can't be told."""
+        cpu = next((cpu for cpu, current in self.census.current.items() if current == task), None)
+        return None if cpu is None or self.is_rt else is_serving_softirq(self.target, cpu, task)
+
+    def is_known_to(self, kcov: KcovFields, task: Task) -> bool:
+        """Tell whether a task refers to an object: where it doesn't, its address may have been another task's."""
+        return task.fields.kcov_remote == kcov.address or any(
+            session.task.fields.address == task.fields.address for session in self.sessions_of.get(kcov.address, ())
+        )
 
     # Memory.
 
@@ -232,6 +255,13 @@ class Evidence:
             if entry.kcov:
                 found.setdefault(entry.kcov, []).append(entry)
         return {kcov: tuple(entries) for kcov, entries in found.items()}
+
+    @cached_property
+    def carriers(self) -> tuple[tuple[Carrier, ...], tuple[str, ...]]:
+        """What carries a handle beside tasks, as far as it can be found, and what couldn't be read on the way."""
+        walk = CarrierWalk(self.target, (task.fields for task in self.tasks))
+        found = tuple(walk)
+        return found, tuple(walk.remarks)
 
     @cached_property
     def areas_in_use(self) -> Mapping[int, str]:

@@ -12,6 +12,7 @@ from kcovdbg.analysis.check.evidence import Evidence, Hex, name_kcov, round_up, 
 from kcovdbg.analysis.check.rule import Rule, Violation
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
+from kcovdbg.walk.census import plain_name
 
 _MAX_REFERENCES: Final = 1 << 20
 
@@ -131,8 +132,7 @@ def check_size(evidence: Evidence) -> Iterator[Violation]:
 
 def check_area(evidence: Evidence) -> Iterator[Violation]:
     """K4."""
-    # Since v5.18 the buffer is allocated by KCOV_INIT_TRACE, before by mmap(): generations E5-E6 are on both sides of that.
-    always = evidence.has(Feature.MODE_REMOTE) or evidence.has(Feature.OWNER_MEMBER)
+    always = _allocates_at_once(evidence)
     for kcov in _fields(evidence):
         if kcov.mode is None or kcov.area is None or kcov.size is None:
             continue
@@ -146,6 +146,17 @@ def check_area(evidence: Evidence) -> Iterator[Violation]:
             problem = _find_problem(evidence, kcov.area, kcov.size)
             if problem is not None:
                 yield Violation(about, f"its buffer {kcov.area:#x} {problem}", shown, kcovs=(kcov.address,))
+
+
+def _allocates_at_once(evidence: Evidence) -> bool:
+    """Tell whether KCOV_INIT_TRACE allocates the buffer (v5.18 and later) rather than mmap().
+
+    No type tells, as stable kernels up to v5.15 took later changes of the structures; who allocated the buffers that there are
+    does.
+    """
+    if evidence.has(Feature.OWNER_MEMBER):
+        return True
+    return any(plain_name(area.caller) == "kcov_ioctl" for area in evidence.census.user_buffers)
 
 
 def _find_problem(evidence: Evidence, start: int, size: int) -> str | None:

@@ -101,7 +101,17 @@ def check_session(evidence: Evidence) -> Iterator[Violation]:
 def check_left_over(evidence: Evidence) -> Iterator[Violation]:
     """S4."""
     for task in evidence.tasks:
-        if task.saved is None or task.fields.kcov_softirq != 0:
+        if task.saved is None:
+            continue
+        if not task.saved.kcov:
+            yield Violation(
+                name_task(task.fields),
+                "its saved state has no object, and isn't empty",
+                _shown(task.saved),
+                tasks=(task.fields.address,),
+            )
+            continue
+        if task.fields.kcov_softirq != 0:
             continue
         yield Violation(
             name_task(task.fields),
@@ -210,9 +220,9 @@ RULES: Final = (
     ),
     Rule(
         "S4",
-        "a task's saved state is empty unless a softirq section is on top of it",
+        "a task's saved state is empty, all of it, unless a softirq section is on top of a session of its own",
         check_left_over,
-        "kcov_remote_softirq_stop()",
+        "kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
         eras="August 2026 and later",
         needs=_IN_TASK,
     ),

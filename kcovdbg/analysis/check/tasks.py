@@ -17,12 +17,15 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import KcovFields
 from kcovdbg.model.task import Task
 from kcovdbg.walk.areas import IRQ_LIST
+from kcovdbg.walk.census import plain_name
 from kcovdbg.walk.tasks import PF_EXITING, PF_KTHREAD
 
 # What a task's stack shows while it is switched out or in.
 _SWITCHING: Final = ("__schedule", "schedule", "__switch_to", "finish_task_switch", "context_switch", "ret_from_fork")
 # Where a worker sits between two pieces of work, and what is on its stack while it does one.
 _WAITING: Final = {"worker_thread": ("process_one_work", "process_scheduled_works")}
+# Who allocates what a softirq section doesn't collect into.
+_OTHER_CALLERS: Final = ("kcov_remote_start", "kcov_ioctl", "kcov_mmap")
 # Bits above any mode of any kernel: flags of trees that aren't known.
 _UNKNOWN_FLAGS: Final = 0xF0000000
 
@@ -226,6 +229,14 @@ def check_softirq(evidence: Evidence) -> Iterator[Violation]:
                 tasks=(fields.address,),
                 certainty=Certainty.CERTAIN,
             )
+        elif evidence.serves_softirq(fields.address) is False:
+            yield Violation(
+                about,
+                "it is in a softirq section, and its CPU serves no softirq",
+                shown,
+                tasks=(fields.address,),
+                anybody=False,
+            )
         area = fields.kcov_area or 0
         if not modes.is_tracing(evidence.layout.mode_name(fields.kcov_mode or 0)):
             yield Violation(
@@ -255,6 +266,13 @@ def check_softirq(evidence: Evidence) -> Iterator[Violation]:
                     about,
                     f"its softirq section has {fields.kcov_size} words, its area {evidence.words(found)}",
                     shown,
+                    tasks=(fields.address,),
+                )
+            elif plain_name(found.caller) in _OTHER_CALLERS:
+                yield Violation(
+                    about,
+                    f"its softirq section collects into {area:#x}, which {found.caller}() allocated for something else",
+                    (*shown, ("caller", found.caller)),
                     tasks=(fields.address,),
                 )
 
@@ -335,8 +353,14 @@ def check_exiting(evidence: Evidence) -> Iterator[Violation]:
         # A softirq section may run on top of a task that exits.
         if not (fields.flags or 0) & PF_EXITING or fields.kcov_softirq:
             continue
+        # What it closes on its way out may begin sections in it, which are over before it is dead.
+        within = not evidence.is_dead(fields.address) and any(
+            evidence.is_section(session)
+            for session in evidence.sessions
+            if session.task.fields.address == fields.address and not session.is_saved
+        )
         for name, pointer in (("kcov", fields.kcov), ("kcov_remote", fields.kcov_remote)):
-            if pointer:
+            if pointer and not (name == "kcov" and within):
                 yield Violation(
                     name_task(fields),
                     f"it exits, and still has {name} {pointer:#x}: kcov_task_exit() warned and left it",
@@ -457,7 +481,7 @@ RULES: Final = (
         "a task that exits has no object",
         check_exiting,
         "kcov_task_exit()",
-        detail="A softirq section may interrupt one that exits.",
+        detail="A softirq section may interrupt one that exits, and what it closes may begin sections in it until it is dead.",
     ),
     Rule(
         "T12",

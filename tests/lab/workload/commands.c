@@ -4,6 +4,7 @@
 #include "lab.h"
 #include "storm.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/reboot.h>
 #include <signal.h>
@@ -60,6 +61,11 @@ static struct slot *start(const char *state, void (*fn)(struct slot *), int argu
 		slot_settle(s, 1000);
 	truth_slot(s);
 	return s;
+}
+
+static void begin(const char *state, void (*fn)(struct slot *))
+{
+	start(state, fn, 0, 20000);
 }
 
 static void stop(void)
@@ -139,20 +145,39 @@ static void st_bogus(struct slot *s)
 	slot_call(s, "count word overwritten");
 }
 
+/* Both are opened and loaded before: what counts is what the crash itself executes. */
+static int open_crash(struct slot *s, bool oops, const char **text)
+{
+	*text = oops ? "3" : "c";
+	if (!oops) {
+		slot_extra(
+			s,
+			", \"expect_functions\": [\"__handle_sysrq\", \"sysrq_handle_crash\", \"panic\"]");
+		return open("/proc/sysrq-trigger", O_WRONLY);
+	}
+	if (module_load("kcovlab_oops") && errno != EEXIST)
+		return -1;
+	/* An oops in a system call would only end the task. */
+	spew("/proc/sys/kernel/panic_on_oops", "1");
+	slot_extra(
+		s,
+		", \"expect_functions\": [\"kcovlab_oops_write\", \"kcovlab_oops_outer\", \"kcovlab_oops_middle\", \"kcovlab_oops_inner\"]");
+	return open("/sys/kernel/debug/kcovlab_oops/run", O_WRONLY);
+}
+
 static void st_crash(struct slot *s)
 {
-	int fd = open("/proc/sysrq-trigger", O_WRONLY);
+	bool oops = atomic_exchange(&s->done_calls, 0);
+	const char *text;
+	int fd = open_crash(s, oops, &text);
 	struct kc k;
 
 	/* Large: the panic's own output is recorded after what led to it. */
 	if (fd < 0 || kc_setup(s, &k, 2048 * PAGE_WORDS)) {
-		slot_missing(s, "no /proc/sysrq-trigger");
+		slot_missing(s, "no /proc/sysrq-trigger, or no module");
 		return;
 	}
 	slot_object(s, &k, 2, 1);
-	slot_extra(
-		s,
-		", \"expect_functions\": [\"__handle_sysrq\", \"sysrq_handle_crash\", \"panic\"]");
 	s->mode = TRACE_PC;
 	s->enabled = true;
 	s->owner = s->tid;
@@ -162,23 +187,24 @@ static void st_crash(struct slot *s)
 		msleep(1);
 	kc_enable(s, &k, TRACE_PC);
 	syscall(SYS_getppid);
-	if (write(fd, "c", 1) != 1)
+	if (write(fd, text, 1) != 1)
 		_exit(1);
 }
 
-static void crash(void)
+static void crash(bool oops)
 {
 	struct slot *s = slot_new("kc-crash");
 
 	if (!s)
 		return;
+	atomic_store(&s->done_calls, oops);
 	s->pid = s->tid = spawn(s, st_crash);
 	slot_wait(s, 5000);
 	/*
 	 * The buffer is empty yet: what it will hold can't be told by anybody who lives to tell it.
 	 */
 	truth_slot(s);
-	truth("\"answer\": \"crash\", \"done\": true");
+	truth("\"answer\": \"%s\", \"done\": true", oops ? "crash oops" : "crash");
 	tcdrain(truth_fd());
 	msleep(200);
 	atomic_store(&s->done_calls, 1);
@@ -229,8 +255,12 @@ static bool run(char *line)
 		start("kc-stuck", vhost_inflight, 0, 5000);
 	} else if (!strcmp(line, "inflight") && !strcmp(arg, "hub")) {
 		inflight_hub();
+	} else if (!strcmp(line, "lost")) {
+		start("kc-lost", usb_lost_owner, 0, 20000);
 	} else if (!strcmp(line, "bogus")) {
 		start("kc-bogus", st_bogus, 0, 5000);
+	} else if (!strcmp(line, "puzzle") && *arg) {
+		return puzzle(arg, begin);
 	} else if (!strcmp(line, "storm") && atoi(arg) > 0) {
 		storm(atoi(arg));
 	} else if (!strcmp(line, "run") && *arg) {
@@ -238,7 +268,7 @@ static bool run(char *line)
 	} else if (!strcmp(line, "stop")) {
 		stop();
 	} else if (!strcmp(line, "crash")) {
-		crash();
+		crash(!strcmp(arg, "oops"));
 	} else if (!strcmp(line, "quit")) {
 		truth("\"answer\": \"quit\", \"done\": true");
 		tcdrain(truth_fd());

@@ -30,10 +30,16 @@
  *                 though they share the table
  *   size          in words; 0: KCOV_INIT_TRACE wasn't called. Sizes differ between objects, except
  *                 kc-full's and kc-over's, and those that are 0
- *   mode          TRACE_PC or TRACE_CMP while a session is in force, else null
+ *   mode          what struct kcov's mode is while a session is in force, else null
  *   trace         the same, also after the session: how the contents are to be read. null: there
  *                 has been none
- *   kcov_mode     what struct kcov's mode must be: DISABLED, INIT, TRACE_PC, TRACE_CMP
+ *   kcov_mode     what struct kcov's mode must be: DISABLED, INIT, TRACE_PC, TRACE_CMP, or that of a
+ *                 posted series
+ *   extended      records have types: KCOV_TRACE_PC_EXT
+ *   bitmap_words, bits_set     of KCOV_UNIQUE_ENABLE: the words before the count, and what is set in
+ *                 them. Once it is disabled the kernel takes their first word for the count, and so
+ *                 does `count` here
+ *   edges         the records of the second buffer, where edges are collected beside PCs
  *   enabled       a task is attached, by KCOV_ENABLE or KCOV_REMOTE_ENABLE; owner_tid says which
  *                 one, or null
  *   remote        it is by KCOV_REMOTE_ENABLE; remote_size, handles[] (all of them, the common one
@@ -106,6 +112,20 @@
  *   kc-keep-cmp   the same with comparisons
  *   kc-gone       ran functions of kcovlab_gone, which was unloaded then
  *
+ * On kernels that have what these are about, as kcovlab.kcov= on the command line says:
+ *
+ *   kc-both       collects locally and owns a common handle, at once; the latter's object is
+ *   kc-both/r     of the same task. A vhost worker carries the handle
+ *   kc-uniq-pc, kc-uniq-edge, kc-uniq-both, kc-uniq-cmp     enabled in these modes
+ *   kc-uniq-off   disabled after edges and PCs
+ *   kc-unique     KCOV_UNIQUE_ENABLE, enabled
+ *   kc-unique-r   the same after KCOV_RESET_TRACE
+ *   kc-unique-s   the same with a bitmap too small for most of the kernel
+ *   kc-unique-off the same, disabled
+ *   kc-ext        KCOV_TRACE_PC_EXT, enabled
+ *   kc-ext-off    the same, disabled
+ *   kc-ext-remote an owner whose sections record types
+ *
  * `area_sizes` (words) of kc-remote, kc-remote2 and kc-usb: sections in task context used an area
  * of this size, so that at least one of it is cached in kcov_remote_areas now.
  *
@@ -145,6 +165,8 @@
  *   inflight vhost
  *                 kc-stuck: a vhost worker (`workers`) that sleeps inside its remote section for
  *                 ever; its refcount includes the section (needs userfaultfd)
+ *   lost          kc-lost: the owner of a common handle, interrupted by softirqs' sections again and
+ *                 again, and then asleep. Kernels whose owners have no mode lose track of it
  *   bogus         kc-bogus: a disabled buffer whose count word user space has overwritten
  *   storm SECONDS many threads do everything at random. State `storm` when it starts ("running":
  *                 true), and again with the counts of operations when it is over
@@ -152,7 +174,9 @@
  *   run NAME      run the script NAME of the exchange directory with the host's files: state `run` when
  *                 it has ended, with its `status`; see host.c
  *   stop          end what traffic, inflight, bogus and threads have started
- *   crash         kc-crash is enabled and triggers a crash by sysrq. Its line and the answer come
+ *   puzzle NAME   a state in which coverage is missing, or KCOV's state damaged; see puzzle.c
+ *   crash [oops]  kc-crash is enabled and triggers a crash by sysrq, or by a module's NULL
+ *                 dereference. Its line and the answer come
  *                 before that: the line is what its state is going to be, with an empty buffer.
  *                 `expect_functions` will be among its records; what follows them there is the
  *                 panic's own output
@@ -308,6 +332,7 @@ int main(int argc, char **argv)
 	if (states) {
 		usb_start();
 		states_local();
+		states_special();
 		states_dead();
 		states_modules();
 		states_remote();

@@ -11,6 +11,70 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* Of posted series, which no header has. */
+#define KCOV_TRACE_PC_EXT 2
+#define KCOV_TRACE_UNIQ_PC 2
+#define KCOV_TRACE_UNIQ_EDGE 4
+#define KCOV_TRACE_UNIQ_CMP 8
+#define KCOV_UNIQUE_ENABLE _IOW('c', 103, unsigned long)
+#define KCOV_RESET_TRACE _IO('c', 104)
+
+static const struct {
+	const char *needs; /* what kc_has() must say */
+	const char *name; /* of the kernel's mode */
+	unsigned long arg; /* of KCOV_ENABLE */
+	unsigned int record_words;
+} modes[] = {
+	[TRACE_PC] = { NULL, "TRACE_PC", KCOV_TRACE_PC, 1 },
+	[TRACE_CMP] = { NULL, "TRACE_CMP", KCOV_TRACE_CMP, 4 },
+	[TRACE_PC_EXT] = { "ext-records", "TRACE_PC", KCOV_TRACE_PC_EXT, 1 },
+	[TRACE_UNIQ_PC] = { "unique-maps", "TRACE_UNIQ_PC", KCOV_TRACE_UNIQ_PC, 1 },
+	[TRACE_UNIQ_EDGE] = { "unique-maps", "TRACE_UNIQ_EDGE", KCOV_TRACE_UNIQ_EDGE, 1 },
+	[TRACE_UNIQ_BOTH] = { "unique-maps", "TRACE_UNIQ_PC|TRACE_UNIQ_EDGE",
+			      KCOV_TRACE_UNIQ_PC | KCOV_TRACE_UNIQ_EDGE, 1 },
+	[TRACE_UNIQ_CMP] = { "unique-maps", "TRACE_UNIQ_CMP", KCOV_TRACE_UNIQ_CMP, 4 },
+	[TRACE_UNIQUE] = { "unique-bitmap", "UNIQUE_PC", 0, 1 },
+};
+
+bool kc_has(const char *what)
+{
+	static char cmdline[4096];
+	char *at;
+
+	if (!cmdline[0] && slurp("/proc/cmdline", cmdline, sizeof(cmdline)) <= 0)
+		return false;
+	at = strstr(cmdline, "kcovlab.kcov=");
+	if (!at)
+		return false;
+	at += strlen("kcovlab.kcov=");
+	return strcspn(at, " \n") == strlen(what) && !strncmp(at, what, strlen(what));
+}
+
+bool kc_mode_known(enum trace mode)
+{
+	return !modes[mode].needs || kc_has(modes[mode].needs);
+}
+
+const char *kc_mode_name(enum trace mode)
+{
+	return modes[mode].name;
+}
+
+unsigned int kc_record_words(enum trace mode)
+{
+	return mode == TRACE_NONE ? 1 : modes[mode].record_words;
+}
+
+enum trace kc_special(void)
+{
+	static const enum trace special[] = { TRACE_PC_EXT, TRACE_UNIQ_PC, TRACE_UNIQUE };
+
+	for (unsigned int i = 0; i < sizeof(special) / sizeof(special[0]); i++)
+		if (kc_mode_known(special[i]))
+			return special[i];
+	return TRACE_PC;
+}
+
 int kc_open(struct slot *s, struct kc *k)
 {
 	memset(k, 0, sizeof(*k));
@@ -53,19 +117,44 @@ int kc_setup(struct slot *s, struct kc *k, uint64_t words)
 	return kc_open(s, k) || kc_init(s, k, words) || kc_map(s, k) ? -1 : 0;
 }
 
+/* The edges' buffer lies behind the other one. */
+int kc_map_edges(struct slot *s, struct kc *k)
+{
+	size_t length = k->size * sizeof(uint64_t);
+	void *p = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, k->fd, length);
+
+	if (p == MAP_FAILED) {
+		slot_missing(s, "mmap of edges: %s", strerror(errno));
+		return -1;
+	}
+	k->edges = p;
+	s->map_edges = (uintptr_t)p;
+	slot_call(s, "mmap of edges");
+	return 0;
+}
+
+volatile uint64_t *kc_count(struct kc *k, enum trace mode)
+{
+	if (mode == TRACE_UNIQ_EDGE)
+		return k->edges;
+	return mode == TRACE_UNIQUE ? k->area + k->bitmap_words : k->area;
+}
+
 /*
  * Everything that has to be said is said before the call: what follows it would be recorded. The
  * kernel records the tail of the call itself, hence the store of 0.
  */
 int kc_enable(struct slot *s, struct kc *k, enum trace mode)
 {
-	unsigned long arg = mode == TRACE_CMP ? KCOV_TRACE_CMP : KCOV_TRACE_PC;
+	unsigned long request = mode == TRACE_UNIQUE ? KCOV_UNIQUE_ENABLE : KCOV_ENABLE;
+	unsigned long arg = mode == TRACE_UNIQUE ? k->bitmap_words : modes[mode].arg;
 
-	slot_call(s, "KCOV_ENABLE %lu", arg);
+	slot_call(s, "%s %lu", mode == TRACE_UNIQUE ? "KCOV_UNIQUE_ENABLE" : "KCOV_ENABLE", arg);
+	s->bitmap_words = mode == TRACE_UNIQUE ? k->bitmap_words : 0;
 	s->mode = mode;
 	s->enabled = true;
 	s->owner = s->tid;
-	if (ioctl(k->fd, KCOV_ENABLE, arg)) {
+	if (ioctl(k->fd, request, arg)) {
 		s->enabled = false;
 		s->mode = TRACE_NONE;
 		s->owner = 0;
@@ -73,8 +162,23 @@ int kc_enable(struct slot *s, struct kc *k, enum trace mode)
 		slot_missing(s, "KCOV_ENABLE %lu: errno %d", arg, errno);
 		return -1;
 	}
-	if (k->area)
-		__atomic_store_n(&k->area[0], 0, __ATOMIC_SEQ_CST);
+	if (k->area) {
+		for (uint64_t i = 0; i < s->bitmap_words; i++)
+			k->area[i] = 0;
+		__atomic_store_n(&k->area[s->bitmap_words], 0, __ATOMIC_SEQ_CST);
+	}
+	if (k->edges)
+		__atomic_store_n(&k->edges[0], 0, __ATOMIC_SEQ_CST);
+	return 0;
+}
+
+/* The kernel zeroes bitmap and count; what follows in the call is recorded. */
+int kc_reset(struct slot *s, struct kc *k)
+{
+	if (ioctl(k->fd, KCOV_RESET_TRACE, 0)) {
+		slot_missing(s, "KCOV_RESET_TRACE: %s", strerror(errno));
+		return -1;
+	}
 	return 0;
 }
 
@@ -95,7 +199,7 @@ int kc_remote_enable(struct slot *s, struct kc *k, enum trace mode, uint32_t are
 {
 	struct kcov_remote_arg *arg = calloc(1, sizeof(*arg) + n * sizeof(arg->handles[0]));
 
-	arg->trace_mode = mode == TRACE_CMP ? KCOV_TRACE_CMP : KCOV_TRACE_PC;
+	arg->trace_mode = modes[mode].arg;
 	arg->area_size = area_size;
 	arg->num_handles = n;
 	arg->common_handle = common;
@@ -107,8 +211,8 @@ int kc_remote_enable(struct slot *s, struct kc *k, enum trace mode, uint32_t are
 		return -1;
 	}
 	free(arg);
-	slot_call(s, "KCOV_REMOTE_ENABLE mode=%d area_size=%u num_handles=%d common_handle=0x%lx",
-		  mode == TRACE_CMP, area_size, n, common);
+	slot_call(s, "KCOV_REMOTE_ENABLE mode=%lu area_size=%u num_handles=%d common_handle=0x%lx",
+		  modes[mode].arg, area_size, n, common);
 	s->mode = mode;
 	s->enabled = s->remote = true;
 	s->owner = s->tid;
@@ -133,5 +237,5 @@ void kc_close(struct slot *s, struct kc *k)
  */
 uint64_t kc_capacity(uint64_t size, enum trace mode)
 {
-	return mode == TRACE_CMP ? (size - 1) / 4 : size - 1;
+	return (size - 1) / kc_record_words(mode);
 }

@@ -20,7 +20,18 @@
 #define MAX_HANDLES 8
 #define MAX_WORKERS 4
 
-enum trace { TRACE_NONE, TRACE_PC, TRACE_CMP };
+/* What a session records. Those from TRACE_PC_EXT on are of posted series, each on its kernel only: see kc_has(). */
+enum trace {
+	TRACE_NONE,
+	TRACE_PC,
+	TRACE_CMP,
+	TRACE_PC_EXT,
+	TRACE_UNIQ_PC,
+	TRACE_UNIQ_EDGE,
+	TRACE_UNIQ_BOTH,
+	TRACE_UNIQ_CMP,
+	TRACE_UNIQUE,
+};
 
 /*
  * One state: filled by the process that is in it, printed by init. It lives in memory shared by
@@ -48,6 +59,8 @@ struct slot {
 	int nhandles;
 	uint64_t common; /* common handle, also in handles[] */
 	uint64_t map; /* where the buffer is mapped; 0: it isn't */
+	uint64_t map_edges; /* the same of the buffer for edges */
+	uint64_t bitmap_words; /* of TRACE_UNIQUE: words before the count */
 	pid_t map_tid; /* in whose memory */
 	int refcount; /* what K1 of the invariants expects; 0: unknown */
 	int sequence;
@@ -76,7 +89,17 @@ struct kc {
 	int fd;
 	uint64_t size;
 	volatile uint64_t *area;
+	volatile uint64_t *edges;
+	uint64_t bitmap_words;
 };
+
+/* What the kernel's command line says of its KCOV: kcovlab.kcov=. Numbers collide, so that none is tried. */
+bool kc_has(const char *what);
+bool kc_mode_known(enum trace mode);
+const char *kc_mode_name(enum trace mode);
+unsigned int kc_record_words(enum trace mode);
+/* What a task collects by if it may choose: what is special about the kernel. */
+enum trace kc_special(void);
 
 int kc_open(struct slot *s, struct kc *k);
 int kc_init(struct slot *s, struct kc *k, uint64_t words);
@@ -87,7 +110,11 @@ int kc_disable(struct slot *s, struct kc *k);
 int kc_remote_enable(struct slot *s, struct kc *k, enum trace mode, uint32_t area_size,
 		     const uint64_t *handles, int n, uint64_t common);
 void kc_close(struct slot *s, struct kc *k);
+int kc_map_edges(struct slot *s, struct kc *k);
+int kc_reset(struct slot *s, struct kc *k);
 uint64_t kc_capacity(uint64_t size, enum trace mode);
+/* The count word of the buffer that the mode records into. */
+volatile uint64_t *kc_count(struct kc *k, enum trace mode);
 
 /* slot.c: making and telling states */
 struct slot *slot_new(const char *state);
@@ -126,11 +153,13 @@ void truth_vmalloc(void);
 void truth_maps(void);
 unsigned long count_tasks(void);
 
-/* local.c, remote.c, dead.c, modules.c: the standing states */
+/* local.c, special.c, remote.c, dead.c, modules.c: the standing states */
 void states_local(void);
+void states_special(void);
 void states_dead(void);
 void states_remote(void);
 void states_modules(void);
+int module_load(const char *name);
 
 /* vhost.c */
 struct vhost {
@@ -147,6 +176,7 @@ int vhost_packet(struct vhost *v);
 void vhost_workers(struct slot *s);
 void vhost_traffic(struct slot *s);
 void vhost_inflight(struct slot *s);
+void vhost_stale(struct slot *s);
 
 /* usb.c, gadget.c */
 int usb_dummy_bus(int index);
@@ -158,9 +188,14 @@ void usb_traffic_plain(struct slot *s);
 void usb_traffic_hub(struct slot *s);
 void usb_traffic_plug(struct slot *s);
 void usb_mute_owner(struct slot *s);
+void usb_lost_owner(struct slot *s);
 bool usb_have_gadget(void);
 void usb_start(void);
 void usb_finish(void);
+int usb_transfers(struct slot *s, unsigned long rounds);
+
+/* puzzle.c */
+bool puzzle(const char *name, void (*begin)(const char *state, void (*fn)(struct slot *s)));
 
 /* host.c */
 void host_run(const char *name);

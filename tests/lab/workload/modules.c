@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /* Returns 0, or -1 with errno. */
-static int load(const char *name)
+int module_load(const char *name)
 {
 	char path[64];
 	int fd, err;
@@ -85,7 +85,7 @@ static int run(struct slot *s, const char *module, uint64_t words, enum trace mo
 	struct kc k;
 	int fd;
 
-	if (load(module) && errno != EEXIST) {
+	if (module_load(module) && errno != EEXIST) {
 		slot_missing(s, "module %s: %s", module, strerror(errno));
 		return -1;
 	}

@@ -189,7 +189,9 @@ static bool read_words(pid_t tid, uint64_t addr, uint64_t *words, size_t n)
 
 bool slot_count(struct slot *s, uint64_t *count)
 {
-	return s->map && read_words(s->map_tid, s->map, count, 1);
+	uint64_t map = s->mode == TRACE_UNIQ_EDGE ? s->map_edges : s->map;
+
+	return s->map && read_words(s->map_tid, map + (s->enabled ? s->bitmap_words * 8 : 0), count, 1);
 }
 
 static uint64_t physical(pid_t tid, uint64_t addr)
@@ -227,25 +229,58 @@ static void json_words(FILE *f, const char *key, const uint64_t *w, size_t n)
 	fputc(']', f);
 }
 
+static int count_bits(const uint64_t *words, uint64_t n)
+{
+	int bits = 0;
+
+	while (n--)
+		bits += __builtin_popcountl(words[n]);
+	return bits;
+}
+
+/* Edges that are collected beside PCs. */
+static void json_edges(FILE *f, struct slot *s)
+{
+	uint64_t *words = malloc(s->size * 8);
+
+	if (words && read_words(s->map_tid, s->map_edges, words, s->size) && words[0] < s->size &&
+	    words[0] <= PRINT_WORDS)
+		json_words(f, "edges", words + 1, words[0]);
+	free(words);
+}
+
 static void json_buffer(FILE *f, struct slot *s)
 {
-	uint64_t *words = s->map ? malloc(s->size * 8) : NULL;
-	uint64_t capacity, count, used, phys;
+	uint64_t *all = s->map ? malloc(s->size * 8) : NULL, *words = all;
+	uint64_t capacity, count, used, phys, size = s->size;
+	uint64_t map = s->mode == TRACE_UNIQ_EDGE ? s->map_edges : s->map;
 
-	if (!words || !read_words(s->map_tid, s->map, words, s->size)) {
+	if (!words || !read_words(s->map_tid, map, words, size)) {
 		free(words);
 		fputs(", \"count\": null, \"full\": null, \"hash\": null, \"hashed_words\": null",
 		      f);
 		return;
 	}
-	capacity = kc_capacity(s->size, s->mode);
+	if (s->mode == TRACE_UNIQUE)
+		fprintf(f, ", \"bitmap_words\": %lu, \"bits_set\": %d", s->bitmap_words,
+			count_bits(words, s->bitmap_words));
+	if (s->mode == TRACE_UNIQUE && !s->enabled) {
+		/* The kernel takes all of it for a trace again: the count is what the bitmap starts with. */
+		fprintf(f, ", \"count\": %lu, \"full\": null, \"hash\": null, \"hashed_words\": null",
+			words[0]);
+		s->last_count = words[0];
+		s->counted = true;
+		free(all);
+		return;
+	}
+	words += s->bitmap_words;
+	size -= s->bitmap_words;
+	capacity = kc_capacity(size, s->mode);
 	count = words[0];
-	used = count > capacity ? capacity : count;
-	if (s->mode == TRACE_CMP)
-		used *= 4;
+	used = (count > capacity ? capacity : count) * kc_record_words(s->mode);
 	s->last_count = count;
 	s->counted = true;
-	phys = physical(s->map_tid, s->map);
+	phys = physical(s->map_tid, map);
 	fprintf(f, ", \"count\": %lu, \"capacity\": %lu, \"full\": %s", count, capacity,
 		count >= capacity ? "true" : "false");
 	fprintf(f, ", \"hash\": \"0x%016lx\", \"hashed_words\": %lu", fnv1a(words, (1 + used) * 8),
@@ -258,12 +293,19 @@ static void json_buffer(FILE *f, struct slot *s)
 		json_words(f, "head", words + 1, PRINT_ENDS);
 		json_words(f, "tail", words + 1 + used - PRINT_ENDS, PRINT_ENDS);
 	}
-	free(words);
+	if (s->mode == TRACE_UNIQ_BOTH)
+		json_edges(f, s);
+	free(all);
 }
 
 static const char *trace_name(enum trace mode)
 {
-	return mode == TRACE_PC ? "\"TRACE_PC\"" : mode == TRACE_CMP ? "\"TRACE_CMP\"" : "null";
+	static char name[64];
+
+	if (mode == TRACE_NONE)
+		return "null";
+	snprintf(name, sizeof(name), "\"%s\"", kc_mode_name(mode));
+	return name;
 }
 
 /* What struct kcov's own mode has to be. */
@@ -279,8 +321,11 @@ static void json_object(FILE *f, struct slot *s)
 	fprintf(f, ", \"fds\": [");
 	for (int i = 0; i < s->nfds; i++)
 		fprintf(f, "%s%d", i ? ", " : "", s->fds[i]);
-	fprintf(f, "], \"size\": %lu, \"mode\": %s, \"kcov_mode\": %s, \"trace\": %s", s->size,
-		s->enabled ? trace_name(s->mode) : "null", kcov_mode(s), trace_name(s->mode));
+	fprintf(f, "], \"size\": %lu, \"mode\": %s", s->size,
+		s->enabled ? trace_name(s->mode) : "null");
+	fprintf(f, ", \"kcov_mode\": %s", kcov_mode(s));
+	fprintf(f, ", \"trace\": %s, \"extended\": %s", trace_name(s->mode),
+		s->mode == TRACE_PC_EXT ? "true" : "false");
 	fprintf(f, ", \"enabled\": %s, \"remote\": %s", s->enabled ? "true" : "false",
 		s->remote ? "true" : "false");
 	if (s->owner)

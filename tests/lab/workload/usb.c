@@ -167,9 +167,9 @@ static unsigned char endpoint(int fd, bool in)
 /*
  * Asynchronous transfers, and system calls until they are back: the softirq that gives them back
  * interrupts this task while it runs, which is what makes KCOV save a session and resume it. A task
- * that waited would be asleep by then.
+ * that waited would be asleep by then. Without rounds there is no end to it.
  */
-static void transfers(int fd, struct kc *k, bool bulk)
+static void transfers(int fd, struct kc *k, bool bulk, unsigned long rounds)
 {
 	static const struct usb_ctrlrequest setup = {
 		.bRequestType = USB_DIR_IN | USB_TYPE_VENDOR,
@@ -180,7 +180,7 @@ static void transfers(int fd, struct kc *k, bool bulk)
 	struct usbdevfs_urb urb[3], *back;
 	unsigned char eps[3] = { 0, endpoint(fd, true), endpoint(fd, false) };
 
-	for (unsigned long round = 0;; round++) {
+	for (unsigned long round = 0; !rounds || round < rounds; round++) {
 		int pending = 0;
 
 		for (int i = 0; i < 3; i++) {
@@ -200,8 +200,8 @@ static void transfers(int fd, struct kc *k, bool bulk)
 			msleep(10);
 		while (pending) {
 			syscall(SYS_getppid);
-			if (k && k->area[0] >= k->size - 1)
-				__atomic_store_n(&k->area[0], 0, __ATOMIC_SEQ_CST);
+			if (k && k->area[k->bitmap_words] >= k->size - k->bitmap_words - 1)
+				__atomic_store_n(&k->area[k->bitmap_words], 0, __ATOMIC_SEQ_CST);
 			if (!ioctl(fd, USBDEVFS_REAPURBNDELAY, &back))
 				pending--;
 			else if (errno == ENODEV)
@@ -223,10 +223,31 @@ void usb_traffic_enabled(struct slot *s)
 	slot_object(s, &k, 2, 1);
 	s->volatile_count = true;
 	s->asleep = false;
-	if (kc_enable(s, &k, TRACE_PC))
+	if (kc_special() == TRACE_UNIQUE)
+		k.bitmap_words = PAGE_WORDS;
+	if (kc_enable(s, &k, kc_special()))
 		return;
 	atomic_store(&s->ready, 1);
-	transfers(fd, &k, bulk);
+	transfers(fd, &k, bulk, 0);
+}
+
+/*
+ * The owner of a handle, interrupted by softirqs' sections that collect for kc-usb. From 5.8 to 6.9
+ * such a task loses its kcov: it had no mode, so that there was nothing to save.
+ */
+void usb_lost_owner(struct slot *s)
+{
+	uint64_t handle = kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, 0x7003);
+	bool bulk;
+	struct kc k;
+	int fd = open_device(s, &bulk);
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (fd < 0 || kc_setup(s, &k, 44 * PAGE_WORDS) ||
+	    kc_remote_enable(s, &k, TRACE_PC, 27 * PAGE_WORDS, NULL, 0, handle))
+		return;
+	slot_object(s, &k, 2, 1);
+	transfers(fd, NULL, bulk, 200);
 }
 
 void usb_traffic_plain(struct slot *s)
@@ -239,7 +260,7 @@ void usb_traffic_plain(struct slot *s)
 		return;
 	s->asleep = false;
 	atomic_store(&s->ready, 1);
-	transfers(fd, NULL, bulk);
+	transfers(fd, NULL, bulk, 0);
 }
 
 /* Holds the handle of the second controller's bus, which kc-usb doesn't. */
@@ -274,11 +295,18 @@ static void plug_for_ever(struct slot *s, bool own)
 		slot_missing(s, "no /dev/raw-gadget");
 		return;
 	}
-	s->asleep = false;
 	slot_extra(s, ", \"bus\": %d", bus);
-	if (own && udc)
+	if (own && udc) {
 		own_second_bus(s, udc);
-	atomic_store(&s->ready, 1);
+		/* The owner sleeps: kernels whose owners have no mode lose one that a softirq's section interrupts. */
+		if (fork())
+			stand(s);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		slot_comm(&(struct slot){ 0 }, "kc-plugger");
+	} else {
+		s->asleep = false;
+		atomic_store(&s->ready, 1);
+	}
 	for (;;) {
 		uint64_t end = now_ms() + 10000;
 		struct slot scratch = { .state = "kc-plug" };
@@ -305,4 +333,17 @@ void usb_traffic_hub(struct slot *s)
 void usb_traffic_plug(struct slot *s)
 {
 	plug_for_ever(s, false);
+}
+
+/* So many rounds of transfers by a task of whatever kind. Returns 0, or -1. */
+int usb_transfers(struct slot *s, unsigned long rounds)
+{
+	bool bulk;
+	int fd = open_device(s, &bulk);
+
+	if (fd < 0)
+		return -1;
+	transfers(fd, NULL, bulk, rounds);
+	close(fd);
+	return 0;
 }

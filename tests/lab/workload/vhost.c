@@ -264,9 +264,10 @@ void vhost_traffic(struct slot *s)
  * userfaultfd and never comes, so it sleeps in a page fault. A section in flight for every dump,
  * without a breakpoint.
  */
-void vhost_inflight(struct slot *s)
+static void stuck(struct slot *s, uint64_t instance, uint64_t words, uint32_t area_size, uint32_t cid,
+		  bool disable)
 {
-	uint64_t handle = kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, 0x7002), one = 1;
+	uint64_t handle = kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, instance), one = 1;
 	struct uffdio_api api = { .api = UFFD_API };
 	struct uffdio_register reg = { 0 };
 	struct vhost v;
@@ -274,12 +275,12 @@ void vhost_inflight(struct slot *s)
 	int uffd;
 	unsigned char *q;
 
-	if (kc_setup(s, &k, 41 * PAGE_WORDS) ||
-	    kc_remote_enable(s, &k, TRACE_PC, 25 * PAGE_WORDS, NULL, 0, handle))
+	if (kc_setup(s, &k, words) ||
+	    kc_remote_enable(s, &k, TRACE_PC, area_size, NULL, 0, handle))
 		return;
 	/* One for the file, one for the owner, one for the section. */
 	slot_object(s, &k, 3, 1);
-	if (vhost_start(&v, 72)) {
+	if (vhost_start(&v, cid)) {
 		slot_missing(s, "%s", v.why);
 		return;
 	}
@@ -303,4 +304,21 @@ void vhost_inflight(struct slot *s)
 		slot_missing(s, "kick");
 	msleep(100);
 	vhost_workers(s);
+	if (disable && !kc_disable(s, &k)) {
+		s->remote = false;
+		s->remote_size = s->nhandles = s->common = 0;
+		/* The file and the section; the session that the section was begun in is over. */
+		slot_object(s, &k, 2, 2);
+	}
+}
+
+void vhost_inflight(struct slot *s)
+{
+	stuck(s, 0x7002, 41 * PAGE_WORDS, 25 * PAGE_WORDS, 72, false);
+}
+
+/* The owner disables while the worker is in its section: what that collects will be discarded. */
+void vhost_stale(struct slot *s)
+{
+	stuck(s, 0x7005, 57 * PAGE_WORDS, 27 * PAGE_WORDS, 75, true);
 }

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Who carries a common handle beside tasks: vhost workers, usbip devices, and packets that wait in a queue.
+
+They are looked for where the kernel keeps them in reach: behind descriptors, in each CPU's backlog, in the table of usbip's
+host controllers. What a driver holds by itself isn't found: an answer from here is never that nobody carries a handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.model.carrier import Carrier, CarrierKind
+from kcovdbg.model.task import TaskFields
+from kcovdbg.target import Member, Target
+from kcovdbg.walk.block import find_member
+from kcovdbg.walk.files import FileWalk, OpenFile
+from kcovdbg.walk.pointer import check_pointer, is_kernel_pointer, read_word
+from kcovdbg.walk.remarks import Remarks
+
+# A queue is bounded by its socket's buffer; a list longer than that is damage.
+_MAX_PACKETS: Final = 1 << 16
+_MAX_QUEUES: Final = 1 << 10
+_MAX_CONTROLLERS: Final = 128
+_SOCKET_QUEUES: Final = (("sk_receive_queue", "receive"), ("sk_write_queue", "write"), ("sk_error_queue", "error"))
+_CPU_QUEUES: Final = ("input_pkt_queue", "process_queue")
+# Devices whose private_data begins with, or has, a struct vhost_dev.
+_VHOST_FILES: Final = (
+    ("vhost_net_fops", "struct vhost_net", "dev"),
+    ("vhost_vsock_fops", "struct vhost_vsock", "dev"),
+    ("vhost_scsi_fops", "struct vhost_scsi", "dev"),
+    ("vhost_vdpa_fops", "struct vhost_vdpa", "vdev"),
+)
+
+
+class CarrierWalk:
+    """One walk over what may carry a handle.
+
+    :param target: the kernel.
+    :param tasks: all of them, whose descriptors are looked at.
+    """
+
+    def __init__(self, target: Target, tasks: Iterable[TaskFields]) -> None:
+        self._target = target
+        self._tasks = tuple(tasks)
+        self._files = FileWalk(target)
+        self.remarks = Remarks()
+
+    def __iter__(self) -> Iterator[Carrier]:
+        """Yield each carrier of a handle other than 0."""
+        seen: set[int] = set()
+        for found in (*self._for_each_worker(), *self._for_each_packet(), *self._for_each_usbip_device()):
+            if found.handle and found.address not in seen:
+                seen.add(found.address)
+                yield found
+
+    def _number(self, address: int, member: Member) -> int:
+        data = self._target.read(address + member.offset, member.size)
+        return int.from_bytes(data, "big" if self._target.big_endian else "little")
+
+    def _pointer(self, address: int, type_name: str, path: str) -> int:
+        return read_word(self._target, address + self._target.member(type_name, path).offset)
+
+    def _open_files(self, operations: Iterable[str]) -> Iterator[tuple[str, OpenFile]]:
+        known: dict[int, str] = {}
+        for name in operations:
+            try:
+                known[self._target.symbol(name).address] = name
+            except MissingSymbolError:
+                # Not built in, and no such module loaded.
+                continue
+        if known:
+            for file in self._files.for_each_file(self._tasks, known.keys()):
+                yield known[file.operations], file
+
+    # vhost.
+
+    def _for_each_worker(self) -> Iterator[Carrier]:
+        kinds = {name: (type_name, member) for name, type_name, member in _VHOST_FILES}
+        for name, file in self._open_files(kinds):
+            type_name, member = kinds[name]
+            place = f"{type_name.removeprefix('struct ')} of descriptor {file.pid}/{file.fd}"
+            try:
+                device = file.private + self._target.member(type_name, member).offset
+                yield from self._workers_of(device, place)
+            except MissingTypeError as error:
+                self.remarks.note(f"{place}: its workers can't be found: {error}")
+            except ReadError as error:
+                self.remarks.note(f"{place}: {error}")
+
+    def _workers_of(self, device: int, place: str) -> Iterator[Carrier]:
+        target = self._target
+        check_pointer(target, device, "struct vhost_dev")
+        # Linux kernel commit "vhost: add vhost_worker pointer to vhost_virtqueue" (in v6.5).
+        if find_member(target, "struct vhost_virtqueue", ("worker",)) is not None:
+            yield from self._workers_of_queues(device, place)
+            return
+        # Linux kernel commit "vhost: move worker thread fields to new struct" (in v6.4).
+        moved = find_member(target, "struct vhost_dev", ("worker.kcov_handle",))
+        if moved is not None:
+            yield Carrier(CarrierKind.VHOST, device, self._number(device, moved), place)
+            return
+        dynamic = find_member(target, "struct vhost_worker", ("kcov_handle",))
+        if dynamic is not None:
+            worker = self._pointer(device, "struct vhost_dev", "worker")
+            if worker:
+                check_pointer(target, worker, "struct vhost_worker")
+                yield Carrier(CarrierKind.VHOST, worker, self._number(worker, dynamic), place)
+            return
+        # Linux kernel commit "vhost, kcov: collect coverage from vhost_worker" (in v5.5).
+        old = target.member("struct vhost_dev", "kcov_handle")
+        pid = None
+        task = self._pointer(device, "struct vhost_dev", "worker")
+        if task and is_kernel_pointer(target, task):
+            pid = self._number(task, target.member("struct task_struct", "pid"))
+        yield Carrier(CarrierKind.VHOST, device, self._number(device, old), place, pid)
+
+    def _workers_of_queues(self, device: int, place: str) -> Iterator[Carrier]:
+        target = self._target
+        handle = target.member("struct vhost_worker", "kcov_handle")
+        queues = self._pointer(device, "struct vhost_dev", "vqs")
+        count = self._number(device, target.member("struct vhost_dev", "nvqs"))
+        check_pointer(target, queues, "vhost_dev.vqs")
+        if not 0 < count <= _MAX_QUEUES:
+            raise ReadError(f"nvqs of struct vhost_dev at {device:#x} is {count}", device)
+        for index in range(count):
+            queue = read_word(target, queues + index * target.word_size)
+            check_pointer(target, queue, "struct vhost_virtqueue")
+            worker = self._pointer(queue, "struct vhost_virtqueue", "worker")
+            if worker:
+                check_pointer(target, worker, "struct vhost_worker")
+                yield Carrier(CarrierKind.VHOST, worker, self._number(worker, handle), place, self._worker_pid(worker))
+
+    def _worker_pid(self, worker: int) -> int | None:
+        """Return the thread of a worker: since v6.4 a vhost_task, or a kernel thread where the kernel offers both."""
+        target = self._target
+        try:
+            task = 0
+            if find_member(target, "struct vhost_worker", ("kthread_task",)) is not None:
+                task = self._pointer(worker, "struct vhost_worker", "kthread_task")
+            user = self._pointer(worker, "struct vhost_worker", "vtsk")
+            if not task and user and is_kernel_pointer(target, user):
+                task = self._pointer(user, "struct vhost_task", "task")
+            if not task or not is_kernel_pointer(target, task):
+                return None
+            return self._number(task, target.member("struct task_struct", "pid"))
+        except KcovdbgError:
+            return None
+
+    # Packets.
+
+    def _for_each_packet(self) -> Iterator[Carrier]:
+        target = self._target
+        try:
+            # Linux kernel commit "net: switch to storing KCOV handle directly in sk_buff" (in v5.11).
+            handle = target.member("struct sk_buff", "kcov_handle")
+            following = target.member("struct sk_buff", "next")
+        except MissingTypeError:
+            return
+        for head, place in (*self._socket_queues(), *self._cpu_queues()):
+            try:
+                yield from self._packets_of(head, place, handle, following)
+            except ReadError as error:
+                self.remarks.note(f"{place}: {error}")
+
+    def _socket_queues(self) -> Iterator[tuple[int, str]]:
+        target = self._target
+        for _, file in self._open_files(("socket_file_ops",)):
+            try:
+                check_pointer(target, file.private, "struct socket")
+                sock = self._pointer(file.private, "struct socket", "sk")
+                if not sock:
+                    continue
+                check_pointer(target, sock, "struct sock")
+                for member, kind in _SOCKET_QUEUES:
+                    head = sock + target.member("struct sock", member).offset
+                    yield head, f"the {kind} queue of descriptor {file.pid}/{file.fd}"
+            except (ReadError, MissingTypeError) as error:
+                self.remarks.note(f"the queues of descriptor {file.pid}/{file.fd}: {error}")
+
+    def _cpu_queues(self) -> Iterator[tuple[int, str]]:
+        target = self._target
+        for cpu in target.cpus():
+            for name in _CPU_QUEUES:
+                try:
+                    head = target.per_cpu("softnet_data", cpu) + target.member("struct softnet_data", name).offset
+                except (MissingSymbolError, MissingTypeError, ReadError):
+                    continue
+                yield head, f"{name} of CPU {cpu}"
+
+    def _packets_of(self, head: int, place: str, handle: Member, following: Member) -> Iterator[Carrier]:
+        target = self._target
+        # struct sk_buff_head begins as a struct sk_buff does.
+        packet = self._number(head, following)
+        seen: set[int] = set()
+        while packet not in (head, 0):
+            check_pointer(target, packet, "struct sk_buff")
+            if packet in seen or len(seen) >= _MAX_PACKETS:
+                raise ReadError(f"its list doesn't end, at {packet:#x}", packet)
+            seen.add(packet)
+            yield Carrier(CarrierKind.SKB, packet, self._number(packet, handle), place)
+            packet = self._number(packet, following)
+
+    # usbip.
+
+    def _for_each_usbip_device(self) -> Iterator[Carrier]:
+        target = self._target
+        try:
+            table = read_word(target, target.symbol("vhcis").address)
+            count = self._number(target.symbol("vhci_num_controllers").address, Member(0, 4, "int"))
+            handle = target.member("struct vhci_device", "ud.kcov_handle")
+            ports = target.member("struct vhci_hcd", "vdev")
+            size, controller = target.type_size("struct vhci_device"), target.type_size("struct vhci")
+        except (MissingSymbolError, MissingTypeError, ReadError):
+            # The module isn't loaded, or its debug info isn't known.
+            return
+        try:
+            if not 0 <= count <= _MAX_CONTROLLERS:
+                raise ReadError(f"vhci_num_controllers is {count}", table)  # noqa: TRY301
+            for number in range(count if table else 0):
+                check_pointer(target, table, "vhcis")
+                for speed in ("vhci_hcd_hs", "vhci_hcd_ss"):
+                    hub = self._pointer(table + number * controller, "struct vhci", speed)
+                    if not hub:
+                        continue
+                    check_pointer(target, hub, "struct vhci_hcd")
+                    for port in range(ports.size // size):
+                        device = hub + ports.offset + port * size
+                        place = f"port {port} of vhci_hcd.{number} ({speed.removeprefix('vhci_hcd_')})"
+                        yield Carrier(CarrierKind.USBIP, device, self._number(device, handle), place)
+        except (ReadError, MissingTypeError) as error:
+            self.remarks.note(f"devices of usbip: {error}")

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Which context a CPU is in, by its preemption count."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.target import Target
+from kcovdbg.walk.block import find_member
+
+# SOFTIRQ_OFFSET of include/linux/preempt.h: a softirq is being served; higher bits of its field count those that disabled them.
+_SERVING_SOFTIRQ: Final = 0x100
+
+
+def is_serving_softirq(target: Target, cpu: int, task: int) -> bool | None:
+    """Tell whether a CPU serves a softirq, None where that can't be read. Not for PREEMPT_RT, where the task counts.
+
+    :param task: the CPU's current one, ``struct task_struct *``.
+    """
+    count = _read_preempt_count(target, cpu, task)
+    return None if count is None else bool(count & _SERVING_SOFTIRQ)
+
+
+def _read_preempt_count(target: Target, cpu: int, task: int) -> int | None:
+    # x86: Linux kernel commit "x86/preempt: Move preempt count to percpu hot section" (in v6.15) gave back what "x86/percpu:
+    # Move preempt_count next to current_task" (in v6.2) had moved. Elsewhere it is in thread_info.
+    address, size = None, 4
+    try:
+        address = target.per_cpu("__preempt_count", cpu)
+    except KcovdbgError:
+        hot = find_member(target, "struct pcpu_hot", ("preempt_count",))
+        own = find_member(target, "struct task_struct", ("thread_info.preempt.count", "thread_info.preempt_count"))
+        try:
+            if hot is not None:
+                address, size = target.per_cpu("pcpu_hot", cpu) + hot.offset, hot.size
+            elif own is not None:
+                address, size = task + own.offset, own.size
+        except KcovdbgError:
+            return None
+    if address is None:
+        return None
+    try:
+        return int.from_bytes(target.read(address, size), "big" if target.big_endian else "little")
+    except KcovdbgError:
+        return None

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""KCOV's generations that the lab can build: a kernel for each, and what is to be found in it.
+
+Each has a recipe (its patches are under generations/) and the row of kcovdbg's table that it must be recognised as. What
+`python -m tests.lab generations` makes of it is kept under tests/golden/generations/, and tested from there without building.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.lab.recipe import RECIPES, Recipe
+
+# The objects whose debug info kcovdbg and drgn's helpers look at: types of what is walked, and variables that lead there.
+DEBUG_INFO_OF = (
+    "arch/x86/kernel/cpu/common.o",
+    "arch/x86/kernel/head64.o",
+    "arch/x86/kernel/process.o",
+    "arch/x86/kernel/setup_percpu.o",
+    "arch/x86/mm/init_64.o",
+    "fs/file.o",
+    "init/init_task.o",
+    "init/version-timestamp.o",
+    "kernel/cpu.o",
+    "kernel/kcov.o",
+    "kernel/module/main.o",
+    "kernel/module/sysfs.o",
+    "kernel/panic.o",
+    "kernel/pid.o",
+    "kernel/sched/core.o",
+    "kernel/smp.o",
+    "lib/maple_tree.o",
+    "mm/init-mm.o",
+    "mm/slab_common.o",
+    "mm/slub.o",
+    "mm/sparse.o",
+    "mm/vmalloc.o",
+)
+# Where variables live while a function runs is most of the debug info, and nothing here asks for it.
+GCC_FLAGS = ("-fno-var-tracking", "-gno-statement-frontiers")
+FRAGMENTS = ("base.config", "kcov.config", "demo.config", "generation.config")
+PATCHES = ("few-debug-info.patch",)
+MAKE = (f"DEBUG_INFO_OF={' '.join(DEBUG_INFO_OF)}",)
+# There are no tables of ACPI's that would say where QEMU's configuration device is, which takes VMCOREINFO.
+COMMAND_LINE = "qemu_fw_cfg.ioport=12@0x510:0:1:4"
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+    """A kernel that keeps KCOV's state in one way."""
+
+    recipe: Recipe
+    # As `info` names it: the row of kcovdbg.abi.era's table.
+    era: str
+    # The posted series in it, as `info` names them.
+    variants: tuple[str, ...] = ()
+    # Where its slice is taken: a name of situation.SITUATIONS.
+    situation: str = "softirq-over-local"
+    # Names of section.STATES that this kernel is never in.
+    never: tuple[str, ...] = ()
+    # What it is called, if not by its recipe's name.
+    label: str = ""
+    # What the workload can't do in this kernel, by the name of the state that it then says to be missing.
+    lacking: tuple[str, ...] = ()
+    # Whether a slice of it is committed; otherwise its kernel is there to be built by hand only.
+    kept: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.label or self.recipe.name
+
+    def situations(self) -> list[str]:
+        """Where it is compared with the truth."""
+        # section.py takes offsets with drgn, which one can build without.
+        from tests.lab import situation
+
+        return [name for name in situation.SITUATIONS if name not in (*self.never, situation.CRASHED)]
+
+
+def recipe(
+    name: str,
+    *,
+    package: str = "linux-source-6.12",
+    fragments: tuple[str, ...] = (),
+    patches: tuple[str, ...] = (),
+    compiler: str = "gcc",
+    make: tuple[str, ...] = (),
+    told: str = "",
+    memory_mib: int = 128,
+) -> Recipe:
+    """A recipe with what all generations have in common.
+
+    :param told: what the workload is told of this kernel's KCOV: it never tries numbers that mean something else elsewhere.
+    """
+    return Recipe(
+        name=name,
+        package=package,
+        fragments=(*FRAGMENTS, *(("linux-6.1.config",) if package == "linux-source-6.1" else ()), *fragments),
+        patches=PATCHES + patches,
+        compiler=compiler,
+        make=MAKE + make,
+        flags=GCC_FLAGS if compiler == "gcc" else (),
+        command_line=f"{COMMAND_LINE} kcovlab.kcov={told}" if told else COMMAND_LINE,
+        memory_mib=memory_mib,
+        lines=1340,
+    )
+
+
+PATCHED = ("pci.config",)
+
+
+GENERATIONS = {
+    generation.name: generation
+    for generation in [
+        # The kernel that all of the lab's tests are about.
+        Generation(RECIPES["default"], era="E9a", label="6.12-gcc"),
+        # Spinlocks of 64 bytes: every member behind one lies elsewhere.
+        Generation(recipe("6.1-gcc-locks", package="linux-source-6.1", fragments=("locks.config",)), era="E9a"),
+        # Clang's debug info has the members in the order that they were given.
+        Generation(
+            recipe("6.12-clang-randstruct", fragments=("randstruct.config",), compiler="clang-16", make=("LLVM=-16",)),
+            era="E9a",
+        ),
+        Generation(recipe("6.12-gcc-rt", fragments=("rt.config",)), era="E9a"),
+        Generation(
+            recipe(
+                "6.1-clang-fixed",
+                package="linux-source-6.1",
+                fragments=("fixed.config",),
+                compiler="clang-16",
+                make=("LLVM=-16",),
+            ),
+            era="E9a",
+        ),
+        # What no packaged source has, by patches of our own.
+        Generation(
+            recipe(
+                "saved-per-cpu",
+                fragments=PATCHED,
+                patches=("saved-per-cpu.patch", "owner-without-mode.patch"),
+                told="owner-without-mode",
+            ),
+            era="E5-E6",
+            kept=False,
+        ),
+        Generation(recipe("mode-remote", fragments=PATCHED, patches=("saved-per-cpu.patch",)), era="E7", kept=False),
+        Generation(
+            recipe(
+                "owner-member", fragments=PATCHED, patches=("saved-per-cpu.patch", "owner-member.patch"), told="owner-member"
+            ),
+            era="E8",
+            kept=False,
+        ),
+        Generation(
+            # Each object of this series takes a megabyte, and 128 bytes more for each word of its buffer.
+            recipe(
+                "unique-maps",
+                fragments=PATCHED,
+                patches=("saved-per-cpu.patch", "unique-maps.patch"),
+                told="unique-maps",
+                memory_mib=384,
+            ),
+            era="E7",
+            kept=False,
+            variants=("UNIQ_PC/UNIQ_EDGE/UNIQ_CMP (January 2025)",),
+        ),
+        Generation(
+            recipe(
+                "unique-bitmap",
+                fragments=(*PATCHED, "unique.config"),
+                patches=("saved-per-cpu.patch", "unique-bitmap.patch"),
+                told="unique-bitmap",
+            ),
+            era="E7",
+            kept=False,
+            variants=("KCOV_UNIQUE_ENABLE v2-v4 (2025)",),
+        ),
+        Generation(
+            recipe(
+                "ext-records",
+                fragments=(*PATCHED, "ext-records.config"),
+                patches=("saved-per-cpu.patch", "ext-records.patch"),
+                told="ext-records",
+            ),
+            era="E7",
+            variants=("KCOV_TRACE_PC_EXT v1 (2026)",),
+        ),
+    ]
+}
+
+
+def all_recipes() -> dict[str, Recipe]:
+    """Every kernel that can be built, by name: the lab's own and the generations'."""
+    return RECIPES | {generation.recipe.name: generation.recipe for generation in GENERATIONS.values()}

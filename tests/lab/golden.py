@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Make tests/golden/generations: of each generation's kernel a slice, slim debug info, and the truth that its guest printed.
+
+A kernel is tested in every situation that it can be in before one of them is kept: what kcovdbg answers is the truth,
+references add up, and check is silent. What is kept answers the same as the whole dump and the whole debug info.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import zstandard
+
+from tests.lab import requirements, situation, slimming
+from tests.lab.asking import run_kcovdbg, symbol_options
+from tests.lab.comparison import COMMANDS, explain, find_differences, parse_outputs
+from tests.lab.contents import find_wrong_contents
+from tests.lab.errors import LabError
+from tests.lab.generation import DEBUG_INFO_OF
+from tests.lab.initramfs import make_userland
+from tests.lab.kernel import build
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.lab.generation import Generation
+
+DESTINATION = Path(__file__).parent.parent / "golden" / "generations"
+SLICE, DEBUG_INFO, TRUTH = "slice.zst", "vmlinux.zst", "truth.json.zst"
+LIMIT, LIMIT_OF_ALL = 3 << 19, 20 << 20
+# What is asked of each, in this order; what it answers is compared with the truth, but check's, which must be nothing.
+LINES = {**COMMANDS, "check": "check --json"}
+# What is rightly said of what is kept: it is a slice, it is compressed, and the module's debug info isn't there.
+_NOTES = re.compile("kcovdbg: note: (missing debugging symbols for kcovlab_keep$|this is a slice: |.* was decompressed to a )")
+
+
+def ask_all(target: Sequence[str | Path], symbols: Sequence[str | Path]) -> dict[str, list[dict[str, Any]]]:
+    """Ask everything of one opened target."""
+    done = run_kcovdbg(*target, *symbols, *(word for line in LINES.values() for word in ("-e", line)))
+    # check's findings give 1; they are in the answers.
+    if done.returncode not in (0, 1):
+        raise LabError(f"kcovdbg failed with {done.returncode}: {done.stderr.strip()}")
+    answers = parse_outputs(done.stdout, LINES)
+    answers["stderr"] = [{"line": line} for line in done.stderr.splitlines()]
+    return answers
+
+
+def find_faults(truth: Mapping[str, Any], answers: Mapping[str, list[dict[str, Any]]]) -> list[str]:
+    """Return all that the answers about a healthy guest have wrong, as sentences."""
+    expected = truth["generation"]
+    found = find_differences(truth, {name: answers[name] for name in COMMANDS})
+    found += [f"check: {row['rule']} {row['object']}: {row['message']}" for row in answers["check"]]
+    found += [f"said: {row['line']}" for row in answers["stderr"]]
+    info = answers["info"][0]
+    if info["generation"] != expected["era"]:
+        found.append(f"info: the generation is {info['generation']}, this is {expected['era']}")
+    if list(info["variants"]) != list(expected["variants"]):
+        found.append(f"info: the variants are {info['variants']}, these are {expected['variants']}")
+    missing = {line["state"] for line in truth["lines"] if "missing" in line and "state" in line}
+    if missing != set(expected["lacking"]):
+        found.append(f"the workload lacks {sorted(missing)}, this kernel's should lack {sorted(expected['lacking'])}")
+    return found
+
+
+def make_golden(generation: Generation, destination: Path = DESTINATION, jobs: int | None = None) -> None:
+    """Build, boot, compare in every situation, and write the directory of one generation."""
+    requirements.ensure(slimming.TOOLS)
+    kernel = build(generation.recipe, jobs)
+    userland = make_userland(kernel)
+    symbols = symbol_options(kernel, userland)
+    about = {
+        "era": generation.era,
+        "variants": list(generation.variants),
+        "lacking": list(generation.lacking),
+        "situation": generation.situation,
+        **{name: kernel.facts[name] for name in ("package", "package_version", "compiler_version", "release")},
+    }
+    kept = None
+    for name in generation.situations():
+        dump = situation.dump_of(kernel, userland, name)
+        truth = dump.truth | {"generation": about}
+        answers = ask_all(["-c", dump.path], symbols)
+        faults = find_faults(truth, answers) + find_wrong_contents(["-c", dump.path], symbols, truth, answers)
+        if faults:
+            raise LabError(f"{generation.name}, {name}:\n{explain(faults)}")
+        print(
+            f"{generation.name}: {name}: {len(answers['tasks'])} tasks and {len(answers['objects'])} objects agree", flush=True
+        )
+        if name == generation.situation:
+            kept = dump, truth, answers
+    assert kept is not None
+    dump, truth, answers = kept
+    with tempfile.TemporaryDirectory(prefix="kcovdbg-golden-") as directory:
+        work, final = Path(directory), Path(directory) / generation.name
+        final.mkdir()
+        done = run_kcovdbg("-c", dump.path, *symbols, "slice", "-o", work / "slice")
+        if done.returncode:
+            raise LabError(f"the slice could not be made: {done.stderr}")
+        slimming.slim(kernel.vmlinux, work / "vmlinux", {f"{name.removesuffix('.o')}.c" for name in DEBUG_INFO_OF})
+        (work / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
+        for name in ("slice", "vmlinux", "truth.json"):
+            slimming.compress(work / name, final)
+        _require_same(answers, ask_golden(final))
+        size = sum(path.stat().st_size for path in final.iterdir())
+        if size > LIMIT:
+            sizes = {path.name: path.stat().st_size for path in final.iterdir()}
+            raise LabError(f"{generation.name} takes {size} bytes, {LIMIT} are allowed: {sizes}")
+        destination.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(destination / generation.name, ignore_errors=True)
+        shutil.copytree(final, destination / generation.name)
+    print(f"{destination / generation.name}: {size >> 10} KiB", flush=True)
+
+
+def ask_golden(directory: Path) -> dict[str, list[dict[str, Any]]]:
+    """Ask a kept directory, by the road that every user has."""
+    answers = ask_all(["-c", directory / SLICE], ["-s", directory / DEBUG_INFO])
+    answers["stderr"] = [row for row in answers["stderr"] if not _NOTES.match(row["line"])]
+    return answers
+
+
+def read_truth(directory: Path) -> dict[str, Any]:
+    """The truth about a kept directory."""
+    truth: dict[str, Any] = json.loads(zstandard.decompress((directory / TRUTH).read_bytes()))
+    return truth
+
+
+def _require_same(whole: Mapping[str, Any], slimmed: Mapping[str, Any]) -> None:
+    """Every answer is the same, but the name of what was asked."""
+
+    def nameless(answers: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: [{**row, "target": None} for row in rows] for name, rows in answers.items()}
+
+    ours, theirs = nameless(whole), nameless(slimmed)
+    different = [f"{name}: {row}" for name in ours for row in theirs[name] if row not in ours[name]]
+    different += [f"{name} lacks {row}" for name in ours for row in ours[name] if row not in theirs[name]]
+    if different:
+        raise LabError(f"the slice with slim debug info answers otherwise:\n{explain(different)}")

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A guest under a storm of KCOV's users, and kcovdbg looking at it meanwhile: through QMP, or from inside on /proc/kcore."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tests.lab.asking import ROOT, symbol_options
+from tests.lab.errors import LabError
+from tests.lab.guest import Guest, Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.lab.initramfs import Userland
+    from tests.lab.kernel import Kernel
+
+# What it takes to end the storm and to answer.
+_MARGIN = 120
+_SHARED = "/tmp/exchange"
+Look: TypeAlias = "Callable[[Kernel, Userland, int], dict[str, Any]]"
+
+
+def storm_from_outside(kernel: Kernel, userland: Userland, seconds: int) -> dict[str, Any]:
+    """Look through QMP.
+
+    :return: what :class:`tests.lab.looking.Seen` holds, and what the storm says of itself under ``storm``.
+    """
+    with Guest(kernel, userland, Machine(cpus=2)) as guest:
+        guest.wait_done()
+        guest.send(f"storm {seconds}")
+        guest.wait_truth(lambda line: line.get("state") == "storm" and line.get("running") is True)
+        command = [sys.executable, "-m", "tests.lab.looking", "--qemu", str(guest.sockets.debugger_qmp)]
+        command += [*symbol_options(kernel, userland), "--seconds", str(seconds)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=2 * seconds + _MARGIN)
+        return _put_together(guest, done.stdout, done.stderr, seconds)
+
+
+def storm_from_inside(kernel: Kernel, userland: Userland, seconds: int) -> dict[str, Any]:
+    """Look from inside the guest, with the host's Python, at ``/proc/kcore``.
+
+    :return: as :func:`storm_from_outside`.
+    """
+    with tempfile.TemporaryDirectory(prefix="kcovlab-storm-") as directory:
+        exchange = Path(directory)
+        machine = Machine(memory_mib=384, cpus=2, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(exchange))
+        with Guest(kernel, userland, machine) as guest:
+            guest.wait_done()
+            words = [sys.executable, "-m", "tests.lab.looking", "-s", str(kernel.vmlinux), "--seconds", str(seconds)]
+            words += ["--patience", "300", "--ready", f"{_SHARED}/ready"]
+            # The storm's own wait takes what ends meanwhile for one of its processes: the looker ends after it. Of two CPUs
+            # under 32 busy threads it would have a sixteenth.
+            looker = f"cd {shlex.quote(str(ROOT))} && nice -n -15 {shlex.join(words)} >{_SHARED}/seen 2>{_SHARED}/said"
+            wait = f"until [ -e {_SHARED}/ready ] || [ -e {_SHARED}/over ]; do sleep 0.5; done"
+            done = guest.run(f"(({looker}; touch {_SHARED}/over) &)\n{wait}", 600)
+            if not (exchange / "ready").exists():
+                raise LabError(f"the kernel could not be opened from inside: {done.stderr}{(exchange / 'said').read_text()}")
+            guest.send(f"storm {seconds}")
+            deadline = time.monotonic() + 4 * seconds + 600
+            while not (exchange / "over").exists():
+                if time.monotonic() > deadline or not guest.alive():
+                    raise LabError("who looks from inside never came to an end")
+                time.sleep(1)
+            return _put_together(guest, (exchange / "seen").read_text(), (exchange / "said").read_text(), seconds)
+
+
+def _put_together(guest: Guest, seen: str, said: str, seconds: int) -> dict[str, Any]:
+    if not seen:
+        raise LabError(f"nothing was seen: {said}")
+    ended = guest.wait_truth(
+        lambda line: line.get("state") == "storm" and line.get("running") is False, timeout=2 * seconds + _MARGIN
+    )
+    if not guest.alive():
+        raise LabError("the guest died")
+    found: dict[str, Any] = json.loads(seen)
+    return found | {"storm": ended["ops"]}
+
+
+def describe(found: dict[str, Any]) -> str:
+    """Say what a storm brought, in a few lines."""
+    operations = sum(number for name, number in found["storm"].items() if name != "refused")
+    return "\n".join(
+        (
+            f"looked for {found['seconds']:.0f} s: {found['commands']} commands, {found['checks']} of them check, "
+            f"{found['reads']} reads by the walkers, slowest command {found['slowest']:.1f} s",
+            f"the storm: {operations} operations done, {found['storm']['refused']} refused by the kernel",
+            f"rows: {', '.join(f'{number} of {name}' for name, number in found['rows'].items())}; "
+            f"with errors: {', '.join(f'{number} of {name}' for name, number in found['errors'].items() if number) or 'none'}",
+            f"disagreements gone on a second look: {found['settled']}; racing or transient: {found['racing']}; "
+            f"refused as whom one asks about is gone: {found['refused']}",
+            f"violations: {len(found['violations'])}; crashes: {len(found['crashes'])}; hangs: {len(found['hangs'])}; "
+            f"raw control bytes: {len(found['raw'])}",
+            *(f"  {problem}" for name in ("violations", "crashes", "hangs", "raw") for problem in found[name]),
+            *(f"  refused {number} times: {text}" for text, number in found["refusals"].items()),
+            *(f"  {number} rows say: {text}" for text, number in found["texts"].items()),
+        )
+    )
+
+
+def is_clean(found: dict[str, Any]) -> bool:
+    return not any(found[name] for name in ("violations", "crashes", "hangs", "raw"))

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Each generation of KCOV that the lab has built: what its guest printed is what kcovdbg answers, from a committed slice.
+
+A directory under tests/golden/generations is taken up by itself; `python -m tests.lab generations` makes them.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.contents import find_wrong_contents
+from tests.lab.generation import GENERATIONS
+from tests.lab.golden import (
+    DEBUG_INFO,
+    DESTINATION,
+    LIMIT,
+    LIMIT_OF_ALL,
+    SLICE,
+    ask_golden,
+    find_faults,
+    read_truth,
+)
+
+DIRECTORIES = sorted(path.parent for path in DESTINATION.glob("*/truth.json.zst"))
+NAMES = [path.name for path in DIRECTORIES]
+
+
+@functools.cache
+def answers_of(directory: Path) -> dict[str, list[dict[str, Any]]]:
+    return ask_golden(directory)
+
+
+def test_each_is_one_that_can_be_built_anew() -> None:
+    assert set(NAMES) <= set(GENERATIONS)
+    assert NAMES
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
+def test_truth_is_the_answer(directory: Path) -> None:
+    """Tasks, objects, handles, areas, saved state; info names the row; check is silent, and nothing is complained about."""
+    assert find_faults(read_truth(directory), answers_of(directory)) == []
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
+def test_buffers_hold_what_user_space_saw(directory: Path) -> None:
+    """Record by record, in each format that the kernel has."""
+    target, symbols = ["-c", directory / SLICE], ["-s", directory / DEBUG_INFO]
+    assert find_wrong_contents(target, symbols, read_truth(directory), answers_of(directory)) == []
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
+def test_row_is_the_recipe_s(directory: Path) -> None:
+    generation, kept = GENERATIONS[directory.name], read_truth(directory)["generation"]
+    assert kept["era"] == generation.era
+    assert kept["variants"] == list(generation.variants)
+    assert kept["package"] == generation.recipe.package
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
+def test_a_wrong_answer_is_noticed(directory: Path) -> None:
+    """The comparison is worth something in each row: what is changed in any answer is found."""
+    truth, answers = read_truth(directory), answers_of(directory)
+
+    def changed(command: str, **members: Any) -> list[str]:
+        wrong = copy.deepcopy(answers)
+        wrong[command][-1].update(members)
+        return find_faults(truth, wrong)
+
+    assert changed("info", generation="E0")
+    assert changed("info", kaslr_offset="0x1000")
+    assert changed("objects", refcount=77)
+    assert changed("areas", size=3)
+    assert changed("remote", handle="0x7777")
+    session = next(row for row in answers["tasks"] if row["role"] == "local")
+    assert find_faults(truth, answers | {"tasks": [row for row in answers["tasks"] if row is not session]})
+    assert find_faults(truth, answers | {"check": [{"rule": "K1", "object": "", "message": ""}]})
+    if answers["saved"]:
+        assert changed("saved", saved_size=1)
+        assert find_faults(truth, answers | {"saved": []})
+
+
+def test_what_is_kept_is_small() -> None:
+    sizes = {directory.name: sum(path.stat().st_size for path in directory.iterdir()) for directory in DIRECTORIES}
+    assert {name: size for name, size in sizes.items() if size > LIMIT} == {}
+    assert sum(sizes.values()) <= LIMIT_OF_ALL

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Who carries a handle beside tasks, on made-up kernels of each shape, and with damage."""
+
+import pytest
+
+from kcovdbg.model.carrier import CarrierKind
+from kcovdbg.walk.carriers import CarrierWalk
+from kcovdbg.walk.census import Census
+from kcovdbg.walk.layout import detect_layout
+from tests.unit.kernels.build import Kernel
+from tests.unit.kernels.declare import Declarations
+from tests.unit.kernels.rows import E6, E7, E8, E9A
+
+HANDLE = 0x42
+NETWORK = """
+struct sk_buff { struct sk_buff *next; struct sk_buff *prev; char cb[48]; u64 kcov_handle; };
+struct sk_buff_head { struct sk_buff *next; struct sk_buff *prev; u32 qlen; };
+struct sock { u64 flags; struct sk_buff_head sk_error_queue; struct sk_buff_head sk_receive_queue;
+  struct sk_buff_head sk_write_queue; };
+struct socket { int state; struct file *file; struct sock *sk; };
+struct softnet_data { u64 poll; struct sk_buff_head process_queue; struct sk_buff_head input_pkt_queue; };
+"""
+VHOST = {
+    "since v6.5": """
+struct vhost_task { u64 fn; struct task_struct *task; };
+struct vhost_worker { struct vhost_task *vtsk; u64 kcov_handle; u32 id; };
+struct vhost_virtqueue { struct vhost_dev *dev; struct vhost_worker *worker; };
+struct vhost_dev { struct mm_struct *mm; struct vhost_virtqueue **vqs; int nvqs; };
+""",
+    "since v6.4": """
+struct vhost_task { u64 fn; struct task_struct *task; };
+struct vhost_worker { struct vhost_task *vtsk; u64 kcov_handle; };
+struct vhost_virtqueue { struct vhost_dev *dev; };
+struct vhost_dev { struct mm_struct *mm; struct vhost_virtqueue **vqs; int nvqs; struct vhost_worker worker; };
+""",
+    "between": """
+struct vhost_worker { u64 list; u64 kcov_handle; };
+struct vhost_virtqueue { struct vhost_dev *dev; };
+struct vhost_dev { struct mm_struct *mm; struct vhost_virtqueue **vqs; int nvqs; struct vhost_worker *worker; };
+""",
+    "since v5.5": """
+struct vhost_virtqueue { struct vhost_dev *dev; };
+struct vhost_dev { struct mm_struct *mm; struct vhost_virtqueue **vqs; int nvqs; struct task_struct *worker; u64 kcov_handle; };
+""",
+}
+USBIP = """
+struct usbip_device { int side; int status; u64 kcov_handle; };
+struct vhci_device { struct usb_device *udev; struct usbip_device ud; };
+struct vhci_hcd { struct vhci *vhci; u32 status; struct vhci_device vdev[8]; };
+struct vhci { u32 lock; struct vhci_hcd *vhci_hcd_hs; struct vhci_hcd *vhci_hcd_ss; };
+"""
+
+
+class Carriers:
+    """A kernel with types that KCOV's own walk doesn't need."""
+
+    def __init__(self, row=E9A, declared=NETWORK):
+        self.kernel = Kernel(row)
+        self.target = self.kernel.target
+        # Those of the kernel itself are already there.
+        known = Declarations()
+        known.types, known._alignments = dict(self.target.types), dict.fromkeys(self.target.types, 8)
+        self.target.types.update(known.declare(declared).types)
+
+    def put(self, type_name, **values):
+        address = self.kernel.allocate_type(type_name)
+        self.target.put(address, type_name, {name.replace("__", "."): value for name, value in values.items()})
+        return address
+
+    def open(self, symbol, private, table="fuzz", fd=100):
+        """Make a descriptor lead to a file with these operations."""
+        if symbol not in self.target.symbols:
+            self.kernel.add_symbol(symbol, 256)
+        file = self.put("struct file", f_op=self.target.symbols[symbol].address, private_data=private)
+        fdt = self.kernel.tables[table] + self.kernel.offset("struct files_struct", "fdtab")
+        array = int.from_bytes(self.target.read(fdt + self.target.member("struct fdtable", "fd").offset, 8), "little")
+        self.kernel.write_word(array + 8 * fd, file)
+
+    def queue(self, head, handles):
+        packets = [self.put("struct sk_buff", kcov_handle=handle) for handle in handles]
+        self.kernel.link(head, packets)
+        return packets
+
+    def walk(self):
+        census = Census(self.target, detect_layout(self.target))
+        walk = CarrierWalk(self.target, census.task_fields)
+        return list(walk), walk.remarks
+
+
+def make_socket(carriers):
+    sock = carriers.put("struct sock")
+    heads = {name: sock + carriers.kernel.offset("struct sock", f"sk_{name}_queue") for name in ("receive", "write", "error")}
+    for head in heads.values():
+        carriers.kernel.link(head, [])
+    carriers.open("socket_file_ops", carriers.put("struct socket", sk=sock))
+    return heads
+
+
+def test_packets_of_sockets():
+    carriers = Carriers()
+    heads = make_socket(carriers)
+    received = carriers.queue(heads["receive"], [HANDLE, 0, HANDLE])
+    (sent,) = carriers.queue(heads["write"], [0x77])
+    found, remarks = carriers.walk()
+    assert list(remarks) == []
+    assert {carrier.kind for carrier in found} == {CarrierKind.SKB}
+    assert [(carrier.address, carrier.handle, carrier.place) for carrier in found] == [
+        (received[0], HANDLE, "the receive queue of descriptor 40/100"),
+        (received[2], HANDLE, "the receive queue of descriptor 40/100"),
+        (sent, 0x77, "the write queue of descriptor 40/100"),
+    ]
+
+
+def test_packets_of_cpus():
+    carriers = Carriers()
+    per_cpu = carriers.target.per_cpu_addresses["softnet_data"] = {}
+    for cpu in carriers.target.cpu_numbers:
+        per_cpu[cpu] = carriers.put("struct softnet_data")
+        for name in ("input_pkt_queue", "process_queue"):
+            carriers.kernel.link(per_cpu[cpu] + carriers.kernel.offset("struct softnet_data", name), [])
+    carriers.queue(per_cpu[1] + carriers.kernel.offset("struct softnet_data", "input_pkt_queue"), [HANDLE])
+    found, remarks = carriers.walk()
+    assert ([carrier.place for carrier in found], list(remarks)) == (["input_pkt_queue of CPU 1"], [])
+
+
+def test_a_queue_that_doesnt_end():
+    carriers = Carriers()
+    heads = make_socket(carriers)
+    packets = carriers.queue(heads["receive"], [HANDLE, HANDLE])
+    carriers.kernel.write_word(packets[1], packets[0])
+    carriers.queue(heads["write"], [HANDLE])
+    found, remarks = carriers.walk()
+    assert len(found) == 3
+    assert len(remarks) == 1
+    assert "its list doesn't end" in remarks[0]
+
+
+@pytest.mark.parametrize("bad", [0x1234, 0xFFFF88800DEAD000])
+def test_a_socket_that_cant_be_read(bad):
+    carriers = Carriers()
+    carriers.open("socket_file_ops", bad)
+    found, remarks = carriers.walk()
+    assert found == []
+    assert "descriptor 40/100" in remarks[0]
+
+
+def test_a_kernel_whose_packets_carry_nothing():
+    """Up to v5.10, and kernels whose debug info lacks it: no remark, as nothing is wrong."""
+    carriers = Carriers(E6, NETWORK.replace("u64 kcov_handle;", ""))
+    make_socket(carriers)
+    assert carriers.walk() == ([], [])
+
+
+@pytest.mark.parametrize("shape", VHOST)
+def test_vhost_workers(shape):
+    row = {"since v6.5": E9A, "since v6.4": E8, "between": E7, "since v5.5": E6}[shape]
+    carriers = Carriers(row, VHOST[shape] + "struct vhost_net { struct vhost_dev dev; u64 tx; };")
+    worker_task = carriers.kernel.tasks[45]
+    device = carriers.kernel.allocate_type("struct vhost_net")
+    expected, pid = device, None
+    if shape == "since v6.5":
+        vtsk = carriers.put("struct vhost_task", task=worker_task)
+        worker = carriers.put("struct vhost_worker", kcov_handle=HANDLE, vtsk=vtsk)
+        # Two queues share the worker, the third has none.
+        queues = [carriers.put("struct vhost_virtqueue", worker=each) for each in (worker, worker, 0)]
+        array = carriers.kernel.allocate(24)
+        for index, queue in enumerate(queues):
+            carriers.kernel.write_word(array + 8 * index, queue)
+        carriers.target.put(device, "struct vhost_net", {"dev.vqs": array, "dev.nvqs": 3})
+        expected, pid = worker, 45
+    elif shape == "since v6.4":
+        carriers.target.put(device, "struct vhost_net", {"dev.worker.kcov_handle": HANDLE})
+    elif shape == "between":
+        expected = carriers.put("struct vhost_worker", kcov_handle=HANDLE)
+        carriers.target.put(device, "struct vhost_net", {"dev.worker": expected})
+    else:
+        carriers.target.put(device, "struct vhost_net", {"dev.worker": worker_task, "dev.kcov_handle": HANDLE})
+        pid = 45
+    carriers.open("vhost_net_fops", device)
+    found, remarks = carriers.walk()
+    assert list(remarks) == []
+    assert [tuple(carrier) for carrier in found] == [
+        (CarrierKind.VHOST, expected, HANDLE, "vhost_net of descriptor 40/100", pid),
+    ]
+
+
+def test_a_vhost_device_of_garbage():
+    carriers = Carriers(E9A, VHOST["since v6.5"] + "struct vhost_net { struct vhost_dev dev; };")
+    device = carriers.put("struct vhost_net", dev__vqs=carriers.kernel.allocate(64), dev__nvqs=1 << 30)
+    carriers.open("vhost_net_fops", device)
+    found, remarks = carriers.walk()
+    assert found == []
+    assert "nvqs" in remarks[0]
+
+
+def test_a_vhost_device_whose_types_are_unknown():
+    carriers = Carriers(E9A, "struct nothing { int i; };")
+    carriers.open("vhost_vsock_fops", carriers.kernel.allocate(64))
+    found, remarks = carriers.walk()
+    assert found == []
+    assert "its workers can't be found" in remarks[0]
+
+
+def test_usbip_devices():
+    carriers = Carriers(E9A, USBIP)
+    hub = carriers.put("struct vhci_hcd")
+    table = carriers.put("struct vhci", vhci_hcd_hs=hub)
+    carriers.kernel.write_word(carriers.kernel.add_symbol("vhcis", 8), table)
+    carriers.kernel.write_word(carriers.kernel.add_symbol("vhci_num_controllers", 4), 1, 4)
+    ports = carriers.kernel.offset("struct vhci_hcd", "vdev")
+    device = hub + ports + 3 * carriers.target.type_size("struct vhci_device")
+    carriers.target.put(device, "struct vhci_device", {"ud.kcov_handle": HANDLE})
+    found, remarks = carriers.walk()
+    assert list(remarks) == []
+    assert [tuple(carrier) for carrier in found] == [(CarrierKind.USBIP, device, HANDLE, "port 3 of vhci_hcd.0 (hs)", None)]
+    carriers.kernel.write_word(table + carriers.kernel.offset("struct vhci", "vhci_hcd_ss"), 0x1234)
+    _, remarks = carriers.walk()
+    assert "devices of usbip" in remarks[0]
+
+
+def test_nothing_of_all_that():
+    """A kernel without vhost, sockets and usbip has no carriers, and nothing is wrong with it."""
+    assert Carriers(E9A, "struct nothing { int i; };").walk() == ([], [])
