@@ -149,7 +149,6 @@ GENERATIONS = {
                 "owner-member", fragments=PATCHED, patches=("saved-per-cpu.patch", "owner-member.patch"), told="owner-member"
             ),
             era="E8",
-            kept=False,
         ),
         Generation(
             # Each object of this series takes a megabyte, and 128 bytes more for each word of its buffer.
@@ -172,7 +171,6 @@ GENERATIONS = {
                 told="unique-bitmap",
             ),
             era="E7",
-            kept=False,
             variants=("KCOV_UNIQUE_ENABLE v2-v4 (2025)",),
         ),
         Generation(
