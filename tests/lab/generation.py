@@ -141,7 +141,6 @@ GENERATIONS = {
                 told="owner-without-mode",
             ),
             era="E5-E6",
-            kept=False,
         ),
         Generation(recipe("mode-remote", fragments=PATCHED, patches=("saved-per-cpu.patch",)), era="E7", kept=False),
         Generation(
