@@ -43,13 +43,15 @@ def test_found_before_and_after_the_owner_exits(affected: Kernel) -> None:
             assert done.returncode == bool(found)
             return found
 
-        assert check() == []
+        # The bug may have met an owner of the workload's already.
+        earlier = check()
+        assert all(row["rule"] == "T4" and "lost remote references" in row["cause"] for row in earlier)
         (lost,) = [line for line in guest.ask("lost") if line.get("state") == "kc-lost"]
-        (row,) = check()
+        (row,) = [row for row in check() if row not in earlier]
         assert row["rule"] == "T4"
         assert f"task {lost['tid']} (kc-lost)" in row["message"]
         guest.ask("stop")
-        rows = {row["rule"]: row for row in check()}
+        rows = {row["rule"]: row for row in check() if row not in earlier}
         # Nobody refers to the object any more, and its handle stays registered.
         assert set(rows) == {"K6", "X3"}
         for found in (row, *rows.values()):
