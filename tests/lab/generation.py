@@ -142,7 +142,7 @@ GENERATIONS = {
             ),
             era="E5-E6",
         ),
-        Generation(recipe("mode-remote", fragments=PATCHED, patches=("saved-per-cpu.patch",)), era="E7", kept=False),
+        Generation(recipe("mode-remote", fragments=PATCHED, patches=("saved-per-cpu.patch",)), era="E7"),
         Generation(
             recipe(
                 "owner-member", fragments=PATCHED, patches=("saved-per-cpu.patch", "owner-member.patch"), told="owner-member"
