@@ -64,7 +64,8 @@ struct kcovdbg_text *kcovdbg_text_new(uint64_t base, uint64_t size)
 	if (!text)
 		return NULL;
 	text->base = base;
-	text->size = size;
+	/* Up to the last address: counted on past it, low PCs would be among the text's and numbered behind them. */
+	text->size = base && size > -base ? -base : size;
 	text->words = size / 64 + 1;
 	text->bitmap = calloc(text->words, sizeof(*text->bitmap));
 	text->in_use = calloc(text->words / 64 + 1, sizeof(*text->in_use));

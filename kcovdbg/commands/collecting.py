@@ -157,9 +157,12 @@ def calls_table(context: Context, collected: Collected, args: Namespace, remarks
     names = context.session.names
     wanted = Filter(names, args.function or (), args.file or ())
     functions = _Functions(names, wanted)
+    # Without a table a name takes its time: those of calls that aren't shown needn't be known.
+    shown = collected.calls[: args.n] if wanted.passes_all and args.n is not None else collected.calls
+    functions.learn(chain.from_iterable(_call_pcs(collected, call).values() for call in shown))
 
     def rows() -> Iterator[_CallRow]:
-        for call in collected.calls:
+        for call in shown:
             task = collected.tasks[call.task]
             row = functions.describe(call, task.comm, task.buffer)
             if wanted.passes_all or row.distinct:
@@ -174,6 +177,12 @@ def calls_table(context: Context, collected: Collected, args: Namespace, remarks
     if args.n is not None:
         every = islice(every, args.n)
     return Table(_CALL_COLUMNS, every, remarks=told, empty="no system call")
+
+
+def _call_pcs(collected: Collected, call: Call) -> dict[int, int]:
+    """Return the PCs that a call covers, by the words that they were recorded as."""
+    buffer = collected.tasks[call.task].buffer
+    return record.pcs_of_words(set(record.pc_words(buffer.words, buffer.encoding)[call.first : call.end]), buffer.encoding)
 
 
 class _Functions:

@@ -141,7 +141,6 @@ GENERATIONS = {
                 told="owner-without-mode",
             ),
             era="E5-E6",
-            kept=False,
         ),
         Generation(recipe("mode-remote", fragments=PATCHED, patches=("saved-per-cpu.patch",)), era="E7", kept=False),
         Generation(
@@ -149,7 +148,6 @@ GENERATIONS = {
                 "owner-member", fragments=PATCHED, patches=("saved-per-cpu.patch", "owner-member.patch"), told="owner-member"
             ),
             era="E8",
-            kept=False,
         ),
         Generation(
             # Each object of this series takes a megabyte, and 128 bytes more for each word of its buffer.
@@ -172,7 +170,6 @@ GENERATIONS = {
                 told="unique-bitmap",
             ),
             era="E7",
-            kept=False,
             variants=("KCOV_UNIQUE_ENABLE v2-v4 (2025)",),
         ),
         Generation(

@@ -61,7 +61,7 @@ def test_long_buffers_and_short_ones_together(native):
 
 
 @pytest.mark.parametrize("native", WAYS)
-@pytest.mark.parametrize("text", [(0, 0), TEXT, (5, 4), (0, 2**64)])
+@pytest.mark.parametrize("text", [(0, 0), TEXT, (5, 4), (0, 2**64), (2**64 - 99, 2**64 + 99)])
 def test_any_text(native, text):
     numbering = Numbering(text, native=native)
     assert numbering.number(Words(pack([9, 2**64 - 1, 9, TEXT[0]]))).tolist() == [9, TEXT[0], 2**64 - 1]

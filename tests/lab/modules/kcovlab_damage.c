@@ -42,8 +42,12 @@ static void forget(void)
 	WRITE_ONCE(current->kcov_mode, 0);
 	barrier();
 	current->kcov = NULL;
+#ifdef CONFIG_KCOV_UNIQUE
+	memset(&current->kcov_state, 0, sizeof(current->kcov_state));
+#else
 	current->kcov_size = 0;
 	current->kcov_area = NULL;
+#endif
 }
 
 static void open_section(struct work_struct *work)

@@ -6,6 +6,7 @@ shell, and the path of a program that ticks. Prints what it read off the screen.
 """
 
 import json
+import os
 import re
 import sys
 
@@ -20,7 +21,8 @@ def at_prompt(screen):
     return screen.lines[screen.screen.cursor.y] == "kcovdbg>"
 
 
-with Screen(*command, rows=50, columns=150, answers_cursor=True, XDG_STATE_HOME="/tmp/exchange") as screen:
+folders = {"XDG_STATE_HOME": "/tmp/exchange", "XDG_CACHE_HOME": os.environ["XDG_CACHE_HOME"]}
+with Screen(*command, rows=50, columns=150, answers_cursor=True, **folders) as screen:
 
     def ask(line):
         screen.type(line + "\r")
@@ -31,21 +33,21 @@ with Screen(*command, rows=50, columns=150, answers_cursor=True, XDG_STATE_HOME=
         screen.wait(lambda screen: line not in screen.text, PATIENCE)
         return text
 
+    def wait_for(pattern):
+        screen.wait(lambda screen: re.search(pattern, screen.text), PATIENCE)
+        return re.search(pattern, screen.text)
+
     screen.wait(at_prompt, PATIENCE)
     started = ask(f"collect -- {program} &")
     found["collector"] = int(re.search(r"\[1\] collector (\d+):", started)[1])
     while not (name := re.search(r"fd:\d+/\d+", jobs := ask("jobs"))) or "tick" not in (tasks := ask("tasks")):
         pass
     found["name"], found["jobs"], found["tasks"] = name[0], jobs, tasks
-    found["buffer"] = ask(f"buffer {name[0]} -n 5")
+    found["buffer"] = ask(f"buffer {name[0]} --function __do_sys_getppid -n 5")
     screen.type(f"view {name[0]}\r")
-    screen.wait("look 1", PATIENCE)
-    first = int(re.search(r"1/(\d+) ", screen.text)[1])
-    screen.wait("look 4", PATIENCE)
-    screen.type("G")
-    screen.wait(lambda screen: re.search(r"(\d+)/\1  100%", screen.text), PATIENCE)
-    found["grew"] = int(re.search(r"(\d+)/\1  100%", screen.text)[1]) - first
-    screen.wait("look 6", PATIENCE)
+    # How many records it has of which the cursor is on one: 1/5123  0%  look 1.
+    first = int(wait_for(r"\d+/(\d+)  \d+%  look \d")[1])
+    found["grew"] = int(wait_for(r"\d+/(\d+)  \d+%  look [4-9]")[1]) - first
     found["view"] = screen.text
     screen.type("q")
     screen.wait(at_prompt, PATIENCE)

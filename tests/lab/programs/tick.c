@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* A few system calls every tenth of a second, until it is ended: a collector's buffer grows while it is looked at. */
+/* A few system calls every second, until it is ended: a collector's buffer grows while it is looked at, for minutes. */
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -8,6 +8,6 @@ int main(void)
 	for (;;) {
 		for (int i = 0; i < 5; i++)
 			syscall(SYS_getppid);
-		usleep(100 * 1000);
+		sleep(1);
 	}
 }

@@ -334,3 +334,16 @@ void usb_traffic_plug(struct slot *s)
 {
 	plug_for_ever(s, false);
 }
+
+/* So many rounds of transfers by a task of whatever kind. Returns 0, or -1. */
+int usb_transfers(struct slot *s, unsigned long rounds)
+{
+	bool bulk;
+	int fd = open_device(s, &bulk);
+
+	if (fd < 0)
+		return -1;
+	transfers(fd, NULL, bulk, rounds);
+	close(fd);
+	return 0;
+}
