@@ -100,6 +100,10 @@ def _check(context: Context, args: Namespace, wanted: list[str]) -> Iterator[Ren
 
 def _lines(report: Report) -> Iterator[Line]:
     for finding in report.findings:
+        if finding.more:
+            style = _STYLES.get(finding.severity, "remark")
+            yield ((style, f"{finding.severity.value}: "), ("key", f"{finding.rule} "), ("", f"and {finding.more} more"))
+            continue
         yield (
             (_STYLES.get(finding.severity, "remark"), f"{finding.severity.value}: "),
             ("key", f"{finding.rule} "),
@@ -113,8 +117,7 @@ def _lines(report: Report) -> Iterator[Line]:
         yield (("", f"  {sure}"),)
         if finding.cause is not None:
             yield (("", f"  may be: {finding.cause}"),)
-    violations = sum(finding.severity.is_violation for finding in report.findings)
-    others = len(report.findings) - violations
+    violations, others = report.violations, report.others
     said = f"{violations} violations" if violations != 1 else "1 violation"
     tail = f", {others} other findings" if others > 1 else ", 1 other finding" if others else ""
     yield (("header" if violations else "remark", f"{report.applied} rules: {said if violations else 'none violated'}{tail}"),)

@@ -192,12 +192,11 @@ def _run(context: Context, args: Namespace) -> Lines:
         if what is not None and not any("is covered" in answer.answer for answer in explained):
             answers += islice(_explain_context(context, evidence, args.function, args.subject, what), _ELSEWHERE)
     # What is broken explains more than what is legal.
-    report = check(context.target, context.layout, context.census)
     related = _related(evidence, args.subject, question)
+    report = check(context.target, context.layout, context.census, about=related)
     answers += [
         Answer(f"check: {finding.message}", (finding.rule, *(f"{name}={value}" for name, value in finding.values)))
         for finding in report.findings
-        if finding.object in related
     ]
     rows = [_Row(question, answer.answer, answer.evidence) for answer in answers]
     return Lines(_lines(question, answers), data=Table(_COLUMNS, rows), remarks=context.census.remarks())

@@ -39,7 +39,7 @@ class Certainty(str, Enum):
 
 
 class Finding(NamedTuple):
-    """One violated invariant."""
+    """One violated invariant, or how many more there are of a rule."""
 
     rule: str
     severity: Severity
@@ -53,3 +53,5 @@ class Finding(NamedTuple):
     """Why it isn't certain, or only transient."""
     cause: str | None = None
     """A known bug with this signature."""
+    more: int = 0
+    """Where it isn't 0, this stands for so many of the rule that are left out."""

@@ -17,8 +17,9 @@ from kcovdbg.walk.pointer import check_pointer, read_word
 
 TASK_LIST: Final = "task"
 IRQ_LIST: Final = "irq"
-# The cache is never trimmed, but each area takes at least a page of the vmalloc space.
-_MAX_AREAS: Final = 1 << 20
+# The cache is never trimmed, but there is an area for each section that ran at once, and each takes at least a page.
+MAX_AREAS: Final = 1 << 16
+"""Areas on a list; one with more is damaged."""
 
 
 class CachedArea(NamedTuple):
@@ -66,7 +67,7 @@ def read_cached_areas(target: Target, layout: Layout) -> tuple[tuple[CachedArea,
         except ReadError as error:
             remarks.append(f"the list of {name} areas can't be read: {error}")
             continue
-        chain = follow_list(head, ends, read_area, _MAX_AREAS, moving=target.live)
+        chain = follow_list(head, ends, read_area, MAX_AREAS, moving=target.live)
         while True:
             try:
                 address, size = next(chain)

@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.target import Target
+from kcovdbg.walk.areas import MAX_AREAS
 from kcovdbg.walk.layout import AREA, REMOTE, Layout
 from kcovdbg.walk.pointer import check_pointer, read_word
-from kcovdbg.walk.remote import MAX_CHAIN
-
-# The cache of areas is never trimmed.
-_MAX_AREAS: Final = 1 << 20
+from kcovdbg.walk.remote import MAX_CHAIN, MAX_ENTRIES
 
 
 class Link(NamedTuple):
@@ -51,9 +49,12 @@ def read_hash_links(target: Target, layout: Layout) -> Iterator[Link]:
         _, _, following, back = remote.read(target, link - node)
         return following or 0, back
 
+    left = MAX_ENTRIES
     for bucket in range(length or 16):
         head = table + bucket * target.word_size
-        yield from _follow(f"bucket {bucket}", read_word(target, head), head, 0, node, read, MAX_CHAIN)
+        for link in _follow(f"bucket {bucket}", read_word(target, head), head, 0, node, read, min(left, MAX_CHAIN)):
+            left -= link.problem is None
+            yield link
 
 
 def read_area_links(target: Target, layout: Layout, names: tuple[str, ...]) -> Iterator[Link]:
@@ -80,7 +81,7 @@ def read_area_links(target: Target, layout: Layout, names: tuple[str, ...]) -> I
         head = heads + index * 2 * target.word_size
         last = head
         whole = True
-        for link in _follow(name, read_word(target, head), head, head, node, read, _MAX_AREAS):
+        for link in _follow(name, read_word(target, head), head, head, node, read, MAX_AREAS):
             last, whole = link.address + node, link.problem is None
             yield link
         if whole:

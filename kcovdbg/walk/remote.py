@@ -18,6 +18,9 @@ _DEFAULT_BUCKETS: Final = 16
 # Each KCOV_REMOTE_ENABLE registers up to 257 handles; and they spread over 16 chains.
 MAX_CHAIN: Final = 1 << 16
 """Entries of a chain; one with more is damaged."""
+# Of 500 owners with all handles that they may have; whoever loops one chain may loop them all.
+MAX_ENTRIES: Final = 1 << 17
+"""Entries of all chains together."""
 
 
 class RemoteEntry(NamedTuple):
@@ -76,7 +79,7 @@ def read_remote_map(target: Target, layout: Layout) -> RemoteMap:
                 raise ReadError(f"{address:#x}, which {before:#x} leads to, isn't an entry of it", address)
             return RemoteEntry(address, handle, kcov, bucket), following
 
-        chain = follow_chain(first, 0, read_entry, MAX_CHAIN, head.address + bucket * word)
+        chain = follow_chain(first, 0, read_entry, min(MAX_CHAIN, MAX_ENTRIES - len(entries)), head.address + bucket * word)
         while True:
             try:
                 entries.append(next(chain))

@@ -19,8 +19,8 @@ from kcovdbg.walk.remarks import Remarks
 
 # PID_MAX_LIMIT on 64-bit kernels.
 _MAX_PID: Final = 4 * 1024 * 1024
-# More tasks than any machine has been seen with: a list that goes on is damage, and reading it would take minutes.
-_MAX_TASKS: Final = 1 << 20
+# Four times the default of pid_max, and some seconds of reading. A machine may have more, and then says so itself: nr_threads.
+_MAX_TASKS: Final = 1 << 17
 
 PF_KTHREAD: Final = 0x00200000
 PF_EXITING: Final = 0x00000004
@@ -64,6 +64,8 @@ class TaskWalk:
         self._target = target
         self._layout = layout
         self._seen: set[int] = set()
+        self._limit = _MAX_TASKS
+        self._was_raised = False
         self.remarks = Remarks()
         # A live kernel's lists change between two reads: that an element doesn't lead back to where one came from tells
         # nothing there.
@@ -125,7 +127,7 @@ class TaskWalk:
     ) -> Generator[TaskFields, None, str | None]:
         """Follow the list of processes in one direction; return why it ended early, None where it came around."""
         before = init + tasks_offset
-        while len(self._seen) < _MAX_TASKS:
+        while self._may_go_on():
             if node is None:
                 return "a link can't be read"
             leader = node - tasks_offset
@@ -143,7 +145,25 @@ class TaskWalk:
                 return f"{leader:#x}, which it leads to, doesn't lead back"
             yield from self._walk_group(leader, values)
             before, node = node, values[link]
-        return f"it has more than {_MAX_TASKS} tasks"
+        return f"it has more than {self._limit} tasks"
+
+    def _may_go_on(self) -> bool:
+        """Tell whether there may be another task: where there are very many, the kernel's own count of threads decides."""
+        if len(self._seen) < self._limit:
+            return True
+        if not self._was_raised:
+            self._was_raised = True
+            self._limit = max(self._limit, self._count_threads())
+        return len(self._seen) < self._limit
+
+    def _count_threads(self) -> int:
+        """Return ``nr_threads``, an int, and the idle tasks, which it leaves out; 0 where it can't be."""
+        try:
+            data = self._target.read(self._target.symbol("nr_threads").address, 4)
+        except (MissingSymbolError, ReadError):
+            return 0
+        count = int.from_bytes(data, "big" if self._target.big_endian else "little")
+        return count + len(self._target.cpus()) if 0 < count <= _MAX_PID else 0
 
     def _walk_group(self, leader: int, values: tuple[Any, ...]) -> Iterator[TaskFields]:
         """Yield a process's threads, the leader first."""
@@ -194,7 +214,7 @@ class TaskWalk:
         before = start
         node_offset = self._layout.task.offset("thread_next")
         passed_head = False
-        while len(self._seen) < _MAX_TASKS:
+        while self._may_go_on():
             if node is None:
                 return "a link can't be read"
             if node == start or (is_first and node == head):
@@ -223,7 +243,7 @@ class TaskWalk:
             self._seen.add(thread)
             yield _make_fields(thread, values)
             before, node = node, values[link]
-        return f"there are more than {_MAX_TASKS} tasks"
+        return f"there are more than {self._limit} tasks"
 
     def _walk_cpus(self) -> Iterator[TaskFields]:
         """Yield idle tasks, which are on no list, and running ones that the lists didn't lead to."""

@@ -61,8 +61,8 @@ def _patch(template: bytes, places: dict[int, int], width: int = 8) -> bytes:
     return bytes(data)
 
 
-def claim_tasks(kernel: Kernel, number: int) -> Endless:
-    """A list of processes that goes on; with a number it comes back to an element."""
+def claim_tasks(kernel: Kernel, number: int, end: int | None = None) -> Endless:
+    """A list of processes that goes on; with a number it comes back to an element, or to what is its end."""
     target = kernel.target
     size = target.type_size("struct task_struct")
     template = target.read(kernel.tasks[40], size)
@@ -75,7 +75,8 @@ def claim_tasks(kernel: Kernel, number: int) -> Endless:
     def make(index: int) -> bytes:
         following = index + 1 if index + 1 != number else number // 2
         before = init + node if index == 0 else _START + (index - 1) * _TASK + node
-        links = {node: _START + following * _TASK + node, member["tasks.prev"]: before, member["signal"]: 0}
+        onwards = end if end is not None and index + 1 == number else _START + following * _TASK + node
+        links = {node: onwards, member["tasks.prev"]: before, member["signal"]: 0}
         return _patch(
             _patch(template, links), {member["pid"]: 1000 + index % 4_000_000, member["tgid"]: 1000 + index % 4_000_000}, 4
         )
@@ -84,8 +85,35 @@ def claim_tasks(kernel: Kernel, number: int) -> Endless:
     return Endless(kernel, _TASK, make)
 
 
-def claim_handles(kernel: Kernel, number: int) -> Endless:
-    """A chain of handles that goes on."""
+def claim_whole_tasks(kernel: Kernel, number: int) -> Endless:
+    """A list of many processes that is as it should be."""
+    init = kernel.target.symbol("init_task").address
+    return claim_tasks(kernel, number, init + kernel.target.member("struct task_struct", "tasks.next").offset)
+
+
+def claim_threads(kernel: Kernel, number: int) -> Endless:
+    """A process whose threads go on."""
+    target = kernel.target
+    size = target.type_size("struct task_struct")
+    template = target.read(kernel.tasks[40], size)
+    member = {
+        path: target.member("struct task_struct", path).offset for path in ("pid", "thread_node.next", "thread_node.prev")
+    }
+    node = member["thread_node.next"]
+    leader = kernel.tasks[40] + node
+
+    def make(index: int) -> bytes:
+        following = index + 1 if index + 1 != number else number // 2
+        before = leader if index == 0 else _START + (index - 1) * _TASK + node
+        links = {node: _START + following * _TASK + node, member["thread_node.prev"]: before}
+        return _patch(_patch(template, links), {member["pid"]: 1000 + index}, 4)
+
+    kernel.write_word(leader, _START + node)
+    return Endless(kernel, _TASK, make)
+
+
+def claim_handles(kernel: Kernel, number: int, *, chains: int = 1, objects: bool = False) -> Endless:
+    """A chain of handles that goes on, or all of them; each handle with an object of its own when that is wanted."""
     target = kernel.target
     size = target.type_size("struct kcov_remote")
     member = {
@@ -99,14 +127,25 @@ def claim_handles(kernel: Kernel, number: int) -> Endless:
         following = index + 1 if index + 1 != number else number // 2
         places = {
             member["handle"]: handles[index % len(handles)],
-            member["kcov"]: kernel.objects["shared"],
+            member["kcov"]: _START + index * _REMOTE if objects else kernel.objects["shared"],
             node: _START + following * _REMOTE + node,
             member["hnode.pprev"]: head if index == 0 else _START + (index - 1) * _REMOTE + node,
         }
         return _patch(bytes(size), places)
 
-    kernel.write_word(head, _START + node)
+    for chain in range(chains):
+        kernel.write_word(head + chain * target.word_size, _START + chain * (_MANY >> 5) * _REMOTE + node)
     return Endless(kernel, _REMOTE, make)
+
+
+def claim_map(kernel: Kernel, number: int) -> Endless:
+    """All chains go on."""
+    return claim_handles(kernel, number, chains=16)
+
+
+def claim_objects(kernel: Kernel, number: int) -> Endless:
+    """All chains go on, and each handle has an object of its own."""
+    return claim_handles(kernel, number, chains=16, objects=True)
 
 
 def claim_areas(kernel: Kernel, number: int) -> Endless:
@@ -139,13 +178,17 @@ def claim_buffer(kernel: Kernel, number: int) -> Endless:
 
 
 CLAIMS: dict[str, tuple[Callable[[Kernel, int], Endless], int, tuple[str, ...]]] = {
-    "endless-tasks": (claim_tasks, 0, ("tasks", "tasks -a --json")),
+    "endless-tasks": (claim_tasks, 0, ("tasks", "tasks -a --json", "percpu", "check --json", "why 40")),
     "looped-tasks": (claim_tasks, 100_000, ("tasks", "check")),
+    "many-tasks": (claim_whole_tasks, 20_000, ("tasks", "check")),
+    "endless-threads": (claim_threads, 0, ("tasks", "check")),
     "endless-chain": (claim_handles, 0, ("remote", "objects", "check")),
+    "endless-map": (claim_map, 0, ("remote", "objects", "check")),
+    "endless-objects": (claim_objects, 0, ("remote", "objects --json", "check")),
     "looped-chain": (claim_handles, 50_000, ("remote", "objects", "check")),
     "endless-areas": (claim_areas, 0, ("areas", "check")),
     "huge-buffer": (claim_buffer, 1 << 31, ("buffer 40 -n 10", "objects", "check")),
-    "largest-buffer": (claim_buffer, (1 << 28) - 1, ("objects", "tasks")),
+    "largest-buffer": (claim_buffer, (1 << 28) - 1, ("objects", "tasks", "check")),
 }
 
 

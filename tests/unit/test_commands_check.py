@@ -5,11 +5,13 @@ import json
 
 import pytest
 
+from kcovdbg.abi.handle import find_bucket
 from kcovdbg.analysis.check.looking import RULES, check
 from kcovdbg.frontends.cli import main
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import detect_layout
+from tests.unit.kernels.asking import Asker
 from tests.unit.kernels.build import Kernel
 from tests.unit.kernels.rows import E6, E7, E9A
 
@@ -174,3 +176,55 @@ def test_explain_names_bugs(capsys):
     assert main(["check", "--explain", "T4", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert "lost remote references" in row["bugs"][0]
+
+
+def many_handles(number):
+    """A kernel, one of whose chains has so many handles in the wrong bucket, each with a link back that is right."""
+    kernel = Kernel(E9A)
+    target = kernel.target
+    node, head = target.member("struct kcov_remote", "hnode").offset, target.symbol("kcov_remote_map").address
+    wrong = [handle for handle in range(1 << 56 | 1, 1 << 56 | 4000) if find_bucket(handle, 4, 8) != 0]
+    addresses = [kernel.allocate_type("struct kcov_remote") for _ in range(number)]
+    for index, address in enumerate(addresses):
+        before = head if index == 0 else addresses[index - 1] + node
+        target.put(address, "struct kcov_remote", {"handle": wrong[index], "kcov": kernel.objects["shared"]})
+        kernel.write_word(address + node + 8, before)
+        kernel.write_word(before, address + node)
+    return kernel
+
+
+@pytest.mark.parametrize(("number", "more"), [(20, 0), (21, 1), (50, 30)])
+def test_many_violations_of_a_rule(number, more):
+    """The first ones are shown, the rest is counted: in text, in JSON and in the sum."""
+    asker = Asker(many_handles(number).target)
+    rows, _ = asker.rows("check R2")
+    assert len(rows) == 20 + bool(more)
+    assert len({tuple(row) for row in rows}) == 1
+    out, _ = asker.ask("check R2")
+    assert f"{number} violations" in out
+    assert (f"error: R2 and {more} more" in out) is bool(more)
+    if more:
+        assert rows[-1]["rule"] == "R2"
+        assert rows[-1]["object"] == f"{more} more"
+        assert rows[-1]["values"] == [{"name": "more", "value": str(more)}]
+
+
+def test_what_is_left_out_is_still_compared():
+    """A running kernel is looked at again: what stays is all counted, although few are shown."""
+    kernel = many_handles(50)
+    kernel.target.live = True
+    layout = detect_layout(kernel.target)
+    report = check(kernel.target, layout, Census(kernel.target, layout), wanted=("R2",), pause=lambda _seconds: None)
+    assert (report.violations, report.settled, len(report.findings)) == (50, 0, 21)
+
+
+def test_why_sees_what_check_leaves_out():
+    kernel = many_handles(50)
+    layout = detect_layout(kernel.target)
+    names = {finding.object for finding in check(kernel.target, layout, Census(kernel.target, layout)).findings}
+    rows, _ = Asker(kernel.target).rows("remote")
+    handle = next(
+        f"usb:{row['instance']}" for row in rows if row["bucket"] == 0 and f"handle usb:{row['instance']}" not in names
+    )
+    rows, _ = Asker(kernel.target).rows(f"why {handle}")
+    assert any("it is in bucket 0 and belongs into" in row["answer"] for row in rows)

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.errors import ReadError
-from kcovdbg.target import Member
+from kcovdbg.target import Member, Symbol
 from kcovdbg.target.memory import MemoryTarget
-from kcovdbg.walk import tasks
+from kcovdbg.walk import remote, tasks
 from tests.unit.kernels.asking import Asker, ask_everything
 from tests.unit.kernels.build import Kernel
 from tests.unit.kernels.rows import E0, E3, E4, E7, E9B, P2, ROWS, X1
@@ -419,3 +419,27 @@ def test_an_endless_hash_chain():
     out, said = Asker(target).ask("remote --csv")
     assert f"bucket {bucket} of kcov_remote_map is broken" in said
     assert "usb" in out
+
+
+@pytest.mark.parametrize(("count", "whole"), [(0, False), (1 << 31, False), (5000, True)])
+def test_a_kernel_with_very_many_tasks_says_so(monkeypatch, count, whole):
+    """Beyond the bound its own count of threads is asked: a machine that large is shown, a list that never ends isn't."""
+    kernel = Kernel(E9B)
+    shown, said = ask(kernel)
+    assert "the task list" not in said
+    monkeypatch.setattr(tasks, "_MAX_TASKS", 5)
+    address = kernel.allocate(8)
+    kernel.target.symbols["nr_threads"] = Symbol("nr_threads", address, 4)
+    kernel.target.write(address, count.to_bytes(4, "little"))
+    answers, said = ask(kernel)
+    assert ("the task list is broken: it has more than 5 tasks" in said) is not whole
+    assert (answers["tasks -a"] == shown["tasks -a"]) is whole
+
+
+def test_all_chains_together_are_bounded(monkeypatch):
+    kernel = Kernel(E9B)
+    entries, _ = Asker(kernel.target).rows("remote")
+    monkeypatch.setattr(remote, "MAX_ENTRIES", 3)
+    found, said = Asker(kernel.target).rows("remote")
+    assert len(entries) > 3 == len(found)
+    assert "of kcov_remote_map is broken: it has more than" in said

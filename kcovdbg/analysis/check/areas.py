@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.abi.era import Feature
-from kcovdbg.analysis.check.evidence import PAGE, Evidence, Hex, name_kcov, name_task, round_up, values
+from kcovdbg.analysis.check.evidence import PAGE, Evidence, Hex, name_kcov, name_some, name_task, round_up, values
 from kcovdbg.analysis.check.rule import Rule, Violation
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.walk.areas import IRQ_LIST, TASK_LIST, CachedArea
@@ -74,15 +74,19 @@ def check_memory(evidence: Evidence) -> Iterator[Violation]:
 
 def check_free(evidence: Evidence) -> Iterator[Violation]:
     """A3."""
+    of_cpus = frozenset(evidence.irq_areas.values())
+    users: dict[int, list[int]] = defaultdict(list)
+    for session in evidence.sessions:
+        users[session.area].append(session.task.fields.address)
     for area in evidence.cached_areas:
         user = evidence.areas_in_use.get(area.address)
         # The areas of CPUs are A7's.
-        if user is not None and area.address not in evidence.irq_areas.values():
+        if user is not None and area.address not in of_cpus:
             yield Violation(
                 _name(area),
                 f"it is free, and {user} uses it: the next section gets it, too",
                 values(area=Hex(area.address), list=area.list, used_by=user),
-                tasks=tuple(session.task.fields.address for session in evidence.sessions if session.area == area.address),
+                tasks=tuple(users[area.address]),
                 remote_lock=True,
             )
 
@@ -105,18 +109,17 @@ def check_once(evidence: Evidence) -> Iterator[Violation]:
         if len(names) > 1:
             yield Violation(
                 f"area {address:#x}",
-                f"{len(names)} sections use it at once: {', '.join(names)}",
+                f"{len(names)} sections use it at once: {name_some(names)}",
                 values(area=Hex(address)),
                 tasks=tuple(involved[address]),
             )
-        for kcov in evidence.objects.values():
-            if kcov.fields is not None and kcov.fields.area == address:
-                yield Violation(
-                    f"area {address:#x}",
-                    f"it is the buffer of {name_kcov(kcov.fields.address)}, too",
-                    values(area=Hex(address), kcov=Hex(kcov.fields.address)),
-                    tasks=tuple(involved[address]),
-                )
+        for kcov in evidence.objects_of_areas.get(address, ()):
+            yield Violation(
+                f"area {address:#x}",
+                f"it is the buffer of {name_kcov(kcov)}, too",
+                values(area=Hex(address), kcov=Hex(kcov)),
+                tasks=tuple(involved[address]),
+            )
 
 
 def check_pool(evidence: Evidence) -> Iterator[Violation]:
@@ -163,7 +166,7 @@ def check_amount(evidence: Evidence) -> Iterator[Violation]:
     )
     held = sum(evidence.bytes_of(size) * count for size, count in sizes.items())
     if held > _MUCH:
-        named = ", ".join(f"{count} of {size} words" for size, count in sorted(sizes.items()))
+        named = name_some([f"{count} of {size} words" for size, count in sorted(sizes.items())])
         yield Violation(
             "list of task areas",
             f"{held >> 20} MiB are kept in free areas: they are never given back",

@@ -48,7 +48,8 @@ def _user_buffers(evidence: Evidence) -> Iterator[_Found]:
         if fields.sequence != 1 or not kcov.count:
             # Older kernels don't count sessions.
             continue
-        buffer = evidence.buffer(f"kcov:{address:#x}")
+        # A record is four words at most; a count that user space wrote says nothing.
+        buffer = evidence.buffer(f"kcov:{address:#x}", min(fields.size, 4 * kcov.count + 1))
         if buffer is not None:
             yield _Found(name_kcov(address), buffer, (address,), ())
 
@@ -67,7 +68,8 @@ def _private_buffers(evidence: Evidence) -> Iterator[_Found]:
             )
         else:
             name = f"area:{session.area:#x}"
-        buffer = evidence.buffer(name)
+        counted = session.task.count if not session.is_saved else None
+        buffer = evidence.buffer(name, session.size if counted is None else min(session.size, 4 * counted + 1))
         if buffer is not None and buffer.address == session.area:
             yield _Found(f"area {session.area:#x} of {name_task(fields)}", buffer, (session.kcov,), (fields.address,))
 

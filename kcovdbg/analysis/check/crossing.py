@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.abi.era import Feature
-from kcovdbg.analysis.check.evidence import PAGE, Evidence, Hex, name_kcov, name_task, round_up, values
+from kcovdbg.analysis.check.evidence import PAGE, Evidence, Hex, name_kcov, name_some, name_task, round_up, values
 from kcovdbg.analysis.check.rule import Rule, Violation
 from kcovdbg.model.finding import Severity
 from kcovdbg.walk.objects import find_map_areas
@@ -109,7 +109,7 @@ def check_claims(evidence: Evidence) -> Iterator[Violation]:
             continue
         local = {session.task.fields.address: session.task for session in sessions if evidence.is_local(session)}
         if len(local) > 1:
-            named = ", ".join(name_task(task.fields) for task in local.values())
+            named = name_some([name_task(task.fields) for task in local.values()])
             yield Violation(
                 name_kcov(address),
                 f"{len(local)} tasks trace themselves into its buffer: {named}",

@@ -47,6 +47,12 @@ KCOV_FUNCTIONS: Final = (
 )
 # Unwinding is slow: of so many sleeping tasks at most.
 _MAX_STACKS: Final = 2000
+# As many names as one reads.
+_NAMED: Final = 20
+# Words of buffers: those of one that is read at all, those that are kept for the next rule, and those that a check reads.
+_MAX_WORDS: Final = 1 << 23
+_KEPT_WORDS: Final = 1 << 22
+_READ_WORDS: Final = 1 << 26
 
 
 class Session(NamedTuple):
@@ -81,6 +87,9 @@ class Evidence:
         self.census = census
         self._buffers: dict[str, Buffer | None] = {}
         self._stacks: dict[int, Sequence[StackFrame] | None] = {}
+        self._kept_words = self._read_words = 0
+        self._unread: set[str] = set()
+        self._unwound: set[int] = set()
 
     def has(self, feature: Feature) -> bool:
         """Tell whether this kernel has a feature."""
@@ -128,6 +137,25 @@ class Evidence:
         for session in self.sessions:
             found.setdefault(session.kcov, []).append(session)
         return {kcov: tuple(sessions) for kcov, sessions in found.items()}
+
+    @cached_property
+    def users_of(self) -> Mapping[int, Collection[int]]:
+        """The tasks that refer to an object, by their fields or saved ones, by the object."""
+        return {kcov: {session.task.fields.address for session in found} for kcov, found in self.sessions_of.items()}
+
+    @cached_property
+    def in_section(self) -> Collection[int]:
+        """The tasks that are in a remote section now."""
+        return {session.task.fields.address for session in self.sessions if not session.is_saved and self.is_section(session)}
+
+    @cached_property
+    def objects_of_areas(self) -> Mapping[int, tuple[int, ...]]:
+        """The objects by their buffer."""
+        found: dict[int, list[int]] = {}
+        for address, kcov in self.objects.items():
+            if kcov.fields is not None and kcov.fields.area:
+                found.setdefault(kcov.fields.area, []).append(address)
+        return {area: tuple(owners) for area, owners in found.items()}
 
     def in_softirq(self, task: Task) -> bool:
         """Tell whether a softirq section is on top of what the task did."""
@@ -197,9 +225,7 @@ class Evidence:
 
     def is_known_to(self, kcov: KcovFields, task: Task) -> bool:
         """Tell whether a task refers to an object: where it doesn't, its address may have been another task's."""
-        return task.fields.kcov_remote == kcov.address or any(
-            session.task.fields.address == task.fields.address for session in self.sessions_of.get(kcov.address, ())
-        )
+        return task.fields.kcov_remote == kcov.address or task.fields.address in self.users_of.get(kcov.address, ())
 
     # Memory.
 
@@ -277,14 +303,35 @@ class Evidence:
         """Return how many words fit into a vmalloc area."""
         return round_up(area.size) // self.layout.buffer_word
 
-    def buffer(self, name: str) -> Buffer | None:
-        """Read a buffer by its name, once; None where there is none, or nothing of it can be read."""
-        if name not in self._buffers:
-            try:
-                self._buffers[name] = read_buffer(self.target, self.layout, self.census, name)
-            except KcovdbgError:
-                self._buffers[name] = None
-        return self._buffers[name]
+    def buffer(self, name: str, words: int) -> Buffer | None:
+        """Read a buffer by its name, a small one once; None where there is none, or nothing of it can be read.
+
+        :param words: that it may have, at most; what is too long is left alone, and said.
+        """
+        if name in self._buffers:
+            return self._buffers[name]
+        if words > _MAX_WORDS or self._read_words + words > _READ_WORDS:
+            self._unread.add(name)
+            return None
+        self._read_words += words
+        try:
+            found = read_buffer(self.target, self.layout, self.census, name)
+        except KcovdbgError:
+            found = None
+        if self._kept_words + words <= _KEPT_WORDS:
+            self._kept_words += words
+            self._buffers[name] = found
+        return found
+
+    def remarks(self) -> tuple[str, ...]:
+        """Say what wasn't looked at, as it is too much."""
+        said = []
+        if self._unread:
+            names = name_some(sorted(self._unread))
+            said.append(f"what {len(self._unread)} buffers hold isn't checked, they are too long: {names}")
+        if self._unwound:
+            said.append(f"the stacks of {len(self._unwound)} tasks weren't looked at: they are too many")
+        return tuple(said)
 
     def bytes_of(self, words: int) -> int:
         """Return the size of so many words of a buffer."""
@@ -314,6 +361,10 @@ class Evidence:
     def stack(self, task: int) -> Sequence[StackFrame] | None:
         """Return a task's stack, None where it can't be had."""
         if task not in self._stacks:
+            # Whoever looks for busy tasks has had as many before.
+            if len(self._stacks) >= 2 * _MAX_STACKS and task not in self.running and self.target.stacks is not None:
+                self._unwound.add(task)
+                return None
             found: Sequence[StackFrame] | None = None
             if self.target.stacks is not None:
                 try:
@@ -348,10 +399,7 @@ class Evidence:
             return True
         # After a softirq's section the one that it interrupted is back before the reference is dropped.
         below = any("softirq" in (frame.function or "") for frame in self.stack(address) or ())
-        return not below and any(
-            session.task.fields.address == address and not session.is_saved and self.is_section(session)
-            for session in self.sessions
-        )
+        return not below and address in self.in_section
 
     def doubt(self, *sources: str) -> tuple[Certainty, str | None]:
         """Say how sure something's absence is.
@@ -360,6 +408,12 @@ class Evidence:
         """
         lacking = self.census.lacks(*sources)
         return (Certainty.UNSURE, lacking[0]) if lacking else (Certainty.CERTAIN, None)
+
+
+def name_some(names: Sequence[str]) -> str:
+    """List names, of many the first ones and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def round_up(size: int) -> int:

@@ -9,7 +9,7 @@ from typing import Final
 
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi.era import Feature
-from kcovdbg.analysis.check.evidence import Evidence, Hex, name_kcov, name_task, values
+from kcovdbg.analysis.check.evidence import Evidence, Hex, name_kcov, name_some, name_task, values
 from kcovdbg.analysis.check.rule import Rule, Violation
 from kcovdbg.model.finding import Certainty, Severity
 
@@ -78,7 +78,7 @@ def check_unique(evidence: Evidence) -> Iterator[Violation]:
             yield Violation(
                 _name(handle),
                 f"it is registered {len(owners)} times: the first one found gets the coverage",
-                values(handle=Hex(handle), kcovs=", ".join(map(hex, owners))),
+                values(handle=Hex(handle), kcovs=name_some([*map(hex, owners)])),
                 remote_lock=True,
             )
 
@@ -138,7 +138,7 @@ def check_common(evidence: Evidence) -> Iterator[Violation]:
         common = [entry.handle for entry in entries if entry.handle is not None and handles.is_common(entry.handle)]
         about = name_kcov(address)
         if len(common) > 1:
-            named = ", ".join(str(handles.decode_handle(handle)) for handle in common)
+            named = name_some([str(handles.decode_handle(handle)) for handle in common])
             yield Violation(about, f"it has {len(common)} common handles", values(handles=named), remote_lock=True)
             continue
         kcov = evidence.kcov(address)

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from kcovdbg.analysis.check import areas, buffers, crossing, handles, objects, saved, tasks
 from kcovdbg.analysis.check.bugs import describe, find_bugs
@@ -30,6 +31,11 @@ RULES: Final = (
 # How often a running kernel is looked at again while something disagrees, and how long to wait before, in seconds: a section
 # of a task may last as long as the device that it waits for.
 _PAUSES: Final = (0.01, 0.05, 0.2, 0.5)
+# One damaged list violates a rule once an element: nobody reads thousands of them, and the first ones tell what is wrong.
+_SHOWN: Final = 20
+# Of a kernel that runs, where another look has to meet the same ones again.
+_COMPARED: Final = 4096
+_Left: TypeAlias = Counter[tuple[str, Severity]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ class Report:
     """What a check found."""
 
     findings: tuple[Finding, ...]
+    """Of each rule and severity the first ones; one with ``more`` follows and says how many were left out."""
     applied: int
     """How many rules this kernel's generation has."""
     looks: int
@@ -48,7 +55,17 @@ class Report:
     @property
     def violated(self) -> bool:
         """Whether something is wrong for sure."""
-        return any(finding.severity.is_violation for finding in self.findings)
+        return self.violations > 0
+
+    @property
+    def violations(self) -> int:
+        """How many there are, those that are left out too."""
+        return sum(finding.more or 1 for finding in self.findings if finding.severity.is_violation)
+
+    @property
+    def others(self) -> int:
+        """How many findings there are that are no violations."""
+        return sum(finding.more or 1 for finding in self.findings if not finding.severity.is_violation)
 
 
 def find_rule(name: str) -> Rule | None:
@@ -63,6 +80,7 @@ def check(
     *,
     advice: bool = False,
     wanted: Collection[str] = (),
+    about: Collection[str] = (),
     pause: Callable[[float], None] = time.sleep,
 ) -> Report:
     """Check a kernel's KCOV state.
@@ -70,6 +88,7 @@ def check(
     :param census: a look at it, the first one.
     :param advice: report what is legal, and hardly what anybody wants, too.
     :param wanted: names of rules; all when it is empty.
+    :param about: objects; findings about all when it is empty.
     :param pause: waits before a running kernel is looked at again.
     """
     chosen = [
@@ -79,7 +98,10 @@ def check(
         and (advice or rule.severity is not Severity.ADVICE)
         and (not wanted or rule.name in wanted)
     ]
-    findings = list(_look(chosen, Evidence(target, layout, census), advice))
+    evidence = Evidence(target, layout, census)
+    most = _COMPARED if target.live else _SHOWN
+    left: _Left = Counter()
+    findings = list(_look(chosen, evidence, advice, about, most, left))
     first = len(findings)
     looks = 1
     for seconds in _PAUSES if target.live else ():
@@ -87,12 +109,39 @@ def check(
             break
         pause(seconds)
         census = Census(target, layout)
+        evidence = Evidence(target, layout, census)
+        left = Counter()
         again = list(_look([rule for rule in chosen if any(rule.name == found.rule for found in findings)],
-                           Evidence(target, layout, census), advice))  # fmt: skip
+                           evidence, advice, about, most, left))  # fmt: skip
         findings = list(_compare(findings, again))
         looks += 1
-    remarks = tuple(dict.fromkeys(census.remarks()))
-    return Report(tuple(findings), len(chosen), looks, first - len(findings), remarks)
+    remarks = tuple(dict.fromkeys((*census.remarks(), *evidence.remarks())))
+    return Report(tuple(_shorten(chosen, findings, left)), len(chosen), looks, first - len(findings), remarks)
+
+
+def _shorten(rules: Iterable[Rule], findings: Iterable[Finding], left: _Left) -> Iterator[Finding]:
+    """Leave out what is one too many of a kind, and say how much that is."""
+    of_rules: dict[str, list[Finding]] = {}
+    for finding in findings:
+        of_rules.setdefault(finding.rule, []).append(finding)
+    for rule in rules:
+        shown: Counter[Severity] = Counter()
+        more: Counter[Severity] = Counter({severity: count for (name, severity), count in left.items() if name == rule.name})
+        for finding in of_rules.get(rule.name, ()):
+            if shown[finding.severity] < _SHOWN:
+                shown[finding.severity] += 1
+                yield finding
+            else:
+                more[finding.severity] += 1
+        for severity, count in more.items():
+            yield Finding(
+                rule.name,
+                severity,
+                f"{count} more",
+                "they are of the same kind, and left out",
+                (("more", str(count)),),
+                more=count,
+            )
 
 
 def _compare(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Finding]:
@@ -110,10 +159,19 @@ def _compare(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Fi
             yield finding
 
 
-def _look(rules: Iterable[Rule], evidence: Evidence, advice: bool) -> Iterator[Finding]:
+def _look(
+    rules: Iterable[Rule], evidence: Evidence, advice: bool, about: Collection[str], most: int, left: _Left
+) -> Iterator[Finding]:
+    """Yield what rules find, of each rule and severity the first ones.
+
+    :param left: takes how many more there are.
+    """
     generation = evidence.layout.generation
     for rule in rules:
+        found: Counter[Severity] = Counter()
         for violation in rule.check(evidence):
+            if about and violation.object not in about:
+                continue
             severity = violation.severity or rule.severity
             if severity is Severity.ADVICE and not advice:
                 continue
@@ -126,6 +184,10 @@ def _look(rules: Iterable[Rule], evidence: Evidence, advice: bool) -> Iterator[F
                 elif certainty is Certainty.CERTAIN and generation.missing:
                     # What a rule compares may be what couldn't be read.
                     certainty, reason = Certainty.UNSURE, f"the debug info lacks {', '.join(generation.missing)}"
+            if found[severity] >= most:
+                left[rule.name, severity] += 1
+                continue
+            found[severity] += 1
             bugs = find_bugs(rule.name, generation, is_rt=evidence.is_rt) if severity.is_violation else ()
             cause = "; or ".join(describe(bug) for bug in bugs) or None
             yield Finding(rule.name, severity, violation.object, violation.message, violation.values, certainty, reason, cause)

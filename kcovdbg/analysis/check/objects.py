@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.abi.era import Feature
-from kcovdbg.analysis.check.evidence import Evidence, Hex, name_kcov, round_up, values
+from kcovdbg.analysis.check.evidence import Evidence, Hex, name_kcov, name_some, round_up, values
 from kcovdbg.analysis.check.rule import Rule, Violation
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
@@ -80,7 +80,7 @@ def check_references(evidence: Evidence) -> Iterator[Violation]:
         yield Violation(
             name_kcov(fields.address),
             message,
-            values(refcount=fields.refcount, found=found, references=", ".join(names) or "none"),
+            values(refcount=fields.refcount, found=found, references=name_some(names) or "none"),
             certainty,
             reason,
             kcovs=(fields.address,),
@@ -272,7 +272,7 @@ def check_sharing(evidence: Evidence) -> Iterator[Violation]:
     irq = {area: cpu for cpu, area in evidence.irq_areas.items()}
     for area, owners in by_area.items():
         about = name_kcov(owners[0])
-        named = ", ".join(map(hex, owners))
+        named = name_some([*map(hex, owners)])
         if len(owners) > 1:
             yield Violation(
                 about, f"its buffer {area:#x} is that of others, too", values(area=Hex(area), kcovs=named), kcovs=tuple(owners)
@@ -300,7 +300,7 @@ def check_file(evidence: Evidence) -> Iterator[Violation]:
         assert kcov.fields is not None
         files = {reference.file for reference in kcov.references if reference.file}
         if len(files) > 1:
-            named = ", ".join(f"{file:#x}" for file in sorted(files))
+            named = name_some([f"{file:#x}" for file in sorted(files)])
             yield Violation(
                 name_kcov(kcov.fields.address),
                 f"{len(files)} open files lead to it: each open makes an object of its own",
@@ -309,8 +309,8 @@ def check_file(evidence: Evidence) -> Iterator[Violation]:
             )
     for kcov in evidence.census.objects.values():
         if kcov.fields is None and kcov.address is not None and not evidence.may_be_missing(kcov.address):
-            holders = ", ".join(
-                f"{reference.pid}/{reference.fd}" for reference in kcov.references if reference.kind in ("fd", "vma")
+            holders = name_some(
+                [f"{reference.pid}/{reference.fd}" for reference in kcov.references if reference.kind in ("fd", "vma")]
             )
             if holders:
                 yield Violation(

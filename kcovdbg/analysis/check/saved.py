@@ -9,7 +9,7 @@ from typing import Final
 
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.era import Feature
-from kcovdbg.analysis.check.evidence import Evidence, Hex, name_task, round_up, values
+from kcovdbg.analysis.check.evidence import Evidence, Hex, name_some, name_task, round_up, values
 from kcovdbg.analysis.check.rule import Rule, Violation
 from kcovdbg.analysis.check.sessions import check_local, check_owner_mark, check_section, make_violation
 from kcovdbg.errors import KcovdbgError
@@ -146,7 +146,7 @@ def check_cpu_areas(evidence: Evidence) -> Iterator[Violation]:
             )
     for area, cpus in owners.items():
         if len(cpus) > 1:
-            named = ", ".join(map(str, cpus))
+            named = name_some([*map(str, cpus)])
             yield Violation(f"CPU {cpus[0]}", f"CPUs {named} share one area for softirq sections", values(irq_area=Hex(area)))
     if len(sizes) > 1:
         usual = max(sizes, key=lambda size: len(sizes[size]))

@@ -10,7 +10,7 @@ from typing import Final
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.era import Feature
-from kcovdbg.analysis.check.evidence import Evidence, Hex, Session, name_kcov, name_task, round_up, values
+from kcovdbg.analysis.check.evidence import Evidence, Hex, Session, name_kcov, name_some, name_task, round_up, values
 from kcovdbg.analysis.check.rule import Rule, Violation
 from kcovdbg.analysis.check.sessions import check_local, check_owner_mark, check_section, make_violation
 from kcovdbg.model.finding import Certainty, Severity
@@ -39,7 +39,7 @@ def _sessions(evidence: Evidence, *, saved: bool = False) -> Iterator[tuple[Sess
 
 def _has_owned(evidence: Evidence, task: Task, kcov: KcovFields) -> bool:
     """Tell whether a task refers to an object, by its own fields or saved ones."""
-    return any(session.task.fields.address == task.fields.address for session in evidence.sessions_of.get(kcov.address, ()))
+    return task.fields.address in evidence.users_of.get(kcov.address, ())
 
 
 def check_symmetry(evidence: Evidence) -> Iterator[Violation]:
@@ -340,7 +340,7 @@ def check_number(evidence: Evidence) -> Iterator[Violation]:
                 yield Violation(
                     name_task(task.fields),
                     f"{len(objects)} objects are enabled for it by {what}",
-                    values(kcovs=", ".join(map(hex, objects)), task_kcov=Hex(task.fields.kcov or 0)),
+                    values(kcovs=name_some([*map(hex, objects)]), task_kcov=Hex(task.fields.kcov or 0)),
                     kcovs=tuple(objects),
                     tasks=(address,),
                 )
@@ -354,11 +354,7 @@ def check_exiting(evidence: Evidence) -> Iterator[Violation]:
         if not (fields.flags or 0) & PF_EXITING or fields.kcov_softirq:
             continue
         # What it closes on its way out may begin sections in it, which are over before it is dead.
-        within = not evidence.is_dead(fields.address) and any(
-            evidence.is_section(session)
-            for session in evidence.sessions
-            if session.task.fields.address == fields.address and not session.is_saved
-        )
+        within = fields.address in evidence.in_section and not evidence.is_dead(fields.address)
         for name, pointer in (("kcov", fields.kcov), ("kcov_remote", fields.kcov_remote)):
             if pointer and not (name == "kcov" and within):
                 yield Violation(

@@ -15,7 +15,7 @@ def findings_markup(findings: Sequence[Finding], applied: int, sentence_of: Call
     :param applied: how many rules were looked at.
     :param sentence_of: from a rule's name to what it says.
     """
-    violations = sum(finding.severity.is_violation for finding in findings)
+    violations = sum(finding.more or 1 for finding in findings if finding.severity.is_violation)
     said = "none violated" if not violations else "1 violation" if violations == 1 else f"{violations} violations"
     yield f"<p>{applied} rules: {said}.</p>"
     for finding in findings:
