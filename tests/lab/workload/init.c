@@ -250,7 +250,7 @@ static int print_states(char *unsettled, size_t n)
 	size_t len = 0;
 
 	for (int i = 0; i < slots; i++)
-		slot_wait(&shm->slots[i], 10000);
+		slot_wait(&shm->slots[i], 60000);
 	/* All of them stand before the first is read: making one may yet change another. */
 	for (int i = 0; i < slots; i++) {
 		struct slot *s = &shm->slots[i];

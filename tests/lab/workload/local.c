@@ -335,7 +335,7 @@ static void st_threads(struct slot *s)
 		atomic_store(&child->done_calls, i);
 		if (pthread_create(&t, NULL, thread_enabled, child))
 			slot_missing(child, "pthread_create");
-		slot_wait(child, 5000);
+		slot_wait(child, 20000);
 	}
 	slot_extra(s, ", \"threads\": %d", THREADS);
 }
