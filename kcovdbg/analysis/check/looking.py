@@ -119,6 +119,9 @@ def check(
     return Report(tuple(_shorten(chosen, findings, left)), len(chosen), looks, first - len(findings), remarks)
 
 
+_DOUBTS: Final = (Certainty.CERTAIN, Certainty.LIKELY, Certainty.UNSURE)
+
+
 def _shorten(rules: Iterable[Rule], findings: Iterable[Finding], left: _Left) -> Iterator[Finding]:
     """Leave out what is one too many of a kind, and say how much that is."""
     of_rules: dict[str, list[Finding]] = {}
@@ -127,7 +130,12 @@ def _shorten(rules: Iterable[Rule], findings: Iterable[Finding], left: _Left) ->
     for rule in rules:
         shown: Counter[Severity] = Counter()
         more: Counter[Severity] = Counter({severity: count for (name, severity), count in left.items() if name == rule.name})
+        doubts: dict[Severity, Finding] = {}
         for finding in of_rules.get(rule.name, ()):
+            # What is left out is no surer than the least sure of those that are shown.
+            doubt = doubts.setdefault(finding.severity, finding)
+            if _DOUBTS.index(finding.certainty) > _DOUBTS.index(doubt.certainty):
+                doubts[finding.severity] = finding
             if shown[finding.severity] < _SHOWN:
                 shown[finding.severity] += 1
                 yield finding
@@ -140,6 +148,8 @@ def _shorten(rules: Iterable[Rule], findings: Iterable[Finding], left: _Left) ->
                 f"{count} more",
                 "they are of the same kind, and left out",
                 (("more", str(count)),),
+                doubts[severity].certainty if severity in doubts else Certainty.CERTAIN,
+                doubts[severity].reason if severity in doubts else None,
                 more=count,
             )
 
