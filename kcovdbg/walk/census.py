@@ -717,10 +717,18 @@ class Census:
         claimed = {area.address for area in found}
         # Nobody's is an area only when everybody is known who could have it.
         unclaimed = "unclaimed" if self._sees_all_areas() else None
+        holders = {fields.kcov_area: fields.pid for fields in self.task_fields if fields.kcov_area}
         for area in self._vmalloc:
             sections = _AREA_CALLERS.get(plain_name(area.caller))
-            if sections is not None and area.start not in claimed:
-                found.append(Area(area.start, area.size // self._layout.buffer_word, sections, unclaimed))
+            if sections is None or area.start in claimed:
+                continue
+            words = area.size // self._layout.buffer_word
+            if area.start in holders:
+                # A task has it without being in a section: used or left behind, but not nobody's.
+                doubt = (f"task {holders[area.start]} has it, and is in no section",)
+                found.append(Area(area.start, words, sections, None, holders[area.start], errors=doubt))
+            else:
+                found.append(Area(area.start, words, sections, unclaimed))
         return tuple(found)
 
     def _sees_all_areas(self) -> bool:

@@ -71,3 +71,16 @@ def test_a_side_file_nested_too_deep(tmp_path):
         side.write_text(text)
         with pytest.raises(KcovdbgError, match="is no JSON"):
             read_trace(path)
+
+
+def test_an_area_of_a_task_without_a_mode():
+    """An area that a task has is not nobody's, even where its mode says that it collects nothing."""
+    kernel = Kernel(E9A)
+    target = kernel.target
+    used = next(row for row in Asker(target).rows("areas")[0] if row["state"] == "in-use")
+    healthy = next(row for row in Asker(target).rows("tasks -a")[0] if row["pid"] == used["pid"])
+    assert healthy["kcov_area"] == used["area"]
+    target.put(int(healthy["task"], 16), "struct task_struct", {"kcov_mode": 0, "kcov_softirq": 0})
+    (row,) = [row for row in Asker(target).rows("areas")[0] if row["area"] == used["area"]]
+    assert (row["state"], row["pid"]) == (None, used["pid"])
+    assert row["errors"] == [f"task {used['pid']} has it, and is in no section"]
