@@ -118,13 +118,16 @@ def make_table(elf: ElfFile, *, symbolizer: str | None) -> TableWriter:
     """Resolve all points of an image.
 
     :param symbolizer: path of llvm-symbolizer; None for drgn.
-    :raises CapabilityError: when the image has no build-id or no text, or what should resolve it fails.
+    :raises CapabilityError: when the image has no build-id, no text or no source lines, or what should resolve it fails.
     :raises TargetError: when the image is damaged.
     """
     build_id = elf.build_id
     ranges = _text_ranges(elf)
     if build_id is None or not ranges or elf.is_relocatable:
         raise CapabilityError(f"{elf.path}: a table needs a linked image with a build-id and code")
+    if not elf.has_lines:
+        # Its build-id is that of the whole image, whose users would find the table and wonder.
+        raise CapabilityError(f"{elf.path}: a table needs source lines, and this debug info has none")
     writer = TableWriter(build_id, ranges)
     writer.set_directory(read_build_directory(elf))
     for symbol in elf.symbols():

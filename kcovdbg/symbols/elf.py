@@ -94,6 +94,12 @@ class ElfFile:
         """Whether addresses are still offsets into sections, as in a ``.ko``."""
         return self._header.type == ET_REL
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether there is debug info with source lines; slim debug info has types and symbols only, and zeros for code."""
+        found = self.section(".debug_line") or self.section(".zdebug_line")
+        return found is not None and found.size > 0
+
     def section(self, name: str) -> Section | None:
         """Find a section by name."""
         return next((section for section in self.sections if section.name == name), None)

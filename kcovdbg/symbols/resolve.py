@@ -238,6 +238,15 @@ class Symbolizer:
         return next((text for text in self._text if text.start < pc <= text.end), None)
 
 
+def has_lines(image: str | os.PathLike[str]) -> bool:
+    """Tell whether an image has source lines, without which no table is made of it."""
+    try:
+        with closing(ElfFile(image)) as elf:
+            return elf.has_lines
+    except TargetError:
+        return False
+
+
 def read_text_ranges(image: str | os.PathLike[str], build_id: str | None = None) -> tuple[TextRange, ...]:
     """Return where an image's code is, addresses as in the image.
 
@@ -288,7 +297,7 @@ def open_symbolizer(
     text: tuple[TextRange, ...] = ()
     if table is None and image is not None:
         text = read_text_ranges(image, build_id)
-        if text and build_id is not None:
+        if text and build_id is not None and has_lines(image):
             find_table = partial(open_table, build_id, folder)
             batch = _make_batch(image)
             if may_build:

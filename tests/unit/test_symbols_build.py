@@ -4,14 +4,17 @@
 import shutil
 import subprocess
 import textwrap
+from pathlib import Path
 
 import pytest
+import zstandard
 
 from kcovdbg.errors import CapabilityError, TargetError
-from kcovdbg.symbols.build import build_table
+from kcovdbg.symbols.build import build_table, make_table
 from kcovdbg.symbols.cache import open_table, start_build
 from kcovdbg.symbols.elf import ElfFile
 from kcovdbg.symbols.points import PointKind
+from kcovdbg.symbols.resolve import open_symbolizer
 
 SOURCE = """
 void __attribute__((noinline)) __sanitizer_cov_trace_pc(void) { __asm__ volatile(""); }
@@ -81,3 +84,18 @@ def test_answers_that_cannot_be_right_are_refused(image, tmp_path):
 def test_image_that_is_not_there(tmp_path):
     with pytest.raises(TargetError, match="No such file"):
         build_table(tmp_path / "none", folder=tmp_path)
+
+
+def test_slim_debug_info_makes_no_table(tmp_path):
+    """It has the whole image's build-id: a table without points would stand in for that image's for good."""
+    slim = tmp_path / "vmlinux"
+    packed = Path(__file__).parents[1] / "golden/generations/6.12-gcc/vmlinux.zst"
+    with packed.open("rb") as source, slim.open("wb") as target:
+        zstandard.ZstdDecompressor().copy_stream(source, target)
+    elf = ElfFile(slim)
+    with pytest.raises(CapabilityError, match="source lines, and this debug info has none"):
+        make_table(elf, symbolizer=None)
+    symbolizer = open_symbolizer(0, build_id=elf.build_id, image=slim, folder=tmp_path)
+    assert symbolizer.table is None
+    assert not symbolizer.waits_for_table
+    assert [path.name for path in tmp_path.iterdir()] == ["vmlinux"]
