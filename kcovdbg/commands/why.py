@@ -174,7 +174,7 @@ def _other_buffers(evidence: Evidence) -> Iterator[tuple[str, str]]:
         if evidence.is_section(session) and not session.is_saved and session.area:
             kind = "a softirq section" if evidence.in_softirq(session.task) else "a remote section"
             yield f"area:{session.area:#x}", f"in {kind} on {name_task(session.task.fields)}"
-    for address, kcov in evidence.objects.items():
+    for address, kcov in sorted(evidence.objects.items()):
         if kcov.fields is None or not kcov.fields.area or not kcov.count:
             continue
         owner = evidence.task_by_address.get(kcov.fields.task or 0)

@@ -109,7 +109,8 @@ def lines_about(tasks: Rows, buffers: dict[int, Rows], directory: Path) -> list[
         f"sym {' '.join(hex(pc) for pc in dict.fromkeys(pcs))}",
         f"sym {buffers[second][0]['address']} --address",
         f"why {first}",
-        f"why {second} {function}",
+        # Who else executed a function is asked of all objects, and GDB doesn't find those that only a mapping holds.
+        f"why {second}",
         *handles,
     ]
 
