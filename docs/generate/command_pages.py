@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from docs.generate.manpage import sentence
 from kcovdbg.commands import COMMANDS
 from kcovdbg.commands.argument import EXPLANATIONS, Argument, Value
-from kcovdbg.commands.command import COMMON_OPTIONS, Command, Need
+from kcovdbg.commands.command import COMMON_OPTIONS, Command
 
 
 def write_commands() -> str:
@@ -48,9 +48,8 @@ def _command(command: Command) -> Iterator[str]:
         yield escape(" ".join(paragraph.split()))
         yield ""
     yield from _arguments(command.arguments)
-    needs = [need.value for need in Need if need in command.needs and need is not Need.TARGET]
-    if needs:
-        yield f"Needs {' and '.join(needs)}."
+    if command.further_needs:
+        yield f"Needs {' and '.join(command.further_needs)}."
         yield ""
     if command.examples:
         yield "| example | what for |"
@@ -67,10 +66,7 @@ def _arguments(arguments: tuple[Argument, ...]) -> Iterator[str]:
     yield "| argument | |"
     yield "|---|---|"
     for argument in arguments:
-        shown = ", ".join(argument.names) if argument.is_option else argument.placeholder
-        if argument.is_option and argument.placeholder:
-            shown += f" {argument.placeholder}"
-        cell = shown.replace("|", "\\|")
+        cell = argument.heading.replace("|", "\\|")
         yield f"| `{cell}` | {escape(argument.help)} |"
     yield ""
 

@@ -11,9 +11,9 @@ import shtab
 from kcovdbg.commands import COMMANDS
 from kcovdbg.commands.argument import Argument, Count, Value
 from kcovdbg.commands.command import COMMON_OPTIONS, Command
+from kcovdbg.commands.parse import NARGS
 from kcovdbg.frontends.options import OPTIONS, Option
 
-_NARGS = {Count.OPTIONAL: "?", Count.ANY: "*", Count.SOME: "+", Count.REST: argparse.REMAINDER}
 _PATHS = ("PATH", "VMLINUX")
 
 
@@ -67,8 +67,8 @@ def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
     if argument.value is Value.FLAG:
         parser.add_argument(*names, action="store_true", **settings)
         return
-    if argument.count in _NARGS and not (argument.is_option and argument.count is Count.ANY):
-        settings["nargs"] = _NARGS[argument.count]
+    if argument.count in NARGS and not (argument.is_option and argument.count is Count.ANY):
+        settings["nargs"] = NARGS[argument.count]
     choices = _choices(argument)
     if choices:
         settings["choices"] = choices

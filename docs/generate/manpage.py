@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from kcovdbg import __version__
 from kcovdbg.commands import COMMANDS
 from kcovdbg.commands.argument import EXPLANATIONS, Argument, Value
-from kcovdbg.commands.command import COMMON_OPTIONS, Command, Need
+from kcovdbg.commands.command import COMMON_OPTIONS, Command
 from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, Option
 
 _SPECIAL = str.maketrans(
@@ -109,9 +109,8 @@ def _command(command: Command) -> Iterator[str]:
     yield from _paragraphs([sentence(command.summary), *filter(None, command.description.split("\n\n"))])
     for argument in command.arguments:
         yield from _argument(argument)
-    needs = [need.value for need in Need if need in command.needs and need is not Need.TARGET]
-    if needs:
-        yield from _paragraphs([f"It needs {' and '.join(needs)}."])
+    if command.further_needs:
+        yield from _paragraphs([f"It needs {' and '.join(command.further_needs)}."])
     for example in command.examples:
         yield ".TP"
         yield f"\\fB{escape(example.line)}\\fR"

@@ -104,6 +104,13 @@ class Argument:
         return max(self.names, key=len).lstrip("-").upper()
 
     @property
+    def heading(self) -> str:
+        """How it stands where it is explained: ``-n, --count N``, ``PATTERN|TID``."""
+        if not self.is_option:
+            return self.placeholder
+        return " ".join(filter(None, (", ".join(self.names), self.placeholder)))
+
+    @property
     def usage(self) -> str:
         """How it stands in the usage line: ``[--mode M]``, ``[PATTERN|TID…]``."""
         shown = self.placeholder

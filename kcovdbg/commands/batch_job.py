@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kcovdbg.commands.destination import open_file
+
 WORKER: Final = "kcovdbg.frontends.batch_worker"
 RUNS: Final = "_runs"
 """The folder that says what was done already. Readers of data sets leave out what begins with an underscore."""
@@ -153,12 +155,8 @@ def _read_lines(text: bytes) -> tuple[tuple[LineOutcome, ...], str | None]:
 def _keep(job: Job, identity: dict[str, object], outcome: Outcome) -> None:
     """Write the outcome; it gets its name when it is whole."""
     job.run_file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = job.run_file.with_name(f".{job.run_file.name}.{os.urandom(4).hex()}")
-    try:
-        temporary.write_text(json.dumps({"identity": identity, "outcome": dataclasses.asdict(outcome)}), "utf-8")
-        temporary.replace(job.run_file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with open_file(str(job.run_file)) as stream:
+        json.dump({"identity": identity, "outcome": dataclasses.asdict(outcome)}, stream)
 
 
 def _decode(kept: dict[str, Any]) -> Outcome:

@@ -73,6 +73,11 @@ class Command:
         return " ".join([self.name, *(argument.usage for argument in self.arguments)])
 
     @property
+    def further_needs(self) -> tuple[str, ...]:
+        """What it can't do without beside a kernel to look at, in words."""
+        return tuple(need.value for need in Need if need in self.needs and need is not Need.TARGET)
+
+    @property
     def takes_rest(self) -> bool:
         """Whether another command's words follow."""
         return any(argument.count is Count.REST for argument in self.arguments)

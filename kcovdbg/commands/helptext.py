@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from kcovdbg.commands.argument import EXPLANATIONS, Argument
-from kcovdbg.commands.command import COMMON_OPTIONS, Command, Need
+from kcovdbg.commands.command import COMMON_OPTIONS, Command
 from kcovdbg.render.column import Column
 from kcovdbg.render.kind import ANY, LIST
 from kcovdbg.render.renderable import Line, Lines, Record
@@ -56,10 +56,9 @@ def _help_lines(command: Command, width: int) -> Iterator[Line]:
         yield from _wrap(paragraph, width, 0)
     yield ()
     yield from _argument_lines((*command.arguments, *COMMON_OPTIONS), width)
-    needs = [need.value for need in Need if need in command.needs and need is not Need.TARGET]
-    if needs:
+    if command.further_needs:
         yield ()
-        yield (("header", "Needs: "), ("", " and ".join(needs)))
+        yield (("header", "Needs: "), ("", " and ".join(command.further_needs)))
     if command.examples:
         yield ()
         yield (("header", "Examples:"),)
@@ -81,15 +80,12 @@ def _wrap_usage(command: Command, width: int) -> list[str]:
 
 def _argument_lines(arguments: Iterable[Argument], width: int) -> Iterator[Line]:
     for argument in arguments:
-        shown = ", ".join(argument.names) if argument.is_option else argument.placeholder
-        if argument.is_option and argument.placeholder:
-            shown += f" {argument.placeholder}"
         text = argument.help
         if argument.value in EXPLANATIONS:
             text += f" ({EXPLANATIONS[argument.value]})"
         lines = textwrap.wrap(text, max(width - _ARGUMENT_WIDTH - _INDENT, 20)) or [""]
         column = " " * (_ARGUMENT_WIDTH + _INDENT)
-        head = f"{' ' * _INDENT}{shown}".ljust(len(column))
+        head = f"{' ' * _INDENT}{argument.heading}".ljust(len(column))
         if len(head) > len(column) or not head.endswith(" "):
             yield (("key", head),)
             head = column

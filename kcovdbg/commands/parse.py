@@ -13,7 +13,7 @@ from kcovdbg.commands.argument import SEPARATOR, Argument, Count, Value, WordErr
 from kcovdbg.commands.command import COMMON_OPTIONS, Command
 from kcovdbg.commands.suggest import suggest
 
-_NARGS = {Count.OPTIONAL: "?", Count.ANY: "*", Count.SOME: "+", Count.REST: argparse.REMAINDER}
+NARGS = {Count.OPTIONAL: "?", Count.ANY: "*", Count.SOME: "+", Count.REST: argparse.REMAINDER}
 
 # No word that a user can type.
 _KEPT_SEPARATOR = "\0--"
@@ -44,8 +44,8 @@ def _add(parser: ArgumentParser, argument: Argument) -> None:
         options |= {"type": partial(convert, argument), "metavar": argument.placeholder, "default": argument.default}
         if argument.is_option and argument.count is Count.ANY:
             options["action"] = "append"
-        elif argument.count in _NARGS:
-            options["nargs"] = _NARGS[argument.count]
+        elif argument.count in NARGS:
+            options["nargs"] = NARGS[argument.count]
     parser.add_argument(*(argument.names if argument.is_option else (argument.attribute,)), **options)
 
 
