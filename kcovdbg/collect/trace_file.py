@@ -156,7 +156,10 @@ def read_trace(
             raise KcovdbgError(f"{path} is larger than any buffer")
         data = path.read_bytes()
     except OSError as error:
-        raise KcovdbgError(f"{path} can't be read: {error.strerror or error}") from error
+        hint = (
+            "check the name; a relative one starts at the working directory" if isinstance(error, FileNotFoundError) else None
+        )
+        raise KcovdbgError(f"{path} can't be read: {error.strerror or error}", hint=hint) from error
     except MemoryError:
         raise KcovdbgError(f"{path} is too large for this machine's memory", hint="is it a trace at all?") from None
     name = f"file:{path}"

@@ -27,7 +27,8 @@ from kcovdbg.render.renderable import Line, Lines, Table
 from kcovdbg.target import dumpfile, elf
 
 _TIMEOUT: Final = 600.0
-_REFUSED: Final = frozenset({"batch", "watch", "view", "collect", "gdb", "slice", "keep"})
+# They act, or write a file: the next dump would take its name.
+_REFUSED: Final = frozenset({"batch", "watch", "view", "collect", "jobs", "gdb", "slice", "keep", "export", "report"})
 _LONGEST_LIST: Final = 20
 
 _COLUMNS: Final = (

@@ -206,6 +206,8 @@ def test_traces(tmp_path: Path) -> None:
         (["a.zst", "-o", "x"], "needs a command"),
         (["-e", "tasks | cat", "a.zst", "-o", "x"], "not tasks | cat"),
         (["-e", "view 3", "a.zst", "-o", "x"], "view has no rows"),
+        (["-e", "export hex {} -o one.txt", "a.zst", "-o", "x"], "export has no rows"),
+        (["-e", "report -o one.html", "a.zst", "-o", "x"], "report has no rows"),
         (["-e", "task", "a.zst", "-o", "x"], "no command is called task"),
         (["-e", "tasks", "a.zst", "-o", "x", "--scheduler", "tcp://127.0.0.1:1"], "no Dask scheduler"),
     ],
