@@ -150,6 +150,8 @@ def test_chrome(answers: Answers, read: Reading) -> None:
     assert {(event["pid"], event["tid"]) for event in written} == {(STATE["tgid"], STATE["tid"])}
     calls = [event for event in written if event["ph"] != "M"]
     assert nested(calls, "ph", "ts", lambda event: event["name"]) == read.spans
+    # There are no source lines here, and readers show what stands there, if it is nothing.
+    assert not any("args" in event for event in calls)
 
 
 def test_tree(answers: Answers, read: Reading) -> None:
