@@ -100,6 +100,8 @@ ARCHITECTURES = {
                 "arch/arm64/kernel/smp.o",
                 "arch/arm64/mm/init.o",
                 "arch/arm64/mm/mmu.o",
+                # Where the CPUs have their data, which x86 sets up itself.
+                "mm/percpu.o",
             ),
         ),
     ]
