@@ -22,8 +22,9 @@ from kcovdbg.commands.suggest import suggest
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.walk.buffers import check_name, read_buffer
+from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.census import Census
+from kcovdbg.walk.place import check_name
 
 FILE = "file:"
 USER = "user:"
