@@ -114,13 +114,25 @@ def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
         remarks.append("the buffer's size isn't known: whether it is full can't be told")
     elif stored is not None and used >= capacity > 0:
         remarks.append(full_remark(capacity))
-    return Buffer(
-        name=place.name,
-        encoding=encoding,
+    return replace(
+        _empty_buffer(target, place, encoding),
         words=words,
         count=used,
         stored_count=None if place.cached else stored,
         capacity=None if place.size is None else capacity,
+        bits_set=bits_set,
+        gaps=gaps,
+        remarks=tuple(remarks),
+    )
+
+
+def _empty_buffer(target: Target, place: Place, encoding: Encoding) -> Buffer:
+    """Make a buffer of all that is known before it is read."""
+    return Buffer(
+        name=place.name,
+        encoding=encoding,
+        words=array("Q"),
+        count=0,
         address=place.address,
         size=place.size,
         mode=place.mode,
@@ -130,9 +142,6 @@ def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
         kaslr_offset=target.kaslr_offset,
         live=target.live,
         private=place.private,
-        bits_set=bits_set,
-        gaps=gaps,
-        remarks=tuple(remarks),
     )
 
 
@@ -230,21 +239,11 @@ def _read_bitmap(target: Target, layout: Layout, place: Place, encoding: Encodin
         remarks.append(f"{sum(size for _, size in missing)} bytes of the bitmap can't be read: what they cover isn't shown")
     pcs = record.text_bitmap_pcs(data, encoding)
     remarks.append("a bit stands for four bytes of text: addresses are rounded down, and in no order of time")
-    return Buffer(
-        name=place.name,
-        encoding=replace(encoding, word_size=8, big_endian=False),
+    return replace(
+        _empty_buffer(target, place, replace(encoding, word_size=8, big_endian=False)),
         words=pcs,
         count=len(pcs),
         capacity=_capacity(layout, encoding, size),
-        address=place.address,
-        size=place.size,
-        mode=place.mode,
-        pid=place.pid,
-        comm=place.comm,
-        kcov=place.kcov,
-        kaslr_offset=target.kaslr_offset,
-        live=target.live,
-        private=place.private,
         bits_set=len(pcs),
         remarks=tuple(remarks),
     )
