@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from kcovdbg.analysis.check import areas, buffers, crossing, handles, objects, saved, tasks
+from kcovdbg.analysis.check import areas, bitmaps, buffers, crossing, formats, handles, maps, objects, records, saved, tasks
 from kcovdbg.analysis.check.bugs import describe, find_bugs
 from kcovdbg.analysis.check.evidence import Evidence, name_task
 from kcovdbg.analysis.check.rule import Rule, Violation
@@ -25,6 +25,10 @@ RULES: Final = (
     *handles.RULES,
     *areas.RULES,
     *buffers.RULES,
+    *records.RULES,
+    *maps.RULES,
+    *bitmaps.RULES,
+    *formats.RULES,
     *crossing.RULES,
 )
 """Every invariant."""

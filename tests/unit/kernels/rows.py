@@ -160,7 +160,10 @@ J = replace(
     kcov=kcov_3()
     .replace("unsigned int size;", "unsigned int size; unsigned long prev_pc;")
     .replace("void *area;", "void *area; struct kcov_map *map; struct kcov_map *map_edge;"),
-    more=REMOTE + "struct kcov_map { struct hlist_head buckets[32768]; struct gen_pool *pool; void *mem; void *area; };",
+    more=REMOTE
+    + "struct kcov_entry { unsigned long ent; unsigned long type; unsigned long arg1; unsigned long arg2;"
+    + " struct hlist_node node; };"
+    + "struct kcov_map { struct hlist_head buckets[32768]; struct gen_pool *pool; void *mem; void *area; };",
     modes=MODES_J,
     variants=("UNIQ_PC",),
     special=(("uniq", 16), ("edges", 32), ("both", 48), ("uniq-cmp", 64)),
