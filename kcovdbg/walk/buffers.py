@@ -58,6 +58,8 @@ class Place:
     remarks: tuple[str, ...] = ()
     doubt: str | None = None
     """Why ``mode``, which says what records there are, isn't known though the kernel has it."""
+    edges: int | None = None
+    """The other buffer, where addresses and edges are collected at once (January 2025 series)."""
 
 
 def read_buffer(target: Target, layout: Layout, census: Census, name: str) -> Buffer:
@@ -67,9 +69,18 @@ def read_buffer(target: Target, layout: Layout, census: Census, name: str) -> Bu
         ``area:0x…``, ``fd:41/3`` (process and descriptor), ``saved:0`` (CPU), ``saved:t41`` (task).
     :raises UsageError: when the name is of no such form.
     :raises KcovdbgError: when there is no such buffer.
+    :return: where addresses and edges are recorded at once, those with these beside.
     :raises ReadError: when nothing of it can be read.
     """
-    return read_place(target, layout, find_place(target, layout, census, name))
+    place = find_place(target, layout, census, name)
+    buffer = read_place(target, layout, place)
+    if place.edges is None:
+        return buffer
+    part = replace(place, address=place.edges, mode="TRACE_UNIQ_EDGE", edges=None, remarks=(), doubt=None)
+    try:
+        return replace(buffer, edges=read_place(target, layout, part))
+    except ReadError as error:
+        return replace(buffer, remarks=(*buffer.remarks, f"the edges' own buffer can't be read: {error}"))
 
 
 def find_place(target: Target, layout: Layout, census: Census, name: str) -> Place:
@@ -220,7 +231,7 @@ def _with_edges(target: Target, layout: Layout, place: Place) -> Place:
         remark = f"these are the edges, in area:{edges:#x}; the object's buffer for addresses is area:{place.address:#x}"
         return replace(place, address=edges, remarks=(*place.remarks, remark))
     remark = f"these are the addresses, in area:{place.address:#x}; edges are in a buffer of their own: area:{edges:#x}"
-    return replace(place, remarks=(*place.remarks, remark))
+    return replace(place, remarks=(*place.remarks, remark), edges=edges)
 
 
 def _place_of_descriptor(target: Target, layout: Layout, census: Census, name: str, pid: int, fd: int) -> Place:

@@ -655,7 +655,36 @@ class Census:
         capacity = None
         if mode is not None and modes.is_known(mode):
             capacity = find_capacity(self._layout, mode, fields.size, fields.trace_size)
-        return Kcov(fields, address, mode, pid, comm, count, capacity, full, references, roads, tuple(errors))
+        edge_area, edge_count = self._edges(fields, errors)
+        return Kcov(
+            fields,
+            address,
+            mode,
+            pid,
+            comm,
+            count,
+            capacity,
+            full,
+            references,
+            roads,
+            tuple(errors),
+            edge_area,
+            edge_count,
+        )
+
+    def _edges(self, fields: KcovFields, errors: list[str]) -> tuple[int | None, int | None]:
+        """Return where an object's edges are and how many, in kernels where they have a buffer of their own."""
+        if not self._layout.generation.has(Feature.UNIQUE_MAPS):
+            return None, None
+        if not fields.area:
+            return fields.area, None
+        area = None
+        try:
+            area = find_edges(self._target, fields.address)
+            return area, read_count(self._target, self._layout, area, "TRACE_UNIQ_EDGE")
+        except (ReadError, MissingTypeError) as error:
+            errors.append(f"the edges' own buffer: {error}")
+            return area, None
 
     # Handles and areas.
 

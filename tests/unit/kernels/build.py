@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Writes a scenario into memory as a kernel of a generation keeps it."""
 
+from kcovdbg.abi.mode import UNIQ_BOTH
 from kcovdbg.target import Symbol, Vma, VmallocArea
 from kcovdbg.target.memory import MemorySlab, MemoryTarget, MemoryVmalloc, MemoryVmas
 from tests.unit.kernels.declare import Declarations
@@ -125,7 +126,7 @@ class Kernel:
         }
         if self.row.has_remote:
             found[self._path(of, "sequence")] = kcov.sequence if session.sequence is None else session.sequence
-        if of in self.row.paths:
+        if of in self.row.paths and self.row.has_trace:
             words = kcov.bitmap_words if session.area is None else 0
             found |= self._trace_members(of, area, size, words)
         return found
@@ -193,7 +194,7 @@ class Kernel:
             self.put(self.objects[name], "struct kcov", **{member: address})
             self.maps[name, member] = address
             edges = member == "map_edge"
-            if edges == (kcov.mode == "TRACE_UNIQ_EDGE"):
+            if edges == (kcov.mode == "TRACE_UNIQ_EDGE") or kcov.mode == UNIQ_BOTH:
                 self._fill(area, kcov)
             if "TRACE_UNIQ_EDGE" in kcov.mode if edges else "UNIQ" in kcov.mode and kcov.mode != "TRACE_UNIQ_EDGE":
                 for index in range(kcov.count):
@@ -362,7 +363,7 @@ class Kernel:
             if row.has_remote:
                 values[self._path("kcov", "sequence")] = kcov.sequence
                 values |= {"remote": int(kcov.remote_size is not None), "remote_size": kcov.remote_size or 0}
-            if "kcov" in row.paths and kcov.size:
+            if "kcov" in row.paths and row.has_trace and kcov.size:
                 values |= self._trace_members("kcov", self.buffers.get(name, 0), kcov.size, kcov.bitmap_words)
             if name == "ext":
                 values["kcov_ext_format"] = 1

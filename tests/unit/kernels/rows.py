@@ -114,6 +114,11 @@ class Row:
     """Members that have another path: of a task's or an object's size, area, sequence, mode and saved ones."""
 
     @property
+    def has_trace(self):
+        """Whether a buffer may have a bitmap before its trace."""
+        return "trace_size" in self.more
+
+    @property
     def has_remote(self):
         return "struct kcov_remote " in self.more
 
@@ -209,6 +214,15 @@ P1 = replace(
         "kcov mode": "state.mode",
     },
 )
+# The third patch of that series alone: size, area and sequence moved, nothing else.
+P_STATE = replace(
+    P2,
+    name="P state",
+    more=REMOTE + "struct kcov_state { unsigned int size; void *area; int sequence; };",
+    modes=MODES_7,
+    variants=("struct kcov_state without",),
+    special=(),
+)
 X1 = replace(
     E7,
     name="X1",
@@ -244,4 +258,4 @@ D2 = replace(
 )
 K = replace(E9B, name="K", special=(("paused", 1 << 29 | 2),))
 
-ROWS = (E0, E1, E2_ENUM, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, J, P1, P2, X1, L, R, W, D1, D2, K)
+ROWS = (E0, E1, E2_ENUM, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, J, P1, P2, P_STATE, X1, L, R, W, D1, D2, K)
