@@ -24,7 +24,7 @@ from kcovdbg.target import Target
 from kcovdbg.walk.block import BlockLayout, find_member, read_partly
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import KCOV, TASK, Layout
-from kcovdbg.walk.objects import find_edges
+from kcovdbg.walk.objects import find_edges, read_count
 from kcovdbg.walk.pointer import check_pointer
 
 # A live buffer that is reset again and again while it is read.
@@ -217,7 +217,7 @@ def _with_edges(target: Target, layout: Layout, place: Place) -> Place:
     if not layout.generation.has(Feature.UNIQUE_MAPS) or place.private:
         return place
     if place.mode not in ("TRACE_UNIQ_EDGE", UNIQ_BOTH):
-        return place
+        return _with_left_edges(target, layout, place)
     try:
         if place.kcov is None:
             raise MissingTypeError("whose session it is isn't known")  # noqa: TRY301
@@ -232,6 +232,21 @@ def _with_edges(target: Target, layout: Layout, place: Place) -> Place:
         return replace(place, address=edges, remarks=(*place.remarks, remark))
     remark = f"these are the addresses, in area:{place.address:#x}; edges are in a buffer of their own: area:{edges:#x}"
     return replace(place, remarks=(*place.remarks, remark), edges=edges)
+
+
+def _with_left_edges(target: Target, layout: Layout, place: Place) -> Place:
+    """Point at edges that are left in an object that isn't enabled: what it recorded last isn't remembered."""
+    if place.kcov is None or place.mode is None or is_tracing(place.mode):
+        return place
+    try:
+        edges = find_edges(target, place.kcov)
+        if not read_count(target, layout, edges, "TRACE_UNIQ_EDGE"):
+            return place
+    except (MissingTypeError, ReadError):
+        # objects says so.
+        return place
+    remark = f"edges are left in the object's other buffer: area:{edges:#x}"
+    return replace(place, edges=edges, remarks=(*place.remarks, remark))
 
 
 def _place_of_descriptor(target: Target, layout: Layout, census: Census, name: str, pid: int, fd: int) -> Place:

@@ -158,7 +158,7 @@ _EXPECTED_OF_SERIES: Final[Mapping[str, Sequence[tuple[str, Sequence[str]]]]] = 
 # Everything whose meaning some generation defines; a member with kcov in its name beyond these is said to be unknown.
 _KNOWN_TASK_MEMBERS: Final = frozenset(
     "kcov_mode kcov_size kcov_area kcov kcov_remote kcov_handle kcov_sequence kcov_softirq kcov_state kcov_ext_format "
-    "kcov_writing kcov_saved_mode kcov_saved_size kcov_saved_area kcov_saved_kcov kcov_saved_sequence kcov_saved_ext_format "
+    "kcov_writing kcov_saved_mode kcov_saved_size kcov_saved_area kcov_saved_kcov kcov_saved_sequence "
     "kcov_dataflow_seq kcov_df_size kcov_df_area kcov_df_enabled kcov_df_seq kcov_df kcov_df_remote_depth".split()
 )
 _KNOWN_KCOV_MEMBERS: Final = frozenset(

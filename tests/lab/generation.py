@@ -159,7 +159,6 @@ GENERATIONS = {
                 memory_mib=384,
             ),
             era="E7",
-            kept=False,
             variants=("UNIQ_PC/UNIQ_EDGE/UNIQ_CMP (January 2025)",),
         ),
         Generation(

@@ -405,6 +405,20 @@ def test_addresses_and_edges_in_one_answer():
     assert "2 edges are left out" in said
 
 
+def test_edges_that_are_left():
+    kernel = Kernel(J)
+    kcov = kernel.objects["both"]
+    kernel.put(kcov, "struct kcov", mode=1, t=0, sequence=2)
+    kernel.put(kernel.tasks[202], "struct task_struct", kcov=0, kcov_mode=0, kcov_size=0, kcov_area=0)
+    rows, said = Asker(kernel.target).rows(f"buffer kcov:{kcov:#x}")
+    assert [row["kind"] for row in rows] == ["pc"] * 3 + ["edge"] * 3
+    assert "edges are left" in said
+    # One that has recorded none is shown as it is.
+    rows, said = Asker(kernel.target).rows(f"buffer kcov:{kernel.objects['stopped']:#x}")
+    assert {row["kind"] for row in rows} == {"pc"}
+    assert "edges" not in said
+
+
 def test_edges_that_can_t_be_read_are_named():
     kernel = Kernel(J)
     kcov = kernel.objects["both"]
