@@ -496,6 +496,7 @@ def _detect_variants(target: Target, kcov: BlockLayout | None, names: set[str], 
         features.add(Feature.PC_RANGE)
     if _has_member(target, TASK, "kcov_writing"):
         variants.append(Variant.WRITING)
+        features.add(Feature.WRITING)
     if any(_has_member(target, TASK, name) for name in ("kcov_df", "kcov_df_seq", "kcov_df_remote_depth")):
         variants.append(Variant.DATAFLOW_FILE)
         features.add(Feature.DATAFLOW)

@@ -15,7 +15,7 @@ from kcovdbg.target.memory import MemorySlab, MemoryStacks, MemoryVmalloc, Memor
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import detect_layout
 from tests.unit.kernels.build import PF_EXITING, PF_KTHREAD, Kernel
-from tests.unit.kernels.rows import E1, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, P1, P2, ROWS, X1, J, K, L, R
+from tests.unit.kernels.rows import D2, E1, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, P1, P2, ROWS, X1, J, K, L, R, W
 from tests.unit.kernels.scenario import IN_CTXSW, usb
 
 NOWHERE = 0xFFFF88800DEAD000
@@ -417,6 +417,17 @@ def runs(pid, cpu):
     )
 
 
+def dataflow(pid, owner):
+    """Let a task trace data flow; which task the object says that it is enabled for is to be told."""
+
+    def change(kernel):
+        df = kernel.allocate_type("struct kcov_dataflow")
+        kernel.put(df, "struct kcov_dataflow", t=kernel.tasks[owner], area=EXTRA, size=64)
+        kernel.put(kernel.tasks[pid], "struct task_struct", kcov_df=df, kcov_df_area=EXTRA, kcov_df_size=64)
+
+    return change
+
+
 def symbol(name, *numbers, end=None):
     """Make a global of 32-bit numbers; a second symbol marks its end."""
 
@@ -668,6 +679,23 @@ CASES = {
         E9A,
         [stack(7, "schedule", "worker_thread", "kthread")],
         [stack(7, "schedule", "process_one_work", "worker_thread")],
+    ),
+    "T13": case(
+        W,
+        [task(43, kcov_writing=1), stack(43, "__schedule", "schedule", "do_syscall_64")],
+        [task(43, kcov_writing=1), stack(43, "__schedule", "preempt_schedule_irq", "__sanitizer_cov_trace_pc", "vfs_read")],
+    ),
+    "T13 running": case(
+        W,
+        [task(43, kcov_writing=1), stack(43, "__schedule")],
+        [task(60, kcov_writing=1), stack(60, "asm_sysvec_apic_timer_interrupt")],
+    ),
+    "T14": case(D2, [dataflow(40, 44)], [dataflow(40, 40)]),
+    "T14 size": case(D2, [dataflow(40, 40), task(40, kcov_df_size=5)], [dataflow(40, 40), task(44, kcov_df_size=5)]),
+    "T14 area": case(
+        D2,
+        [dataflow(40, 40), task(40, kcov_df_area=NOWHERE)],
+        [dataflow(40, 40), task(40, kcov_df_area=NOWHERE, kcov_df_remote_depth=1)],
     ),
     "S1": case(E6, [percpu(0, saved_mode=2)], [percpu(0, saved_mode=2)], P2),
     "S1 size": case(E6, [percpu(0, saved_size=5)], [end_softirq]),
@@ -995,7 +1023,7 @@ def test_every_rule_has_both():
 
 def test_rules_are_told_apart():
     names = [rule.name for rule in RULES]
-    assert len(names) == len(set(names)) == 74
+    assert len(names) == len(set(names)) == 76
     for rule in RULES:
         assert rule.sentence
         assert rule.guarantee

@@ -254,6 +254,9 @@ D2 = replace(
     task=E9B.task
     + "void *kcov_df_area; unsigned int kcov_df_size; u32 kcov_df_seq; bool kcov_df_enabled; struct kcov_dataflow *kcov_df;"
     "unsigned int kcov_df_remote_depth;",
+    more=E9B.more
+    + "struct kcov_dataflow { unsigned long lock; unsigned int size; void *area; struct task_struct *t; int refcount;"
+    " u64 remote_handle; };",
     variants=("kcov_dataflow in its own file",),
 )
 K = replace(E9B, name="K", special=(("paused", 1 << 29 | 2),))
