@@ -502,10 +502,27 @@ def preempt_rt(kernel):
     types["spinlock_t"] = Structure(24, {"lock": Member(0, 16, "struct rt_mutex_base")})
 
 
+def softirq_count(pid, value):
+    """Let a task count its softirqs, as PREEMPT_RT does."""
+
+    def change(kernel):
+        kind = kernel.target.types["struct task_struct"]
+        if "softirq_disable_cnt" not in kind.members:
+            last = kind.members["last"]
+            kernel.target.types["struct task_struct"] = replace(
+                kind, members={**kind.members, "softirq_disable_cnt": Member(last.offset, 4, "int")}
+            )
+        kernel.target.put(kernel.tasks[pid], "struct task_struct", {"softirq_disable_cnt": value})
+
+    return change
+
+
 def without(capability):
     return lambda kernel: setattr(kernel.target, capability, None)
 
 
+# Of areas for softirqs, where they can be preempted.
+ENOUGH_FOR_RT = [add_area("irq", 1024, "kcov_init") for _ in range(7)]
 # The lock has an owner with lock debugging.
 E6_DEBUG = replace(E6, name="E6 with lock debugging", more="local_lock_t { struct task_struct *owner; };" + E6.more)
 EXITING = {"flags": PF_EXITING | PF_KTHREAD}
@@ -634,7 +651,7 @@ CASES = {
         [
             preempt_rt,
             lambda kernel: kernel.put(kernel.run_queues[1], "struct rq", curr=kernel.tasks[44]),
-            *(add_area("irq", 1024, "kcov_init") for _ in range(7)),
+            *ENOUGH_FOR_RT,
         ],
     ),
     "T7 flag": case(E9A, [task(60, kcov_softirq=7)], [end_softirq]),
@@ -645,6 +662,11 @@ CASES = {
     ),
     "T7 free": case(E9A, [task(60, kcov_area=a_cached("irq", 0))], [take("irq", 0, 60, "irq 1")]),
     "T7 no softirq": case(E9A, [serving(1, 0x200)], [serving(1, 0x301)]),
+    "T7 no softirq on PREEMPT_RT": case(
+        E9A,
+        [preempt_rt, *ENOUGH_FOR_RT, *map(softirq_count, (60, 3, 9, 52), (0x200, *[0x100] * 3))],
+        [preempt_rt, *ENOUGH_FOR_RT, *map(softirq_count, (60, 3, 9, 52), (0x300, *[0x100] * 3))],
+    ),
     "T7 made for something else": case(
         E9A, [task(60, kcov_area=an_area("kworker"))], [take("irq", 1, 60, "irq 1"), serving(1, 0x101)]
     ),
@@ -774,7 +796,7 @@ CASES = {
     "A5 too many": case(
         E9A,
         [add_area("irq", 1024, "kcov_init")],
-        [preempt_rt, *(add_area("irq", 1024, "kcov_init") for _ in range(7))],
+        [preempt_rt, *ENOUGH_FOR_RT],
     ),
     "A5 size": case(E9A, [cached("irq", 0, size=512)], [cached("task", 0, size=512)]),
     "A6": case(E9A, [add_area("task", 9 << 20)], [add_area("task", 7 << 20)]),

@@ -22,7 +22,7 @@ from kcovdbg.walk.block import find_member
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.carriers import CarrierWalk
 from kcovdbg.walk.census import Census
-from kcovdbg.walk.context import is_serving_softirq
+from kcovdbg.walk.context import is_serving_softirq, is_task_serving_softirq
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.links import Link, read_area_links, read_hash_links
 from kcovdbg.walk.locks import is_held, is_preempt_rt, is_symbol_held
@@ -225,9 +225,11 @@ class Evidence:
             return None
 
     def serves_softirq(self, task: int) -> bool | None:
-        """Tell whether the CPU that runs a task serves a softirq, None where that can't be told."""
+        """Tell whether the CPU that runs a task serves a softirq, or on PREEMPT_RT the task; None where that can't be told."""
+        if self.is_rt:
+            return is_task_serving_softirq(self.target, task)
         cpu = next((cpu for cpu, current in self.census.current.items() if current == task), None)
-        return None if cpu is None or self.is_rt else is_serving_softirq(self.target, cpu, task)
+        return None if cpu is None else is_serving_softirq(self.target, cpu, task)
 
     def is_known_to(self, kcov: KcovFields, task: Task) -> bool:
         """Tell whether a task refers to an object: where it doesn't, its address may have been another task's."""
