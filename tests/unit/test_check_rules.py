@@ -1109,3 +1109,27 @@ def test_legal_oddities_are_never_reported(name):
     assert is_changed(kernel)
     found = {finding.rule: finding.message for finding in look(kernel).findings}
     assert found == {}
+
+
+def test_a_second_init_trace_is_named():
+    """As posted in January 2025, it replaces both maps and the buffer before it is refused (kcov-abi.md 5)."""
+    kernel = Kernel(J)
+    room = 512 * 8
+    old = [kernel.maps["stopped", member] for member in ("map", "map_edge")]
+    for member in ("map", "map_edge"):
+        new = kernel.maps["stopped", member] = kernel.allocate_type("struct kcov_map")
+        area, mem = allocate(kernel, room, "kcov_map_init"), allocate(kernel, 8 * room, "kcov_map_init")
+        kernel.put(new, "struct kcov_map", area=area, mem=mem, pool=kernel.allocate(64))
+        kernel.put(kernel.objects["stopped"], "struct kcov", **{member: new})
+        if member == "map":
+            kernel.put(kernel.objects["stopped"], "struct kcov", area=area)
+    found = [finding for finding in look(kernel).findings if finding.severity.is_violation]
+    leaked = {kernel.buffers["stopped"]} | {
+        int.from_bytes(kernel.target.read(one + kernel.offset("struct kcov_map", name), 8), "little")
+        for one in old
+        for name in ("mem", "area")
+    }
+    assert {finding.object for finding in found if finding.rule == "X2"} == {f"buffer {area:#x}" for area in leaked}
+    assert {finding.rule for finding in found} == {"K4", "M2", "X2"}
+    for finding in found:
+        assert "a second KCOV_INIT_TRACE" in finding.cause
