@@ -46,10 +46,19 @@ def read_buffer(target: Target, layout: Layout, census: Census, name: str) -> Bu
     :param name: ``41`` (a task: what collects into it, or what the owner of a KCOV_REMOTE_ENABLE owns), ``kcov:0x…``,
         ``area:0x…``, ``fd:41/3`` (process and descriptor), ``saved:0`` (CPU), ``saved:t41`` (task).
     :raises UsageError: when the name is of no such form.
+    :return: where addresses and edges are recorded at once, those with these beside.
     :raises KcovdbgError: when there is no such buffer.
     :raises ReadError: when nothing of it can be read.
     """
-    return read_place(target, layout, find_place(target, layout, census, name))
+    place = find_place(target, layout, census, name)
+    buffer = read_place(target, layout, place)
+    if place.edges is None:
+        return buffer
+    part = replace(place, address=place.edges, mode="TRACE_UNIQ_EDGE", edges=None, remarks=(), doubt=None)
+    try:
+        return replace(buffer, edges=read_place(target, layout, part))
+    except ReadError as error:
+        return replace(buffer, remarks=(*buffer.remarks, f"the edges' own buffer can't be read: {error}"))
 
 
 class _Bytes(NamedTuple):

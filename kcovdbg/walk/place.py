@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kcovdbg.abi.era import Feature
-from kcovdbg.abi.mode import UNIQ_BOTH, is_known
+from kcovdbg.abi.mode import UNIQ_BOTH, is_known, is_tracing
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError, UsageError
 from kcovdbg.model.kcov import KcovFields
 from kcovdbg.model.task import Role, SavedState, Task
 from kcovdbg.target import Target
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import Layout
-from kcovdbg.walk.objects import find_edges
+from kcovdbg.walk.objects import find_edges, read_count
 
 _FORMS: Final = "TID, kcov:ADDRESS, area:ADDRESS, fd:PID/FD, saved:CPU, saved:tTID, file:PATH or @NAME"
 _FREE_LIST_REMARK: Final = "the area is on the free list: list pointers overlay its count, and what it holds is left over"
@@ -40,6 +40,8 @@ class Place:
     remarks: tuple[str, ...] = ()
     doubt: str | None = None
     """Why ``mode``, which says what records there are, isn't known though the kernel has it."""
+    edges: int | None = None
+    """The other buffer, where addresses and edges are collected at once (January 2025 series)."""
 
 
 def find_place(target: Target, layout: Layout, census: Census, name: str) -> Place:
@@ -176,7 +178,7 @@ def _with_edges(target: Target, layout: Layout, place: Place) -> Place:
     if not layout.generation.has(Feature.UNIQUE_MAPS) or place.private:
         return place
     if place.mode not in ("TRACE_UNIQ_EDGE", UNIQ_BOTH):
-        return place
+        return _with_left_edges(target, layout, place)
     try:
         if place.kcov is None:
             raise MissingTypeError("whose session it is isn't known")  # noqa: TRY301
@@ -190,7 +192,22 @@ def _with_edges(target: Target, layout: Layout, place: Place) -> Place:
         remark = f"these are the edges, in area:{edges:#x}; the object's buffer for addresses is area:{place.address:#x}"
         return replace(place, address=edges, remarks=(*place.remarks, remark))
     remark = f"these are the addresses, in area:{place.address:#x}; edges are in a buffer of their own: area:{edges:#x}"
-    return replace(place, remarks=(*place.remarks, remark))
+    return replace(place, remarks=(*place.remarks, remark), edges=edges)
+
+
+def _with_left_edges(target: Target, layout: Layout, place: Place) -> Place:
+    """Point at edges that are left in an object that isn't enabled: what it recorded last isn't remembered."""
+    if place.kcov is None or place.mode is None or is_tracing(place.mode):
+        return place
+    try:
+        edges = find_edges(target, place.kcov)
+        if not read_count(target, layout, edges, "TRACE_UNIQ_EDGE"):
+            return place
+    except (MissingTypeError, ReadError):
+        # objects says so.
+        return place
+    remark = f"edges are left in the object's other buffer: area:{edges:#x}"
+    return replace(place, edges=edges, remarks=(*place.remarks, remark))
 
 
 def _place_of_descriptor(target: Target, layout: Layout, census: Census, name: str, pid: int, fd: int) -> Place:

@@ -9,15 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.era import Feature
 from kcovdbg.errors import MissingTypeError, ReadError
-from kcovdbg.model.kcov import Kcov, Reference
+from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.task import Role
 from kcovdbg.walk.files import FileWalk, KcovFile
 from kcovdbg.walk.objects import (
     decode_kcov,
     find_capacity,
+    find_edges,
     find_fill,
     find_implausible,
     looks_like_kcov,
+    read_count,
 )
 from kcovdbg.walk.readings import USER_CALLERS, Readings, plain_name
 from kcovdbg.walk.sessions import Sessions
@@ -211,4 +213,33 @@ class ReferenceWalk:
         capacity = None
         if mode is not None and modes.is_known(mode):
             capacity = find_capacity(self._layout, mode, fields.size, fields.trace_size)
-        return Kcov(fields, address, mode, pid, comm, count, capacity, full, references, roads, tuple(errors))
+        edge_area, edge_count = self._edges(fields, errors)
+        return Kcov(
+            fields,
+            address,
+            mode,
+            pid,
+            comm,
+            count,
+            capacity,
+            full,
+            references,
+            roads,
+            tuple(errors),
+            edge_area,
+            edge_count,
+        )
+
+    def _edges(self, fields: KcovFields, errors: list[str]) -> tuple[int | None, int | None]:
+        """Return where an object's edges are and how many, in kernels where they have a buffer of their own."""
+        if not self._layout.generation.has(Feature.UNIQUE_MAPS):
+            return None, None
+        if not fields.area:
+            return fields.area, None
+        area = None
+        try:
+            area = find_edges(self._target, fields.address)
+            return area, read_count(self._target, self._layout, area, "TRACE_UNIQ_EDGE")
+        except (ReadError, MissingTypeError) as error:
+            errors.append(f"the edges' own buffer: {error}")
+            return area, None

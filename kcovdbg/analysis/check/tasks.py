@@ -232,7 +232,7 @@ def check_softirq(evidence: Evidence) -> Iterator[Violation]:
         elif evidence.serves_softirq(fields.address) is False:
             yield Violation(
                 about,
-                "it is in a softirq section, and its CPU serves no softirq",
+                f"it is in a softirq section, and {'serves' if evidence.is_rt else 'its CPU serves'} no softirq",
                 shown,
                 tasks=(fields.address,),
                 anybody=False,
@@ -444,7 +444,7 @@ RULES: Final = (
         "kcov_remote_start(), kcov_remote_stop()",
         eras="v5.8 and later",
         needs=_SOFTIRQ,
-        detail="On PREEMPT_RT it may be preempted.",
+        detail="On PREEMPT_RT it may be preempted: whether it serves a softirq is counted in the task.",
     ),
     Rule(
         "T8",
