@@ -49,6 +49,18 @@ _USER_CALLERS: Final = ("kcov_ioctl", "kcov_mmap", "kcov_map_init")
 _AREA_CALLERS: Final = {"kcov_remote_start": TASK_LIST, "kcov_init": IRQ_LIST}
 
 
+# By the source of remarks what walks it.
+_WALKS: Final = {
+    "tasks": "task_fields",
+    "per-cpu": "_per_cpu",
+    "remote": "remote_map",
+    "areas": "cached_areas",
+    "files": "_files",
+    "vmalloc": "vmalloc_areas",
+    "slab": "objects",
+}
+
+
 class Census:
     """One look at all of KCOV's state.
 
@@ -61,6 +73,7 @@ class Census:
         self._layout = layout
         self._kcov_cache: dict[int, KcovFields | ReadError | MissingTypeError] = {}
         self._remarks: dict[str, tuple[str, ...]] = {}
+        self._owners: dict[int, tuple[int | None, str | None, str | None]] = {}
         self._interpreted: dict[int, Task] = {}
 
     # What was read.
@@ -154,10 +167,13 @@ class Census:
         return self._files
 
     def lacks(self, *sources: str) -> tuple[str, ...]:
-        """Say what couldn't be read of some sources, as far as they were asked.
+        """Say what couldn't be read of some sources; who wasn't asked yet is asked now.
 
         :param sources: ``tasks``, ``per-cpu``, ``remote``, ``areas``, ``files``, ``vmalloc``, ``slab``.
         """
+        for source in sources:
+            if self._layout.generation.has(Feature.REMOTE) or source not in ("remote", "areas"):
+                getattr(self, _WALKS[source])
         return tuple(remark for source in sources for remark in self._remarks.get(source, ()))
 
     def kcov(self, address: int) -> KcovFields:
@@ -619,6 +635,11 @@ class Census:
 
     def _owner(self, task: int) -> tuple[int | None, str | None, str | None]:
         """Return pid and comm of an object's ``t``, and why they are missing."""
+        if task not in self._owners:
+            self._owners[task] = self._find_owner(task)
+        return self._owners[task]
+
+    def _find_owner(self, task: int) -> tuple[int | None, str | None, str | None]:
         fields = self.by_address.get(task)
         if fields is not None:
             lost = [name for name in ("pid", "comm") if getattr(fields, name) is None and self._layout.task.has(name)]

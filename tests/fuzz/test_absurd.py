@@ -44,9 +44,9 @@ def test_bounded(claim, command, said):
 @pytest.mark.parametrize(
     ("claim", "said"),
     [
-        ("looped-tasks", "49 rules: 100001 violations"),
-        ("endless-areas", "65516 more"),
-        ("looped-chain", "49980 more"),
+        ("looped-tasks", "at least"),
+        ("endless-areas", "and at least 16364 more"),
+        ("looped-chain", "and at least 16364 more"),
         ("huge-buffer", "violations"),
     ],
 )
