@@ -93,11 +93,8 @@ def _run(context: Context, args: Namespace) -> Answer:
 def _check(context: Context, args: Namespace, wanted: list[str]) -> Iterator[Renderable]:
     report = check(context.target, context.layout, context.census, advice=args.all or bool(wanted), wanted=wanted)
     context.status = 1 if report.violated else 0
-    remarks = list(report.remarks)
-    if report.settled:
-        remarks.append(f"{report.settled} disagreements were gone when they were looked at again: the kernel runs")
     data = Table(_COLUMNS, report.findings)
-    yield Lines(_lines(report), data=data, remarks=remarks)
+    yield Lines(_lines(report), data=data, remarks=report.notes)
 
 
 def _lines(report: Report) -> Iterator[Line]:

@@ -55,6 +55,18 @@ class Report:
     """What couldn't be read, so that nothing is said of it."""
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """The remarks, and what came of looking again."""
+        if not self.settled:
+            return self.remarks
+        gone = (
+            "1 disagreement was gone when it was"
+            if self.settled == 1
+            else f"{self.settled} disagreements were gone when they were"
+        )
+        return (*self.remarks, f"{gone} looked at again: the kernel runs")
+
+    @property
     def violated(self) -> bool:
         """Whether something is wrong for sure."""
         return self.violations > 0
