@@ -11,6 +11,7 @@ import contextlib
 import enum
 import mmap
 import os
+import stat
 import struct
 import tempfile
 from pathlib import Path
@@ -26,6 +27,8 @@ ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 KDUMP_MAGIC: Final = b"KDUMP   "
 _DISKDUMP_MAGIC: Final = b"DISKDUMP"
 _CHUNK: Final = 1 << 20
+_COPY: Final = "write it to a file first, and name that"
+_STREAMS: Final = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
 
 
 class FileKind(enum.Enum):
@@ -76,6 +79,8 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     :raises TargetError: when it can't be, in one line.
     """
     try:
+        # Not opened to find out: that of a pipe waits for who writes into it.
+        _refuse_streams(path)
         file = Path(path).open("rb")  # noqa: SIM115 (errors of what is done with it aren't those of opening it)
     except FileNotFoundError:
         raise TargetError(
@@ -88,7 +93,17 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except (OSError, ValueError) as error:
         raise TargetError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     with file:
-        yield file
+        try:
+            yield file
+        except OSError as error:
+            raise TargetError(f"{path} can't be read: {error.strerror or error}", hint=_COPY) from None
+
+
+def _refuse_streams(path: str | os.PathLike[str]) -> None:
+    mode = Path(path).stat().st_mode
+    what = next((name for test, name in _STREAMS if test(mode)), None)
+    if what is not None:
+        raise TargetError(f"{path} is {what}: what is in it can't be read in any order", hint=_COPY)
 
 
 def _permission_hint(path: str | os.PathLike[str]) -> str:
