@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What is said when a target can't be opened, and which file is taken for what. Without drgn wherever that is possible."""
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import signal
 import socket
@@ -150,6 +153,17 @@ def test_no_files_at_all(files, monkeypatch, patience, place, name, message):
             open_target(TargetOptions(**given))
     assert str(caught.value).startswith(name)
     assert caught.value.hint == "write it to a file first, and name that"
+
+
+@pytest.mark.parametrize("place", ["core", "symbols", "files"])
+@pytest.mark.parametrize(("module", "program"), [(gzip, "gzip"), (lzma, "xz"), (bz2, "bzip2")])
+def test_what_others_compressed(files, monkeypatch, place, module, program):
+    monkeypatch.chdir(files)
+    Path("packed").write_bytes(module.compress(CORE if place == "core" else make_elf()))
+    given = {"core": "packed"} if place == "core" else {"core": "core", "symbols": ["packed"]} if place == "symbols" else {}
+    with pytest.raises(TargetError, match=f"packed is compressed by {program}") as caught:
+        open_target(TargetOptions(**(given or {"files": ["packed"]})))
+    assert f"{program} -d" in caught.value.hint
 
 
 def test_a_file_that_is_read_in_order_only():
