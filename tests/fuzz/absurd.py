@@ -199,9 +199,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.absurd")
     parser.add_argument("claim", choices=CLAIMS)
     parser.add_argument("--command", action="append", help="by default those that the claim is about")
+    parser.add_argument("--number", type=int, help="of what is claimed, instead of the claim's own")
     parser.add_argument("--memory", type=int, default=2 << 30, help="bytes of address space")
     args = parser.parse_args()
     claim, number, commands = CLAIMS[args.claim]
+    number = number if args.number is None else args.number
     resource.setrlimit(resource.RLIMIT_AS, (args.memory, args.memory))
     for command in args.command or commands:
         kernel = Kernel(E9A)
