@@ -250,10 +250,7 @@ def _check(context: Context) -> Iterator[str]:
         return "" if rule is None else rule.sentence
 
     yield from findings_markup(report.findings, report.applied, sentence)
-    notes = list(report.remarks)
-    if report.settled:
-        notes.append(f"{report.settled} disagreements were gone when they were looked at again: the kernel runs")
-    yield from notes_markup(notes)
+    yield from notes_markup(report.notes)
 
 
 def _sections(context: Context, traces: Sequence[_Trace]) -> Iterator[Section]:

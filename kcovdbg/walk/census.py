@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Final
 
+from kcovdbg.abi.era import Feature
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.area import Area
 from kcovdbg.model.kcov import Kcov
@@ -21,6 +23,17 @@ from kcovdbg.walk.layout import REMOTE, Layout
 from kcovdbg.walk.readings import Readings
 from kcovdbg.walk.references import ReferenceWalk
 from kcovdbg.walk.sessions import Sessions
+
+# By the source of remarks what walks it.
+_WALKS: Final = {
+    "tasks": "task_fields",
+    "per-cpu": "per_cpu",
+    "remote": "remote_map",
+    "areas": "cached_areas",
+    "files": "files",
+    "vmalloc": "vmalloc_areas",
+    "slab": "objects",
+}
 
 
 class Census(Readings):
@@ -83,6 +96,16 @@ class Census(Readings):
     def areas(self) -> tuple[Area, ...]:
         """Remote and softirq areas: on a list, idle on their CPU, in use, of an interrupted section, or unclaimed."""
         return find_areas(self, self._sessions)
+
+    def lacks(self, *sources: str) -> tuple[str, ...]:
+        """Say what couldn't be read of some sources; who wasn't asked yet is asked now.
+
+        :param sources: ``tasks``, ``per-cpu``, ``remote``, ``areas``, ``files``, ``vmalloc``, ``slab``.
+        """
+        for source in sources:
+            if self.layout.generation.has(Feature.REMOTE) or source not in ("remote", "areas"):
+                getattr(self, _WALKS[source])
+        return tuple(remark for source in sources for remark in self.lacking.get(source, ()))
 
     def remarks(self) -> tuple[str, ...]:
         """Say what the answers so far lack."""

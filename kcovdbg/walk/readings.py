@@ -37,7 +37,8 @@ class Readings:
         self.target = target
         self.layout = layout
         self.lacking: dict[str, tuple[str, ...]] = {}
-        """What couldn't be read, by source; :meth:`lacks` names the sources."""
+        """What couldn't be read, by source; :meth:`kcovdbg.walk.census.Census.lacks` names these."""
+        self._owners: dict[int, tuple[int | None, str | None, str | None]] = {}
         self._kcov_cache: dict[int, KcovFields | ReadError | MissingTypeError] = {}
 
     @cached_property
@@ -116,13 +117,6 @@ class Readings:
         """The vmalloc areas that KCOV allocated for user space."""
         return tuple(area for area in self.kcov_areas if plain_name(area.caller) in USER_CALLERS)
 
-    def lacks(self, *sources: str) -> tuple[str, ...]:
-        """Say what couldn't be read of some sources, as far as they were asked.
-
-        :param sources: ``tasks``, ``per-cpu``, ``remote``, ``areas``, ``files``, ``vmalloc``, ``slab``.
-        """
-        return tuple(remark for source in sources for remark in self.lacking.get(source, ()))
-
     def kcov(self, address: int) -> KcovFields:
         """Read an object, once a census.
 
@@ -164,6 +158,11 @@ class Readings:
 
     def owner(self, task: int) -> tuple[int | None, str | None, str | None]:
         """Return pid and comm of an object's ``t``, and why they are missing."""
+        if task not in self._owners:
+            self._owners[task] = self._find_owner(task)
+        return self._owners[task]
+
+    def _find_owner(self, task: int) -> tuple[int | None, str | None, str | None]:
         fields = self.by_address.get(task)
         if fields is not None:
             lost = [name for name in ("pid", "comm") if getattr(fields, name) is None and self.layout.task.has(name)]
