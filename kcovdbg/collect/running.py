@@ -221,12 +221,13 @@ class _Run:
         return command
 
     def run(self) -> Collected:
+        started = time.monotonic()
+        self.lib.kcovdbg_make_room()
         with _signals_held() as (mask, wanted):
             self.command.signal_mask = sum(1 << number - 1 for number in mask)
             waiter = threading.get_ident() if wanted else None
 
             def work() -> None:
-                started = time.monotonic()
                 self.error = self.lib.kcovdbg_run_follow(self.native)
                 self.seconds = time.monotonic() - started
                 if waiter is not None:

@@ -129,7 +129,7 @@ WITHOUT_CALLS = """
 import ctypes, struct, sys
 from kcovdbg.collect.running import Request, run_command
 from tests.unit.fake_kcov import FIOCLEX, FakeKcov
-# process_vm_readv() and process_vm_writev() are as where CONFIG_CROSS_MEMORY_ATTACH isn't set: load the number, compare, answer.
+# process_vm_readv() and process_vm_writev() as without CONFIG_CROSS_MEMORY_ATTACH: load the number, compare, answer.
 rules = [(0x20, 0, 0, 0), (0x15, 1, 0, 310), (0x15, 0, 1, 311), (6, 0, 0, 0x50026), (6, 0, 0, 0x7FFF0000)]
 program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
 libc = ctypes.CDLL(None, use_errno=True)
@@ -139,7 +139,8 @@ assert libc.process_vm_readv(1, None, 0, None, 0, 0) == -1 and ctypes.get_errno(
 request = Request(("sh", "-c", "cat /etc/hostname | cat; true"), size=1024, path="/fake", device=FakeKcov().device,
                   enable_request=FIOCLEX, syscalls=True, stdout=2)
 collected = run_command(request)
-print(len(collected.tasks), {task.problem for task in collected.tasks}, b"/etc/hostname" in {call.text for call in collected.calls})
+problems = {task.problem for task in collected.tasks}
+print(len(collected.tasks), problems, b"/etc/hostname" in {call.text for call in collected.calls})
 """
 
 
