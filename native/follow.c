@@ -552,7 +552,8 @@ static void handle_stop(struct kcovdbg_run *run, int tid, int status)
 	}
 	if (run->leaving_exec && task == run->tasks[0]) {
 		run->leaving_exec = 0;
-		task->told.stops = 0;
+		/* This one, whose end the trace begins with. */
+		task->told.stops = 1;
 		forget_records(run, &task->kcov);
 	} else if (run->command->syscalls) {
 		note_call(run, task);

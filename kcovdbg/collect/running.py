@@ -364,7 +364,9 @@ def _remarks(tasks: Sequence[TaskTrace], request: Request) -> Iterator[str]:
         if task.problem is not None:
             yield f"{task.kind.name.lower()} {task.tid} ({task.comm}) isn't in it: {task.problem}"
     stops = sum(task.stops for task in tasks)
-    if stops:
+    if stops == 1:
+        yield "the first records are the end of the stop at exec, by which ptrace follows the command"
+    elif stops:
         what = "at each system call, new task and signal" if request.syscalls else "at new tasks, signals and exec"
         yield f"following adds coverage: ptrace stopped the command {stops} times, {what}; each leaves records of ptrace's own"
 

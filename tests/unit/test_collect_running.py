@@ -111,6 +111,15 @@ def test_the_command_notices_nothing(run, tmp_path):
     assert (tmp_path / "told").read_text() == plain
 
 
+def test_what_following_adds_is_said(run):
+    """A trace begins with what the kernel does after the stop at the end of exec."""
+    collected = run("true")
+    assert [task.stops for task in collected.tasks] == [1]
+    assert [remark for remark in collected.remarks if remark.startswith("the first records are the end of the stop at exec")]
+    collected = run("sh", "-c", "/bin/true; :")
+    assert [remark for remark in collected.remarks if remark.startswith("following adds coverage: ptrace stopped the command")]
+
+
 def test_signals_and_stops_pass(run):
     stopped = "sh -c 'kill -STOP $$; exit 4' & child=$!; sleep 0.3; kill -CONT $child; wait $child"
     script = f"trap 'echo got' USR1; kill -USR1 $$; {stopped}"
