@@ -50,10 +50,6 @@ class Mode(NamedTuple):
 PC = Mode("pc")
 CMP = Mode("cmp", argument=1, record_words=4)
 MODES = {
-    "6.1-gcc-locks": [PC, CMP],
-    "saved-per-cpu": [PC, CMP],
-    "mode-remote": [PC, CMP],
-    "owner-member": [PC, CMP],
     "unique-maps": [
         PC,
         CMP,
@@ -62,8 +58,12 @@ MODES = {
         Mode("uniq-pc-edge", argument=6, second=True, is_unique=True),
         Mode("uniq-cmp", argument=8, record_words=4, is_unique=True),
     ],
-    "unique-bitmap": [PC, CMP, Mode("unique-pc", 0x40086367, BITMAP, BITMAP, is_unique=True)],
     "ext-records": [PC, CMP, Mode("pc-ext", argument=2)],
+    "6.1-gcc-locks": [PC, CMP],
+    "saved-per-cpu": [PC, CMP],
+    "mode-remote": [PC, CMP],
+    "owner-member": [PC, CMP],
+    "unique-bitmap": [PC, CMP, Mode("unique-pc", 0x40086367, BITMAP, BITMAP, is_unique=True)],
 }
 
 
@@ -109,7 +109,7 @@ def test_every_mode(packed: tuple[str, Lab]) -> None:
     bus = next(line["bus"] for line in lab.guest.ask("traffic usb plug") if line.get("state") == "kc-plugging")
     lines = [f"collect --mode {mode.name} --buffer-size {SIZE} -o {SHARED}/{mode.name}.kcov -- {WORK}" for mode in modes]
     # Children are followed, though these kernels have no calls that read another process's memory.
-    lines += [f"collect --mode {modes[-1].name} --per-thread --json -- {SHARED}/crowd 5"]
+    lines += [f"collect --mode {modes[-1].name} --per-thread -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd 5"]
     lines += [f"collect --remote usb:{bus},common:auto --buffer-size 4M -o {SHARED}/usb.kcov -- sleep 3"]
     lines += ["collect --mode cmp --remote common:0x33 -- true >/dev/null", "tasks --json", "remote --json", "check --json"]
     script = f"cd {SHARED}\n{lab.kcovdbg('-q')} <<EOF >answers 2>said || exit 1\n" + "\n".join(lines) + "\nEOF\n"
