@@ -737,6 +737,7 @@ static int give_birth(struct kcovdbg_run *run, struct birth *birth)
 		pid = clone(be_command, (char *)run->stack + STACK_SIZE, CLONE_VM | SIGCHLD, birth);
 	}
 #else
+	(void)run;
 	pid = fork();
 	if (!pid)
 		_exit(be_command(birth));
