@@ -58,6 +58,11 @@ def find_point_table(context: Context) -> PointTable:
         while table is None and time.monotonic() < end:
             time.sleep(_STEP)
             table = symbolizer.table
+    if table is None and symbolizer.waits_for_table:
+        raise CapabilityError(
+            "the coverage points of this build are still being found, in the background",
+            hint="ask again in some minutes; with llvm-symbolizer installed it takes a fraction of the time",
+        )
     if table is None:
         raise CapabilityError(
             "this kernel's coverage points aren't known: they are found in its vmlinux",

@@ -71,7 +71,8 @@ def check_name(name: str) -> None:
     """
     kind, colon, rest = name.partition(":")
     if not colon:
-        _number(name, name, 10)
+        if not name.isdecimal():
+            raise UsageError(f"{name} names no buffer: a task's is named by its id", hint=f"tasks shows ids; else {_FORMS}")
     elif kind in ("kcov", "area"):
         _number(rest, name)
     elif kind == "fd":
