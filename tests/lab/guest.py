@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from tests.lab.architecture import Architecture
 
+# Of a file that is put into a packed guest: its line has to fit into the answer.
+_PIECE = 48
 # What the kernel says when nothing good is to be waited for any more.
 _DEAD = ("Kernel panic - not syncing",)
 
@@ -51,7 +53,13 @@ class Machine:
     shares: tuple[tuple[str, str], ...] = ()
     # A directory of the host where the guest can write as well: with a share `root` for `Guest.run`.
     exchange: str = ""
+    # Another archive to boot with, for kernels without 9p: packed.py makes one with what programs of the host's need. The
+    # exchange is a directory of the host's alone then, and `Guest.run` and `Guest.fetch` copy.
+    packed: str = ""
     network: bool = False
+    # Time is instructions executed, one of them a nanosecond, and none passes while nothing runs: what is measured in such a
+    # guest doesn't depend on what else the host does. Slower, and all of its CPUs are one thread of the host.
+    counts_instructions: bool = False
 
     def arguments(self, platform: Architecture) -> list[str]:
         command = [
@@ -65,9 +73,11 @@ class Machine:
         for index, (tag, path) in enumerate(self.shares):
             command += ["-fsdev", f"local,id=share{index},path={path},security_model=none,readonly=on,multidevs=remap"]
             command += ["-device", f"virtio-9p-{platform.virtio},fsdev=share{index},mount_tag={tag}"]
-        if self.exchange:
+        if self.exchange and not self.packed:
             command += ["-fsdev", f"local,id=exchange,path={self.exchange},security_model=none"]
             command += ["-device", f"virtio-9p-{platform.virtio},fsdev=exchange,mount_tag=exchange"]
+        if self.counts_instructions:
+            command += ["-icount", "shift=0,sleep=off"]
         if self.network:
             command += ["-netdev", "user,id=net0,restrict=on"]
             # Its ROM is for booting from it, and not installed with QEMU.
@@ -269,12 +279,29 @@ class Guest:
         name = f"run{self._scripts}"
         path = Path(self.machine.exchange) / name
         path.write_text(script)
+        if self.machine.packed:
+            data = script.encode()
+            for start in range(0, len(data), _PIECE):
+                self.send(f"put {name} {data[start : start + _PIECE].hex()}")
         answers = self.ask(f"run {name}", timeout)
         told = next(line for line in answers if line.get("state") == "run")
         if "missing" in told:
             raise LabError(told["missing"])
+        if self.machine.packed:
+            for suffix in (".out", ".err"):
+                self.fetch(f"{name}{suffix}")
         output, errors = (path.with_suffix(suffix).read_text(errors="replace") for suffix in (".out", ".err"))
         return subprocess.CompletedProcess(script, told["status"], output, errors)
+
+    def fetch(self, name: str, timeout: float = 120) -> Path:
+        """Copy a file out of the exchange of a packed guest, which has it for itself; of others it is there."""
+        path = Path(self.machine.exchange) / name
+        if self.machine.packed:
+            told = [line for line in self.ask(f"get {name}", timeout) if line.get("state") == "file"]
+            if told and "missing" in told[0]:
+                raise LabError(f"{name}: {told[0]['missing']}")
+            path.write_bytes(bytes.fromhex("".join(line["hex"] for line in told)))
+        return path
 
     def crash(self, how: str = "", timeout: float = 60) -> None:
         """Have the workload crash the kernel, `oops`: by a NULL dereference in a module. It then stands still, to be dumped."""
@@ -355,7 +382,7 @@ class Guest:
         return [
             *(requirements.find_program(platform.qemu) or platform.qemu,),
             *self.machine.arguments(platform),
-            *("-kernel", str(self.kernel.image), "-initrd", str(self.userland.image)),
+            *("-kernel", str(self.kernel.image), "-initrd", self.machine.packed or str(self.userland.image)),
             *("-append", f"{self.machine.command_line(platform)} {self.kernel.recipe.command_line}".strip()),
             *("-serial", f"file:{sockets.console_log}"),
             # printk never gets into this one, so lines of truth stay whole.

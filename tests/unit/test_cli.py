@@ -151,6 +151,14 @@ def test_bad_usage(cli, arguments, message, hint):
     assert cli.err == f"kcovdbg: {caught.value}\n  {hint}\n"
 
 
+def test_a_script_through_a_pipe(files, tmp_path):
+    """As the shell's <(…) gives one: nothing is read of it before it is run."""
+    os.mkfifo(tmp_path / "commands")
+    options = parse_options([files["vmcore"], str(tmp_path / "commands")], COMMANDS)
+    assert options.script == str(tmp_path / "commands")
+    assert options.target.files == (files["vmcore"],)
+
+
 def test_a_script_and_a_command(files):
     with pytest.raises(UsageError, match="is a script"):
         parse_options([files["script"], "-e", "info"], COMMANDS)
