@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 import sys
 from array import array
 from collections.abc import Callable, Container
@@ -152,8 +153,12 @@ def read_trace(
     """
     path = Path(path)
     try:
-        if path.stat().st_size > _MAX_BYTES:
+        status = path.stat()
+        if status.st_size > _MAX_BYTES:
             raise KcovdbgError(f"{path} is larger than any buffer")
+        if stat.S_ISCHR(status.st_mode):
+            # /dev/zero has no end.
+            raise KcovdbgError(f"{path} is a device, not a trace", hint="name a file, or a pipe that ends")
         data = path.read_bytes()
     except OSError as error:
         hint = (

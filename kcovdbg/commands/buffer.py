@@ -18,13 +18,14 @@ from kcovdbg.analysis.naming import Names
 from kcovdbg.commands.argument import Argument, Count, Value
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import Filter, find_buffer, frame_text, function_text, matching_words, name_remarks, title
+from kcovdbg.commands.what import Filter, find_buffer, matching_words, name_remarks
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
 from kcovdbg.render.grid import table_lines
 from kcovdbg.render.kind import ADDRESS, BOOL, NUMBER, PATH, SYMBOL, TEXT, WORD
 from kcovdbg.render.renderable import Lines, Renderable, Table
+from kcovdbg.render.wording import frame_text, function_text, title
 
 # Names are asked for this many records at a time, so that the first line waits for few of them.
 _BATCH: Final = 4096

@@ -22,6 +22,7 @@ from kcovdbg.render.renderable import Line, Lines, Record, Renderable, Table
 _STYLES: Final = {Severity.ERROR: "error", Severity.WARNING: "warning"}
 
 _VALUE_COLUMNS: Final = (Column("name"), Column("value"))
+_CAUSE_COLUMNS: Final = (Column("bug"), Column("fixed"), Column("certainty"), Column("reason"))
 _COLUMNS: Final = (
     Column("rule"),
     Column("severity", TEXT, style=lambda finding: _STYLES.get(finding.severity, "")),
@@ -36,6 +37,7 @@ _COLUMNS: Final = (
         items=_VALUE_COLUMNS,
     ),
     Column("cause"),
+    Column("causes", ANY, items=_CAUSE_COLUMNS),
     Column("sentence", value=lambda finding: _rule(finding).sentence),
     Column("guarantee", value=lambda finding: _rule(finding).guarantee),
 )
@@ -91,18 +93,15 @@ def _run(context: Context, args: Namespace) -> Answer:
 def _check(context: Context, args: Namespace, wanted: list[str]) -> Iterator[Renderable]:
     report = check(context.target, context.layout, context.census, advice=args.all or bool(wanted), wanted=wanted)
     context.status = 1 if report.violated else 0
-    remarks = list(report.remarks)
-    if report.settled:
-        remarks.append(f"{report.settled} disagreements were gone when they were looked at again: the kernel runs")
     data = Table(_COLUMNS, report.findings)
-    yield Lines(_lines(report), data=data, remarks=remarks)
+    yield Lines(_lines(report), data=data, remarks=report.notes)
 
 
 def _lines(report: Report) -> Iterator[Line]:
     for finding in report.findings:
         if finding.more:
             style = _STYLES.get(finding.severity, "remark")
-            yield ((style, f"{finding.severity.value}: "), ("key", f"{finding.rule} "), ("", f"and {finding.more} more"))
+            yield ((style, f"{finding.severity.value}: "), ("key", f"{finding.rule} "), ("", f"and {finding.object}"))
             continue
         yield (
             (_STYLES.get(finding.severity, "remark"), f"{finding.severity.value}: "),
@@ -115,10 +114,11 @@ def _lines(report: Report) -> Iterator[Line]:
             yield (("", "  " + "  ".join(f"{name}={value}" for name, value in finding.values)),)
         sure = finding.certainty.value + (f": {finding.reason}" if finding.reason else "")
         yield (("", f"  {sure}"),)
-        if finding.cause is not None:
-            yield (("", f"  may be: {finding.cause}"),)
+        for cause in finding.causes:
+            yield (("", f"  known bug, {cause.certainty.value} ({cause.reason}): {cause}"),)
     violations, others = report.violations, report.others
     said = f"{violations} violations" if violations != 1 else "1 violation"
+    said = f"at least {said}" if report.is_least else said
     tail = f", {others} other findings" if others > 1 else ", 1 other finding" if others else ""
     yield (("header" if violations else "remark", f"{report.applied} rules: {said if violations else 'none violated'}{tail}"),)
 

@@ -182,7 +182,8 @@ def _find_scripts(paths: Sequence[str], commands: CommandTable) -> tuple[list[st
         if not Path(path).exists():
             hint = suggest(path, commands.names) or "kcovdbg help lists the commands"
             raise UsageError(f"{path} is neither a command nor a file", hint=hint)
-        is_script = identify(path) is FileKind.OTHER and not _is_binary(path)
+        # What comes through a pipe can be read once, and only commands are read so.
+        is_script = Path(path).is_fifo() or (identify(path) is FileKind.OTHER and not _is_binary(path))
         (scripts if is_script else files).append(path)
     return files, scripts
 

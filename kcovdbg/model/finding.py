@@ -38,6 +38,21 @@ class Certainty(str, Enum):
     """Something that would explain it couldn't be read."""
 
 
+class Cause(NamedTuple):
+    """A known bug that leaves what was found."""
+
+    bug: str
+    fixed: str
+    """Where: a release, or a date with the stable releases that took the fix."""
+    certainty: Certainty
+    """How much speaks for it: likely or unsure. No state proves which code has run."""
+    reason: str
+    """Why it isn't surer."""
+
+    def __str__(self) -> str:
+        return f"{self.bug} (fixed: {self.fixed})"
+
+
 class Finding(NamedTuple):
     """One violated invariant, or how many more there are of a rule."""
 
@@ -51,7 +66,14 @@ class Finding(NamedTuple):
     certainty: Certainty = Certainty.CERTAIN
     reason: str | None = None
     """Why it isn't certain, or only transient."""
-    cause: str | None = None
-    """A known bug with this signature."""
+    causes: tuple[Cause, ...] = ()
+    """The known bugs with this signature, the likeliest first."""
     more: int = 0
     """Where it isn't 0, this stands for so many of the rule that are left out."""
+    is_least: bool = False
+    """Whether there may be more than that: nobody has counted further."""
+
+    @property
+    def cause(self) -> str | None:
+        """The known bugs in one line."""
+        return "; or ".join(map(str, self.causes)) or None

@@ -11,6 +11,7 @@ import contextlib
 import enum
 import mmap
 import os
+import stat
 import struct
 import tempfile
 from pathlib import Path
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 KDUMP_MAGIC: Final = b"KDUMP   "
 _DISKDUMP_MAGIC: Final = b"DISKDUMP"
+_COMPRESSED: Final = ((b"\x1f\x8b", "gzip"), (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2"), (b"\x04\x22\x4d\x18", "lz4"))
 _CHUNK: Final = 1 << 20
+_COPY: Final = "write it to a file first, and name that"
+_STREAMS: Final = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
 
 
 class FileKind(enum.Enum):
@@ -46,7 +50,7 @@ class FileKind(enum.Enum):
 def identify(path: str | os.PathLike[str]) -> FileKind:
     """Tell what a file is; compressed ones by what is in them.
 
-    :raises TargetError: when it can't be read.
+    :raises TargetError: when it can't be read, or is compressed by something else than zstd.
     """
     with open_file(path) as file, contextlib.suppress(EOFError):
         start = file.read(18)
@@ -54,8 +58,18 @@ def identify(path: str | os.PathLike[str]) -> FileKind:
             file.seek(0)
             with _decompressor(file, path) as stream:
                 start = stream.read(18)
+        _refuse_compressed(start, path)
         return _identify(start)
     return FileKind.OTHER
+
+
+def _refuse_compressed(start: bytes, path: str | os.PathLike[str]) -> None:
+    program = next((program for magic, program in _COMPRESSED if start.startswith(magic)), None)
+    if program is not None:
+        raise TargetError(
+            f"{path} is compressed by {program}",
+            hint=f"unpack it first, by {program} -d; what zstd compressed is read as it is",
+        )
 
 
 def _identify(start: bytes) -> FileKind:
@@ -76,6 +90,8 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     :raises TargetError: when it can't be, in one line.
     """
     try:
+        # Not opened to find out: that of a pipe waits for who writes into it.
+        _refuse_streams(path)
         file = Path(path).open("rb")  # noqa: SIM115 (errors of what is done with it aren't those of opening it)
     except FileNotFoundError:
         raise TargetError(
@@ -88,7 +104,17 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except (OSError, ValueError) as error:
         raise TargetError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     with file:
-        yield file
+        try:
+            yield file
+        except OSError as error:
+            raise TargetError(f"{path} can't be read: {error.strerror or error}", hint=_COPY) from None
+
+
+def _refuse_streams(path: str | os.PathLike[str]) -> None:
+    mode = Path(path).stat().st_mode
+    what = next((name for test, name in _STREAMS if test(mode)), None)
+    if what is not None:
+        raise TargetError(f"{path} is {what}: what is in it can't be read in any order", hint=_COPY)
 
 
 def _permission_hint(path: str | os.PathLike[str]) -> str:
@@ -123,6 +149,7 @@ def unpack(path: str | os.PathLike[str], *, directory: str | None = None) -> Unp
             notes.append(f"{path} was decompressed to a temporary file of {current.stat().st_size:,} bytes")
     with open_file(current) as file:
         start = file.read(18)
+        _refuse_compressed(start, path)
         if _identify(start) is FileKind.FLATTENED:
             file.seek(0)
             current = _reassemble(file, path, directory)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from kcovdbg.errors import KcovdbgError, MissingTypeError
 from kcovdbg.target import Target
@@ -20,25 +20,43 @@ def is_preempt_rt(target: Target) -> bool:
     return any(_has(target, path) for path in _OWNERS)
 
 
-def is_held(target: Target, lock: bytes) -> bool:
-    """Tell whether somebody holds a lock.
+class SpinLock(NamedTuple):
+    """Where a ``spinlock_t`` says whether somebody holds it, on one kernel."""
 
-    :param lock: a ``spinlock_t``.
-    """
-    order = "big" if target.big_endian else "little"
+    start: int
+    size: int
+    byteorder: Literal["little", "big"]
+    has_owner: bool
+    """Whether that is an owner, of PREEMPT_RT."""
+    has_tickets: bool
+    """Whether it is a pair of tickets (arm; riscv and others before they queue)."""
+
+    def is_held(self, lock: bytes) -> bool:
+        """Tell whether somebody holds a lock.
+
+        :param lock: a ``spinlock_t``.
+        """
+        word = lock[self.start :][: self.size]
+        if self.has_owner:
+            # The lowest bit says that there are waiters.
+            return bool(int.from_bytes(word, self.byteorder) & ~1)
+        if not any(word):
+            return False
+        # Of tickets: free when the one being served is the next one to be drawn.
+        return not self.has_tickets or word[:2] != word[2:4]
+
+
+def find_spin_lock(target: Target) -> SpinLock:
+    """Find out what a kernel's spinlocks look like."""
+    order: Literal["little", "big"] = "big" if target.big_endian else "little"
     for path in _OWNERS:
         if _has(target, path):
             member = target.member(_SPINLOCK, path)
-            # The lowest bit says that there are waiters.
-            return bool(int.from_bytes(lock[member.offset :][: member.size], order) & ~1)  # type: ignore[arg-type]
+            return SpinLock(member.offset, member.size, order, has_owner=True, has_tickets=False)
     raw = next((target.member(_SPINLOCK, path) for path in _RAW if _has(target, path)), None)
-    word = lock[raw.offset :][: min(raw.size, 4)] if raw is not None else lock[:4]
-    if not any(word):
-        return False
-    if _has(target, "rlock.raw_lock.tickets") or _has(target, "rlock.raw_lock.counter"):
-        # Tickets (arm; riscv and others before they queue): free when the one being served is the next one to be drawn.
-        return word[:2] != word[2:4]
-    return True
+    start, size = (0, 4) if raw is None else (raw.offset, min(raw.size, 4))
+    tickets = _has(target, "rlock.raw_lock.tickets") or _has(target, "rlock.raw_lock.counter")
+    return SpinLock(start, size, order, has_owner=False, has_tickets=tickets)
 
 
 def is_symbol_held(target: Target, name: str) -> bool | None:
@@ -46,7 +64,7 @@ def is_symbol_held(target: Target, name: str) -> bool | None:
     try:
         symbol = target.symbol(name)
         size = target.type_size(_SPINLOCK)
-        return is_held(target, target.read(symbol.address, size))
+        return find_spin_lock(target).is_held(target.read(symbol.address, size))
     except KcovdbgError:
         return None
 

@@ -26,6 +26,8 @@ _START = 0xFFFF_B000_0000_0000
 _TASK, _REMOTE, _AREA = 16384, 64, 4096
 # No other memory of the kernel is as near.
 _MANY = 1 << 27
+# Structures from the first one of a chain to the first one of the next.
+_CHAIN = _MANY >> 5
 
 
 class Endless:
@@ -125,16 +127,17 @@ def claim_handles(kernel: Kernel, number: int, *, chains: int = 1, objects: bool
 
     def make(index: int) -> bytes:
         following = index + 1 if index + 1 != number else number // 2
+        chain, place = divmod(index, _CHAIN)
         places = {
             member["handle"]: handles[index % len(handles)],
             member["kcov"]: _START + index * _REMOTE if objects else kernel.objects["shared"],
             node: _START + following * _REMOTE + node,
-            member["hnode.pprev"]: head if index == 0 else _START + (index - 1) * _REMOTE + node,
+            member["hnode.pprev"]: _START + (index - 1) * _REMOTE + node if place else head + chain * target.word_size,
         }
         return _patch(bytes(size), places)
 
     for chain in range(chains):
-        kernel.write_word(head + chain * target.word_size, _START + chain * (_MANY >> 5) * _REMOTE + node)
+        kernel.write_word(head + chain * target.word_size, _START + chain * _CHAIN * _REMOTE + node)
     return Endless(kernel, _REMOTE, make)
 
 
@@ -196,9 +199,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.absurd")
     parser.add_argument("claim", choices=CLAIMS)
     parser.add_argument("--command", action="append", help="by default those that the claim is about")
+    parser.add_argument("--number", type=int, help="of what is claimed, instead of the claim's own")
     parser.add_argument("--memory", type=int, default=2 << 30, help="bytes of address space")
     args = parser.parse_args()
     claim, number, commands = CLAIMS[args.claim]
+    number = number if args.number is None else args.number
     resource.setrlimit(resource.RLIMIT_AS, (args.memory, args.memory))
     for command in args.command or commands:
         kernel = Kernel(E9A)

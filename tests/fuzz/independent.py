@@ -172,7 +172,8 @@ class Reader:
             if page is None:
                 return None
             entry = int.from_bytes(page[at : at + 8], "little")
-            if not entry & 1:
+            # In a top-level entry the bit for a large page must be zero (Intel SDM, 3A): the processor refuses it.
+            if not entry & 1 or (level == 39 and entry & 0x80):
                 return None
             if level == 12 or (level in (30, 21) and entry & 0x80):
                 size = 1 << level

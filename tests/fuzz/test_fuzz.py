@@ -168,6 +168,27 @@ def test_independent_reader(fuzzer):
     assert parse_vmcoreinfo(b"xxOSRELEASE=6\nA=b\0c=d") == {"OSRELEASE": "6", "A": "b"}
 
 
+def test_no_page_is_as_large_as_a_top_level_entry(fuzzer):
+    """Bit 7 makes a page of the entries below, and makes the processor refuse one of these: what hangs on it can't be read.
+
+    Seed 114501 sets it.
+    """
+    target, reader = fuzzer.target, fuzzer.oracle.reader
+    target.heal()
+    kcov = next(int(row["kcov"], 16) for row in fuzzer.healthy["objects"] if row["area"] != "0x0" and row["count"])
+    area = int(next(row["area"] for row in fuzzer.healthy["objects"] if int(row["kcov"], 16) == kcov), 16)
+    entry = reader._root + (area >> 39 & 511) * 8
+    target.memory.write(entry, (int.from_bytes(target.memory.read(entry, 8), "little") | 0x80).to_bytes(8, "little"))
+    target.memory.settle()
+    fuzzer.oracle.begin()
+    assert reader.translate(area, set()) is None
+    case = Case(fuzzer, Figures(), "512 GiB", run.Random(0))
+    row = next(row for row in case.rows("objects") if int(row["kcov"], 16) == kcov)
+    assert row["count"] is None
+    assert any(f"{area:#x}" in error for error in row["errors"])
+    target.heal()
+
+
 def test_object_with_flag_bits(fuzzer):
     """Bit 30 is a flag in a task's mode word, and damage in an object's."""
     target = fuzzer.target

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tests.lab.architecture import ARCHITECTURES
+
 COMMANDS = {
     "info": "info --json",
     "tasks": "tasks -a --json",
@@ -102,8 +104,8 @@ def _compare_kernel(kernel: Mapping[str, Any], info: Rows) -> Iterator[str]:
     for key in ("release", "machine", "build_id"):
         if info[0][key] != kernel[key]:
             yield f"info: {key} is {info[0][key]}, the guest says {kernel[key]}"
-    # The image is linked to this address on x86-64, and the guest said where it runs.
-    offset = int(kernel["symbols"]["_text"], 16) - 0xFFFFFFFF81000000
+    # The guest said where the image runs.
+    offset = int(kernel["symbols"]["_text"], 16) - ARCHITECTURES[kernel["machine"]].linked_at
     if int(info[0]["kaslr_offset"], 16) != offset:
         yield f"info: kaslr_offset is {info[0]['kaslr_offset']}, the guest says {offset:#x}"
 

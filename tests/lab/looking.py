@@ -151,7 +151,7 @@ class Looker:
         found = RAW.search(text)
         if found is not None:
             seen.raw.append(f"{line}: {found[0]!r}")
-        for match in re.finditer(r"(\d+) disagreements were gone", err.getvalue() + out.getvalue()):
+        for match in re.finditer(r"(\d+) disagreements? w(?:as|ere) gone", err.getvalue() + out.getvalue()):
             seen.settled += int(match[1])
         if line.endswith("--json"):
             self._take(name, json.loads(out.getvalue()))

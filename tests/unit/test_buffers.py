@@ -18,7 +18,8 @@ from kcovdbg.model.kcov import Reference
 from kcovdbg.model.task import Role, SavedState
 from kcovdbg.target import Member, Symbol, VmallocArea
 from kcovdbg.target.memory import MemoryTarget, MemoryVmalloc, Structure
-from kcovdbg.walk.buffers import Place, check_name, read_buffer, read_place
+from kcovdbg.walk.buffers import read_buffer, read_place
+from kcovdbg.walk.place import Place, check_name
 from tests.unit.kernels.asking import Asker
 from tests.unit.kernels.build import Kernel
 from tests.unit.kernels.rows import E9A, J

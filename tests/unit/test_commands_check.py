@@ -6,6 +6,7 @@ import json
 import pytest
 
 from kcovdbg.abi.handle import find_bucket
+from kcovdbg.analysis.check import looking
 from kcovdbg.analysis.check.looking import RULES, check
 from kcovdbg.frontends.cli import main
 from kcovdbg.model.finding import Certainty, Severity
@@ -80,6 +81,45 @@ def test_known_bug(cli):
     assert [row["rule"] for row in rows] == ["T4"]
     assert "lost remote references" in rows[0]["cause"]
     assert "v6.10" in rows[0]["cause"]
+
+
+def test_how_sure_a_cause_is(cli):
+    """A known bug is never certain: likely where no other one leaves this, and unsure where others do or the finding is."""
+    kernel = Kernel(E6)
+    kernel.target.put(kernel.tasks[52], "struct task_struct", {"kcov": 0})
+    _, (row,), _ = cli(kernel, "check", "--json", "T4")
+    (cause,) = row["causes"]
+    assert (cause["certainty"], cause["reason"]) == ("likely", "no other known bug leaves this")
+    assert row["cause"] == f"{cause['bug']} (fixed: {cause['fixed']})"
+    text = cli(kernel, "check", "T4")[1]
+    assert f"  known bug, likely (no other known bug leaves this): {row['cause']}\n" in text
+
+    # The mode of an object that no task has enabled: that bug, another one, or damage.
+    kernel = Kernel(E6)
+    kernel.put(kernel.objects["local"], "struct kcov", t=0)
+    _, (row,), _ = cli(kernel, "check", "--json", "K5")
+    assert [(cause["certainty"], cause["reason"]) for cause in row["causes"]] == [
+        ("unsure", "other bugs and damage violate K5, too")
+    ]
+
+    # No bug is likelier than what it would explain.
+    kernel = Kernel(E6)
+    kernel.put(kernel.objects["idle remote"], "struct kcov", t=0xFFFF88800DEAD000)
+    init = kernel.target.symbol("init_task").address
+    kernel.write_word(init + kernel.target.member("struct task_struct", "tasks.next").offset, 0)
+    _, rows, _ = cli(kernel, "check", "--json", "K6")
+    assert {row["certainty"] for row in rows} == {"unsure"}
+    assert {(cause["certainty"], cause["reason"]) for row in rows for cause in row["causes"]} == {
+        ("unsure", "what was found isn't certain itself")
+    }
+
+
+def test_no_known_bug_no_cause(cli):
+    kernel = Kernel(E9A)
+    leak(kernel)
+    _, (row,), _ = cli(kernel, "check", "--json")
+    assert (row["cause"], row["causes"]) == (None, [])
+    assert "known bug" not in cli(kernel, "check")[1]
 
 
 def test_lost_remote_references(cli):
@@ -207,6 +247,23 @@ def test_many_violations_of_a_rule(number, more):
         assert rows[-1]["rule"] == "R2"
         assert rows[-1]["object"] == f"{more} more"
         assert rows[-1]["values"] == [{"name": "more", "value": str(more)}]
+
+
+def test_what_is_far_too_much_is_not_counted_to_its_end(monkeypatch):
+    """Then the answer says so, in text, in JSON and in the sum."""
+    monkeypatch.setattr(looking, "_COUNTED", 30)
+    asker = Asker(many_handles(50).target)
+    rows, _ = asker.rows("check R2")
+    assert len(rows) == 21
+    assert rows[-1]["object"] == "at least 10 more"
+    out, _ = asker.ask("check R2")
+    assert "error: R2 and at least 10 more\n" in out
+    assert "at least 30 violations" in out
+    # As many as are counted at most, and not one that isn't.
+    monkeypatch.setattr(looking, "_COUNTED", 51)
+    out, _ = asker.ask("check R2")
+    assert "error: R2 and 30 more\n" in out
+    assert "at least" not in out
 
 
 def test_what_is_left_out_is_still_compared():

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What is said when a target can't be opened, and which file is taken for what. Without drgn wherever that is possible."""
 
+import bz2
+import gzip
 import json
+import lzma
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -115,6 +119,58 @@ def test_no_dumps(files, name, message):
         open_target(TargetOptions(core=str(files / name)))
     assert caught.value.hint
     assert "\n" not in f"{caught.value}{caught.value.hint}"
+
+
+@pytest.fixture
+def patience():
+    """Whoever waits for a pipe that nobody writes into would wait for ever."""
+
+    def stop(_signal, _frame):
+        raise AssertionError("it waits")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("place", ["core", "symbols", "files"])
+@pytest.mark.parametrize(("name", "message"), [("pipe", "is a pipe"), ("socket", "is a socket"), ("/dev/zero", "is a device")])
+def test_no_files_at_all(files, monkeypatch, patience, place, name, message):
+    monkeypatch.chdir(files)
+    os.mkfifo("pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+        given = (
+            {"core": name}
+            if place == "core"
+            else {"core": "core", "symbols": [name]}
+            if place == "symbols"
+            else {"files": [name]}
+        )
+        with pytest.raises(TargetError, match=message) as caught:
+            open_target(TargetOptions(**given))
+    assert str(caught.value).startswith(name)
+    assert caught.value.hint == "write it to a file first, and name that"
+
+
+@pytest.mark.parametrize("place", ["core", "symbols", "files"])
+@pytest.mark.parametrize(("module", "program"), [(gzip, "gzip"), (lzma, "xz"), (bz2, "bzip2")])
+def test_what_others_compressed(files, monkeypatch, place, module, program):
+    monkeypatch.chdir(files)
+    Path("packed").write_bytes(module.compress(CORE if place == "core" else make_elf()))
+    given = {"core": "packed"} if place == "core" else {"core": "core", "symbols": ["packed"]} if place == "symbols" else {}
+    with pytest.raises(TargetError, match=f"packed is compressed by {program}") as caught:
+        open_target(TargetOptions(**(given or {"files": ["packed"]})))
+    assert f"{program} -d" in caught.value.hint
+
+
+def test_a_file_that_is_read_in_order_only():
+    """What is in /proc has no size, and refuses to be read from its end."""
+    with pytest.raises(TargetError, match=r"^/proc/version ") as caught:
+        open_target(TargetOptions(core="/proc/version"))
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("size", [17, 63, 70, 200, 4096, 6000, len(CORE) - 1])

@@ -129,3 +129,9 @@ def test_random_files(tmp_path, data, header):
     except KcovdbgError:
         return
     assert buffer.count * buffer.encoding.record_words == len(buffer.words)
+
+
+def test_a_device_is_no_trace():
+    """Reading /dev/zero would have no end."""
+    with pytest.raises(KcovdbgError, match="/dev/zero is a device, not a trace"):
+        read_trace("/dev/zero")

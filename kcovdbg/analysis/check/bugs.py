@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.era import Feature
+from kcovdbg.model.finding import Cause, Certainty
 from kcovdbg.model.generation import Generation
 
 
@@ -19,13 +20,21 @@ class Bug(NamedTuple):
     """By which it shows."""
     eras: Collection[str]
     """Whose kernels may have it."""
+    marks: Collection[str] = ()
+    """Those of the rules that no other known bug violates on such a kernel."""
     needs_rt: bool = False
     needs: Feature | None = None
     """Which kernels of these eras have it: those with a posted series."""
 
 
 BUGS: Final = (
-    Bug("one task enables two kcovs: the older one is lost", "v4.16", ("T1", "T10", "X4"), ("E0", "E1", "E2")),
+    Bug(
+        "one task enables two kcovs: the older one is lost",
+        "v4.16",
+        ("T1", "T10", "X4"),
+        ("E0", "E1", "E2"),
+        marks=("T10", "X4"),
+    ),
     Bug(
         "an interrupt, or a fault in a context switch, sees a task's fields half initialised",
         "v4.18",
@@ -40,12 +49,14 @@ BUGS: Final = (
         "v6.10 (stable kernels took it, 6.1.96 for instance)",
         ("K5", "K6", "T1", "T4", "R5", "X3"),
         ("E4", "E5-E6"),
+        marks=("K6", "T4", "X3"),
     ),
     Bug(
         "on PREEMPT_RT a softirq section is preempted and another one of the CPU uses its area and its saved state",
         "August 2026 (6.1.185, 6.12.106)",
         ("S1", "S2", "S3", "T2", "T5", "T7", "T12"),
         ("E4", "E5-E6", "E7", "E8"),
+        marks=("S1", "S2"),
         needs_rt=True,
     ),
     Bug(
@@ -117,6 +128,24 @@ def find_bugs(rule: str, generation: Generation | None = None, *, is_rt: bool | 
         and (generation is None or (generation.era in bug.eras and (bug.needs is None or generation.has(bug.needs))))
         and not (bug.needs_rt and (is_rt is False or (is_rt is None and generation is not None)))
     )
+
+
+def find_causes(bugs: Iterable[Bug], rule: str, certainty: Certainty) -> tuple[Cause, ...]:
+    """Say how sure it is that each of some bugs is the cause of a finding; the likeliest first.
+
+    :param bugs: as :func:`find_bugs` returns them.
+    :param certainty: of the finding.
+    """
+    causes = []
+    for bug in bugs:
+        if certainty is not Certainty.CERTAIN:
+            doubt, reason = Certainty.UNSURE, "what was found isn't certain itself"
+        elif rule in bug.marks:
+            doubt, reason = Certainty.LIKELY, "no other known bug leaves this"
+        else:
+            doubt, reason = Certainty.UNSURE, f"other bugs and damage violate {rule}, too"
+        causes.append(Cause(bug.title, bug.fixed, doubt, reason))
+    return tuple(sorted(causes, key=lambda cause: cause.certainty is not Certainty.LIKELY))
 
 
 def describe(bug: Bug) -> str:

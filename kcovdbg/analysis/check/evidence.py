@@ -25,7 +25,7 @@ from kcovdbg.walk.census import Census
 from kcovdbg.walk.context import is_serving_softirq, is_task_serving_softirq
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.links import Link, read_area_links, read_hash_links
-from kcovdbg.walk.locks import is_held, is_preempt_rt, is_symbol_held
+from kcovdbg.walk.locks import SpinLock, find_spin_lock, is_preempt_rt, is_symbol_held
 from kcovdbg.walk.maps import KcovMap, MapEntries, read_entries
 from kcovdbg.walk.pointer import is_kernel_pointer
 from kcovdbg.walk.remote import RemoteEntry
@@ -378,10 +378,14 @@ class Evidence:
         """Whether somebody is changing the hash or the lists of areas."""
         return self.has(Feature.REMOTE) and bool(is_symbol_held(self.target, "kcov_remote_lock"))
 
+    @cached_property
+    def _spin_lock(self) -> SpinLock:
+        return find_spin_lock(self.target)
+
     def lock_held(self, address: int) -> bool:
         """Tell whether somebody is changing an object."""
         kcov = self.kcov(address)
-        return kcov is not None and is_held(self.target, kcov.lock)
+        return kcov is not None and self._spin_lock.is_held(kcov.lock)
 
     def stack(self, task: int) -> Sequence[StackFrame] | None:
         """Return a task's stack, None where it can't be had."""

@@ -23,7 +23,7 @@ from kcovdbg.analysis.check import (
     series,
     tasks,
 )
-from kcovdbg.analysis.check.bugs import describe, find_bugs
+from kcovdbg.analysis.check.bugs import find_bugs, find_causes
 from kcovdbg.analysis.check.evidence import Evidence, name_task
 from kcovdbg.analysis.check.rule import Rule, Violation
 from kcovdbg.model.finding import Certainty, Finding, Severity
@@ -53,6 +53,8 @@ _PAUSES: Final = (0.01, 0.05, 0.2, 0.5)
 _SHOWN: Final = 20
 # Of a kernel that runs, where another look has to meet the same ones again.
 _COMPARED: Final = 4096
+# How far the rest is counted: a hash whose chains have no end has a hundred thousand objects, each of which violates ten rules.
+_COUNTED: Final = 1 << 14
 _Left: TypeAlias = Counter[tuple[str, Severity]]
 
 
@@ -71,6 +73,18 @@ class Report:
     """What couldn't be read, so that nothing is said of it."""
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """The remarks, and what came of looking again."""
+        if not self.settled:
+            return self.remarks
+        gone = (
+            "1 disagreement was gone when it was"
+            if self.settled == 1
+            else f"{self.settled} disagreements were gone when they were"
+        )
+        return (*self.remarks, f"{gone} looked at again: the kernel runs")
+
+    @property
     def violated(self) -> bool:
         """Whether something is wrong for sure."""
         return self.violations > 0
@@ -79,6 +93,11 @@ class Report:
     def violations(self) -> int:
         """How many there are, those that are left out too."""
         return sum(finding.more or 1 for finding in self.findings if finding.severity.is_violation)
+
+    @property
+    def is_least(self) -> bool:
+        """Whether there may be more findings than that."""
+        return any(finding.is_least for finding in self.findings)
 
     @property
     def others(self) -> int:
@@ -119,7 +138,8 @@ def check(
     evidence = Evidence(target, layout, census)
     most = _COMPARED if target.live else _SHOWN
     left: _Left = Counter()
-    findings = list(_look(chosen, evidence, advice, about, most, left))
+    cut: set[str] = set()
+    findings = list(_look(chosen, evidence, advice, about, most, left, cut))
     first = len(findings)
     looks = 1
     for seconds in _PAUSES if target.live else ():
@@ -128,20 +148,23 @@ def check(
         pause(seconds)
         census = Census(target, layout)
         evidence = Evidence(target, layout, census)
-        left = Counter()
-        again = list(_look([rule for rule in chosen if any(rule.name == found.rule for found in findings)],
-                           evidence, advice, about, most, left))  # fmt: skip
+        left, cut = Counter(), set()
+        disagreeing = {found.rule for found in findings}
+        again = list(_look([rule for rule in chosen if rule.name in disagreeing], evidence, advice, about, most, left, cut))
         findings = list(_compare(findings, again))
         looks += 1
     remarks = tuple(dict.fromkeys((*census.remarks(), *evidence.remarks())))
-    return Report(tuple(_shorten(chosen, findings, left)), len(chosen), looks, first - len(findings), remarks)
+    return Report(tuple(_shorten(chosen, findings, left, cut)), len(chosen), looks, first - len(findings), remarks)
 
 
 _DOUBTS: Final = (Certainty.CERTAIN, Certainty.LIKELY, Certainty.UNSURE)
 
 
-def _shorten(rules: Iterable[Rule], findings: Iterable[Finding], left: _Left) -> Iterator[Finding]:
-    """Leave out what is one too many of a kind, and say how much that is."""
+def _shorten(rules: Iterable[Rule], findings: Iterable[Finding], left: _Left, cut: Collection[str]) -> Iterator[Finding]:
+    """Leave out what is one too many of a kind, and say how much that is.
+
+    :param cut: the rules whose findings weren't counted to the end.
+    """
     of_rules: dict[str, list[Finding]] = {}
     for finding in findings:
         of_rules.setdefault(finding.rule, []).append(finding)
@@ -163,12 +186,13 @@ def _shorten(rules: Iterable[Rule], findings: Iterable[Finding], left: _Left) ->
             yield Finding(
                 rule.name,
                 severity,
-                f"{count} more",
+                f"{'at least ' if rule.name in cut else ''}{count} more",
                 "they are of the same kind, and left out",
                 (("more", str(count)),),
                 doubts[severity].certainty if severity in doubts else Certainty.CERTAIN,
                 doubts[severity].reason if severity in doubts else None,
                 more=count,
+                is_least=rule.name in cut,
             )
 
 
@@ -181,18 +205,19 @@ def _compare(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Fi
             continue
         if known.severity is Severity.RACING or (known.message, known.values) != (finding.message, finding.values):
             yield finding._replace(
-                severity=Severity.RACING, reason="the kernel runs, and it changed while it was looked at", cause=None
+                severity=Severity.RACING, reason="the kernel runs, and it changed while it was looked at", causes=()
             )
         else:
             yield finding
 
 
 def _look(
-    rules: Iterable[Rule], evidence: Evidence, advice: bool, about: Collection[str], most: int, left: _Left
+    rules: Iterable[Rule], evidence: Evidence, advice: bool, about: Collection[str], most: int, left: _Left, cut: set[str]
 ) -> Iterator[Finding]:
     """Yield what rules find, of each rule and severity the first ones.
 
     :param left: takes how many more there are.
+    :param cut: takes the rules that are left before their end, as there are too many.
     """
     generation = evidence.layout.generation
     for rule in rules:
@@ -212,13 +237,16 @@ def _look(
                 elif certainty is Certainty.CERTAIN and generation.missing:
                     # What a rule compares may be what couldn't be read.
                     certainty, reason = Certainty.UNSURE, f"the debug info lacks {', '.join(generation.missing)}"
-            if found[severity] >= most:
-                left[rule.name, severity] += 1
-                continue
             found[severity] += 1
+            if found[severity] > most:
+                left[rule.name, severity] += 1
+                if found.total() >= _COUNTED:
+                    cut.add(rule.name)
+                    break
+                continue
             bugs = find_bugs(rule.name, generation, is_rt=evidence.is_rt) if severity.is_violation else ()
-            cause = "; or ".join(describe(bug) for bug in bugs) or None
-            yield Finding(rule.name, severity, violation.object, violation.message, violation.values, certainty, reason, cause)
+            causes = find_causes(bugs, rule.name, certainty)
+            yield Finding(rule.name, severity, violation.object, violation.message, violation.values, certainty, reason, causes)
 
 
 def _excuse(violation: Violation, evidence: Evidence) -> str | None:

@@ -17,7 +17,7 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import KcovFields
 from kcovdbg.model.task import Task
 from kcovdbg.walk.areas import IRQ_LIST
-from kcovdbg.walk.census import plain_name
+from kcovdbg.walk.readings import plain_name
 from kcovdbg.walk.tasks import PF_EXITING, PF_KTHREAD
 
 # What a task's stack shows while it is switched out or in.

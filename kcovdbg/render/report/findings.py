@@ -17,6 +17,7 @@ def findings_markup(findings: Sequence[Finding], applied: int, sentence_of: Call
     """
     violations = sum(finding.more or 1 for finding in findings if finding.severity.is_violation)
     said = "none violated" if not violations else "1 violation" if violations == 1 else f"{violations} violations"
+    said = f"at least {said}" if any(finding.is_least for finding in findings) else said
     yield f"<p>{applied} rules: {said}.</p>"
     for finding in findings:
         yield f'<article class="finding {text(finding.severity.value)}">'
@@ -28,6 +29,6 @@ def findings_markup(findings: Sequence[Finding], applied: int, sentence_of: Call
         sure = finding.certainty.value + (f": {finding.reason}" if finding.reason else "")
         values = "  ".join(f"{name}={value}" for name, value in finding.values)
         yield f"<p>{text(sure)}{f' <code>{text(values)}</code>' if values else ''}</p>"
-        if finding.cause is not None:
-            yield f"<p>May be: {text(finding.cause)}</p>"
+        for cause in finding.causes:
+            yield f"<p>Known bug, {text(f'{cause.certainty.value} ({cause.reason}): {cause}')}</p>"
         yield "</article>"
