@@ -129,6 +129,7 @@ GENERATIONS = {
                 lines=1400,
             ),
             era="E9a",
+            kept=False,
         ),
         Generation(
             recipe("6.12-gcc-rt", fragments=("rt.config",)),
