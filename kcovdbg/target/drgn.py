@@ -418,11 +418,29 @@ class DrgnVmalloc:
                 yield VmallocArea(vm.addr.value_(), size, name, bool(flags & _VM_USERMAP)), vm.pages.value_()
 
 
+# By this variable drgn finds out where physical memory is mapped, in kernels without CONFIG_RANDOMIZE_MEMORY.
+_IN_DIRECT_MAPPING: Final = "saved_command_line"
+
+
+def _find_in_direct_mapping(
+    prog: drgn.Program, name: str, flags: drgn.FindObjectFlags, _file: str | None
+) -> drgn.Object | None:
+    if name != _IN_DIRECT_MAPPING or not flags & drgn.FindObjectFlags.VARIABLE:
+        return None
+    try:
+        return drgn.Object(prog, prog.pointer_type(prog.type("char")), address=prog.symbol(name).address)
+    except LookupError:
+        return None
+
+
 class DrgnSlab:
     """Objects of the general slab caches."""
 
     def __init__(self, prog: drgn.Program) -> None:
         self._prog = prog
+        # Debug info of some objects only may lack the variable, where the symbol is there all the same: asked after all others.
+        with contextlib.suppress(ValueError):
+            prog.register_object_finder("kcovdbg direct mapping", _find_in_direct_mapping, enable_index=-1)
 
     def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
         """Yield allocated objects of the general caches that serve requests of this size.
@@ -536,6 +554,11 @@ def _walking(what: str, address: int = 0) -> Iterator[None]:
         if isinstance(error, ReadError) or not (type(error) is Exception or isinstance(error, _WALK_ERRORS)):
             raise
         raise ReadError(f"{what} can't be read: {_first_line(error)}", _address_of(error, address)) from None
+    except Exception as error:
+        # drgn has no class for some of what its C code can't do.
+        if type(error) is not Exception:
+            raise
+        raise ReadError(f"{what} can't be read: {_first_line(error)}", address) from None
 
 
 def _first_line(error: Exception) -> str:
