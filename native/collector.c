@@ -109,6 +109,14 @@ static int move_high(const struct kcovdbg_device *device, int fd)
 	return high;
 }
 
+void kcovdbg_make_room(void)
+{
+	int fd = open("/", O_PATH | O_CLOEXEC);
+
+	if (fd >= 0)
+		close(move_high(&kernel, fd));
+}
+
 int kcovdbg_open(struct kcovdbg_kcov *kcov, const struct kcovdbg_device *device, const char *path, uint8_t word_size)
 {
 	memset(kcov, 0, sizeof(*kcov));

@@ -47,6 +47,11 @@ const struct kcovdbg_device *kcovdbg_kernel(void);
 /* KCOV_ENABLE, KCOV_UNIQUE_ENABLE and so on, as this architecture numbers them. */
 unsigned long kcovdbg_request(const char *name, uint8_t word_size);
 
+/*
+ * Have room for high descriptors. While a process has one thread that takes no time; with several the kernel waits until all
+ * CPUs have seen the larger table, for some hundredths of a second (synchronize_rcu() in its fs/file.c).
+ */
+void kcovdbg_make_room(void);
 /* The descriptor is high, so that nobody hits it by accident, and closed by exec. */
 int kcovdbg_open(struct kcovdbg_kcov *kcov, const struct kcovdbg_device *device, const char *path, uint8_t word_size);
 /* size: in words of the kernel. */

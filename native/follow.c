@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,22 @@ struct task {
 	int alive;
 };
 
+/* What the command says on its pipe when it can't start. */
+struct report {
+	int step;
+	int error;
+};
+
+/* What the command's first process needs: all of it is made before, as that process shares our memory. */
+struct birth {
+	const struct kcovdbg_command *command;
+	int kcov;
+	int go[2];
+	int report;
+	char **paths;			/* Where the program may be, in this order; a NULL at the end. */
+	char **shell;			/* Arguments of a shell that runs it as a script; the second is the path. */
+};
+
 struct kcovdbg_run {
 	const struct kcovdbg_command *command;
 	const struct kcovdbg_device *device;
@@ -60,6 +77,8 @@ struct kcovdbg_run {
 	int leaving_exec;		/* It is about to leave its exec. */
 	int pid;
 	int step;
+	struct birth birth;
+	void *stack;			/* Of the first process until its exec, while it shares our memory. */
 };
 
 static double now(void)
@@ -338,6 +357,22 @@ static int text_argument(uint64_t number)
 	return 0;
 }
 
+/* Up to the end of the word that the address is in: all that a kernel without CONFIG_CROSS_MEMORY_ATTACH gives at once. */
+static ssize_t peek(int tid, uint64_t address, void *data, size_t length)
+{
+	size_t skip = address % sizeof(long);
+	long word;
+
+	errno = 0;
+	word = ptrace(PTRACE_PEEKDATA, tid, (void *)(address - skip), NULL);
+	if (errno)
+		return -1;
+	if (length > sizeof(word) - skip)
+		length = sizeof(word) - skip;
+	memcpy(data, (char *)&word + skip, length);
+	return (ssize_t)length;
+}
+
 static void read_text(int tid, uint64_t address, char *text, size_t size)
 {
 	size_t length = 0;
@@ -349,6 +384,8 @@ static void read_text(int tid, uint64_t address, char *text, size_t size)
 		struct iovec there = { (void *)(address + length), here.iov_len };
 		ssize_t done = process_vm_readv(tid, &here, 1, &there, 1, 0);
 
+		if (done < 0 && errno == ENOSYS)
+			done = peek(tid, address + length, text + length, here.iov_len);
 		if (done <= 0)
 			break;
 		if (memchr(text + length, 0, (size_t)done))
@@ -515,7 +552,8 @@ static void handle_stop(struct kcovdbg_run *run, int tid, int status)
 	}
 	if (run->leaving_exec && task == run->tasks[0]) {
 		run->leaving_exec = 0;
-		task->told.stops = 0;
+		/* This one, whose end the trace begins with. */
+		task->told.stops = 1;
 		forget_records(run, &task->kcov);
 	} else if (run->command->syscalls) {
 		note_call(run, task);
@@ -523,49 +561,198 @@ static void handle_stop(struct kcovdbg_run *run, int tid, int status)
 	resume(run, task, 0);
 }
 
-/* What the command says on its pipe when it can't start. */
-struct report {
-	int step;
-	int error;
-};
+/* What runs in it leaves no word to a sanitizer, whose notes of each thread are ours as well. */
+#define BEFORE_EXEC __attribute__((no_sanitize_address, no_sanitize_thread))
 
-static void __attribute__((noreturn)) be_command(const struct kcovdbg_run *run, int go, int report_fd)
+#ifdef __x86_64__
+
+/* Not libc's: the first process has its thread's errno in common with us. */
+static long BEFORE_EXEC direct(long number, long a, long b, long c, long d)
 {
-	const struct kcovdbg_command *command = run->command;
-	const struct kcovdbg_kcov *kcov = &run->tasks[0]->kcov;
+	register long fourth __asm__("r10") = d;
+	long result;
+
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth)
+			 : "rcx", "r11", "memory");
+	return result;
+}
+
+/* Our handlers are not to run in it; what is ignored stays so. */
+static void BEFORE_EXEC reset_handlers(void)
+{
+	/* As the kernel has it. */
+	struct {
+		unsigned long handler, flags, restorer, mask;
+	} now, standard = { 0 };
+
+	for (int number = 1; number < 65; number++)
+		if (!direct(SYS_rt_sigaction, number, 0, (long)&now, sizeof(now.mask)) && now.handler > 1)
+			direct(SYS_rt_sigaction, number, (long)&standard, 0, sizeof(standard.mask));
+	/* Python ignores these. */
+	direct(SYS_rt_sigaction, SIGPIPE, (long)&standard, 0, sizeof(standard.mask));
+	direct(SYS_rt_sigaction, SIGXFSZ, (long)&standard, 0, sizeof(standard.mask));
+}
+
+#else
+
+static long direct(long number, long a, long b, long c, long d)
+{
+	long result = syscall(number, a, b, c, d);
+
+	return result < 0 ? -errno : result;
+}
+
+static void BEFORE_EXEC reset_handlers(void)
+{
+	struct sigaction now;
+
+	for (int number = 1; number < 65; number++)
+		if (!sigaction(number, NULL, &now) && now.sa_handler != SIG_IGN)
+			signal(number, SIG_DFL);
+	/* Python ignores these. */
+	signal(SIGPIPE, SIG_DFL);
+	signal(SIGXFSZ, SIG_DFL);
+}
+
+#endif
+
+/* As execvpe() does. */
+static int BEFORE_EXEC execute(const struct birth *birth)
+{
+	const struct kcovdbg_command *command = birth->command;
+	int error = ENOENT, denied = 0;
+
+	for (char **path = birth->paths; *path; path++) {
+		error = (int)-direct(SYS_execve, (long)*path, (long)command->argv, (long)command->envp, 0);
+		if (error == ENOEXEC) {
+			birth->shell[1] = *path;
+			error = (int)-direct(SYS_execve, (long)birth->shell[0], (long)birth->shell, (long)command->envp, 0);
+		}
+		if (error == EACCES)
+			denied = 1;
+		else if (error != ENOENT && error != ENOTDIR && error != ESTALE && error != ENODEV && error != ETIMEDOUT)
+			return error;
+	}
+	return denied ? EACCES : error;
+}
+
+/* The command's first process until its exec. All signals are blocked. What it leaves on its stack, nobody cleans up. */
+static int BEFORE_EXEC be_command(void *argument)
+{
+	const struct birth *birth = argument;
+	const struct kcovdbg_command *command = birth->command;
 	struct report report = { KCOVDBG_STEP_ENABLE, 0 };
 	uint64_t mask = command->signal_mask;
 	char byte;
 
+	direct(SYS_close, birth->go[1], 0, 0, 0);
 	/* Until it is traced, it is to die with us as well. */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (read(go, &byte, 1) != 1)
-		_exit(125);
-	prctl(PR_SET_PDEATHSIG, 0);
-	if (command->stdout_fd >= 0)
-		dup2(command->stdout_fd, 1);
-	/* Python ignores these. */
-	signal(SIGPIPE, SIG_DFL);
-	signal(SIGXFSZ, SIG_DFL);
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof(mask));
+	direct(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0);
+	if (direct(SYS_read, birth->go[0], (long)&byte, 1, 0) != 1)
+		direct(SYS_exit_group, 125, 0, 0, 0);
+	direct(SYS_prctl, PR_SET_PDEATHSIG, 0, 0, 0);
+	if (command->stdout_fd >= 0 && command->stdout_fd != 1)
+		direct(SYS_dup3, command->stdout_fd, 1, 0, 0);
+	reset_handlers();
+	direct(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof(mask));
 	/* As all tasks of the command do: no device of a test could be asked in each of them. */
-	if (syscall(SYS_ioctl, kcov->fd, command->mode.request, command->mode.argument)) {
-		report.error = errno;
-	} else {
+	report.error = (int)-direct(SYS_ioctl, birth->kcov, (long)command->mode.request, (long)command->mode.argument, 0);
+	if (report.error <= 0) {
 		report.step = KCOVDBG_STEP_EXEC;
-		execvpe(command->argv[0], command->argv, command->envp);
-		report.error = errno;
+		report.error = execute(birth);
 	}
-	if (write(report_fd, &report, sizeof(report)) < 0)
-		_exit(125);
-	_exit(125);
+	direct(SYS_write, birth->report, (long)&report, sizeof(report), 0);
+	direct(SYS_exit_group, 125, 0, 0, 0);
+	return 125;
+}
+
+static void free_paths(struct birth *birth)
+{
+	for (char **path = birth->paths; path && *path; path++)
+		free(*path);
+	free(birth->paths);
+	free(birth->shell);
+	birth->paths = birth->shell = NULL;
+}
+
+/* Where a program is looked for: where its name says, or in the folders of PATH, of which an empty one is the current folder. */
+static int find_paths(struct birth *birth)
+{
+	char *const *argv = birth->command->argv;
+	const char *name = argv[0], *folders = getenv("PATH");
+	size_t count = 1, number = 0, words = 0;
+
+	if (strchr(name, '/') || !*name)
+		folders = "";
+	else if (!folders)
+		folders = "/bin:/usr/bin";
+	for (const char *at = folders; *at; at++)
+		count += *at == ':';
+	while (argv[words])
+		words++;
+	birth->paths = calloc(count + 1, sizeof(*birth->paths));
+	birth->shell = calloc(words + 2, sizeof(*birth->shell));
+	if (!birth->paths || !birth->shell)
+		goto failed;
+	birth->shell[0] = (char *)"/bin/sh";
+	memcpy(birth->shell + 2, argv + 1, words * sizeof(*argv));
+	while (number < count) {
+		size_t length = strcspn(folders, ":");
+
+		if (asprintf(&birth->paths[number], "%.*s%s%s", (int)length, folders, length ? "/" : "", name) < 0) {
+			birth->paths[number] = NULL;
+			goto failed;
+		}
+		number++;
+		folders += length + 1;
+	}
+	return 0;
+
+failed:
+	free_paths(birth);
+	return -ENOMEM;
+}
+
+#define STACK_SIZE 65536
+
+/*
+ * Start the first process, with all signals blocked. It has our memory until its exec, where that can be: its exec would have to
+ * take a copy of Python's apart otherwise, with coverage on, which costs as much as a short command does.
+ */
+static int give_birth(struct kcovdbg_run *run, struct birth *birth)
+{
+	sigset_t all, before;
+	int pid;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+#ifdef __x86_64__
+	run->stack = mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+	if (run->stack == MAP_FAILED) {
+		run->stack = NULL;
+		pid = -1;
+	} else {
+		pid = clone(be_command, (char *)run->stack + STACK_SIZE, CLONE_VM | SIGCHLD, birth);
+	}
+#else
+	(void)run;
+	pid = fork();
+	if (!pid)
+		_exit(be_command(birth));
+#endif
+	pid = pid < 0 ? -errno : pid;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return pid;
 }
 
 static int start(struct kcovdbg_run *run)
 {
 	enum kcovdbg_step step = KCOVDBG_STEP_OPEN;
 	struct task *task;
-	int go[2], report[2], error, pid;
+	struct birth *birth = &run->birth;
+	int report[2], error, pid;
 
 	task = add_task(run, 0);
 	if (!task)
@@ -579,18 +766,26 @@ static int start(struct kcovdbg_run *run)
 		run->alive = 0;
 		return fail(run, step, error);
 	}
-	if (pipe2(go, O_CLOEXEC) || pipe2(report, O_CLOEXEC)) {
+	birth->command = run->command;
+	birth->kcov = task->kcov.fd;
+	error = find_paths(birth);
+	if (error || pipe2(birth->go, O_CLOEXEC)) {
 		task->alive = 0;
 		run->alive = 0;
-		return fail(run, KCOVDBG_STEP_FORK, -errno);
+		return error ? fail(run, KCOVDBG_STEP_MEMORY, error) : fail(run, KCOVDBG_STEP_FORK, -errno);
 	}
-	pid = fork();
-	if (!pid) {
-		close(go[1]);
-		be_command(run, go[0], report[1]);
+	if (pipe2(report, O_CLOEXEC)) {
+		error = -errno;
+		close(birth->go[0]);
+		close(birth->go[1]);
+		task->alive = 0;
+		run->alive = 0;
+		return fail(run, KCOVDBG_STEP_FORK, error);
 	}
-	error = pid < 0 ? -errno : 0;
-	close(go[0]);
+	birth->report = report[1];
+	pid = give_birth(run, birth);
+	error = pid < 0 ? pid : 0;
+	close(birth->go[0]);
 	close(report[1]);
 	run->report = report[0];
 	if (error) {
@@ -604,10 +799,10 @@ static int start(struct kcovdbg_run *run)
 			waitpid(pid, NULL, __WALL);
 		}
 	}
-	if (!error && write(go[1], "", 1) != 1)
+	if (!error && write(birth->go[1], "", 1) != 1)
 		/* It died already: its end says so. */
 		errno = 0;
-	close(go[1]);
+	close(birth->go[1]);
 	if (error) {
 		task->alive = 0;
 		run->alive = 0;
@@ -711,6 +906,10 @@ int kcovdbg_run_follow(struct kcovdbg_run *run)
 	if (run->report >= 0)
 		close(run->report);
 	run->report = -1;
+	free_paths(&run->birth);
+	if (run->stack)
+		munmap(run->stack, STACK_SIZE);
+	run->stack = NULL;
 	__atomic_store_n(&run->pid, 0, __ATOMIC_RELEASE);
 	return error;
 }

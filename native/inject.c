@@ -102,12 +102,35 @@ static long call(struct injection *in, long number, unsigned long a, unsigned lo
 	return (long)registers.rax;
 }
 
+/* Word by word, for kernels without CONFIG_CROSS_MEMORY_ATTACH. Both ends are aligned to words. */
+static int transfer_words(const struct injection *in, void *data, size_t length, unsigned long at, int write)
+{
+	for (size_t done = 0; done < length; done += sizeof(long)) {
+		long word;
+
+		memcpy(&word, (char *)data + done, sizeof(word));
+		errno = 0;
+		if (write)
+			ptrace(PTRACE_POKEDATA, in->tid, (void *)(at + done), (void *)word);
+		else
+			word = ptrace(PTRACE_PEEKDATA, in->tid, (void *)(at + done), NULL);
+		if (errno)
+			return -errno;
+		memcpy((char *)data + done, &word, sizeof(word));
+	}
+	return 0;
+}
+
+_Static_assert(sizeof(struct scratch) % sizeof(long) == 0, "it is transferred in words");
+
 static int transfer(struct injection *in, void *data, size_t length, unsigned long at, int write)
 {
 	struct iovec here = { data, length }, there = { (void *)at, length };
 	ssize_t done = write ? process_vm_writev(in->tid, &here, 1, &there, 1, 0) :
 			       process_vm_readv(in->tid, &here, 1, &there, 1, 0);
 
+	if (done < 0 && errno == ENOSYS)
+		return transfer_words(in, data, length, at, write);
 	if (done < 0)
 		return -errno;
 	return (size_t)done == length ? 0 : -EFAULT;

@@ -52,6 +52,8 @@ class Feature(str, Enum):
     """KCOV_PC_RANGE filters by address (2021 series)."""
     DATAFLOW = "dataflow"
     """A second device, kcov_dataflow, beside this one (2026 series)."""
+    WRITING = "writing"
+    """A flag keeps interrupts from recording while a task does (2022 series)."""
     PAUSED_FLAG = "paused-flag"
     """Bit 29 of a task's mode is a flag (2026 series, under review)."""
 

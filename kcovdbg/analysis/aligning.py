@@ -75,7 +75,7 @@ def align(left: Sequence[int], right: Sequence[int], *, native: bool | None = No
     numbering = make_numbering(left, native=native)
     pcs = numbering.number(*words)
     sides = [numbering.ids(side) for side in words]
-    if hot.HAS_NATIVE if native is None else native:
+    if hot.has_native() if native is None else native:
         found = hot.align(sides[0], sides[1], budget=_BUDGET, native=True)
         if found.is_coarse:
             # PCs near one another mostly are of one function, and need no names to tell: runs of them are aligned first.

@@ -17,9 +17,6 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
-# Not built, or inside a GDB whose Python has no cffi: then Python does it.
-HAS_NATIVE: Final = find_spec("kcovdbg._native") is not None and find_spec("_cffi_backend") is not None
-
 NO_ID: Final = 0xFFFFFFFF
 """The number of what has none."""
 
@@ -86,6 +83,21 @@ def _native() -> tuple[Any, Any]:
     from kcovdbg._native import ffi, lib
 
     return ffi, lib
+
+
+@cache
+def has_native() -> bool:
+    """Tell whether the compiled module can be used; otherwise Python does it.
+
+    It can't where it wasn't built, or was for another machine than this, and inside a GDB whose Python has no cffi.
+    """
+    if find_spec("_cffi_backend") is None:
+        return False
+    try:
+        _native()
+    except ImportError:
+        return False
+    return True
 
 
 class _NativeNumbering:
@@ -175,7 +187,7 @@ class Numbering:
     def __init__(self, text: tuple[int, int] = (0, 0), *, native: bool | None = None) -> None:
         start, end = text
         if native is None:
-            native = HAS_NATIVE
+            native = has_native()
         if native:
             self._way: _NativeNumbering | _PythonNumbering = _NativeNumbering(start, min(max(0, end - start), _MAX_TEXT))
         else:
@@ -203,7 +215,7 @@ def find_ordinals(pcs: array[int], known: array[int], *, native: bool | None = N
 
     :return: the place of each; :data:`NO_ID` where it isn't among them.
     """
-    if HAS_NATIVE if native is None else native:
+    if has_native() if native is None else native:
         ffi, lib = _native()
         ordinals = _zeros("I", len(pcs))
         lib.kcovdbg_ordinals(
@@ -241,7 +253,7 @@ def align(
         raise ValueError("too many records")
     if groups is not None and max(max(left, default=-1), max(right, default=-1)) >= len(groups):
         raise ValueError("an id without a group")
-    if HAS_NATIVE if native is None else native:
+    if has_native() if native is None else native:
         return _align_native(left, right, groups, budget)
     return _align_python(left, right)
 

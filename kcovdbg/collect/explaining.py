@@ -12,6 +12,7 @@ from typing import Final
 
 from kcovdbg.abi.handle import MAX_HANDLES, decode_handle
 from kcovdbg.collect.diagnosing import Cause
+from kcovdbg.collect.machine import read_config
 from kcovdbg.errors import CollectError
 
 ENOTSUPP: Final = 524
@@ -100,13 +101,19 @@ def _strerror(number: int) -> str:
     return "operation not supported by the kernel" if number == ENOTSUPP else os.strerror(number)
 
 
+_BUILD: Final = "it needs CONFIG_KCOV=y, and CONFIG_KCOV_INSTRUMENT_ALL=y for coverage of everything"
+
+
 def _no_device(path: str, **_: object) -> CollectError:
     folder = Path(path).parent
+    config = read_config()
+    if config is not None and config.get("CONFIG_KCOV") != "y":
+        return CollectError(f"there is no {path}: this kernel was built without KCOV, by its configuration", hint=_BUILD)
     if not folder.is_dir() or not os.path.ismount(folder):
         return CollectError(f"there is no {path}: debugfs isn't mounted", hint=f"mount -t debugfs none {folder}")
     return CollectError(
         f"there is no {path}, and debugfs is mounted: this kernel was built without KCOV",
-        hint="it needs CONFIG_KCOV=y, and CONFIG_KCOV_INSTRUMENT_ALL=y for coverage of everything",
+        hint=_BUILD,
     )
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import os
 import struct
 from pathlib import Path
@@ -16,6 +18,16 @@ _NT_GNU_BUILD_ID: Final = 3
 def running_release() -> str:
     """Return what uname -r says."""
     return os.uname().release
+
+
+def read_config() -> dict[str, str] | None:
+    """Return the running kernel's configuration, None where it can't be found."""
+    for path in (Path("/proc/config.gz"), Path(f"/boot/config-{running_release()}")):
+        with contextlib.suppress(OSError, EOFError):
+            data = path.read_bytes()
+            text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8", "replace")
+            return dict(line.split("=", 1) for line in text.splitlines() if line.startswith("CONFIG_") and "=" in line)
+    return None
 
 
 def running_build_id(path: str | Path = "/sys/kernel/notes") -> str | None:

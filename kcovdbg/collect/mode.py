@@ -31,6 +31,11 @@ class CollectMode(NamedTuple):
     """Whether there is a second buffer, of edges."""
     series: str = ""
 
+    @property
+    def is_unique(self) -> bool:
+        """Whether a buffer holds everything once only."""
+        return "UNIQ" in self.name
+
     def bitmap_words(self, size: int) -> int:
         """Return how many words of a buffer of this size are a bitmap, before the count word."""
         # A bit per point that is met: as many as there are words for their addresses, and a little to spare.
@@ -65,7 +70,14 @@ MODES: Final = (
         series="the deduplication series of July 2025",
     ),
 )
-NAMES: Final = tuple(dict.fromkeys(mode.name.removeprefix("TRACE_").lower().replace("_", "-") for mode in MODES))
+
+
+def user_name(mode: CollectMode) -> str:
+    """Return what users write for a mode: ``uniq-pc``."""
+    return mode.name.removeprefix("TRACE_").lower().replace("_", "-")
+
+
+NAMES: Final = tuple(dict.fromkeys(map(user_name, MODES)))
 """As users write them."""
 
 
@@ -95,7 +107,5 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
     for mode in found:
         if mode.feature is None or mode.feature in features:
             return mode
-    also = "pc and cmp are" if Feature.COMPARISONS in features else "pc is"
-    raise UsageError(
-        f"this kernel has no mode {name}: {found[-1].series} has it", hint=f"{also} what it has in common with all"
-    )
+    has = dict.fromkeys(user_name(mode) for mode in MODES if mode.feature is None or mode.feature in features)
+    raise UsageError(f"this kernel has no mode {name}: {found[-1].series} has it", hint=f"it has {', '.join(has)}")

@@ -221,12 +221,13 @@ class _Run:
         return command
 
     def run(self) -> Collected:
+        started = time.monotonic()
+        self.lib.kcovdbg_make_room()
         with _signals_held() as (mask, wanted):
             self.command.signal_mask = sum(1 << number - 1 for number in mask)
             waiter = threading.get_ident() if wanted else None
 
             def work() -> None:
-                started = time.monotonic()
                 self.error = self.lib.kcovdbg_run_follow(self.native)
                 self.seconds = time.monotonic() - started
                 if waiter is not None:
@@ -363,7 +364,9 @@ def _remarks(tasks: Sequence[TaskTrace], request: Request) -> Iterator[str]:
         if task.problem is not None:
             yield f"{task.kind.name.lower()} {task.tid} ({task.comm}) isn't in it: {task.problem}"
     stops = sum(task.stops for task in tasks)
-    if stops:
+    if stops == 1:
+        yield "the first records are the end of the stop at exec, by which ptrace follows the command"
+    elif stops:
         what = "at each system call, new task and signal" if request.syscalls else "at new tasks, signals and exec"
         yield f"following adds coverage: ptrace stopped the command {stops} times, {what}; each leaves records of ptrace's own"
 

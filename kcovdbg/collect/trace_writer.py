@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -93,6 +94,26 @@ def write_text(path: Path | str, buffer: Buffer, *, call_length: int = 0, is_syz
     _write_all({Path(path): "".join(f"{pc:#x}\n" for pc in pcs).encode()})
 
 
+def check_destination(path: Path | str) -> None:
+    """See to it that a trace can be written, before it is collected: a long run is for nothing otherwise.
+
+    :raises CollectError: when it can't.
+    """
+    path = Path(path)
+    folder = path.parent
+    if not folder.is_dir():
+        raise CollectError(f"{path} can't be written: there is no folder {folder}", hint=f"mkdir -p {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise CollectError(f"{path} can't be written: {os.strerror(errno.EACCES)}", hint="-o takes a file in a folder of yours")
+    _check_is_file(path)
+
+
+def _check_is_file(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        # As root, a name such as /dev/null would be taken from everybody.
+        raise CollectError(f"{path} can't be written: it is no file", hint="-o takes the name of a file")
+
+
 def _write_all(contents: dict[Path, bytes]) -> None:
     """Write files that get their names when all of them are complete, or leave everything as it was.
 
@@ -104,9 +125,7 @@ def _write_all(contents: dict[Path, bytes]) -> None:
     placed: list[Path] = []
     is_complete = False
     for path in contents:
-        if path.exists() and not path.is_file():
-            # As root, a name such as /dev/null would be taken from everybody.
-            raise CollectError(f"{path} can't be written: it is no file", hint="-o takes the name of a file")
+        _check_is_file(path)
     try:
         for path, content in contents.items():
             temporary = _temporary_of(path)

@@ -7,7 +7,6 @@ import os
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -101,6 +100,9 @@ def _read_build_id(path: Path) -> str | None:
 
 def _run_here(jobs: Sequence[Job], number: int) -> Iterator[Outcome]:
     """Run jobs in processes of this machine, so many at once."""
+    # Here: it brings logging along, which every other command would wait for.
+    from concurrent.futures import ThreadPoolExecutor, as_completed
+
     pool = ThreadPoolExecutor(number)
     futures = [pool.submit(run_job, job) for job in jobs]
     try:

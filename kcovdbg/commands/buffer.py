@@ -8,7 +8,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
@@ -18,13 +18,14 @@ from kcovdbg.analysis.naming import Names
 from kcovdbg.commands.argument import Argument, Count, Value
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import Filter, find_buffer, frame_text, function_text, matching_words, name_remarks, title
+from kcovdbg.commands.what import Filter, find_buffer, matching_words, name_remarks
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
 from kcovdbg.render.grid import table_lines
 from kcovdbg.render.kind import ADDRESS, BOOL, NUMBER, PATH, SYMBOL, TEXT, WORD
 from kcovdbg.render.renderable import Lines, Renderable, Table
+from kcovdbg.render.wording import frame_text, function_text, title
 
 # Names are asked for this many records at a time, so that the first line waits for few of them.
 _BATCH: Final = 4096
@@ -258,33 +259,45 @@ def show_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     """
     names = context.session.names
     wanted = Filter(names, args.function or (), args.file or ())
+    limit = args.n if args.n is not None else (_TAIL if args.tail else None)
     indices = present_indices(buffer, wanted)
     remarks = [*buffer.remarks, *name_remarks(context)]
     if not wanted.passes_all:
         remarks.append(f"{len(indices)} of {buffer.count} records match")
-    limit = args.n if args.n is not None else (_TAIL if args.tail else None)
-    shown = indices
-    if limit is not None and len(indices) > limit:
-        shown = indices[len(indices) - limit :] if args.tail else indices[:limit]
-    data = Table(
-        make_columns(buffer),
-        for_each_row(buffer, names, shown),
-        remarks=remarks,
-        empty="no records",
-        errors=_errors,
-        show=None,
-    )
+    shown = _limit_indices(indices, limit, args.tail)
+    rows = for_each_row(buffer, names, shown)
+    edges = buffer.edges
+    if edges is not None and not wanted.passes_all:
+        remarks.append(f"{edges.count} edges are left out: of which function one is can't be told")
+        edges = None
+    of_edges = () if edges is None else _limit_indices(present_indices(edges, wanted), limit, args.tail)
+    both = rows if edges is None else chain(rows, for_each_row(edges, names, of_edges))
+    data = Table(make_columns(buffer), both, remarks=remarks, empty="no records", errors=_errors, show=None)
     yield Lines(((("header", title(buffer)),),))
     folded = not args.raw and buffer.encoding.record_words == 1 and buffer.encoding.format is not record.RecordFormat.UNIQ_EDGE
     if not folded:
         if len(shown) < len(indices):
             remarks.append(f"{len(indices) - len(shown)} more records")
-        yield Lines(table_lines(replace(data, errors=None), context.width), data=data)
-        return
-    compact = _Compact(_sequence(buffer, indices), indices, names)
-    pieces = _limited(compact, limit, args.tail, remarks)
-    lines = table_lines(Table(_COMPACT_COLUMNS, pieces, remarks=remarks, empty="no records"), context.width)
-    yield Lines(lines, data=data)
+        yield Lines(table_lines(replace(data, rows=rows, errors=None), context.width), data=data)
+    else:
+        compact = _Compact(_sequence(buffer, indices), indices, names)
+        pieces = _limited(compact, limit, args.tail, remarks)
+        lines = table_lines(Table(_COMPACT_COLUMNS, pieces, remarks=remarks, empty="no records"), context.width)
+        yield Lines(lines, data=data)
+    if edges is not None:
+        said = list(edges.remarks)
+        if len(of_edges) < edges.count:
+            said.append(f"{edges.count - len(of_edges)} more edges")
+        part = Table(make_columns(edges), for_each_row(edges, names, of_edges), remarks=said, empty="no edges", show=None)
+        yield Lines(((("header", title(edges)),),))
+        yield Lines(table_lines(part, context.width))
+
+
+def _limit_indices(indices: Sequence[int], limit: int | None, tail: bool) -> Sequence[int]:
+    """Return the first so many, or the last."""
+    if limit is None or len(indices) <= limit:
+        return indices
+    return indices[len(indices) - limit :] if tail else indices[:limit]
 
 
 _TAIL: Final = 20
@@ -354,7 +367,8 @@ BUFFER = Command(
         "shows each record. Comparisons are always shown one by one, their operands in hexadecimal, as the signed number and "
         "as characters where they consist of some.\n\n"
         "PC is what the kernel recorded, a return address minus the KASLR offset; ADDRESS is where that was in memory. Lines "
-        "of source are those of the call before it. In JSON each record is an object, folded or not."
+        "of source are those of the call before it. In JSON each record is an object, folded or not.\n\n"
+        "Where addresses and edges are recorded at once (a posted series) both are shown, addresses first; -n holds for each."
     ),
     arguments=(
         Argument(("what",), Value.BUFFER, "which", metavar="WHAT"),

@@ -18,7 +18,7 @@ from kcovdbg.analysis.keeping import keep
 from kcovdbg.collect.machine import is_this_machine, running_build_id, running_kaslr_offset, running_release
 from kcovdbg.collect.mode import NAMES, find_mode
 from kcovdbg.collect.native import DEFAULT_SIZE
-from kcovdbg.collect.trace_writer import make_header, write_text, write_trace
+from kcovdbg.collect.trace_writer import check_destination, make_header, write_text, write_trace
 from kcovdbg.commands.argument import Argument, Count, Value, WordError
 from kcovdbg.commands.buffer import FILTERS, SHOWING, show_buffer
 from kcovdbg.commands.command import Command, Example, Need
@@ -151,6 +151,8 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     request = _make_request(context, args)
     if args.repeat is not None and args.repeat < 1:
         raise WordError("--repeat needs at least one run", str(args.repeat))
+    if args.output is not None:
+        check_destination(Path(args.output).expanduser())
     remarks: list[str] = []
     runs: list[Collected] = []
     for _ in range(args.repeat or 1):

@@ -173,6 +173,8 @@ def calls_table(context: Context, collected: Collected, args: Namespace, remarks
         "the records of ptrace's own stops at a call's entry and exit are left out of what it covers",
         *name_remarks(context),
     ]
+    if collected.request.mode.is_unique:
+        told.append("in this mode a task's buffer has everything once: a call shows what none before it covered")
     every: Iterable[_CallRow] = rows()
     if args.n is not None:
         every = islice(every, args.n)

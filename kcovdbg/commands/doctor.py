@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
 import platform
 from argparse import Namespace
@@ -12,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.collect.machine import is_this_machine, running_build_id, running_release
+from kcovdbg.collect.machine import is_this_machine, read_config, running_build_id, running_release
 from kcovdbg.collect.native import DEVICE, load_native
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
@@ -48,24 +47,20 @@ _COLUMNS: Final = (
 )
 
 
-def read_config() -> dict[str, str] | None:
-    """Return the running kernel's configuration, None where it can't be found."""
-    for path in (Path("/proc/config.gz"), Path(f"/boot/config-{running_release()}")):
-        with contextlib.suppress(OSError, EOFError):
-            data = path.read_bytes()
-            text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8", "replace")
-            return dict(line.split("=", 1) for line in text.splitlines() if line.startswith("CONFIG_") and "=" in line)
-    return None
-
-
 def _check_kernel(_context: Context) -> Check:
     question = "is this kernel built with KCOV?"
     config = read_config()
-    if Path(DEVICE).exists():
+    try:
+        is_there: bool | None = Path(DEVICE).exists()
+    except PermissionError:
+        # Only root may look into debugfs.
+        is_there = None
+    if is_there:
         lacking = [] if config is None else [name for name in ("CONFIG_KCOV_ENABLE_COMPARISONS",) if config.get(name) != "y"]
         return Check(question, True, running_release() + (f", without {lacking[0]}: no cmp mode" if lacking else ""))
     if config is None:
-        return Check(question, None, "its configuration can't be found", "mount debugfs, and look for " + DEVICE)
+        fix = "run kcovdbg as root" if is_there is None else f"mount debugfs, and look for {DEVICE}"
+        return Check(question, None, "its configuration can't be found", fix)
     if config.get("CONFIG_KCOV") == "y":
         return Check(question, True, f"{running_release()}: CONFIG_KCOV=y")
     return Check(question, False, f"{running_release()} isn't", "build one with CONFIG_KCOV=y and CONFIG_KCOV_INSTRUMENT_ALL=y")
@@ -189,12 +184,10 @@ def _check_symbols(context: Context) -> Check:
     build_id = running_build_id()
     target = context.session.optional_target
     if target is None:
-        return Check(
-            question,
-            False,
-            context.session.target_problem,
-            "install the kernel's debug symbols, or name its vmlinux: -s VMLINUX",
-        )
+        # Without the kernel's memory no debug info can be compared with it.
+        is_readable = os.access("/proc/kcore", os.R_OK)
+        fix = "install the kernel's debug symbols, or name its vmlinux: -s VMLINUX" if is_readable else "see the line above"
+        return Check(question, False if is_readable else None, context.session.target_problem, fix)
     if not is_this_machine(target):
         return Check(question, None, f"{target.name} isn't the kernel that runs here", "kcovdbg -k -s VMLINUX doctor")
     lines = getattr(target, "lines", None)

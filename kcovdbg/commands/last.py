@@ -17,7 +17,7 @@ from kcovdbg.commands.argument import Argument, Count, Value
 from kcovdbg.commands.buffer import FRAME_COLUMNS, Row, for_each_row, operand_text, symbol_of
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import frame_text, name_remarks
+from kcovdbg.commands.what import name_remarks
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.task import Role, Task
@@ -26,6 +26,7 @@ from kcovdbg.render.escape import escape
 from kcovdbg.render.grid import table_lines
 from kcovdbg.render.kind import ADDRESS, BOOL, COMM, NUMBER, PATH, PID, SYMBOL, TEXT, WORD
 from kcovdbg.render.renderable import Line, Lines, Renderable, Table
+from kcovdbg.render.wording import frame_text
 from kcovdbg.target import StackFrame
 from kcovdbg.walk.buffers import read_buffer
 

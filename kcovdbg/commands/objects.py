@@ -115,6 +115,8 @@ _COLUMNS = (
     ),
     Column("capacity", NUMBER),
     Column("full", BOOL),
+    Column("edge_area", ADDRESS, priority=7, hide_empty=True),
+    Column("edge_count", NUMBER, title="EDGES", priority=2, hide_empty=True),
     Column("references", ANY, text=_references_text, items=_REFERENCE_COLUMNS, elastic=12),
 )
 _SHOWN = (
@@ -122,11 +124,13 @@ _SHOWN = (
     "refcount",
     "mode",
     "count",
+    "edge_count",
     "pid",
     "comm",
     "remote",
     "references",
     "area",
+    "edge_area",
     "size",
     "remote_size",
     "sequence",
@@ -150,7 +154,7 @@ def _run(context: Context, args: Namespace) -> Table:
         errors=lambda kcov: kcov.errors,
         label=lambda kcov: "kcov" if kcov.address is None else f"kcov {kcov.address:#x}",
         details=_detail_lines if args.addresses else None,
-        show=_SHOWN[:7] + _SHOWN[8:] if args.addresses else _SHOWN,
+        show=tuple(name for name in _SHOWN if name != "references") if args.addresses else _SHOWN,
     )
 
 

@@ -22,13 +22,17 @@ _KEPT_SEPARATOR = "\0--"
 class _Parser(ArgumentParser):
     """A parser that raises instead of exiting, and prints nothing."""
 
+    command: Command
+
     def error(self, message: str) -> NoReturn:
-        raise WordError(message, None)
+        missing = message.startswith("the following arguments are required")
+        raise WordError(message, None, hint=f"usage: {self.command.usage}" if missing else None)
 
 
 def make_parser(command: Command) -> ArgumentParser:
     """Make the parser of a command."""
     parser = _Parser(prog=command.name, add_help=False, allow_abbrev=False)
+    parser.command = command
     for argument in (*command.arguments, *COMMON_OPTIONS):
         _add(parser, argument)
     return parser

@@ -13,12 +13,13 @@ from kcovdbg.commands.buffer import FRAME_COLUMNS
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.suggest import suggest
-from kcovdbg.commands.what import find_counts, frame_text
+from kcovdbg.commands.what import find_counts
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.location import Frame
 from kcovdbg.render.column import Column
 from kcovdbg.render.kind import ADDRESS, NUMBER, PATH, SYMBOL, WORD
 from kcovdbg.render.renderable import Table
+from kcovdbg.render.wording import frame_text
 from kcovdbg.symbols.table import Table as PointTable
 
 # Building a table takes some seconds with llvm-symbolizer, and a minute with drgn alone.
@@ -57,6 +58,11 @@ def find_point_table(context: Context) -> PointTable:
         while table is None and time.monotonic() < end:
             time.sleep(_STEP)
             table = symbolizer.table
+    if table is None and symbolizer.waits_for_table:
+        raise CapabilityError(
+            "the coverage points of this build are still being found, in the background",
+            hint="ask again in some minutes; with llvm-symbolizer installed it takes a fraction of the time",
+        )
     if table is None:
         raise CapabilityError(
             "this kernel's coverage points aren't known: they are found in its vmlinux",

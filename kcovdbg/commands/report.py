@@ -21,7 +21,7 @@ from kcovdbg.commands.covering import find_line_coverage
 from kcovdbg.commands.destination import open_file
 from kcovdbg.commands.parse import parse_arguments
 from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import find_buffer, frame_text, function_text, name_remarks, title
+from kcovdbg.commands.what import find_buffer, name_remarks
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.coverage import LineCoverage
@@ -34,6 +34,7 @@ from kcovdbg.render.report.listing import Listing, listing_markup
 from kcovdbg.render.report.page import Section, page_lines
 from kcovdbg.render.report.table import notes_markup, record_markup, table_markup
 from kcovdbg.render.report.trace import MOST_RECORDS, Point, Segment, TraceData, trace_markup
+from kcovdbg.render.wording import frame_text, function_text, title
 from kcovdbg.render.writer import Format
 
 STDOUT: Final = "-"

@@ -11,11 +11,11 @@ from kcovdbg.commands.argument import Argument, Count, Value
 from kcovdbg.commands.buffer import FRAME_COLUMNS
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import frame_text, function_text
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
 from kcovdbg.render.kind import ADDRESS, PATH, SYMBOL, WORD
 from kcovdbg.render.renderable import Line, Table
+from kcovdbg.render.wording import frame_text, function_text
 
 _MASK: Final = (1 << 64) - 1
 

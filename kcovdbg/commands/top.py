@@ -15,11 +15,12 @@ from kcovdbg.commands.argument import Argument, Value
 from kcovdbg.commands.buffer import FILTERS, FRAME_COLUMNS, TEXT_PCS
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import Filter, find_buffer, find_counts, name_remarks, title
+from kcovdbg.commands.what import Filter, find_buffer, find_counts, name_remarks
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
 from kcovdbg.render.kind import NUMBER, PATH, SHARE, SYMBOL, WORD
 from kcovdbg.render.renderable import Lines, Renderable, Table
+from kcovdbg.render.wording import title
 from kcovdbg.render.writer import Format
 
 _SHOWN: Final = 25

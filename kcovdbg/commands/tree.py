@@ -13,13 +13,14 @@ from kcovdbg.commands.argument import Argument, Value
 from kcovdbg.commands.buffer import FRAME_COLUMNS
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import find_buffer, frame_text, name_remarks, title
+from kcovdbg.commands.what import find_buffer, name_remarks
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.call import Call, CallKind
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
 from kcovdbg.render.kind import NUMBER, PATH, SYMBOL, TEXT, WORD
 from kcovdbg.render.renderable import Lines, Renderable, Table
+from kcovdbg.render.wording import frame_text, title
 
 
 class _Row(NamedTuple):

@@ -24,11 +24,11 @@ from kcovdbg.analysis.rows import (
     fold_equal,
     fold_groups,
 )
-from kcovdbg.commands.what import frame_text, function_text, title
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Location
 from kcovdbg.render.renderable import Fragment, Line
 from kcovdbg.render.side_by_side import GUTTER, columns, fit, join, pair, panel_width
+from kcovdbg.render.wording import frame_text, function_text, title
 from kcovdbg.symbols.source import SourceTree
 
 _MASK: Final = (1 << 64) - 1

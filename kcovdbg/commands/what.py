@@ -21,9 +21,10 @@ from kcovdbg.commands.session import Context
 from kcovdbg.commands.suggest import suggest
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.location import Frame, Location
-from kcovdbg.walk.buffers import check_name, read_buffer
+from kcovdbg.model.location import Frame
+from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.census import Census
+from kcovdbg.walk.place import check_name
 
 FILE = "file:"
 USER = "user:"
@@ -129,26 +130,6 @@ def find_counts(context: Context, what: str, remarks: list[str]) -> Mapping[int,
     return evaluate(what, find) if is_expression(what) else find(what)
 
 
-def title(buffer: Buffer) -> str:
-    """Say in one line which buffer this is and how much it holds."""
-    parts = [buffer.name]
-    if buffer.pid is not None:
-        parts.append(f"task {buffer.pid}" + (f" ({buffer.comm})" if buffer.comm else ""))
-    if buffer.kcov:
-        parts.append(f"kcov {buffer.kcov:#x}")
-    if buffer.mode is not None:
-        parts.append(buffer.mode)
-    records = f"{buffer.count} records" if buffer.capacity is None else f"{buffer.count} of {buffer.capacity} records"
-    if not buffer.encoding.has_count:
-        records = f"{buffer.count} of {buffer.capacity} bits"
-    elif buffer.bits_set is not None:
-        records += f", {buffer.bits_set} bits of its bitmap"
-    parts.append(records)
-    if buffer.full:
-        parts.append("FULL")
-    return ", ".join(parts)
-
-
 def name_remarks(context: Context) -> tuple[str, ...]:
     """Say why nothing has a name, where that is so."""
     return () if context.session.optional_target is not None else (f"without names: {context.session.target_problem}",)
@@ -158,21 +139,6 @@ def kaslr_offset(context: Context) -> int:
     """Return what is to be added to a recorded PC; 0 without a kernel."""
     target = context.session.optional_target
     return 0 if target is None else target.kaslr_offset
-
-
-def frame_text(frame: Frame) -> str:
-    """Name a frame's place: ``fs/namei.c:2417``."""
-    if frame.file is None:
-        return ""
-    return frame.file if frame.line is None else f"{frame.file}:{frame.line}"
-
-
-def function_text(location: Location) -> str:
-    """Name a location: the innermost function, and after it what it was inlined into."""
-    if not location.frames:
-        return location.remark or "?"
-    inner, outer = location.frames[0].function or "?", location.frames[-1].function or "?"
-    return inner if len(location.frames) == 1 or inner == outer else f"{inner} ← {outer}"
 
 
 class Filter:

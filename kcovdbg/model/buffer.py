@@ -52,6 +52,8 @@ class Buffer:
     """Ascending, not touching one another."""
     remarks: tuple[str, ...] = ()
     """What a reader must know: clamped, full, still being written, missing pages; each a line."""
+    edges: Buffer | None = field(default=None, repr=False)
+    """Where an object records addresses and edges at once (January 2025 series): the other buffer."""
 
     @property
     def full(self) -> bool | None:

@@ -68,6 +68,10 @@ class Kcov:
     found_by: tuple[str, ...] = ()
     """The roads that led to it: ``task``, ``saved``, ``remote``, ``fd``, ``vma``, ``vmalloc``."""
     errors: tuple[str, ...] = ()
+    edge_area: int | None = None
+    """Of the January 2025 series: the buffer for edges, beside ``area``."""
+    edge_count: int | None = None
+    """Its first word."""
 
     @property
     def counted(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Final, Protocol
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.cache import open_table, start_build
-from kcovdbg.symbols.elf import ElfFile
+from kcovdbg.symbols.elf import ElfFile, ElfSymbol
 from kcovdbg.symbols.garbage import without_collection
 from kcovdbg.symbols.llvm import find_symbolizer, symbolize
 from kcovdbg.symbols.points import PointKind
@@ -40,6 +41,9 @@ Fallback = Callable[[int], Sequence[Frame]]
 
 Batch = Callable[[Sequence[int]], Sequence[tuple[Frame, ...]]]
 """Locates instructions by their addresses in the image, all at once. Raises CapabilityError when it can't."""
+
+Functions = Callable[[int], str | None]
+"""Names the function that an instruction lies in, by its address in the image; None where none does. Raises nothing."""
 
 
 class Modules(Protocol):
@@ -70,6 +74,7 @@ class Symbolizer:
     :param word_size: bytes of the kernel's ``unsigned long``.
     :param find_table: called now and then while there is no table, until it returns one.
     :param batch: locates many PCs of the image while there is no table; None for: one by one.
+    :param functions: names the function that an instruction of the image lies in, where there is neither table nor line.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class Symbolizer:
         word_size: int = 8,
         find_table: Callable[[], Table | None] | None = None,
         batch: Batch | None = None,
+        functions: Functions | None = None,
     ) -> None:
         self._offset = kaslr_offset
         self._mask = (1 << 8 * word_size) - 1
@@ -92,6 +98,7 @@ class Symbolizer:
         self._init_span = (0, 0)
         self._find_table = find_table
         self._batch = batch
+        self._functions = functions
         self._next_look = 0.0
         self._known: dict[int, Location] = {}
         self._table: Table | None = None
@@ -220,8 +227,12 @@ class Symbolizer:
         return Location(address, frames, TAIL_CALL if self._has_points else None)
 
     def _by_function(self, pc: int) -> tuple[Frame, ...]:
-        function = None if self._table is None else self._table.function_at(pc - 1)
-        return () if function is None else (Frame(function.name, None, None, None),)
+        if self._table is not None:
+            function = self._table.function_at(pc - 1)
+            name = None if function is None else function.name
+        else:
+            name = None if self._functions is None else self._functions(pc - 1)
+        return () if name is None else (Frame(name, None, None, None),)
 
     def _locate_outside(self, address: int) -> Location:
         if self._modules is not None:
@@ -262,6 +273,41 @@ def read_text_ranges(image: str | os.PathLike[str], build_id: str | None = None)
         return ()
 
 
+class SymbolTable:
+    """Names functions by an image's symbol table, which is read when it is first asked.
+
+    :param image: where it is; one that can't be read any more has no names.
+    """
+
+    def __init__(self, image: str | os.PathLike[str]) -> None:
+        self._image = image
+        self._starts: list[int] | None = None
+        self._symbols: list[ElfSymbol] = []
+
+    def function_at(self, address: int) -> str | None:
+        """Name the function that an instruction lies in, by its address in the image."""
+        if self._starts is None:
+            self._symbols = self._read()
+            self._starts = [symbol.value for symbol in self._symbols]
+        index = bisect_right(self._starts, address) - 1
+        if index < 0:
+            return None
+        symbol = self._symbols[index]
+        return symbol.name if address < symbol.value + symbol.size else None
+
+    def _read(self) -> list[ElfSymbol]:
+        try:
+            with closing(ElfFile(self._image)) as elf:
+                named: dict[int, ElfSymbol] = {}
+                for symbol in elf.symbols():
+                    if symbol.is_function:
+                        # Of several at one address the first one counts, as in the table.
+                        named.setdefault(symbol.value, symbol)
+        except TargetError:
+            return []
+        return [named[start] for start in sorted(named)]
+
+
 def _make_batch(image: str | os.PathLike[str]) -> Batch | None:
     symbolizer = find_symbolizer()
     return None if symbolizer is None else partial(symbolize, symbolizer, Path(image), make_frame=_same)
@@ -294,9 +340,11 @@ def open_symbolizer(
     table = None if build_id is None else open_table(build_id, folder)
     find_table: Callable[[], Table | None] | None = None
     batch: Batch | None = None
+    functions: Functions | None = None
     text: tuple[TextRange, ...] = ()
     if table is None and image is not None:
         text = read_text_ranges(image, build_id)
+        functions = SymbolTable(image).function_at if text else None
         if text and build_id is not None and has_lines(image):
             find_table = partial(open_table, build_id, folder)
             batch = _make_batch(image)
@@ -311,4 +359,5 @@ def open_symbolizer(
         word_size=word_size,
         find_table=find_table,
         batch=batch,
+        functions=functions,
     )

@@ -13,6 +13,11 @@ from kcovdbg.walk.block import find_member
 _SERVING_SOFTIRQ: Final = 0x100
 
 
+# Of PREEMPT_RT, where softirqs run in tasks that can be preempted: Linux kernel commit 728b478d2d35 ("softirq: Add RT specific
+# softirq accounting") (in v5.13). The same bits as in the preemption count.
+_TASK_COUNT: Final = "softirq_disable_cnt"
+
+
 def is_serving_softirq(target: Target, cpu: int, task: int) -> bool | None:
     """Tell whether a CPU serves a softirq, None where that can't be read. Not for PREEMPT_RT, where the task counts.
 
@@ -20,6 +25,21 @@ def is_serving_softirq(target: Target, cpu: int, task: int) -> bool | None:
     """
     count = _read_preempt_count(target, cpu, task)
     return None if count is None else bool(count & _SERVING_SOFTIRQ)
+
+
+def is_task_serving_softirq(target: Target, task: int) -> bool | None:
+    """Tell whether a task of a PREEMPT_RT kernel serves a softirq, whether it runs or not; None where that can't be read.
+
+    :param task: ``struct task_struct *``.
+    """
+    member = find_member(target, "struct task_struct", (_TASK_COUNT,))
+    if member is None:
+        return None
+    try:
+        data = target.read(task + member.offset, member.size)
+    except KcovdbgError:
+        return None
+    return bool(int.from_bytes(data, "big" if target.big_endian else "little") & _SERVING_SOFTIRQ)
 
 
 def _read_preempt_count(target: Target, cpu: int, task: int) -> int | None:

@@ -136,10 +136,29 @@ _EXPECTED_ELSEWHERE: Final = (
     ("struct rq", "curr"),
 )
 
+# What posted series bring beside that, which check looks at and which tells formats apart: of each the paths, newest first.
+_EXPECTED_OF_SERIES: Final[Mapping[str, Sequence[tuple[str, Sequence[str]]]]] = {
+    Feature.UNIQUE_BITMAP: (
+        *((TASK, (f"kcov_state.{name}", f"kcov_state.s.{name}")) for name in ("bitmap", "bitmap_size")),
+        *((KCOV, (f"state.{name}", f"state.s.{name}")) for name in ("bitmap", "bitmap_size")),
+    ),
+    Feature.UNIQUE_MAPS: (
+        *((KCOV, (name,)) for name in ("map", "map_edge")),
+        *(("struct kcov_map", (name,)) for name in ("buckets", "pool", "mem", "area")),
+        *(("struct kcov_entry", (name,)) for name in ("ent", "node")),
+    ),
+    Feature.EXT_RECORDS: (
+        (TASK, ("kcov_ext_format",)),
+        (KCOV, ("kcov_ext_format",)),
+        (PERCPU, ("saved_kcov_ext_format",)),
+    ),
+    Feature.PC_RANGE: ((KCOV, ("pc_range.start",)), (KCOV, ("pc_range.end",))),
+}
+
 # Everything whose meaning some generation defines; a member with kcov in its name beyond these is said to be unknown.
 _KNOWN_TASK_MEMBERS: Final = frozenset(
     "kcov_mode kcov_size kcov_area kcov kcov_remote kcov_handle kcov_sequence kcov_softirq kcov_state kcov_ext_format "
-    "kcov_writing kcov_saved_mode kcov_saved_size kcov_saved_area kcov_saved_kcov kcov_saved_sequence kcov_saved_ext_format "
+    "kcov_writing kcov_saved_mode kcov_saved_size kcov_saved_area kcov_saved_kcov kcov_saved_sequence "
     "kcov_dataflow_seq kcov_df_size kcov_df_area kcov_df_enabled kcov_df_seq kcov_df kcov_df_remote_depth".split()
 )
 _KNOWN_KCOV_MEMBERS: Final = frozenset(
@@ -421,6 +440,10 @@ def _find_missing(
     for type_name, name in _EXPECTED_ELSEWHERE:
         if not _has_member(target, type_name, name):
             yield f"{type_name}.{name}"
+    for feature, members in _EXPECTED_OF_SERIES.items():
+        for type_name, found in members if feature in features else ():
+            if not any(_has_member(target, type_name, path) for path in found):
+                yield f"{type_name}.{_likely_path(target, type_name, found)}"
 
 
 def _likely_path(target: Target, type_name: str, paths: Sequence[str]) -> str:
@@ -473,6 +496,7 @@ def _detect_variants(target: Target, kcov: BlockLayout | None, names: set[str], 
         features.add(Feature.PC_RANGE)
     if _has_member(target, TASK, "kcov_writing"):
         variants.append(Variant.WRITING)
+        features.add(Feature.WRITING)
     if any(_has_member(target, TASK, name) for name in ("kcov_df", "kcov_df_seq", "kcov_df_remote_depth")):
         variants.append(Variant.DATAFLOW_FILE)
         features.add(Feature.DATAFLOW)

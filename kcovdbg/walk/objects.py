@@ -138,3 +138,58 @@ def looks_like_kcov(target: Target, fields: KcovFields, area: int) -> bool:
         and (not fields.task or low <= fields.task <= high)
         and (fields.sequence is None or fields.sequence >= 1)
     )
+
+
+def find_fill(
+    target: Target,
+    layout: Layout,
+    area: int | None,
+    size: int | None,
+    mode: str | None,
+    errors: list[str],
+    trace: int | None = None,
+    trace_size: int | None = None,
+    kcov: int | None = None,
+) -> tuple[int | None, bool | None]:
+    """Read a buffer's count word, and tell whether it is full.
+
+    :param area: ``kcov->area`` or ``task->kcov_area``.
+    :param size: in words.
+    :param mode: as :meth:`Layout.mode_name` names it.
+    :param errors: takes why it can't be read.
+    :param trace: where it is, in kernels whose buffers may have a bitmap before it.
+    :param kcov: the object that it is or collects for.
+    :return: the count, and whether the buffer is full.
+    """
+    if not area or not has_count(layout, mode):
+        return None, None
+    if (mode is None or not is_known(mode)) and (
+        not layout.modes
+        or layout.generation.has(Feature.UNIQUE_MAPS)
+        or layout.generation.has(Feature.TEXT_BITMAP)
+        or (target.word_size, target.big_endian) == (4, True)
+    ):
+        # Where the count is, how long it is and whether there is one depends on the mode.
+        return None, None
+    if mode == "TRACE_UNIQ_EDGE" and not kcov:
+        return None, None
+    start = area
+    try:
+        if layout.generation.has(Feature.UNIQUE_BITMAP):
+            if trace is None:
+                return None, None
+            if not area <= trace < area + max(size or 1, 1) * layout.buffer_word:
+                errors.append(f"buffer {area:#x}: its trace {trace:#x} isn't in it")
+                return None, None
+            start = trace
+        elif mode == "TRACE_UNIQ_EDGE" and kcov:
+            start = find_edges(target, kcov)
+        count = read_count(target, layout, start, mode)
+    except (ReadError, MissingTypeError) as error:
+        errors.append(f"buffer {area:#x}: {error}")
+        return None, None
+    if mode is None or not is_known(mode):
+        # Comparisons take four times the room.
+        return count, None
+    capacity = find_capacity(layout, mode, size, trace_size)
+    return count, None if capacity is None else count >= capacity

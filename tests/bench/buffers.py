@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from kcovdbg.abi.record import Encoding, RecordFormat
-from kcovdbg.analysis.hot import HAS_NATIVE, Alignment, Numbering, Words, align
+from kcovdbg.analysis.hot import Alignment, Numbering, Words, align, has_native
 from kcovdbg.analysis.keeping import keep
 from kcovdbg.analysis.pcset import PcUniverse
 from kcovdbg.model.buffer import Buffer
@@ -124,5 +124,5 @@ def _diff(table: Table, traces: dict[str, array[int]], folder: Path, rounds: int
     for pair in (("vfs-a", "proc"), ("mixed-a", "mixed-b"), ("vfs-a", "mixed-a")):
         mine = best(partial(compare, *pair), half)
         yield at_most(describe(*pair), mine, near, "diff, near-equal", 20)
-    if not HAS_NATIVE:
+    if not has_native():
         sys.stderr.write("without the compiled module: python native/build_native.py makes it\n")

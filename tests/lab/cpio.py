@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 
 class CpioWriter:
-    """Writes entries to a stream. Times and inode numbers are made up, so the same content gives the same archive."""
+    """Writes entries to a stream. Inode numbers are made up, and times unless given: the same gives the same archive."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -17,8 +17,8 @@ class CpioWriter:
     def directory(self, name: str) -> None:
         self._entry(name, stat.S_IFDIR | 0o755)
 
-    def file(self, name: str, content: bytes, mode: int = 0o644) -> None:
-        self._entry(name, stat.S_IFREG | mode, content)
+    def file(self, name: str, content: bytes, mode: int = 0o644, mtime: int = 0) -> None:
+        self._entry(name, stat.S_IFREG | mode, content, mtime=mtime)
 
     def character_device(self, name: str, major: int, minor: int) -> None:
         self._entry(name, stat.S_IFCHR | 0o600, device=(major, minor))
@@ -27,12 +27,12 @@ class CpioWriter:
         """End the archive; the stream stays open."""
         self._entry("TRAILER!!!", 0)
 
-    def _entry(self, name: str, mode: int, content: bytes = b"", device: tuple[int, int] = (0, 0)) -> None:
+    def _entry(self, name: str, mode: int, content: bytes = b"", device: tuple[int, int] = (0, 0), mtime: int = 0) -> None:
         self._inode += 1
         path = name.lstrip("/").encode() + b"\0"
         links = 2 if stat.S_ISDIR(mode) else 1
         # inode, mode, uid, gid, links, mtime, size, device of the file (2), device it is (2), length of name, checksum
-        numbers = (self._inode, mode, 0, 0, links, 0, len(content), 0, 0, *device, len(path), 0)
+        numbers = (self._inode, mode, 0, 0, links, mtime, len(content), 0, 0, *device, len(path), 0)
         header = b"070701" + b"".join(b"%08X" % number for number in numbers)
         self._padded(header + path)
         self._padded(content)

@@ -101,7 +101,11 @@ def make_golden(generation: Generation, destination: Path = DESTINATION, jobs: i
         done = run_kcovdbg("-c", dump.path, *symbols, "slice", "-o", work / "slice")
         if done.returncode:
             raise LabError(f"the slice could not be made: {done.stderr}")
-        slimming.slim(kernel.vmlinux, work / "vmlinux", {f"{name.removesuffix('.o')}.c" for name in DEBUG_INFO_OF})
+        slimming.slim(
+            kernel.vmlinux,
+            work / "vmlinux",
+            {f"{name.removesuffix('.o')}.c" for name in (*kernel.recipe.platform.debug_info_of, *DEBUG_INFO_OF)},
+        )
         (work / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
         for name in ("slice", "vmlinux", "truth.json"):
             slimming.compress(work / name, final)

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from tests.lab.architecture import Architecture
+
+# Of a file that is put into a packed guest: its line has to fit into the answer.
+_PIECE = 48
 # What the kernel says when nothing good is to be waited for any more.
 _DEAD = ("Kernel panic - not syncing",)
 
@@ -42,39 +46,49 @@ class Machine:
 
     memory_mib: int = 128
     cpus: int = 1
-    # A machine that doesn't change with QEMU's version, with the protections that users' machines have, and with an
-    # instruction for random numbers so that nothing waits for the kernel's pool.
-    cpu: str = "qemu64,+rdrand,+rdseed,+fsgsbase,+smap,+smep"
+    # Empty: the architecture's.
+    cpu: str = ""
     append: str = ""
     # Tag of a 9p file system -> directory of the host; the guest can't write there.
     shares: tuple[tuple[str, str], ...] = ()
     # A directory of the host where the guest can write as well: with a share `root` for `Guest.run`.
     exchange: str = ""
+    # Another archive to boot with, for kernels without 9p: packed.py makes one with what programs of the host's need. The
+    # exchange is a directory of the host's alone then, and `Guest.run` and `Guest.fetch` copy.
+    packed: str = ""
     network: bool = False
+    # Time is instructions executed, one of them a nanosecond, and none passes while nothing runs: what is measured in such a
+    # guest doesn't depend on what else the host does. Slower, and all of its CPUs are one thread of the host.
+    counts_instructions: bool = False
 
-    def arguments(self) -> list[str]:
+    def arguments(self, platform: Architecture) -> list[str]:
         command = [
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
-            *("-machine", "pc,accel=tcg,usb=off,vmport=off", "-cpu", self.cpu),
+            *(*platform.machine, "-cpu", self.cpu or platform.cpu),
             *("-m", f"{self.memory_mib}M", "-smp", str(self.cpus)),
             # Through it the guest's kernel hands VMCOREINFO to whoever dumps the machine.
             *("-device", "vmcoreinfo"),
-            *("-device", "virtio-rng-pci"),
+            *("-device", f"virtio-rng-{platform.virtio}"),
         ]
         for index, (tag, path) in enumerate(self.shares):
             command += ["-fsdev", f"local,id=share{index},path={path},security_model=none,readonly=on,multidevs=remap"]
-            command += ["-device", f"virtio-9p-pci,fsdev=share{index},mount_tag={tag}"]
-        if self.exchange:
+            command += ["-device", f"virtio-9p-{platform.virtio},fsdev=share{index},mount_tag={tag}"]
+        if self.exchange and not self.packed:
             command += ["-fsdev", f"local,id=exchange,path={self.exchange},security_model=none"]
-            command += ["-device", "virtio-9p-pci,fsdev=exchange,mount_tag=exchange"]
+            command += ["-device", f"virtio-9p-{platform.virtio},fsdev=exchange,mount_tag=exchange"]
+        if self.counts_instructions:
+            command += ["-icount", "shift=0,sleep=off"]
         if self.network:
-            command += ["-netdev", "user,id=net0,restrict=on", "-device", "virtio-net-pci,netdev=net0,romfile="]
+            command += ["-netdev", "user,id=net0,restrict=on"]
+            # Its ROM is for booting from it, and not installed with QEMU.
+            rom = ",romfile=" if platform.virtio == "pci" else ""
+            command += ["-device", f"virtio-net-{platform.virtio},netdev=net0{rom}"]
         return command
 
-    def command_line(self) -> str:
+    def command_line(self, platform: Architecture) -> str:
         # A panicked machine stands still, to be dumped. Warnings and worse are printed, as serial output takes time.
         # Of two USB controllers, one has the gadget of the standing states, the other is for traffic.
-        return f"console=ttyS0 loglevel=5 panic=0 random.trust_cpu=on dummy_hcd.num=2 {self.append}".strip()
+        return f"console={platform.console} loglevel=5 panic=0 random.trust_cpu=on dummy_hcd.num=2 {self.append}".strip()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +195,7 @@ class Guest:
         return self._process.poll() is None if self._process is not None else is_alive(self._pid)
 
     def start(self) -> None:
-        requirements.ensure(requirements.BOOT)
+        requirements.ensure(requirements.for_boot(self.kernel.recipe.platform))
         remove_left_over()
         # Under another name until its lock is held, or someone who starts a guest now would take it for left behind.
         made = Path(tempfile.mkdtemp(prefix="new-", dir=_run_root()))
@@ -219,7 +233,7 @@ class Guest:
 
     def gdb(self) -> Rsp:
         """A new connection to the GDB stub: the guest stands still until it is detached."""
-        return Rsp(("127.0.0.1", self.sockets.gdb_port))
+        return Rsp(("127.0.0.1", self.sockets.gdb_port), registers=self.kernel.recipe.platform.registers)
 
     def send(self, line: str) -> None:
         """Say a line to the workload."""
@@ -265,12 +279,29 @@ class Guest:
         name = f"run{self._scripts}"
         path = Path(self.machine.exchange) / name
         path.write_text(script)
+        if self.machine.packed:
+            data = script.encode()
+            for start in range(0, len(data), _PIECE):
+                self.send(f"put {name} {data[start : start + _PIECE].hex()}")
         answers = self.ask(f"run {name}", timeout)
         told = next(line for line in answers if line.get("state") == "run")
         if "missing" in told:
             raise LabError(told["missing"])
+        if self.machine.packed:
+            for suffix in (".out", ".err"):
+                self.fetch(f"{name}{suffix}")
         output, errors = (path.with_suffix(suffix).read_text(errors="replace") for suffix in (".out", ".err"))
         return subprocess.CompletedProcess(script, told["status"], output, errors)
+
+    def fetch(self, name: str, timeout: float = 120) -> Path:
+        """Copy a file out of the exchange of a packed guest, which has it for itself; of others it is there."""
+        path = Path(self.machine.exchange) / name
+        if self.machine.packed:
+            told = [line for line in self.ask(f"get {name}", timeout) if line.get("state") == "file"]
+            if told and "missing" in told[0]:
+                raise LabError(f"{name}: {told[0]['missing']}")
+            path.write_bytes(bytes.fromhex("".join(line["hex"] for line in told)))
+        return path
 
     def crash(self, how: str = "", timeout: float = 60) -> None:
         """Have the workload crash the kernel, `oops`: by a NULL dereference in a module. It then stands still, to be dumped."""
@@ -347,16 +378,16 @@ class Guest:
         }
 
     def _command(self, gdb_fd: int) -> list[str]:
-        sockets = self.sockets
+        sockets, platform = self.sockets, self.kernel.recipe.platform
         return [
-            *(requirements.find_program("qemu-system-x86_64") or "qemu-system-x86_64",),
-            *self.machine.arguments(),
-            *("-kernel", str(self.kernel.image), "-initrd", str(self.userland.image)),
-            *("-append", f"{self.machine.command_line()} {self.kernel.recipe.command_line}".strip()),
+            *(requirements.find_program(platform.qemu) or platform.qemu,),
+            *self.machine.arguments(platform),
+            *("-kernel", str(self.kernel.image), "-initrd", self.machine.packed or str(self.userland.image)),
+            *("-append", f"{self.machine.command_line(platform)} {self.kernel.recipe.command_line}".strip()),
             *("-serial", f"file:{sockets.console_log}"),
             # printk never gets into this one, so lines of truth stay whole.
             *("-chardev", f"pipe,id=truth,path={sockets.truth}"),
-            *("-serial", "chardev:truth"),
+            *platform.truth,
             *("-qmp", f"unix:{sockets.qmp},server=on,wait=off"),
             *("-qmp", f"unix:{sockets.debugger_qmp},server=on,wait=off"),
             *("-monitor", f"unix:{sockets.monitor},server=on,wait=off"),

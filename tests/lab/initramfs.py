@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 WORKLOAD = HERE / "workload"
 MODULES = HERE / "modules"
-COMPILE = ("gcc", "-static", "-O2", "-Wall", "-Wextra", "-pthread")
+COMPILE = ("-static", "-O2", "-Wall", "-Wextra", "-pthread")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,17 +48,19 @@ class Userland:
 
 def make_userland(kernel: Kernel, workload: Path = WORKLOAD, modules: Path = MODULES) -> Userland:
     """The workload and the modules for a kernel, compiled unless they are in the cache."""
-    requirements.ensure({"gcc": "build-essential", "make": "build-essential"})
+    platform = kernel.recipe.platform
+    requirements.ensure(requirements.for_userland(platform))
+    compile_init = (f"{platform.tools}gcc", *COMPILE)
     sources = sorted(workload.glob("*.[ch]"))
     module_sources = sorted(path for path in modules.glob("*") if path.suffix in (".c", ".h") or path.name == "Kbuild")
     # The kernel is in the key, as modules fit one kernel only.
-    digest = hashlib.sha256(f"{kernel.key} {COMPILE}".encode())
+    digest = hashlib.sha256(f"{kernel.key} {compile_init}".encode())
     for path in (*sources, *module_sources, Path(__file__), HERE / "cpio.py"):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
 
     def fill(work: Path) -> None:
         compiled = [str(path) for path in sources if path.suffix == ".c"]
-        run_logged([*COMPILE, "-o", str(work / "init"), *compiled], work)
+        run_logged([*compile_init, "-o", str(work / "init"), *compiled], work)
         built = _build_modules(kernel, module_sources, work)
         files = {f"modules/{path.name}": path.read_bytes() for path in built}
         with (work / "initramfs.cpio").open("wb") as stream:

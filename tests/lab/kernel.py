@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lab import cache, requirements
@@ -22,7 +23,6 @@ from tests.lab.recipe import BUILD_REVISION, Recipe, option_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 # The same for every builder, so that the same recipe gives the same kernel and names nobody's machine.
 REPRODUCIBLE = {
@@ -32,17 +32,16 @@ REPRODUCIBLE = {
     "LC_ALL": "C",
 }
 # Directories that an external module's build reads as a whole, and single files it needs beside them.
-MODULE_BUILD_TREES = ("include", "arch/x86/include", "scripts")
+MODULE_BUILD_TREES = ("include", "arch/{arch}/include", "scripts")
 MODULE_BUILD_FILES = (
     ".config",
     "Kbuild",
     "Makefile",
     "Module.symvers",
     "System.map",
-    "arch/x86/Makefile",
+    "arch/{arch}/Makefile",
     "modules.builtin",
     "modules.order",
-    "tools/objtool/objtool",
     "vmlinux",
 )
 
@@ -73,8 +72,8 @@ class Kernel:
 
     @property
     def image(self) -> Path:
-        """The compressed kernel that boots."""
-        return self.directory / "bzImage"
+        """The kernel that boots."""
+        return self.directory / Path(self.recipe.platform.image).name
 
     @property
     def config(self) -> Path:
@@ -123,15 +122,15 @@ def build(recipe: Recipe, jobs: int | None = None) -> Kernel:
     if exact is None:
         # The tarball is there without its package, or the compiler doesn't answer.
         raise UnavailableError(
-            f"can't tell the version of {recipe.package} or of {recipe.compiler}",
-            requirements.remedy([recipe.package, recipe.compiler]),
+            f"can't tell the version of {recipe.package} or of {recipe.compiler_program}",
+            requirements.remedy([recipe.package, recipe.compiler_program]),
         )
     return Kernel(recipe, cache.make_whole(exact, lambda work: _Build(recipe, work, jobs).run()))
 
 
 def _exact_directory(recipe: Recipe) -> Path | None:
     package = requirements.package_version(recipe.package) or requirements.package_candidate(recipe.package)
-    compiler = requirements.compiler_version(recipe.compiler)
+    compiler = requirements.compiler_version(recipe.compiler_program)
     if package is None or compiler is None:
         return None
     return cache.root() / recipe.key(package, compiler)
@@ -183,15 +182,18 @@ class _Build:
     def _keep(self) -> None:
         """Move what is of use after the build into `build`, and drop the rest, most of 3 GB."""
         tree = self.work / "build"
-        kept = {path for top in MODULE_BUILD_TREES for path in _files_below(self.source, top)}
-        kept |= {name for name in MODULE_BUILD_FILES if (self.source / name).exists()}
+        platform = self.recipe.platform
+        trees = [top.format(arch=platform.directory) for top in MODULE_BUILD_TREES]
+        files = [name.format(arch=platform.directory) for name in (*MODULE_BUILD_FILES, *platform.module_files)]
+        kept = {path for top in trees for path in _files_below(self.source, top)}
+        kept |= {name for name in files if (self.source / name).exists()}
         kept |= _compiled_sources(self.source)
         for name in kept:
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             (self.source / name).rename(tree / name)
         # kbuild's own link holds the path of this directory.
         (tree / "vmlinux-gdb.py").symlink_to("scripts/gdb/vmlinux-gdb.py")
-        (self.source / "arch/x86/boot/bzImage").rename(self.work / "bzImage")
+        (self.source / platform.image).rename(self.work / Path(platform.image).name)
         for name in ("vmlinux", ".config", "System.map"):
             # In the tree itself is where GDB looks for vmlinux-gdb.py and its scripts.
             (self.work / name).symlink_to(f"build/{name}")
@@ -205,7 +207,7 @@ class _Build:
             "fingerprint": recipe.fingerprint(),
             "package": recipe.package,
             "package_version": requirements.package_version(recipe.package),
-            "compiler_version": requirements.compiler_version(recipe.compiler),
+            "compiler_version": requirements.compiler_version(recipe.compiler_program),
             "release": (self.work / "build/include/config/kernel.release").read_text().strip(),
             "source_name": recipe.source_name,
             "built_at": int(time.time()),

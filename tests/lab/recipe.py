@@ -8,6 +8,8 @@ import hashlib
 import json
 from pathlib import Path
 
+from tests.lab.architecture import ARCHITECTURES, Architecture
+
 HERE = Path(__file__).parent
 
 # Counts up whenever kernel.py changes what it makes of a recipe, so that kernels built the old way aren't taken.
@@ -26,6 +28,8 @@ class Recipe:
     # Files under generations/, applied in this order.
     patches: tuple[str, ...] = ()
     compiler: str = "gcc"
+    # A name of architecture.ARCHITECTURES.
+    architecture: str = "x86_64"
     # Further arguments for make, such as LLVM=1.
     make: tuple[str, ...] = ()
     # Further flags for the compiler.
@@ -36,6 +40,16 @@ class Recipe:
     memory_mib: int = 128
     # Lines that make prints in a whole build: only the progress display cares.
     lines: int = 2000
+
+    @property
+    def platform(self) -> Architecture:
+        """What it is built for."""
+        return ARCHITECTURES[self.architecture]
+
+    @property
+    def compiler_program(self) -> str:
+        """The compiler as it is called: one that makes code for another architecture bears its name."""
+        return f"{self.platform.tools}{self.compiler}"
 
     @property
     def tarball(self) -> Path:
@@ -55,7 +69,7 @@ class Recipe:
 
     def make_arguments(self) -> list[str]:
         """What each call of make takes, for the kernel as for its modules."""
-        arguments = list(self.make)
+        arguments = [*self.platform.make, *self.make]
         if self.compiler != "gcc" and not any(argument.startswith("LLVM") for argument in self.make):
             arguments.append(f"CC={self.compiler}")
         return arguments
@@ -83,6 +97,8 @@ class Recipe:
         }
         if self.flags:
             content["flags"] = self.flags
+        if self.platform.make:
+            content["architecture"] = self.platform.make
         digest.update(json.dumps(content, sort_keys=True).encode())
         return digest.hexdigest()
 

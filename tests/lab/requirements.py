@@ -15,6 +15,7 @@ from tests.lab.errors import UnavailableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tests.lab.architecture import Architecture
     from tests.lab.recipe import Recipe
 
 # Program or file -> package. Programs are looked up on PATH, files (with a slash) as they stand.
@@ -33,6 +34,7 @@ BUILD = {
     "/usr/include/libelf.h": "libelf-dev",
     "/usr/include/openssl/opensslv.h": "libssl-dev",
 }
+# For the kernel that all tests are about.
 BOOT = {"qemu-system-x86_64": "qemu-system-x86", "gcc": "build-essential"}
 FILTER = {"makedumpfile": "makedumpfile"}
 # Debian's programs for administrators aren't on every user's PATH.
@@ -67,8 +69,19 @@ def for_build(recipe: Recipe) -> dict[str, str]:
                 f"ld.lld{version}": f"lld{version}",
                 f"llvm-nm{version}": f"llvm{version}",
             }
+    needed |= recipe.platform.packages
     needed[str(recipe.tarball)] = recipe.package
     return needed
+
+
+def for_boot(platform: Architecture) -> dict[str, str]:
+    """What booting a kernel takes."""
+    return {platform.qemu: platform.qemu_package}
+
+
+def for_userland(platform: Architecture) -> dict[str, str]:
+    """What compiling for a guest takes."""
+    return {"gcc": "build-essential", "make": "build-essential", **platform.packages}
 
 
 def ensure(needed: dict[str, str]) -> None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from tests.lab.errors import LabError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Self
 
-# In QEMU's `g` packet for x86-64 the general registers come first, then rip.
-_REGISTERS = ("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", *(f"r{n}" for n in range(8, 16)), "rip")
 # QEMU's packets hold 4096 bytes, hence 2048 of memory in hex.
 _READ_MAX = 2000
 
@@ -26,13 +26,17 @@ class RspError(LabError):
 
 
 class Rsp:
-    """One connection. Attaching stops the guest; leave with `detach`, or the guest stays stopped."""
+    """One connection. Attaching stops the guest; leave with `detach`, or the guest stays stopped.
 
-    def __init__(self, address: tuple[str, int] | str, timeout: float = 30) -> None:
+    :param registers: the 64-bit registers that a `g` packet starts with; the program counter is `pc`.
+    """
+
+    def __init__(self, address: tuple[str, int] | str, timeout: float = 30, *, registers: Sequence[str]) -> None:
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
         self._socket = socket.socket(family)
         self._socket.settimeout(timeout)
         self._buffer = b""
+        self._registers = registers
         self.stopped = True
         try:
             self._socket.connect(address)
@@ -94,8 +98,8 @@ class Rsp:
 
     def registers(self) -> dict[str, int]:
         """The general registers of the stopped CPU."""
-        raw = bytes.fromhex(self._ask(b"g")[: 16 * len(_REGISTERS)].decode())
-        return dict(zip(_REGISTERS, struct.unpack(f"<{len(_REGISTERS)}Q", raw), strict=True))
+        raw = bytes.fromhex(self._ask(b"g")[: 16 * len(self._registers)].decode())
+        return dict(zip(self._registers, struct.unpack(f"<{len(self._registers)}Q", raw), strict=True))
 
     def set_breakpoint(self, address: int) -> None:
         """A hardware breakpoint: it leaves no trace in the guest's memory, so none in a dump."""

@@ -68,9 +68,10 @@ class Layout:
 
     task: dict[str, Member]
     kcov: dict[str, Member]
-    # Where each CPU keeps its task and its preemption count: a per-CPU symbol and a place in it.
+    # Where each CPU keeps its task: a per-CPU symbol and a place in it.
     current: tuple[str, int]
-    preempt_count: tuple[str, int]
+    # Its preemption count likewise; without a symbol, in that task.
+    preempt_count: tuple[str | None, int]
     # The saved state of an interrupted session where it is per CPU; None where the task holds it.
     percpu_saved: dict[str, Member] | None
     # Words that a record takes, by the mode's number.
@@ -114,7 +115,7 @@ STATES = {
 @functools.lru_cache(maxsize=4)
 def read_layout(kernel: Kernel) -> Layout:
     """Read it from vmlinux and System.map; takes some tenths of a second."""
-    program = drgn.Program(drgn.Platform(drgn.Architecture.X86_64))
+    program = drgn.Program(drgn.Platform(drgn.Architecture[kernel.recipe.architecture.upper()]))
     # Without a target there is no main module for vmlinux to match; types need none.
     module = program.extra_module("vmlinux", create=True)
     module.try_file(kernel.vmlinux, force=True)
@@ -146,8 +147,12 @@ def read_layout(kernel: Kernel) -> Layout:
         hot = program.type("struct pcpu_hot")
         current = ("pcpu_hot", drgn.offsetof(hot, "current_task"))
         preempt_count = ("pcpu_hot", drgn.offsetof(hot, "preempt_count"))
-    else:
+    elif "__preempt_count" in symbols:
         current, preempt_count = ("current_task", 0), ("__preempt_count", 0)
+    else:
+        # The CPU has its task in a register, and the scheduler knows it too.
+        current = ("runqueues", drgn.offsetof(program.type("struct rq"), "curr"))
+        preempt_count = (None, drgn.offsetof(task, "thread_info.preempt.count"))
     return Layout(
         task=in_task,
         kcov=in_kcov,
@@ -213,9 +218,7 @@ class Probe:
         self._layout = layout
         self.kaslr = kaslr
         self._percpu = stub.word(self.address("__per_cpu_offset"))
-        # Both in one read, as they are neighbours where they share a struct; else far apart.
         self._current = self._percpu + layout.symbols[layout.current[0]] + layout.current[1]
-        self._preempt = self._percpu + layout.symbols[layout.preempt_count[0]] + layout.preempt_count[1]
         spans = [member for name, member in layout.task.items() if name.startswith("kcov")]
         self._span = (min(m.offset for m in spans), max(m.offset + m.size for m in spans))
 
@@ -226,8 +229,10 @@ class Probe:
     def look(self) -> dict[str, Any]:
         """The section that the CPU is in: context, what it collects for, and what it interrupted."""
         stub, layout = self._stub, self._layout
-        preempt = int.from_bytes(stub.read(self._preempt, 4), "little")
         task = stub.word(self._current)
+        where, offset = layout.preempt_count
+        base = task if where is None else self._percpu + layout.symbols[where]
+        preempt = int.from_bytes(stub.read(base + offset, 4), "little")
         fields = self._kcov_fields(task)
         saved = self._saved(fields)
         counter = layout.task.get(_SOFTIRQ_COUNT)
@@ -237,16 +242,16 @@ class Probe:
             raise LabError(f"kcov_softirq is set outside a softirq: {fields}, preempt_count {preempt:#x}")
         # A softirq may run while its task's own session goes on: then there is no section of the softirq's.
         own = bool(fields["kcov_softirq"]) == softirq
-        base = layout.task
+        members = layout.task
         return {
             "context": "softirq" if softirq else "task",
             "preempt_count": preempt,
-            "rip": self._stub.registers()["rip"],
+            "pc": self._stub.registers()["pc"],
             "cpu": 0,
             "task": task,
-            "pid": base["pid"].of(stub.read(task + base["pid"].offset, 4), base["pid"].offset),
-            "tgid": base["tgid"].of(stub.read(task + base["tgid"].offset, 4), base["tgid"].offset),
-            "comm": stub.read(task + base["comm"].offset, layout.comm_size).split(b"\0")[0].decode("latin-1"),
+            "pid": members["pid"].of(stub.read(task + members["pid"].offset, 4), members["pid"].offset),
+            "tgid": members["tgid"].of(stub.read(task + members["tgid"].offset, 4), members["tgid"].offset),
+            "comm": stub.read(task + members["comm"].offset, layout.comm_size).split(b"\0")[0].decode("latin-1"),
             **fields,
             "collecting": self._kind(fields["kcov_mode"], fields["kcov"]) if own else None,
             "saved": saved,
@@ -266,7 +271,7 @@ class Probe:
             ),
             "saved_area": self._buffer(saved["area"], saved["mode"], saved["size"], saved.get("trace")),
         }
-        symbol = STOP_AT if section["rip"] == self.address(STOP_AT) else None
+        symbol = STOP_AT if section["pc"] == self.address(STOP_AT) else None
         shown = _shown(section)
         return shown | {"stopped_at": symbol, "kaslr_offset": hex(self.kaslr), "objects": objects, "buffers": buffers}
 
@@ -317,7 +322,7 @@ class Probe:
 
 # Addresses are hex strings, as in what kcovdbg prints; other numbers are numbers.
 _ADDRESSES = {
-    *("task", "rip", "kcov", "kcov_area", "area", "t", "kcov_handle", "kcov_saved_area", "kcov_saved_kcov"),
+    *("task", "pc", "kcov", "kcov_area", "area", "t", "kcov_handle", "kcov_saved_area", "kcov_saved_kcov"),
     *("kcov_remote", "kcov_trace", "trace"),
 }
 
@@ -369,7 +374,7 @@ def _hunt(stub: Rsp, probe: Probe, state: State, timeout: float) -> tuple[dict[s
         # The breakpoint is the CPU's and in no memory; a dump taken now doesn't show it either way.
         stub.clear_breakpoint(stop_at)
         section = probe.look()
-        if section["rip"] != stop_at:
+        if section["pc"] != stop_at:
             continue
         if state.wanted(section):
             return section, seen.total() + 1

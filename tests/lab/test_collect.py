@@ -4,98 +4,37 @@
 from __future__ import annotations
 
 import json
-import shlex
-import shutil
 import subprocess
 import sys
-from bisect import bisect_right
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import drgn
 import pytest
 
 from kcovdbg.abi import record
-from kcovdbg.collect.trace_file import read_header, read_trace
+from kcovdbg.collect.trace_file import read_header
 from kcovdbg.symbols.build import build_table
-from kcovdbg.symbols.cache import cache_folder
 from kcovdbg.symbols.llvm import find_symbolizer
 from tests.lab.asking import ROOT, run_kcovdbg
+from tests.lab.collecting import SHARED, Lab, put_programs
 from tests.lab.guest import Guest, Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kcovdbg.model.buffer import Buffer
     from tests.lab.initramfs import Userland
     from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
 
-PROGRAMS = Path(__file__).parent / "programs"
-SHARED = "/tmp/exchange"
-OVERHEAD = 1.05
-
-
-class Lab:
-    """A guest in which kcovdbg collects."""
-
-    def __init__(self, guest: Guest, exchange: Path) -> None:
-        self.guest = guest
-        self.exchange = exchange
-        self.symbols = sorted(
-            (int(address, 16), name)
-            for address, kind, name in map(str.split, guest.kernel.system_map.read_text().splitlines())
-            if kind in "tT"
-        )
-        self.addresses = [address for address, _ in self.symbols]
-
-    def python(self, *words: str) -> str:
-        folders = [f"PYTHONPATH={shlex.quote(str(ROOT))}", f"XDG_CACHE_HOME={shlex.quote(str(cache_folder().parent.parent))}"]
-        return " ".join([*folders, shlex.quote(sys.executable), *words])
-
-    def kcovdbg(self, words: str) -> str:
-        """The words of a shell that run kcovdbg in the guest, on the guest's kernel."""
-        return self.python("-m kcovdbg -s", shlex.quote(str(self.guest.kernel.vmlinux)), words)
-
-    def collect(self, words: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        return self.guest.run(self.kcovdbg(f"collect {words}"), timeout)
-
-    def outside(self, *words: str) -> Any:
-        """What kcovdbg says that looks at the guest from the host, through QMP."""
-        done = run_kcovdbg("--qemu", self.guest.sockets.debugger_qmp, "-s", self.guest.kernel.vmlinux, *words, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    def function(self, pc: int) -> str:
-        return self.symbols[bisect_right(self.addresses, pc - 1) - 1][1]
-
-    def functions(self, buffer: Buffer) -> Counter[str]:
-        return Counter(self.function(pc) for pc in record.pc_words(buffer.words, buffer.encoding))
-
-    def entries(self, buffer: Buffer, function: str) -> int:
-        """How often the first point of a function is in a trace."""
-        pcs = Counter(pc for pc in record.pc_words(buffer.words, buffer.encoding) if self.function(pc) == function)
-        return pcs[min(pcs)] if pcs else 0
-
-    def trace(self, name: str) -> Buffer:
-        return read_trace(self.exchange / name)
-
-    def assert_nothing_is_left(self) -> None:
-        words = ("-e", "tasks --json", "-e", "remote --json")
-        done = run_kcovdbg("--qemu", self.guest.sockets.debugger_qmp, "-s", self.guest.kernel.vmlinux, *words)
-        assert (done.returncode, done.stdout.split()) == (0, ["[]", "[]"]), done.stdout + done.stderr
-
 
 @pytest.fixture(scope="module")
 def lab(kernel: Kernel, userland: Userland, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     exchange = tmp_path_factory.mktemp("exchange")
-    for source in PROGRAMS.glob("*.c"):
-        command = ["gcc", "-static", "-O2", "-Wall", "-Wextra", "-pthread", "-o", exchange / source.stem, source]
-        subprocess.run(command, check=True)
-    for script in PROGRAMS.glob("*.py"):
-        shutil.copy(script, exchange)
-    shutil.copy(userland.init, exchange / "tool")
+    put_programs(exchange, userland)
+    # Modules that aren't compiled yet would be in every process of the guest, which keeps nothing.
+    subprocess.run([sys.executable, "-m", "compileall", "-q", ROOT / "kcovdbg", *drgn.__path__], check=True)
     # Here it takes seconds, in the guest minutes of each test.
     build_table(kernel.vmlinux, symbolizer=find_symbolizer())
     machine = Machine(memory_mib=1024, cpus=2, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(exchange))
@@ -122,12 +61,8 @@ def test_real_commands(lab: Lab) -> None:
 
 
 def test_exit_statuses(lab: Lab) -> None:
-    words = {
-        "sh -c 'exit 3'": 3,
-        "sh -c 'kill -9 $$'": 137,
-        "/nonexistent": 127,
-        "/etc/passwd": 126,
-    }
+    # Those of commands that run are looked at beside what they cover.
+    words = {"/nonexistent": 127, "/etc/passwd": 126}
     script = "\n".join(f"{lab.kcovdbg(f'collect -o {SHARED}/s.kcov -- {command}')}; echo status $?" for command in words)
     script += f"\n{lab.kcovdbg('collect --nonsense -- true')}; echo status $?"
     done = lab.guest.run(script, 300)
@@ -178,40 +113,48 @@ def test_system_calls(lab: Lab) -> None:
         assert not any("ptrace" in function for function in call["functions"]), " ".join(call["functions"])
 
 
-@pytest.mark.parametrize("mode", ["pc", "cmp"])
-def test_user_space_sees_what_the_kernel_holds(lab: Lab, mode: str) -> None:
-    hold = lab.python(f"{SHARED}/hold.py {mode} {SHARED}/hold-{mode}.kcov")
+@pytest.fixture(scope="module")
+def held(lab: Lab) -> Iterator[dict[str, Any]]:
+    """A process with a buffer of each mode, that another process looks at."""
+    hold = lab.python(f"{SHARED}/hold.py {SHARED} pc cmp")
     done = lab.guest.run(
         f"({hold} >{SHARED}/hold.json 2>{SHARED}/hold.log &)\n"
-        f"until grep -q count {SHARED}/hold.json; do sleep 0.2; [ -s {SHARED}/hold.log ] && exit 1; done; true"
+        f"until grep -q cmp {SHARED}/hold.json; do sleep 0.2; [ -s {SHARED}/hold.log ] && exit 1; done; true"
     )
     assert done.returncode == 0, (lab.exchange / "hold.log").read_text()
-    told = json.loads((lab.exchange / "hold.json").read_text())
-    try:
-        user = lab.trace(f"hold-{mode}.kcov")
-        assert user.count == told["count"] > 10
-        rows = lab.outside("buffer", f"fd:{told['pid']}/{told['fd']}", "--raw")
-        words = record.pc_words(user.words, user.encoding)
-        assert [row["pc"] for row in rows[: user.count]] == [f"{word:#x}" for word in words]
-        if mode == "cmp":
-            assert [row["arg1"] for row in rows[: user.count]] == [f"{word:#x}" for word in user.words[1::4]]
-        # Disabling is recorded too, behind what the block covers.
-        assert len(rows) - user.count < 200
-        # The guest's file beside the guest's memory, seen from outside.
-        beside = run_kcovdbg(
-            *("--qemu", lab.guest.sockets.debugger_qmp, "-s", lab.guest.kernel.vmlinux, "view", "--text", "--by-index"),
-            *("--width", "100", f"file:{lab.exchange}/hold-{mode}.kcov", f"fd:{told['pid']}/{told['fd']}"),
-        )
-        assert beside.returncode == 0, beside.stderr
-        assert " | " not in "".join(beside.stdout.splitlines()[1 : user.count])
-        if mode == "pc":
-            shown = lab.guest.run(lab.kcovdbg(f"-q view --text --width 100 fd:{told['pid']}/{told['fd']}"), 300)
-            assert "user space sees what the kernel holds" in shown.stdout + shown.stderr
-            assert "FINDING" not in shown.stdout
-            sides = [line for line in shown.stdout.splitlines() if " | " in line or " < " in line or " > " in line]
-            assert not sides
-    finally:
-        lab.guest.run(f"kill {told['pid']}")
+    told = {row["mode"]: row for row in map(json.loads, (lab.exchange / "hold.json").read_text().splitlines())}
+    yield told
+    lab.guest.run(f"kill {told['pc']['pid']}")
+
+
+@pytest.mark.parametrize("mode", ["pc", "cmp"])
+def test_user_space_sees_what_the_kernel_holds(lab: Lab, held: dict[str, Any], mode: str) -> None:
+    told = held[mode]
+    user = lab.trace(f"{mode}.kcov")
+    assert user.count == told["count"] > 10
+    rows = lab.outside("buffer", f"fd:{told['pid']}/{told['fd']}", "--raw")
+    words = record.pc_words(user.words, user.encoding)
+    assert [row["pc"] for row in rows[: user.count]] == [f"{word:#x}" for word in words]
+    if mode == "cmp":
+        assert [row["arg1"] for row in rows[: user.count]] == [f"{word:#x}" for word in user.words[1::4]]
+    # Disabling is recorded too, behind what the block covers.
+    assert len(rows) - user.count < 200
+    # The guest's file beside the guest's memory, seen from outside.
+    beside = run_kcovdbg(
+        *("--qemu", lab.guest.sockets.debugger_qmp, "-s", lab.guest.kernel.vmlinux, "view", "--text", "--by-index"),
+        *("--width", "100", f"file:{lab.exchange}/{mode}.kcov", f"fd:{told['pid']}/{told['fd']}"),
+    )
+    assert beside.returncode == 0, beside.stderr
+    assert " | " not in "".join(beside.stdout.splitlines()[1 : user.count])
+
+
+def test_both_views_in_the_guest(lab: Lab, held: dict[str, Any]) -> None:
+    told = held["pc"]
+    shown = lab.guest.run(lab.kcovdbg(f"-q view --text --width 100 fd:{told['pid']}/{told['fd']}"), 300)
+    assert "user space sees what the kernel holds" in shown.stdout + shown.stderr
+    assert "FINDING" not in shown.stdout
+    sides = [line for line in shown.stdout.splitlines() if " | " in line or " < " in line or " > " in line]
+    assert not sides
 
 
 def test_a_running_collector_is_no_finding(lab: Lab) -> None:
@@ -273,8 +216,8 @@ def test_the_shell_watches_while_it_collects(lab: Lab) -> None:
 
 
 def test_a_buffer_grows_until_everything_fits(lab: Lab) -> None:
-    done = lab.collect(f"--buffer-size 4K --grow -o {SHARED}/grown.kcov --json -- ls /etc")
-    assert done.returncode == 0, done.stderr
+    done = lab.collect(f"--buffer-size 4K --grow -o {SHARED}/grown.kcov --json -- sh -c 'cd /etc; echo *; exit 3'")
+    assert done.returncode == 3, done.stderr
     told = [line for line in done.stderr.splitlines() if "was full" in line]
     assert told, done.stderr
     assert all("was run again with" in line for line in told)
@@ -298,8 +241,8 @@ def test_text_for_other_tools(lab: Lab) -> None:
 
 
 def test_comparisons(lab: Lab) -> None:
-    done = lab.collect(f"--mode cmp -o {SHARED}/cmp.kcov --buffer-size 2M -- cat /etc/hostname")
-    assert done.returncode == 0, done.stderr
+    done = lab.collect(f"--mode cmp -o {SHARED}/cmp.kcov --buffer-size 2M -- sh -c 'cd /etc; kill -9 $$'")
+    assert done.returncode == 137, done.stderr
     buffer = lab.trace("cmp.kcov")
     assert buffer.count > 1000
     decoded = [record.decode_record(buffer.words, index, buffer.encoding) for index in range(buffer.count)]
@@ -357,52 +300,6 @@ echo left: $(pidof sleep)
     assert done.stdout.splitlines()[-1] == "left:", done.stderr
     assert not list(lab.exchange.glob("*killed*"))
     lab.assert_nothing_is_left()
-
-
-# A ratio of times: measured when asked for, on a machine that does nothing else.
-@pytest.mark.bench
-def test_overhead(lab: Lab) -> None:
-    """Against a C program that does the same calls by hand, from before the first call to the copied trace.
-
-    In pairs, now the one first and now the other; the ratio is the median of the pairs' ratios, so that what else the machine
-    does in a few of them doesn't count.
-    """
-    script = f"""
-import statistics, subprocess
-from kcovdbg.collect import Request, run_command
-
-def ours(command, size):
-    collected = run_command(Request(command, size=size))
-    return collected.seconds, collected.tasks[0].buffer.count
-
-def by_hand(command, size):
-    done = subprocess.run(["{SHARED}/byhand", str(size), *command], capture_output=True, text=True, check=True)
-    seconds, count = done.stdout.split()
-    return float(seconds), int(count)
-
-def measure(command, pairs, size=1 << 19):
-    rows, counts = [], set()
-    for number in range(pairs):
-        order = (ours, by_hand) if number % 2 else (by_hand, ours)
-        found = dict((how, how(command, size)) for how in order)
-        rows.append((found[ours][0], found[by_hand][0]))
-        counts.update(count for _, count in found.values())
-    ratios = sorted(left / right for left, right in rows)
-    medians = (statistics.median(column) for column in zip(*rows))
-    quarter = len(ratios) // 4
-    return statistics.median(ratios), ratios[quarter], ratios[-1 - quarter], *medians, min(counts), max(counts)
-
-print(*measure(("{SHARED}/work", "3000"), 15), *measure(("{SHARED}/work", "0"), 9))
-"""
-    (lab.exchange / "overhead.py").write_text(script)
-    done = lab.guest.run(lab.python(f"{SHARED}/overhead.py"), 900)
-    assert done.returncode == 0, done.stderr
-    ratio, low, high, ours, by_hand, least, most, *nothing = map(float, done.stdout.split())
-    # Both had the same to do: the buffer is full.
-    assert least == most == (1 << 19) - 1
-    print(f"collect {ours:.3f} s, by hand {by_hand:.3f} s, ratio {ratio:.3f} (quartiles {low:.3f}, {high:.3f})")
-    print(f"of nothing: collect {nothing[3]:.3f} s, by hand {nothing[4]:.3f} s")
-    assert ratio <= OVERHEAD
 
 
 def test_doctor(lab: Lab) -> None:

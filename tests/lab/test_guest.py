@@ -97,7 +97,7 @@ def test_gdb_stub_lets_go(standing_guest: Guest) -> None:
     for _ in range(2):
         with standing_guest.gdb() as stub:
             assert not standing_guest.qmp.running()
-            assert stub.registers()["rip"]
+            assert stub.registers()["pc"]
         assert standing_guest.qmp.running()
 
 

@@ -11,6 +11,9 @@ GROUPS = {
     "R": "Remote handles: `kcov_remote_map`",
     "A": "Areas of sections: `kcov_remote_areas`",
     "B": "What is in buffers",
+    "M": "Hash maps of UNIQ_PC, UNIQ_EDGE and UNIQ_CMP",
+    "U": "Bitmaps of KCOV_UNIQUE_ENABLE",
+    "F": "Records with a type: KCOV_TRACE_PC_EXT",
     "X": "Between the parts",
 }
 INTRODUCTION = """\

@@ -15,7 +15,7 @@ from kcovdbg.analysis.calls import CallKind, Event, build_calls, find_events
 from kcovdbg.analysis.counting import count_pcs, pc_sequence
 from kcovdbg.analysis.difference import Side, compare
 from kcovdbg.analysis.folding import find_runs, fold_runs, round_length
-from kcovdbg.analysis.hot import HAS_NATIVE
+from kcovdbg.analysis.hot import has_native
 from kcovdbg.analysis.keeping import decode_ascending, encode_ascending, keep, restore
 from kcovdbg.analysis.lines import find_lines
 from kcovdbg.analysis.ranking import count_repeats, group_key, rank
@@ -28,7 +28,7 @@ POINTS = st.builds(pc, st.integers(0, 12), st.integers(0, 7))
 TRACES = st.lists(POINTS, max_size=120)
 SMALL = st.lists(st.integers(0, 4), max_size=40)
 WORDS = st.lists(POINTS | st.integers(0, (1 << 64) - 1) | st.just(0), max_size=120)
-WAYS = [pytest.param(True, marks=pytest.mark.skipif(not HAS_NATIVE, reason="not built")), False]
+WAYS = [pytest.param(True, marks=pytest.mark.skipif(not has_native(), reason="not built")), False]
 
 
 # Counting.

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.analysis.hot import HAS_NATIVE, NO_ID, Numbering, Words, align, find_ordinals
+from kcovdbg.analysis import hot
+from kcovdbg.analysis.hot import NO_ID, Numbering, Words, align, find_ordinals, has_native
 from kcovdbg.analysis.pcset import HAS_ROARING, PcUniverse, find_stable
 
-WAYS = [False, pytest.param(True, marks=pytest.mark.skipif(not HAS_NATIVE, reason="needs the compiled module"))]
+WAYS = [False, pytest.param(True, marks=pytest.mark.skipif(not has_native(), reason="needs the compiled module"))]
 TEXT = (0xFFFFFFFF81000000, 0xFFFFFFFF81010000)
 IN_TEXT = st.integers(TEXT[0], TEXT[1] - 1)
 PCS = (
@@ -139,7 +140,7 @@ def test_alignments(native, left, right, grouped, budget):
         assert not alignment.is_coarse
 
 
-@pytest.mark.skipif(not HAS_NATIVE, reason="needs the compiled module")
+@pytest.mark.skipif(not has_native(), reason="needs the compiled module")
 @pytest.mark.parametrize("seed", range(4))
 def test_alignments_of_what_is_unlike_are_cut_short(seed):
     rng = random.Random(seed)
@@ -190,3 +191,16 @@ def test_sets(roaring, points, a, b):
     assert (set(stable), set(flicker)) == (a & b, a ^ b)
     with pytest.raises(ValueError, match="builds"):
         left & PcUniverse(array("Q"), roaring=roaring).make_set(array("Q"))
+
+
+def test_a_module_that_can_t_be_loaded_is_none(monkeypatch):
+    """One that was compiled for another machine lies where ours would."""
+    monkeypatch.setitem(sys.modules, "kcovdbg._native", None)
+    hot.has_native.cache_clear()
+    hot._native.cache_clear()
+    try:
+        assert not has_native()
+        assert align(array("I", [1, 2, 3]), array("I", [1, 3])).blocks == [(0, 0, 1), (2, 1, 1)]
+    finally:
+        hot.has_native.cache_clear()
+        hot._native.cache_clear()

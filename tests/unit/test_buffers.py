@@ -18,7 +18,11 @@ from kcovdbg.model.kcov import Reference
 from kcovdbg.model.task import Role, SavedState
 from kcovdbg.target import Member, Symbol, VmallocArea
 from kcovdbg.target.memory import MemoryTarget, MemoryVmalloc, Structure
-from kcovdbg.walk.buffers import Place, check_name, read_buffer, read_place
+from kcovdbg.walk.buffers import read_buffer, read_place
+from kcovdbg.walk.place import Place, check_name
+from tests.unit.kernels.asking import Asker
+from tests.unit.kernels.build import Kernel
+from tests.unit.kernels.rows import E9A, J
 from tests.unit.state import KCOV, REMOTE_KCOV, StubCensus, make_kcov, make_task
 
 AREA = 0xFFFFC90000200000
@@ -372,3 +376,62 @@ def test_random_memory_never_breaks_a_reader(words, size, mode, features, hole, 
     assert len(buffer.words) == buffer.count * buffer.encoding.record_words
     assert buffer.capacity is None or buffer.count <= buffer.capacity
     assert all(gap.first >= 0 and gap.first + gap.length <= buffer.count and gap.length for gap in buffer.gaps)
+
+
+def test_addresses_and_edges_in_one_answer():
+    kernel = Kernel(J)
+    asker = Asker(kernel.target)
+    kcov = kernel.objects["both"]
+    (row,) = asker.rows(f"objects {kcov:#x}")[0]
+    edges = int(row["edge_area"], 16)
+    assert (row["count"], row["edge_count"]) == (3, 3)
+    assert edges not in (0, kernel.buffers["both"])
+    # One edge less than addresses, and another one first.
+    kernel.write_word(edges, 2)
+    kernel.write_word(edges + 8, kernel.text + 0x123)
+    kernel.write_word(edges + 16, kernel.text + 0x456)
+    for name in (f"kcov:{kcov:#x}", "202"):
+        rows, said = Asker(kernel.target).rows(f"buffer {name} --raw")
+        assert [(row["kind"], row["index"], int(row["pc"], 16) - kernel.text) for row in rows] == [
+            *(("pc", index, 0x10 * index) for index in range(3)),
+            ("edge", 0, 0x123),
+            ("edge", 1, 0x456),
+        ]
+        assert f"area:{edges:#x}" in said
+    text, _ = Asker(kernel.target).ask(f"buffer kcov:{kcov:#x} -n 1")
+    assert "1 more edges" in text
+    # Of which function an edge is can't be told: a filter leaves them out, and says so.
+    rows, said = Asker(kernel.target).rows(f"buffer kcov:{kcov:#x} --function nothing_of_this_name")
+    assert rows == []
+    assert "2 edges are left out" in said
+
+
+def test_edges_that_are_left():
+    kernel = Kernel(J)
+    kcov = kernel.objects["both"]
+    kernel.put(kcov, "struct kcov", mode=1, t=0, sequence=2)
+    kernel.put(kernel.tasks[202], "struct task_struct", kcov=0, kcov_mode=0, kcov_size=0, kcov_area=0)
+    rows, said = Asker(kernel.target).rows(f"buffer kcov:{kcov:#x}")
+    assert [row["kind"] for row in rows] == ["pc"] * 3 + ["edge"] * 3
+    assert "edges are left" in said
+    # One that has recorded none is shown as it is.
+    rows, said = Asker(kernel.target).rows(f"buffer kcov:{kernel.objects['stopped']:#x}")
+    assert {row["kind"] for row in rows} == {"pc"}
+    assert "edges" not in said
+
+
+def test_edges_that_can_t_be_read_are_named():
+    kernel = Kernel(J)
+    kcov = kernel.objects["both"]
+    kernel.put(kernel.maps["both", "map_edge"], "struct kcov_map", area=0xFFFFC9007F000000)
+    rows, said = Asker(kernel.target).rows(f"buffer kcov:{kcov:#x}")
+    assert {row["kind"] for row in rows} == {"pc"}
+    assert "the edges' own buffer can't be read" in said
+    (row,) = Asker(kernel.target).rows(f"objects {kcov:#x}")[0]
+    assert row["edge_count"] is None
+    assert any("the edges' own buffer" in error for error in row["errors"])
+
+
+def test_objects_of_other_kernels_have_no_edges():
+    rows, _ = Asker(Kernel(E9A).target).rows("objects")
+    assert {(row["edge_area"], row["edge_count"]) for row in rows} == {(None, None)}

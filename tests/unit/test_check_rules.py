@@ -15,7 +15,7 @@ from kcovdbg.target.memory import MemorySlab, MemoryStacks, MemoryVmalloc, Memor
 from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import detect_layout
 from tests.unit.kernels.build import PF_EXITING, PF_KTHREAD, Kernel
-from tests.unit.kernels.rows import E1, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, P2, ROWS, J, K
+from tests.unit.kernels.rows import D2, E1, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, P1, P2, ROWS, X1, J, K, L, R, W
 from tests.unit.kernels.scenario import IN_CTXSW, usb
 
 NOWHERE = 0xFFFF88800DEAD000
@@ -372,6 +372,95 @@ def cached(kind, index, **values):
     )
 
 
+def map_of(name, member="map", **values):
+    """Change a map of the January 2025 series."""
+    return lambda kernel: kernel.put(
+        kernel.maps[name, member], "struct kcov_map", **{key: resolve(kernel, value) for key, value in values.items()}
+    )
+
+
+def move_map(name, member):
+    """Put a map elsewhere, with all that is in it."""
+
+    def change(kernel):
+        old, size = kernel.maps[name, member], kernel.target.type_size("struct kcov_map")
+        new = kernel.maps[name, member] = kernel.allocate(size)
+        kernel.target.write(new, kernel.target.read(old, size))
+        kernel.put(kernel.objects[name], "struct kcov", **{member: new})
+
+    return change
+
+
+def remember(name, place, member="map", bucket=None, **values):
+    """Add an entry to a map, in a place of its memory."""
+    return lambda kernel: kernel.add_entry(kernel.maps[name, member], place, bucket, **({"ent": kernel.text + 0x900} | values))
+
+
+def chain(name, place, to, member="map"):
+    """Make an entry lead to another place of the map's memory."""
+
+    def change(kernel):
+        offset = kernel.offset("struct kcov_map", "mem")
+        mem = int.from_bytes(kernel.target.read(kernel.maps[name, member] + offset, kernel.word), kernel.order)
+        node = kernel.offset("struct kcov_entry", "node")
+        entry = mem + place * kernel.chunk()
+        kernel.put(entry, "struct kcov_entry", node__next=mem + to * kernel.chunk() + node)
+
+    return change
+
+
+def runs(pid, cpu):
+    """Let a task run on a CPU."""
+    return together(
+        lambda kernel: kernel.put(kernel.run_queues[cpu], "struct rq", curr=kernel.tasks[pid]),
+        task(pid, on_cpu=1),
+    )
+
+
+def dataflow(pid, owner):
+    """Let a task trace data flow; which task the object says that it is enabled for is to be told."""
+
+    def change(kernel):
+        df = kernel.allocate_type("struct kcov_dataflow")
+        kernel.put(df, "struct kcov_dataflow", t=kernel.tasks[owner], area=EXTRA, size=64)
+        kernel.put(kernel.tasks[pid], "struct task_struct", kcov_df=df, kcov_df_area=EXTRA, kcov_df_size=64)
+
+    return change
+
+
+def symbol(name, *numbers, end=None):
+    """Make a global of 32-bit numbers; a second symbol marks its end."""
+
+    def change(kernel):
+        address = kernel.add_symbol(name, 4 * len(numbers))
+        for index, number in enumerate(numbers):
+            kernel.write_word(address + 4 * index, number, 4)
+        if end:
+            kernel.add_symbol(end, 0, address + 4 * len(numbers))
+
+    return change
+
+
+def text_ends(size):
+    return lambda kernel: kernel.add_symbol("_etext", 0, kernel.text + size)
+
+
+def split(name, pid, words, inner=""):
+    """Divide a buffer between bitmap and trace as KCOV_UNIQUE_ENABLE does, in the object and in its task."""
+
+    def change(kernel):
+        area, size = kernel.buffers[name], kernel.truth.objects[name].size
+        state = {"trace": area + words * kernel.word, "trace_size": size - words}
+        state |= {"bitmap": area if words else 0, "bitmap_size": words * 8 * kernel.word}
+        kernel.target.put(kernel.objects[name], "struct kcov", {f"state.{inner}{key}": value for key, value in state.items()})
+        if pid is not None:
+            values = {f"kcov_state.{inner}{key}": value for key, value in state.items()}
+            kernel.target.put(kernel.tasks[pid], "struct task_struct", values)
+        kernel.write_word(area + words * kernel.word, 0)
+
+    return change
+
+
 def relink(kind, *areas):
     """Make other areas the elements of a list."""
 
@@ -413,10 +502,27 @@ def preempt_rt(kernel):
     types["spinlock_t"] = Structure(24, {"lock": Member(0, 16, "struct rt_mutex_base")})
 
 
+def softirq_count(pid, value):
+    """Let a task count its softirqs, as PREEMPT_RT does."""
+
+    def change(kernel):
+        kind = kernel.target.types["struct task_struct"]
+        if "softirq_disable_cnt" not in kind.members:
+            last = kind.members["last"]
+            kernel.target.types["struct task_struct"] = replace(
+                kind, members={**kind.members, "softirq_disable_cnt": Member(last.offset, 4, "int")}
+            )
+        kernel.target.put(kernel.tasks[pid], "struct task_struct", {"softirq_disable_cnt": value})
+
+    return change
+
+
 def without(capability):
     return lambda kernel: setattr(kernel.target, capability, None)
 
 
+# Of areas for softirqs, where they can be preempted.
+ENOUGH_FOR_RT = [add_area("irq", 1024, "kcov_init") for _ in range(7)]
 # The lock has an owner with lock debugging.
 E6_DEBUG = replace(E6, name="E6 with lock debugging", more="local_lock_t { struct task_struct *owner; };" + E6.more)
 EXITING = {"flags": PF_EXITING | PF_KTHREAD}
@@ -545,7 +651,7 @@ CASES = {
         [
             preempt_rt,
             lambda kernel: kernel.put(kernel.run_queues[1], "struct rq", curr=kernel.tasks[44]),
-            *(add_area("irq", 1024, "kcov_init") for _ in range(7)),
+            *ENOUGH_FOR_RT,
         ],
     ),
     "T7 flag": case(E9A, [task(60, kcov_softirq=7)], [end_softirq]),
@@ -556,6 +662,11 @@ CASES = {
     ),
     "T7 free": case(E9A, [task(60, kcov_area=a_cached("irq", 0))], [take("irq", 0, 60, "irq 1")]),
     "T7 no softirq": case(E9A, [serving(1, 0x200)], [serving(1, 0x301)]),
+    "T7 no softirq on PREEMPT_RT": case(
+        E9A,
+        [preempt_rt, *ENOUGH_FOR_RT, *map(softirq_count, (60, 3, 9, 52), (0x200, *[0x100] * 3))],
+        [preempt_rt, *ENOUGH_FOR_RT, *map(softirq_count, (60, 3, 9, 52), (0x300, *[0x100] * 3))],
+    ),
     "T7 made for something else": case(
         E9A, [task(60, kcov_area=an_area("kworker"))], [take("irq", 1, 60, "irq 1"), serving(1, 0x101)]
     ),
@@ -590,6 +701,23 @@ CASES = {
         E9A,
         [stack(7, "schedule", "worker_thread", "kthread")],
         [stack(7, "schedule", "process_one_work", "worker_thread")],
+    ),
+    "T13": case(
+        W,
+        [task(43, kcov_writing=1), stack(43, "__schedule", "schedule", "do_syscall_64")],
+        [task(43, kcov_writing=1), stack(43, "__schedule", "preempt_schedule_irq", "__sanitizer_cov_trace_pc", "vfs_read")],
+    ),
+    "T13 running": case(
+        W,
+        [task(43, kcov_writing=1), stack(43, "__schedule")],
+        [task(60, kcov_writing=1), stack(60, "asm_sysvec_apic_timer_interrupt")],
+    ),
+    "T14": case(D2, [dataflow(40, 44)], [dataflow(40, 40)]),
+    "T14 size": case(D2, [dataflow(40, 40), task(40, kcov_df_size=5)], [dataflow(40, 40), task(44, kcov_df_size=5)]),
+    "T14 area": case(
+        D2,
+        [dataflow(40, 40), task(40, kcov_df_area=NOWHERE)],
+        [dataflow(40, 40), task(40, kcov_df_area=NOWHERE, kcov_df_remote_depth=1)],
     ),
     "S1": case(E6, [percpu(0, saved_mode=2)], [percpu(0, saved_mode=2)], P2),
     "S1 size": case(E6, [percpu(0, saved_size=5)], [end_softirq]),
@@ -668,7 +796,7 @@ CASES = {
     "A5 too many": case(
         E9A,
         [add_area("irq", 1024, "kcov_init")],
-        [preempt_rt, *(add_area("irq", 1024, "kcov_init") for _ in range(7))],
+        [preempt_rt, *ENOUGH_FOR_RT],
     ),
     "A5 size": case(E9A, [cached("irq", 0, size=512)], [cached("task", 0, size=512)]),
     "A6": case(E9A, [add_area("task", 9 << 20)], [add_area("task", 7 << 20)]),
@@ -686,10 +814,128 @@ CASES = {
         [word(a_buffer("compared"), 1, 1), word(a_buffer("compared"), 2, 0x1FF)],
         [word(a_buffer("compared"), 1, 1), word(a_buffer("compared"), 2, 0xFFFFFFFFFFFFFF80)],
     ),
+    "B9": case(X1, [word(a_buffer("ext"), 2, 5 << 60 | 0xFFFFFF81000010)], [word(a_buffer("ext"), 2, 0x10FFFFFF81000010)]),
+    "B9 not code": case(X1, [word(a_buffer("ext"), 1, 0x1234)], [word(a_buffer("ext"), 1, 0x00FFFFFF81000010)]),
+    "B10": case(L, [text_ends(0x40001)], [text_ends(0x40000)]),
+    "B10 behind": case(L, [text_ends(112)], [text_ends(116)]),
+    "B11": case(
+        R,
+        [kcov("full", **{"pc_range.start": 0x81000000, "pc_range.end": 0x81001000})],
+        [kcov("full", **{"pc_range.start": 0x81000000, "pc_range.end": 0x81002000})],
+    ),
+    "B11 no range": case(
+        R,
+        [kcov("full", **{"pc_range.start": 0x81001000, "pc_range.end": 0x81001001})],
+        [kcov("full", **{"pc_range.start": 0x81001000, "pc_range.end": 0x81001000})],
+    ),
+    "M1": case(J, [kcov("stopped", map_edge=0)], [move_map("stopped", "map_edge")]),
+    "M1 half made": case(J, [map_of("stopped", pool=0)], [map_of("stopped", pool=NOWHERE)]),
+    "M1 of another": case(
+        J, [map_of("stopped", area=a_buffer("local"))], [relocate("stopped"), map_of("stopped", area=a_buffer("stopped"))]
+    ),
+    "M2": case(J, [kcov("stopped", size=512)], [kcov("stopped", size=1023)]),
+    "M2 edges": case(
+        J,
+        [lambda kernel: map_of("stopped", "map_edge", area=allocate(kernel, 4096, "kcov_map_init"))(kernel)],
+        [without("vmalloc"), lambda kernel: map_of("stopped", "map_edge", area=kernel.allocate(8192))(kernel)],
+    ),
+    "M3": case(J, [lambda kernel: kernel.write_word(kernel.maps["uniq", "map"], NOWHERE)], [remember("uniq", 3)]),
+    "M3 loop": case(J, [chain("uniq", 1, 1)], [remember("uniq", 3, bucket=11)]),
+    "M3 between": case(
+        J,
+        [lambda kernel: chain("uniq", 1, 0)(kernel) or kernel.write_word(kernel.maps["uniq", "map"] + 8, kernel.text)],
+        [remember("uniq", 3, bucket=1)],
+    ),
+    "M4": case(J, [remember("uniq", 4)], [remember("uniq", 4), remember("uniq", 3)]),
+    "M4 in between": case(
+        J,
+        [remember("edges", 4, "map_edge")],
+        [
+            remember("edges", 4, "map_edge"),
+            end_softirq,
+            task(60, on_cpu=0, kcov_mode=SWITCHED),
+            runs(201, 1),
+            task(201, kcov_mode=32),
+        ],
+    ),
+    "M5": case(J, [word(a_buffer("uniq"), 0, 4)], [word(a_buffer("uniq"), 0, 2)]),
+    "M5 full": case(J, [word(a_buffer("both"), 0, 4)], [remember("both", 3), word(a_buffer("both"), 0, 3)]),
+    "M6": case(
+        J,
+        [word(a_buffer("uniq"), 2, 0xFFFFFFFF81000999)],
+        # The last one may be on its way.
+        [word(a_buffer("uniq"), 3, 0xFFFFFFFF81000999)],
+    ),
+    "M6 twice": case(
+        J,
+        [word(a_buffer("uniq"), 2, 0xFFFFFFFF81000000)],
+        [word(a_buffer("uniq"), 1, 0xFFFFFFFF81000010), word(a_buffer("uniq"), 2, 0xFFFFFFFF81000000)],
+    ),
+    "M6 comparison": case(J, [word(a_buffer("uniq-cmp"), 2, 5)], [word(a_buffer("uniq-cmp"), 10, 5)]),
+    "U1": case(P2, [kcov("unique", **{"state.bitmap": 0})], [split("unique", 200, 32), word(a_buffer("unique"), 0, 0)]),
+    "U1 of another mode": case(
+        P2,
+        [split("local", 40, 8)],
+        [
+            split("unique", 200, 0),
+            kcov("unique", mode=1, t=0, references=-1, sequence=2),
+            task(200, kcov=0, kcov_mode=0, **{f"kcov_state.{name}": 0 for name in ("size", "area", "trace", "trace_size")}),
+        ],
+    ),
+    "U1 elsewhere": case(
+        P1,
+        [kcov("unique", **{"state.s.bitmap": a_buffer("local")})],
+        [split("unique", 200, 16, "s."), word(a_buffer("unique"), 0, 0)],
+    ),
+    "U2": case(P2, [kcov("unique", **{"state.trace_size": 959})], [split("unique", 200, 65), word(a_buffer("unique"), 0, 0)]),
+    "U2 bits": case(
+        P2, [kcov("unique", **{"state.bitmap_size": 4095})], [split("unique", 200, 63), word(a_buffer("unique"), 0, 0)]
+    ),
+    "U2 gap": case(
+        P2,
+        [kcov("unique", **{"state.trace": lambda kernel: kernel.buffers["unique"] + 65 * 8})],
+        [split("unique", 200, 1), word(a_buffer("unique"), 0, 0)],
+    ),
+    "U3": case(
+        P2,
+        [split("unique", None, 32), word(a_buffer("unique"), 0, 0)],
+        [split("unique", 200, 32), word(a_buffer("unique"), 0, 0)],
+    ),
+    "U3 left over": case(P2, [task(44, **{"kcov_state.trace_size": 7})], [task(44, **{"kcov_state.sequence": 7})]),
+    "U4": case(P2, [word(a_buffer("unique"), 0, 0xD)], [word(a_buffer("unique"), 0, 0x1C)]),
+    "U4 highest": case(P2, [symbol("kcov_guard_max_index", 2)], [symbol("kcov_guard_max_index", 3)]),
+    "U5": case(P2, [word(a_buffer("unique"), 0, 0x1E)], [word(a_buffer("unique"), 0, 0x6)]),
+    "U6": case(
+        P2,
+        [symbol("kcov_guard_max_index", 3), symbol("__start___sancov_guards", 1, 2, 2, 0, end="__stop___sancov_guards")],
+        [symbol("kcov_guard_max_index", 3), symbol("__start___sancov_guards", 0, 3, 2, 0, end="__stop___sancov_guards")],
+    ),
+    "U6 beyond": case(
+        P2,
+        [symbol("kcov_guard_max_index", 3), symbol("__start___sancov_guards", 4, end="__stop___sancov_guards")],
+        [symbol("kcov_guard_max_index", 3), symbol("__start___sancov_guards", 3, end="__stop___sancov_guards")],
+    ),
+    "F1": case(X1, [kcov("ext", mode=3), task(200, kcov_mode=IN_CTXSW | 3)], [disable("ext", 200)]),
+    "F1 task": case(X1, [task(41, kcov_ext_format=1)], [task(44, kcov_ext_format=1)]),
+    "F1 never initialised": case(X1, [kcov("opened", kcov_ext_format=1)], [kcov("stopped", kcov_ext_format=1)]),
+    "F2": case(
+        X1,
+        [percpu(0, saved_kcov_ext_format=1)],
+        [percpu(1, saved_kcov_ext_format=1), kcov("interrupted", kcov_ext_format=1)],
+    ),
+    "F3": case(X1, [task(40, kcov_ext_format=1)], [task(40, kcov_ext_format=1), kcov("local", kcov_ext_format=1)]),
+    "F3 section": case(X1, [task(7, kcov_ext_format=1)], [task(8, kcov_ext_format=1)]),
+    "F3 saved": case(
+        X1,
+        [kcov("interrupted", kcov_ext_format=1)],
+        [percpu(1, saved_kcov_ext_format=1), kcov("interrupted", kcov_ext_format=1)],
+    ),
     "B8": case(E9A, [cached("task", 2, size=1)], [cached("task", 2, size=4095)]),
     "X1": case(E9A, [kcov("stopped", refcount=0)], [descriptor("child", 0, "stopped")]),
     "X2": case(E9A, [vmalloc(4096, "kcov_ioctl")], [vmalloc(4096, "dup_task_struct")]),
-    "X2 of maps": case(J, [vmalloc(4096, "kcov_map_init")], [kcov("stopped", map=0), vmalloc(4096, "kcov_map_init")]),
+    "X2 of maps": case(
+        J, [vmalloc(4096, "kcov_map_init")], [kcov("stopped", map=0), vmalloc(4096, "kcov_map_init")], unsure=["M1"]
+    ),
     "X2 page array": case(
         E9A,
         [vmalloc(16384, "kcov_remote_start", user=False)],
@@ -748,7 +994,7 @@ def state_of(kernel):
     target = kernel.target
     areas = None if target.vmalloc is None else tuple(target.vmalloc.for_each_vmalloc_area())
     memory = {start: bytes(data) for start, data in target.segments.items()}
-    return memory, areas, target.stacks, target.vmas and target.vmas._by_mm, dict(target.types)
+    return memory, areas, target.stacks, target.vmas and target.vmas._by_mm, dict(target.types), dict(target.symbols)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -799,7 +1045,7 @@ def test_every_rule_has_both():
 
 def test_rules_are_told_apart():
     names = [rule.name for rule in RULES]
-    assert len(names) == len(set(names)) == 56
+    assert len(names) == len(set(names)) == 76
     for rule in RULES:
         assert rule.sentence
         assert rule.guarantee
@@ -863,3 +1109,27 @@ def test_legal_oddities_are_never_reported(name):
     assert is_changed(kernel)
     found = {finding.rule: finding.message for finding in look(kernel).findings}
     assert found == {}
+
+
+def test_a_second_init_trace_is_named():
+    """As posted in January 2025, it replaces both maps and the buffer before it is refused (kcov-abi.md 5)."""
+    kernel = Kernel(J)
+    room = 512 * 8
+    old = [kernel.maps["stopped", member] for member in ("map", "map_edge")]
+    for member in ("map", "map_edge"):
+        new = kernel.maps["stopped", member] = kernel.allocate_type("struct kcov_map")
+        area, mem = allocate(kernel, room, "kcov_map_init"), allocate(kernel, 8 * room, "kcov_map_init")
+        kernel.put(new, "struct kcov_map", area=area, mem=mem, pool=kernel.allocate(64))
+        kernel.put(kernel.objects["stopped"], "struct kcov", **{member: new})
+        if member == "map":
+            kernel.put(kernel.objects["stopped"], "struct kcov", area=area)
+    found = [finding for finding in look(kernel).findings if finding.severity.is_violation]
+    leaked = {kernel.buffers["stopped"]} | {
+        int.from_bytes(kernel.target.read(one + kernel.offset("struct kcov_map", name), 8), "little")
+        for one in old
+        for name in ("mem", "area")
+    }
+    assert {finding.object for finding in found if finding.rule == "X2"} == {f"buffer {area:#x}" for area in leaked}
+    assert {finding.rule for finding in found} == {"K4", "M2", "X2"}
+    for finding in found:
+        assert "a second KCOV_INIT_TRACE" in finding.cause

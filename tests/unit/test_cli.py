@@ -2,6 +2,7 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -286,3 +287,19 @@ def test_a_locale_that_cannot_show_it():
     result = run("help", "tasks", env=environment)
     assert result.returncode == 0
     assert "[PATTERN|TID\\u2026]" in result.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_one_that_is_ended_leaves_nothing_behind(tmp_path, number):
+    """What was decompressed goes, when a terminal is closed for instance."""
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "kcovdbg", "--demo"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        process.stdin.write("info\n")
+        process.stdin.flush()
+        # It reads on in a pipe, so that it is there, and knows the dump, until it is ended.
+        assert process.stdout.read(1)
+        assert list(tmp_path.glob("kcovdbg-*"))
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+    assert list(tmp_path.glob("kcovdbg-*")) == []

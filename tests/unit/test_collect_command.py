@@ -77,6 +77,15 @@ def test_files(cli, tmp_path):
     assert (header.mode, header.size, header.count) == ("TRACE_PC", 1 << 19, 0)
 
 
+def test_where_nothing_can_be_written_nothing_is_run(cli, tmp_path):
+    command = ("--", "sh", "-c", f"echo > {tmp_path}/ran")
+    for name, said in (("none/a.kcov", "there is no folder"), (".", "it is no file")):
+        status, _, errors = cli("-o", str(tmp_path / name), *command)
+        assert status == 125
+        assert said in errors
+    assert not (tmp_path / "ran").exists()
+
+
 def test_repeat_and_system_calls(cli):
     status, out, _ = cli("--repeat", "3", "--", "true")
     assert status == 0

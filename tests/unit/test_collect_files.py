@@ -10,6 +10,7 @@ import pytest
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import RecordFormat
+from kcovdbg.collect import explaining
 from kcovdbg.collect.explaining import Step, explain, explain_not_followed
 from kcovdbg.collect.trace_file import read_header, read_trace, side_path
 from kcovdbg.collect.trace_writer import make_header, write_text, write_trace
@@ -123,7 +124,8 @@ def test_who_holds_a_handle():
     assert "257 handles are too many" in str(explain(Step.REMOTE_ENABLE, errno.EINVAL, handles=range(257)))
 
 
-def test_debugfs_that_is_not_mounted(tmp_path):
+def test_debugfs_that_is_not_mounted(tmp_path, monkeypatch):
+    monkeypatch.setattr(explaining, "read_config", lambda: None)
     error = explain(Step.OPEN, errno.ENOENT, path=str(tmp_path / "kcov"))
     assert error.hint == f"mount -t debugfs none {tmp_path}"
 

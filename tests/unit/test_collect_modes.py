@@ -43,8 +43,10 @@ def test_offered(row):
             mode = find_mode(name, features)
             assert (lib.kcovdbg_request(mode.request.encode(), 8), mode.argument) == OFFERED[row.name][name]
         else:
-            with pytest.raises(UsageError, match="words of 32 bits" if row.name == "E0" else "has no mode"):
+            with pytest.raises(UsageError, match="words of 32 bits" if row.name == "E0" else "has no mode") as caught:
                 find_mode(name, features)
+            if row.name != "E0":
+                assert set(caught.value.hint.removeprefix("it has ").split(", ")) == set(OFFERED[row.name])
 
 
 def test_without_debug_info():

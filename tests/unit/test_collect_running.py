@@ -2,6 +2,7 @@
 """Commands are followed, on any kernel: KCOV_ENABLE is replaced by a request that every file takes."""
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -110,6 +111,15 @@ def test_the_command_notices_nothing(run, tmp_path):
     assert (tmp_path / "told").read_text() == plain
 
 
+def test_what_following_adds_is_said(run):
+    """A trace begins with what the kernel does after the stop at the end of exec."""
+    collected = run("true")
+    assert [task.stops for task in collected.tasks] == [1]
+    assert [remark for remark in collected.remarks if remark.startswith("the first records are the end of the stop at exec")]
+    collected = run("sh", "-c", "/bin/true; :")
+    assert [remark for remark in collected.remarks if remark.startswith("following adds coverage: ptrace stopped the command")]
+
+
 def test_signals_and_stops_pass(run):
     stopped = "sh -c 'kill -STOP $$; exit 4' & child=$!; sleep 0.3; kill -CONT $child; wait $child"
     script = f"trap 'echo got' USR1; kill -USR1 $$; {stopped}"
@@ -122,6 +132,68 @@ def test_system_calls(run):
     assert b"/etc/hostname" in texts
     assert collected.calls[-1].result is None
     assert all(call.result is not None for call in collected.calls[:-1])
+
+
+WITHOUT_CALLS = """
+import ctypes, struct, sys
+from kcovdbg.collect.running import Request, run_command
+from tests.unit.fake_kcov import FIOCLEX, FakeKcov
+# process_vm_readv() and process_vm_writev() as without CONFIG_CROSS_MEMORY_ATTACH: load the number, compare, answer.
+rules = [(0x20, 0, 0, 0), (0x15, 1, 0, 310), (0x15, 0, 1, 311), (6, 0, 0, 0x50026), (6, 0, 0, 0x7FFF0000)]
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+libc = ctypes.CDLL(None, use_errno=True)
+assert not libc.prctl(38, 1, 0, 0, 0)
+assert not libc.prctl(22, 2, ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(rules), ctypes.addressof(program))), 0, 0)
+assert libc.process_vm_readv(1, None, 0, None, 0, 0) == -1 and ctypes.get_errno() == 38
+request = Request(("sh", "-c", "cat /etc/hostname | cat; true"), size=1024, path="/fake", device=FakeKcov().device,
+                  enable_request=FIOCLEX, syscalls=True, stdout=2)
+collected = run_command(request)
+problems = {task.problem for task in collected.tasks}
+print(len(collected.tasks), problems, b"/etc/hostname" in {call.text for call in collected.calls})
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter knows numbers of x86-64")
+def test_a_kernel_that_reads_no_other_processes_memory():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_CALLS], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "3 {None} True\n"), done.stderr
+
+
+def test_programs_are_found_as_the_shell_finds_them(run, tmp_path, monkeypatch):
+    script = tmp_path / "script"
+    script.write_text("exit $1")
+    script.chmod(0o755)
+    forbidden = tmp_path / "forbidden"
+    forbidden.mkdir()
+    (forbidden / "script").write_text("exit 1")
+    # A script without an interpreter is the shell's; what may not be run is passed over, if there is another.
+    assert run(str(script), "3").status == 3
+    monkeypatch.setenv("PATH", f"{forbidden}:/nonexistent:{script}:{tmp_path}")
+    assert run("script", "4").status == 4
+    monkeypatch.setenv("PATH", str(forbidden))
+    with pytest.raises(CollectError) as caught:
+        run("script")
+    assert caught.value.status == 126
+    # An empty folder is the current one.
+    monkeypatch.setenv("PATH", "/nonexistent:")
+    monkeypatch.chdir(tmp_path)
+    assert run("script", "5").status == 5
+    monkeypatch.delenv("PATH")
+    assert run("true").status == 0
+
+
+def test_no_handler_runs_in_the_command(run):
+    """Not even in its first moments, in which it has our memory."""
+    got = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: got.append(os.getpid()))
+    try:
+        # It ends by it: the handler isn't there, nor is the signal ignored or blocked.
+        assert run("sh", "-c", "kill -USR1 $$; exit 1").status == 128 + signal.SIGUSR1
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        assert run("sh", "-c", "kill -USR1 $$; exit 1").status == 1
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert got == []
 
 
 def test_in_another_thread_than_the_first(run):

@@ -3,12 +3,13 @@
 
 import json
 import struct
+from types import SimpleNamespace
 
 import pytest
 
 from kcovdbg.collect.trace_file import side_path
 from kcovdbg.commands.run import run_line, run_reporting
-from kcovdbg.errors import KcovdbgError
+from kcovdbg.errors import CapabilityError, KcovdbgError
 from tests.unit.state import Streams, make_session
 from tests.unit.traces import BASE, names, pc
 
@@ -303,3 +304,17 @@ def test_damaged_files_give_what_there_is(ask, session, streams, tmp_path):
     assert [row["symbol"] for row in rows] == [None, "fn_1", None]
     assert run_reporting(session, f"top file:{tmp_path / 'x'}") == 0
     assert "the file is cut" in streams.take()[0]
+
+
+def test_points_that_are_still_being_found(session, streams, monkeypatch):
+    """On a slow machine it takes longer than anybody wants to wait: nothing is wrong with the vmlinux."""
+    from kcovdbg.commands import points
+
+    monkeypatch.setattr(points, "_PATIENCE", 0)
+    session.symbolizer = SimpleNamespace(table=None, waits_for_table=True)
+    with pytest.raises(CapabilityError, match="still being found") as refused:
+        run_line(session, "points vfs_read")
+    assert "ask again" in refused.value.hint
+    session.symbolizer = SimpleNamespace(table=None, waits_for_table=False)
+    with pytest.raises(CapabilityError, match="aren't known"):
+        run_line(session, "points vfs_read")

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What doctor says about instrumented points, from an image that the compiler made and from the kernel's own symbols."""
 
+import errno
+import os
 import shutil
 import subprocess
 from types import SimpleNamespace
 
 import pytest
 
+from kcovdbg.collect import explaining
+from kcovdbg.collect.explaining import Step, explain
 from kcovdbg.commands import doctor
 
 SOURCE = """
@@ -88,3 +92,37 @@ def test_without_an_image(monkeypatch, symbol, config, ok):
     found = look(monkeypatch, None, symbol, config)
     assert found.ok is ok
     assert found.fix
+
+
+def test_a_kernel_without_kcov_is_told_from_a_missing_mount(monkeypatch, tmp_path):
+    path = str(tmp_path / "kcov")
+    monkeypatch.setattr(explaining, "read_config", lambda: {"CONFIG_DEBUG_FS": "y"})
+    error = explain(Step.OPEN, errno.ENOENT, path=path)
+    assert "this kernel was built without KCOV" in str(error)
+    assert "mount" not in error.hint
+    for config in (None, {"CONFIG_KCOV": "y"}):
+        monkeypatch.setattr(explaining, "read_config", lambda config=config: config)
+        error = explain(Step.OPEN, errno.ENOENT, path=path)
+        assert "debugfs isn't mounted" in str(error)
+        assert error.hint == f"mount -t debugfs none {tmp_path}"
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_debug_info_is_not_to_blame_for_a_kernel_that_cannot_be_read(monkeypatch, is_readable):
+    monkeypatch.setattr(os, "access", lambda *_: is_readable)
+    session = SimpleNamespace(optional_target=None, target_problem="it can't be opened")
+    found = doctor._check_symbols(SimpleNamespace(session=session))
+    assert found.ok is (False if is_readable else None)
+    assert ("-s VMLINUX" in found.fix) == is_readable
+
+
+@pytest.mark.parametrize(("config", "ok"), [(None, None), ({"CONFIG_KCOV": "y"}, True), ({}, False)])
+def test_who_may_not_look_into_debugfs_is_told_so(monkeypatch, config, ok):
+    def refuse(self, **_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(doctor.Path, "exists", refuse)
+    monkeypatch.setattr(doctor, "read_config", lambda: config)
+    found = doctor._check_kernel(None)
+    assert found.ok is ok
+    assert config is not None or found.fix == "run kcovdbg as root"

@@ -2,6 +2,7 @@
 """Each example runs, and shows what it is there for."""
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -27,3 +28,46 @@ def test_tour():
     assert "in-use" in answers["areas"]
     assert "usb:1 " in answers["remote"]
     assert "__usb_hcd_giveback_urb" in answers["buffer 82"]
+
+
+def _write_text_trace(path, pcs):
+    path.write_text("".join(f"{pc:#x}\n" for pc in pcs))
+    return str(path)
+
+
+def _minimise(*paths):
+    return subprocess.run(
+        [sys.executable, EXAMPLES / "minimise_corpus.py", *paths],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=EXAMPLES.parent,
+    )
+
+
+def test_minimise_corpus_covers_all_with_few(tmp_path):
+    rng = random.Random(5)
+    text = range(0xFFFFFFFF81000000, 0xFFFFFFFF81010000, 5)
+    contents = [rng.sample(text, rng.randrange(1, 300)) for _ in range(40)]
+    contents += [contents[3], contents[3][:50], contents[3] + contents[4]]
+    paths = [_write_text_trace(tmp_path / f"{number:02}.txt", pcs) for number, pcs in enumerate(contents)]
+    done = _minimise(*paths)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    covered: set[int] = set()
+    for gain, path in lines:
+        adds = set(contents[paths.index(path)]) - covered
+        # Greedy: no other trace would have added more.
+        assert len(adds) == int(gain) == max(len(set(pcs) - covered) for pcs in contents)
+        covered |= adds
+    assert covered == set().union(*contents)
+    assert f"{len(covered)} PCs in {len(lines)} of {len(paths)} traces" in done.stderr
+    assert paths[3] not in [path for _, path in lines]
+
+
+def test_minimise_corpus_goes_on_without_a_file_that_is_none(tmp_path):
+    good = _write_text_trace(tmp_path / "good.txt", [0xFFFFFFFF81000000])
+    done = _minimise(str(tmp_path / "none.kcov"), good)
+    assert done.returncode == 2
+    assert done.stdout == f"1\t{good}\n"
+    assert "none.kcov" in done.stderr

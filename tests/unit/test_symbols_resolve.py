@@ -4,6 +4,7 @@
 import shutil
 import subprocess
 import time
+from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols import resolve
 from kcovdbg.symbols.cache import start_build, table_path
+from kcovdbg.symbols.elf import ElfFile
 from kcovdbg.symbols.points import PointKind
 from kcovdbg.symbols.resolve import Symbolizer, open_symbolizer
 from kcovdbg.symbols.source import SourceTree
@@ -190,6 +192,32 @@ def test_building_in_the_background(tmp_path):
     (pc,) = symbolizer.table.find(function="f")
     assert symbolizer.locate(pc).frames == (Frame("f", "a.c", 2, 14),)
     assert open_symbolizer(0, build_id="abcd", image=None, folder=folder).table is not None
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_functions_without_source_lines(tmp_path):
+    """No table is made of such an image; its symbol table names functions all the same."""
+    code = 'void f(void){}\nvoid g(void) __attribute__((alias("f")));\nvoid _start(void){f();}'
+    (tmp_path / "a.c").write_text(code)
+    flags = ["-g0", "-O0", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=0xabcd"]
+    subprocess.run(["gcc", *flags, "-o", "a", "a.c"], cwd=tmp_path, check=True)
+    with closing(ElfFile(tmp_path / "a")) as elf:
+        listed = elf.symbols()
+    symbols = {symbol.name: symbol for symbol in listed}
+    first = next(symbol.name for symbol in listed if symbol.name in ("f", "g"))
+    symbolizer = open_symbolizer(OFFSET, build_id="abcd", image=tmp_path / "a", folder=tmp_path / "cache")
+
+    def names(pc):
+        location = symbolizer.locate(pc)
+        assert location.remark == resolve.NO_LINES
+        return [frame.function for frame in location.frames]
+
+    start = symbols["_start"]
+    assert names(symbols["f"].value + 1) == [first]
+    assert names(start.value + 1) == names(start.value + start.size) == ["_start"]
+    assert symbolizer.locate(5).remark == resolve.NO_TEXT
+    # Where the file has gone meanwhile, nothing is known, and nothing fails.
+    assert resolve.SymbolTable(tmp_path / "nosuch").function_at(start.value) is None
 
 
 def test_source_text(tmp_path):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kcovdbg.target.memory import Structure
+from kcovdbg.walk import layout
 from tests.unit.kernels.asking import ask_everything
 from tests.unit.kernels.build import Kernel
 from tests.unit.kernels.rows import E9B, ROWS
@@ -127,6 +128,37 @@ def test_any_structure_or_symbol(row):
             if changed and name not in MAY_LACK and name not in said and "isn't in the debug info" not in said:
                 problems.append(f"{what}: it isn't named: {said.split()}")
     assert problems == []
+
+
+def count_removals():
+    """Tell how many members and enumerators :func:`test_any_member` takes away, one at a time, and the names of KCOV's own."""
+    every = [found for row in ROWS for found in members_of(Kernel(row).target)]
+    return len(every), {(type_name, name) for type_name, name in every if "kcov" in type_name or "kcov" in name}
+
+
+def test_nothing_is_left_in():
+    """Whatever the walkers know by name is in some row, and so taken away there."""
+    _, removed = count_removals()
+
+    def names_of(type_name):
+        return {name for found, name in removed if found == type_name}
+
+    assert names_of(layout.TASK) == layout._KNOWN_TASK_MEMBERS
+    assert names_of(layout.KCOV) == layout._KNOWN_KCOV_MEMBERS
+    assert {name.upper() for name in names_of(layout.MODE)} == {f"KCOV_MODE_{name}" for name in layout._KNOWN_MODES}
+    for type_name, fields in (
+        (layout.REMOTE, layout._REMOTE_FIELDS),
+        (layout.AREA, layout._AREA_FIELDS),
+        (layout.PERCPU, layout._PERCPU_FIELDS),
+    ):
+        assert {path.split(".")[0] for paths in fields.values() for path in paths} <= names_of(type_name), type_name
+    for members in layout._EXPECTED_OF_SERIES.values():
+        for type_name, paths in members:
+            assert {path.split(".")[0] for path in paths} <= names_of(type_name), (type_name, paths)
+    # What moved into a structure of its own, in both of its versions.
+    state = {"size", "area", "trace_size", "trace", "bitmap_size", "bitmap", "sequence"}
+    assert names_of("struct kcov_state") == state | {"mode", "s"}
+    assert names_of("struct kcov_state_s") == state
 
 
 def test_what_is_new():

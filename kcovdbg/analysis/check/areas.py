@@ -12,7 +12,7 @@ from kcovdbg.analysis.check.evidence import PAGE, Evidence, Hex, name_kcov, name
 from kcovdbg.analysis.check.rule import Rule, Violation
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.walk.areas import IRQ_LIST, TASK_LIST, CachedArea
-from kcovdbg.walk.census import plain_name
+from kcovdbg.walk.readings import plain_name
 
 _CALLERS: Final = {TASK_LIST: "kcov_remote_start", IRQ_LIST: "kcov_init"}
 # More of a cache than this is worth a word.

@@ -26,7 +26,7 @@ _BY_USER: Final = "user space can write its buffer"
 _NAMED: Final = 4
 
 
-class _Found(NamedTuple):
+class Contents(NamedTuple):
     """A buffer and whose it is."""
 
     about: str
@@ -39,7 +39,7 @@ class _Found(NamedTuple):
         return bool(self.tasks)
 
 
-def _user_buffers(evidence: Evidence) -> Iterator[_Found]:
+def _user_buffers(evidence: Evidence) -> Iterator[Contents]:
     """Read the buffers of objects that are in their first session: nothing in them is left over from another mode."""
     for address, kcov in evidence.objects.items():
         fields = kcov.fields
@@ -51,10 +51,10 @@ def _user_buffers(evidence: Evidence) -> Iterator[_Found]:
         # A record is four words at most; a count that user space wrote says nothing.
         buffer = evidence.buffer(f"kcov:{address:#x}", min(fields.size, 4 * kcov.count + 1))
         if buffer is not None:
-            yield _Found(name_kcov(address), buffer, (address,), ())
+            yield Contents(name_kcov(address), buffer, (address,), ())
 
 
-def _private_buffers(evidence: Evidence) -> Iterator[_Found]:
+def _private_buffers(evidence: Evidence) -> Iterator[Contents]:
     """Read the areas of sections."""
     for session in evidence.sessions:
         if not session.area or not session.size or not evidence.is_section(session):
@@ -71,10 +71,11 @@ def _private_buffers(evidence: Evidence) -> Iterator[_Found]:
         counted = session.task.count if not session.is_saved else None
         buffer = evidence.buffer(name, session.size if counted is None else min(session.size, 4 * counted + 1))
         if buffer is not None and buffer.address == session.area:
-            yield _Found(f"area {session.area:#x} of {name_task(fields)}", buffer, (session.kcov,), (fields.address,))
+            yield Contents(f"area {session.area:#x} of {name_task(fields)}", buffer, (session.kcov,), (fields.address,))
 
 
-def _buffers(evidence: Evidence) -> Iterator[_Found]:
+def read_buffers(evidence: Evidence) -> Iterator[Contents]:
+    """Read what is enabled, and what sections collect into."""
     yield from _user_buffers(evidence)
     yield from _private_buffers(evidence)
 
@@ -141,7 +142,8 @@ def check_private_count(evidence: Evidence) -> Iterator[Violation]:
             )
 
 
-def _certain(found: _Found) -> tuple[Certainty, str | None, Severity | None]:
+def judge(found: Contents) -> tuple[Certainty, str | None, Severity | None]:
+    """Say how sure it is that what is in a buffer is wrong, why it isn't, and how bad that is where the rule doesn't tell."""
     return (Certainty.CERTAIN, None, None) if found.is_private else (Certainty.UNSURE, _BY_USER, Severity.WARNING)
 
 
@@ -158,17 +160,17 @@ def check_addresses(evidence: Evidence) -> Iterator[Violation]:
         low, high = target.kernel_range[0] - offset, target.kernel_range[1]
     else:
         low, high = max(0, start - offset - _REACH), start - offset + _REACH
-    for found in _buffers(evidence):
+    for found in read_buffers(evidence):
         buffer = found.buffer
         if buffer.encoding.format not in (RecordFormat.PC, RecordFormat.CMP, RecordFormat.UNIQ_PC, RecordFormat.UNIQ_CMP):
             continue
-        words = _written(found)
+        words = find_written(found)
         if not words or (min(words) >= low and max(words) <= high):
             continue
         missing = {number for gap in buffer.gaps for number in range(gap.first, gap.first + gap.length)}
         wrong = [number for number, word in enumerate(words) if not low <= word <= high and number not in missing]
         if wrong:
-            certainty, reason, severity = _certain(found)
+            certainty, reason, severity = judge(found)
             shown = ", ".join(f"{number}: {words[number]:#x}" for number in wrong[:_NAMED])
             yield Violation(
                 found.about,
@@ -182,14 +184,14 @@ def check_addresses(evidence: Evidence) -> Iterator[Violation]:
             )
 
 
-def _written(found: _Found) -> Sequence[int]:
+def find_written(found: Contents) -> Sequence[int]:
     """Return the address words of the records that are whole: the count is raised before the last one is written."""
     buffer = found.buffer
     return record.pc_words(buffer.words, buffer.encoding)[: max(buffer.count - 1, 0)]
 
 
-def _comparisons(evidence: Evidence) -> Iterator[tuple[_Found, int, record.Comparison]]:
-    for found in _buffers(evidence):
+def _comparisons(evidence: Evidence) -> Iterator[tuple[Contents, int, record.Comparison]]:
+    for found in read_buffers(evidence):
         buffer = found.buffer
         if buffer.encoding.format not in (RecordFormat.CMP, RecordFormat.UNIQ_CMP):
             continue
@@ -206,7 +208,7 @@ def check_types(evidence: Evidence) -> Iterator[Violation]:
     for found, number, comparison in _comparisons(evidence):
         if comparison.type >= 8 and found.about not in told:
             told.add(found.about)
-            certainty, reason, severity = _certain(found)
+            certainty, reason, severity = judge(found)
             yield Violation(
                 found.about,
                 f"comparison {number} is of type {comparison.type:#x}: a size and whether it was with a constant, so below 8",
@@ -230,7 +232,7 @@ def check_operands(evidence: Evidence) -> Iterator[Violation]:
             # The labels of a switch may be extended by their sign.
             if value >> bits and value >> bits - 1 != (1 << 64 - bits + 1) - 1:
                 told.add(found.about)
-                certainty, reason, severity = _certain(found)
+                certainty, reason, severity = judge(found)
                 yield Violation(
                     found.about,
                     f"comparison {number} is of {comparison.size} bytes, and {name} is {value:#x}",

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
+from kcovdbg.abi.era import Feature
 from kcovdbg.model.finding import Cause, Certainty
 from kcovdbg.model.generation import Generation
 
@@ -22,6 +23,8 @@ class Bug(NamedTuple):
     marks: Collection[str] = ()
     """Those of the rules that no other known bug violates on such a kernel."""
     needs_rt: bool = False
+    needs: Feature | None = None
+    """Which kernels of these eras have it: those with a posted series."""
 
 
 BUGS: Final = (
@@ -87,6 +90,28 @@ BUGS: Final = (
         ("B4",),
         ("E3", "E4", "E5-E6", "E7"),
     ),
+    Bug(
+        "a second KCOV_INIT_TRACE replaces an object's maps before it is refused: the first ones leak, and the new buffers "
+        "have another size than the object",
+        "not in its postings of January 2025",
+        ("K4", "M2", "X2"),
+        ("E7",),
+        needs=Feature.UNIQUE_MAPS,
+    ),
+    Bug(
+        "KCOV_INIT_TRACE runs out of memory and leaves a map that is half made",
+        "not in its postings of January 2025",
+        ("K4", "M1"),
+        ("E7",),
+        needs=Feature.UNIQUE_MAPS,
+    ),
+    Bug(
+        "KCOV_REMOTE_ENABLE takes unique modes: sections of several tasks change one map without a lock",
+        "not in its postings of January 2025",
+        ("M3", "M4"),
+        ("E7",),
+        needs=Feature.UNIQUE_MAPS,
+    ),
 )
 
 
@@ -100,7 +125,7 @@ def find_bugs(rule: str, generation: Generation | None = None, *, is_rt: bool | 
         bug
         for bug in BUGS
         if rule in bug.rules
-        and (generation is None or generation.era in bug.eras)
+        and (generation is None or (generation.era in bug.eras and (bug.needs is None or generation.has(bug.needs))))
         and not (bug.needs_rt and (is_rt is False or (is_rt is None and generation is not None)))
     )
 

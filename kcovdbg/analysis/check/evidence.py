@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -21,10 +22,11 @@ from kcovdbg.walk.block import find_member
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.carriers import CarrierWalk
 from kcovdbg.walk.census import Census
-from kcovdbg.walk.context import is_serving_softirq
+from kcovdbg.walk.context import is_serving_softirq, is_task_serving_softirq
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.links import Link, read_area_links, read_hash_links
 from kcovdbg.walk.locks import SpinLock, find_spin_lock, is_preempt_rt, is_symbol_held
+from kcovdbg.walk.maps import KcovMap, MapEntries, read_entries
 from kcovdbg.walk.pointer import is_kernel_pointer
 from kcovdbg.walk.remote import RemoteEntry
 
@@ -53,6 +55,9 @@ _NAMED: Final = 20
 _MAX_WORDS: Final = 1 << 23
 _KEPT_WORDS: Final = 1 << 22
 _READ_WORDS: Final = 1 << 26
+# Of the January 2025 series: words of a map's buckets, and entries of one that is read at all.
+_MAP_WORDS: Final = 1 << 15
+_MAX_ENTRIES: Final = 1 << 20
 
 
 class Session(NamedTuple):
@@ -87,6 +92,7 @@ class Evidence:
         self.census = census
         self._buffers: dict[str, Buffer | None] = {}
         self._stacks: dict[int, Sequence[StackFrame] | None] = {}
+        self._maps: dict[int, MapEntries | None] = {}
         self._kept_words = self._read_words = 0
         self._unread: set[str] = set()
         self._unwound: set[int] = set()
@@ -219,9 +225,11 @@ class Evidence:
             return None
 
     def serves_softirq(self, task: int) -> bool | None:
-        """Tell whether the CPU that runs a task serves a softirq, None where that can't be told."""
+        """Tell whether the CPU that runs a task serves a softirq, or on PREEMPT_RT the task; None where that can't be told."""
+        if self.is_rt:
+            return is_task_serving_softirq(self.target, task)
         cpu = next((cpu for cpu, current in self.census.current.items() if current == task), None)
-        return None if cpu is None or self.is_rt else is_serving_softirq(self.target, cpu, task)
+        return None if cpu is None else is_serving_softirq(self.target, cpu, task)
 
     def is_known_to(self, kcov: KcovFields, task: Task) -> bool:
         """Tell whether a task refers to an object: where it doesn't, its address may have been another task's."""
@@ -322,6 +330,23 @@ class Evidence:
             self._kept_words += words
             self._buffers[name] = found
         return found
+
+    def map_entries(self, found: KcovMap, words: int) -> MapEntries | None:
+        """Read a map's entries, once; None where they can't be read.
+
+        :param words: size of its object; what is too large is left alone, and said.
+        """
+        if found.address not in self._maps:
+            entries = None
+            # Each entry is a read of its own.
+            if words > _MAX_ENTRIES or self._read_words + _MAP_WORDS > _READ_WORDS:
+                self._unread.add(f"map {found.address:#x}")
+            else:
+                with contextlib.suppress(KcovdbgError):
+                    entries = read_entries(self.target, found, words)
+                self._read_words += _MAP_WORDS + 8 * len(() if entries is None else entries.entries)
+            self._maps[found.address] = entries
+        return self._maps[found.address]
 
     def remarks(self) -> tuple[str, ...]:
         """Say what wasn't looked at, as it is too much."""

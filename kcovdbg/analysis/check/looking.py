@@ -9,7 +9,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from kcovdbg.analysis.check import areas, buffers, crossing, handles, objects, saved, tasks
+from kcovdbg.analysis.check import (
+    areas,
+    bitmaps,
+    buffers,
+    crossing,
+    formats,
+    handles,
+    maps,
+    objects,
+    records,
+    saved,
+    series,
+    tasks,
+)
 from kcovdbg.analysis.check.bugs import find_bugs, find_causes
 from kcovdbg.analysis.check.evidence import Evidence, name_task
 from kcovdbg.analysis.check.rule import Rule, Violation
@@ -21,10 +34,15 @@ from kcovdbg.walk.layout import Layout
 RULES: Final = (
     *objects.RULES,
     *tasks.RULES,
+    *series.RULES,
     *saved.RULES,
     *handles.RULES,
     *areas.RULES,
     *buffers.RULES,
+    *records.RULES,
+    *maps.RULES,
+    *bitmaps.RULES,
+    *formats.RULES,
     *crossing.RULES,
 )
 """Every invariant."""

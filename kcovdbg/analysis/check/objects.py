@@ -12,7 +12,7 @@ from kcovdbg.analysis.check.evidence import Evidence, Hex, name_kcov, name_some,
 from kcovdbg.analysis.check.rule import Rule, Violation
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
-from kcovdbg.walk.census import plain_name
+from kcovdbg.walk.readings import plain_name
 
 _MAX_REFERENCES: Final = 1 << 20
 

@@ -17,7 +17,7 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import KcovFields
 from kcovdbg.model.task import Task
 from kcovdbg.walk.areas import IRQ_LIST
-from kcovdbg.walk.census import plain_name
+from kcovdbg.walk.readings import plain_name
 from kcovdbg.walk.tasks import PF_EXITING, PF_KTHREAD
 
 # What a task's stack shows while it is switched out or in.
@@ -232,7 +232,7 @@ def check_softirq(evidence: Evidence) -> Iterator[Violation]:
         elif evidence.serves_softirq(fields.address) is False:
             yield Violation(
                 about,
-                "it is in a softirq section, and its CPU serves no softirq",
+                f"it is in a softirq section, and {'serves' if evidence.is_rt else 'its CPU serves'} no softirq",
                 shown,
                 tasks=(fields.address,),
                 anybody=False,
@@ -444,7 +444,7 @@ RULES: Final = (
         "kcov_remote_start(), kcov_remote_stop()",
         eras="v5.8 and later",
         needs=_SOFTIRQ,
-        detail="On PREEMPT_RT it may be preempted.",
+        detail="On PREEMPT_RT it may be preempted: whether it serves a softirq is counted in the task.",
     ),
     Rule(
         "T8",

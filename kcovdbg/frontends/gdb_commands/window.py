@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 import gdb
 from kcovdbg.abi import record
 from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import find_buffer, frame_text, title
+from kcovdbg.commands.what import find_buffer
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.frontends.gdb_commands.charset import to_host
 from kcovdbg.frontends.gdb_commands.show import GdbSession, Show, error_text
 from kcovdbg.frontends.gdb_commands.source_window import SourceWindow
 from kcovdbg.render.escape import escape
 from kcovdbg.render.width import elide, elide_start, pad
+from kcovdbg.render.wording import frame_text, title
 from kcovdbg.target.gdb.target import GdbTarget
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from kcovdbg.analysis.rows import Row, Rows
 from kcovdbg.commands.viewing import View
-from kcovdbg.commands.what import frame_text
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import Location
 from kcovdbg.render.renderable import Fragment
+from kcovdbg.render.wording import frame_text
 
 _SMALLEST = 1
 

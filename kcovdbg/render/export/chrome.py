@@ -42,15 +42,16 @@ def chrome_lines(
         found = known.get(pc)
         if found is None:
             frame = frame_of(pc)
-            file = {} if frame.file is None else {"file": escape(frame.file)}
-            found = known[pc] = (
-                encode(escape(frame.function or f"{pc:#x}")),
-                encode(file | ({} if frame.line is None else {"line": frame.line})),
-            )
-        function, arguments = found
+            arguments: dict[str, str | int] = {} if frame.file is None else {"file": escape(frame.file)}
+            if frame.line is not None:
+                arguments["line"] = frame.line
+            # speedscope writes empty ones behind the name.
+            shown = f', "args": {encode(arguments)}' if arguments else ""
+            found = known[pc] = encode(escape(frame.function or f"{pc:#x}")), shown
+        function, shown = found
         if edge.is_open:
             kind = json.dumps(edge.call.kind.value)
-            yield (f'{{"ph": "B", "ts": {edge.at}, {place}, "name": {function}, "cat": {kind}, "args": {arguments}}},')
+            yield (f'{{"ph": "B", "ts": {edge.at}, {place}, "name": {function}, "cat": {kind}{shown}}},')
         else:
             yield f'{{"ph": "E", "ts": {edge.at}, {place}, "name": {function}}},'
     # The list ends in an event without a comma: one that names the axis once more.

@@ -46,8 +46,8 @@ with Screen(*command, rows=50, columns=150, answers_cursor=True, **folders) as s
     found["buffer"] = ask(f"buffer {name[0]} --function __do_sys_getppid -n 5")
     screen.type(f"view {name[0]}\r")
     # How many records it has of which the cursor is on one: 1/5123  0%  look 1.
-    first = int(wait_for(r"\d+/(\d+)  \d+%  look \d")[1])
-    found["grew"] = int(wait_for(r"\d+/(\d+)  \d+%  look [4-9]")[1]) - first
+    first = int(wait_for(r"\d+/(\d+)  \d+%  look 1")[1])
+    found["grew"] = int(wait_for(r"\d+/(\d+)  \d+%  look [2-9]")[1]) - first
     found["view"] = screen.text
     screen.type("q")
     screen.wait(at_prompt, PATIENCE)

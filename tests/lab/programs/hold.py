@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collects a little, writes it to a file, and keeps the buffer for others to look at, until it is killed."""
+"""Collects a little in each mode, writes it to MODE.kcov, and keeps the buffers for others to look at, until it is killed.
+
+Arguments: a folder for the files, and modes. Prints a line for each.
+"""
 
 import json
 import os
@@ -9,12 +12,17 @@ import time
 import kcovdbg.collect
 from kcovdbg.collect.trace_writer import make_header, write_trace
 
-mode, path = sys.argv[1:]
-trace = kcovdbg.collect.Trace(mode, size=1 << 14)
-with trace:
-    os.getppid()
-    os.stat("/proc/self")  # noqa: PTH116 - it makes one system call, and Path.stat() may make more
-write_trace(path, trace.buffer, make_header(trace.buffer, pid=os.getpid()))
-print(json.dumps({"pid": os.getpid(), "fd": trace.fd, "count": trace.buffer.count}), flush=True)
+folder, *modes = sys.argv[1:]
+held = []
+for mode in modes:
+    trace = kcovdbg.collect.Trace(mode, size=1 << 14)
+    with trace:
+        os.getppid()
+        os.stat("/proc/self")  # noqa: PTH116 - it makes one system call, and Path.stat() may make more
+    write_trace(f"{folder}/{mode}.kcov", trace.buffer, make_header(trace.buffer, pid=os.getpid()))
+    held.append(trace)
+for mode, trace in zip(modes, held, strict=True):
+    print(json.dumps({"mode": mode, "pid": os.getpid(), "fd": trace.fd, "count": trace.buffer.count}))
+sys.stdout.flush()
 os.close(1)
 time.sleep(3600)

@@ -265,6 +265,10 @@ static bool run(char *line)
 		storm(atoi(arg));
 	} else if (!strcmp(line, "run") && *arg) {
 		host_run(arg);
+	} else if (!strcmp(line, "put") && *arg) {
+		host_put(arg);
+	} else if (!strcmp(line, "get") && *arg) {
+		host_get(arg);
 	} else if (!strcmp(line, "stop")) {
 		stop();
 	} else if (!strcmp(line, "crash")) {

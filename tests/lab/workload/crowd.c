@@ -29,7 +29,7 @@ static int idle(void *arg)
 {
 	(void)arg;
 	for (;;)
-		syscall(SYS_pause);
+		syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
 	return 0;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
  * Programs of the host's in the guest: the host's file system over 9p (tag `root`), with a tmpfs above it for what is written,
- * and a directory for exchange (tag `exchange`), which the host sees as well.
+ * and a directory for exchange (tag `exchange`), which the host sees as well. A kernel without 9p has them in its initramfs, under
+ * PACKED: files of the exchange go over the line of truth then, by `put` and `get`.
  */
 #include "lab.h"
 
@@ -15,6 +16,9 @@
 #include <unistd.h>
 
 #define ROOT "/mnt/root"
+#define PACKED "/packed"
+
+static const char *root = ROOT;
 
 static int mounted(const char *source, const char *where, const char *type, const char *options)
 {
@@ -25,12 +29,26 @@ static int mounted(const char *source, const char *where, const char *type, cons
 	return 0;
 }
 
+static int set_up_packed(void)
+{
+	mkdir(PACKED "/tmp", 01777);
+	mkdir(PACKED "/tmp/exchange", 0755);
+	if (!mounted("devtmpfs", PACKED "/dev", "devtmpfs", NULL) || !mounted("proc", PACKED "/proc", "proc", NULL) ||
+	    !mounted("sysfs", PACKED "/sys", "sysfs", NULL) ||
+	    !mounted("debugfs", PACKED "/sys/kernel/debug", "debugfs", NULL))
+		return 0;
+	root = PACKED;
+	return 1;
+}
+
 static int set_up(void)
 {
 	static int done;
 
 	if (done)
 		return 1;
+	if (!access(PACKED, F_OK))
+		return done = set_up_packed();
 	if (!mounted("root", "/mnt/lower", "9p", "trans=virtio,version=9p2000.L,cache=loose,msize=262144") ||
 	    !mounted("tmpfs", "/mnt/upper", "tmpfs", NULL))
 		return 0;
@@ -72,7 +90,7 @@ void host_run(const char *name)
 		char *const envp[] = { "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/root", "LC_ALL=C.UTF-8",
 				       "PYTHONDONTWRITEBYTECODE=1", NULL };
 
-		if (chroot(ROOT) || chdir("/"))
+		if (chroot(root) || chdir("/"))
 			_exit(124);
 		setsid();
 		dup2(open("/dev/null", O_RDONLY), 0);
@@ -84,6 +102,58 @@ void host_run(const char *name)
 	waitpid(pid, &status, 0);
 	truth("\"state\": \"run\", \"name\": \"%s\", \"status\": %d", name,
 	      WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
+
+static int open_packed(const char *name, int flags)
+{
+	char path[160];
+
+	if (!set_up())
+		return -1;
+	snprintf(path, sizeof(path), "%s/tmp/exchange/%s", root, name);
+	return open(path, flags, 0644);
+}
+
+/* NAME HEX: append to a file of the exchange. */
+void host_put(char *name)
+{
+	char *hex = strchr(name, ' ');
+	unsigned int byte;
+	int fd;
+
+	if (hex)
+		*hex++ = 0;
+	fd = open_packed(name, O_WRONLY | O_CREAT | O_APPEND);
+	for (; hex && sscanf(hex, "%2x", &byte) == 1; hex += 2) {
+		unsigned char c = byte;
+
+		if (write(fd, &c, 1) != 1)
+			break;
+	}
+	close(fd);
+}
+
+/* Say a file of the exchange, in pieces. */
+void host_get(const char *name)
+{
+	unsigned char bytes[2048];
+	int fd = open_packed(name, O_RDONLY);
+	ssize_t n;
+
+	if (fd < 0) {
+		truth("\"state\": \"file\", \"missing\": \"%s\"", strerror(errno));
+		return;
+	}
+	while ((n = read(fd, bytes, sizeof(bytes))) > 0) {
+		FILE *f = truth_begin();
+
+		fputs("\"state\": \"file\", \"hex\": \"", f);
+		for (ssize_t i = 0; i < n; i++)
+			fprintf(f, "%02x", bytes[i]);
+		fputc('"', f);
+		truth_end(f);
+	}
+	close(fd);
 }
 
 /* This program under another pid than 1, run by the host's in the guest: something to collect coverage of. */

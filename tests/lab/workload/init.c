@@ -5,8 +5,8 @@
  *
  * TRUTH LINES
  *
- * Output goes to /dev/ttyS1, or to /dev/console without that, raw. Each line is `TRUTH ` and one
- * JSON object with either "state" or "answer", or is the line that ends the beginning:
+ * Output goes to /dev/ttyS1, else to /dev/hvc0, else to /dev/console, raw. Each line is `TRUTH ` and
+ * one JSON object with either "state" or "answer", or is the line that ends the beginning:
  *
  *   {"done": true, "states": N, "missing": N, "moved": [...], "unsettled": [...], "tasks": N,
  *    "ms": N}

@@ -199,6 +199,8 @@ bool puzzle(const char *name, void (*begin)(const char *state, void (*fn)(struct
 
 /* host.c */
 void host_run(const char *name);
+void host_put(char *name);
+void host_get(const char *name);
 int tool(int argc, char **argv);
 
 /* commands.c */

@@ -2,6 +2,7 @@
 /* States that only some kernels have: posted series, and local beside remote sessions. */
 #include "lab.h"
 
+#include <fcntl.h>
 #include <linux/kcov.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ static void work(void)
 
 	for (int i = 0; i < 3; i++) {
 		syscall(SYS_getppid);
-		syscall(SYS_readlink, "/proc/self", buf, sizeof(buf));
+		syscall(SYS_readlinkat, AT_FDCWD, "/proc/self", buf, sizeof(buf));
 		syscall(SYS_close, -1);
 	}
 }

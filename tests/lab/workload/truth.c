@@ -45,7 +45,7 @@ static bool try_tty(const char *path)
 
 void truth_open(void)
 {
-	if (!try_tty("/dev/ttyS1") && !try_tty("/dev/console"))
+	if (!try_tty("/dev/ttyS1") && !try_tty("/dev/hvc0") && !try_tty("/dev/console"))
 		tty = 1;
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Writes a scenario into memory as a kernel of a generation keeps it."""
 
+from kcovdbg.abi.mode import UNIQ_BOTH
 from kcovdbg.target import Symbol, Vma, VmallocArea
 from kcovdbg.target.memory import MemorySlab, MemoryTarget, MemoryVmalloc, MemoryVmas
 from tests.unit.kernels.declare import Declarations
@@ -44,6 +45,7 @@ class Kernel:
         self.target.segments[0] = bytearray((index * 37 + 11) & 0xFF for index in range(64 * 1024))
         self.tasks, self.objects, self.files, self.tables, self.spaces, self.areas = {}, {}, {}, {}, {}, {}
         self.handles, self.cached, self.irq_areas, self.buffers, self.references = {}, {"task": [], "irq": []}, {}, {}, {}
+        self.maps = {}
         self._vmalloc = []
         self._build()
 
@@ -124,7 +126,7 @@ class Kernel:
         }
         if self.row.has_remote:
             found[self._path(of, "sequence")] = kcov.sequence if session.sequence is None else session.sequence
-        if of in self.row.paths:
+        if of in self.row.paths and self.row.has_trace:
             words = kcov.bitmap_words if session.area is None else 0
             found |= self._trace_members(of, area, size, words)
         return found
@@ -186,10 +188,35 @@ class Kernel:
             address = self.allocate_type("struct kcov_map")
             size = kcov.size * self.buffer_word
             area = self.buffers[name] if member == "map" else self.allocate_area(size, "kcov_map_init")
-            self.put(address, "struct kcov_map", area=area, mem=self.allocate_area(size * 8, "kcov_map_init"))
+            chunk = self.chunk()
+            mem = self.allocate_area(kcov.size * chunk, "kcov_map_init")
+            self.put(address, "struct kcov_map", area=area, mem=mem, pool=self.allocate(64))
             self.put(self.objects[name], "struct kcov", **{member: address})
-            if (member == "map_edge") == (kcov.mode == "TRACE_UNIQ_EDGE"):
+            self.maps[name, member] = address
+            edges = member == "map_edge"
+            if edges == (kcov.mode == "TRACE_UNIQ_EDGE") or kcov.mode == UNIQ_BOTH:
                 self._fill(area, kcov)
+            if "TRACE_UNIQ_EDGE" in kcov.mode if edges else "UNIQ" in kcov.mode and kcov.mode != "TRACE_UNIQ_EDGE":
+                for index in range(kcov.count):
+                    pc = (self.text + 0x10 * index) & (1 << 8 * self.word) - 1
+                    comparison = {"type": 7, "arg1": index, "arg2": 2 * index} if "CMP" in kcov.mode else {}
+                    self.add_entry(address, index, ent=pc, **comparison)
+
+    def chunk(self):
+        """What an entry takes of a map's memory: the pool counts in powers of two."""
+        return 64 if self.word == 8 else 32
+
+    def add_entry(self, kcov_map, place, bucket=None, **values):
+        """Put an entry into a map, in front of its bucket; which bucket is its own the walk doesn't ask."""
+        member = self.target.member("struct kcov_map", "mem")
+        mem = int.from_bytes(self.target.read(kcov_map + member.offset, self.word), self.order)
+        entry = mem + place * self.chunk()
+        head = kcov_map + self.word * (place * 11 % 32768 if bucket is None else bucket)
+        node = self.offset("struct kcov_entry", "node")
+        first = int.from_bytes(self.target.read(head, self.word), self.order)
+        self.put(entry, "struct kcov_entry", node__next=first, node__pprev=head, **values)
+        self.write_word(head, entry + node)
+        return entry
 
     def _fill(self, area, kcov):
         if kcov.mode == "UNIQUE_PC" and not kcov.bitmap_words:
@@ -199,7 +226,7 @@ class Kernel:
         comparisons = "CMP" in kcov.mode
         size = 8 if comparisons else self.buffer_word
         if kcov.bitmap_words:
-            self.target.write(area, b"\x0f\x00\x01")
+            self.target.write(area, b"\x0e\x00\x00")
         start = area + kcov.bitmap_words * self.word
         self.write_word(start, kcov.count, size)
         for index in range(kcov.count):
@@ -336,7 +363,7 @@ class Kernel:
             if row.has_remote:
                 values[self._path("kcov", "sequence")] = kcov.sequence
                 values |= {"remote": int(kcov.remote_size is not None), "remote_size": kcov.remote_size or 0}
-            if "kcov" in row.paths and kcov.size:
+            if "kcov" in row.paths and row.has_trace and kcov.size:
                 values |= self._trace_members("kcov", self.buffers.get(name, 0), kcov.size, kcov.bitmap_words)
             if name == "ext":
                 values["kcov_ext_format"] = 1

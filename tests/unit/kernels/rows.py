@@ -114,6 +114,11 @@ class Row:
     """Members that have another path: of a task's or an object's size, area, sequence, mode and saved ones."""
 
     @property
+    def has_trace(self):
+        """Whether a buffer may have a bitmap before its trace."""
+        return "trace_size" in self.more
+
+    @property
     def has_remote(self):
         return "struct kcov_remote " in self.more
 
@@ -160,7 +165,10 @@ J = replace(
     kcov=kcov_3()
     .replace("unsigned int size;", "unsigned int size; unsigned long prev_pc;")
     .replace("void *area;", "void *area; struct kcov_map *map; struct kcov_map *map_edge;"),
-    more=REMOTE + "struct kcov_map { struct hlist_head buckets[32768]; struct gen_pool *pool; void *mem; void *area; };",
+    more=REMOTE
+    + "struct kcov_entry { unsigned long ent; unsigned long type; unsigned long arg1; unsigned long arg2;"
+    + " struct hlist_node node; };"
+    + "struct kcov_map { struct hlist_head buckets[32768]; struct gen_pool *pool; void *mem; void *area; };",
     modes=MODES_J,
     variants=("UNIQ_PC",),
     special=(("uniq", 16), ("edges", 32), ("both", 48), ("uniq-cmp", 64)),
@@ -206,6 +214,15 @@ P1 = replace(
         "kcov mode": "state.mode",
     },
 )
+# The third patch of that series alone: size, area and sequence moved, nothing else.
+P_STATE = replace(
+    P2,
+    name="P state",
+    more=REMOTE + "struct kcov_state { unsigned int size; void *area; int sequence; };",
+    modes=MODES_7,
+    variants=("struct kcov_state without",),
+    special=(),
+)
 X1 = replace(
     E7,
     name="X1",
@@ -237,8 +254,11 @@ D2 = replace(
     task=E9B.task
     + "void *kcov_df_area; unsigned int kcov_df_size; u32 kcov_df_seq; bool kcov_df_enabled; struct kcov_dataflow *kcov_df;"
     "unsigned int kcov_df_remote_depth;",
+    more=E9B.more
+    + "struct kcov_dataflow { unsigned long lock; unsigned int size; void *area; struct task_struct *t; int refcount;"
+    " u64 remote_handle; };",
     variants=("kcov_dataflow in its own file",),
 )
 K = replace(E9B, name="K", special=(("paused", 1 << 29 | 2),))
 
-ROWS = (E0, E1, E2_ENUM, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, J, P1, P2, X1, L, R, W, D1, D2, K)
+ROWS = (E0, E1, E2_ENUM, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, J, P1, P2, P_STATE, X1, L, R, W, D1, D2, K)

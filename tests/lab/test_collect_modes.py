@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Collecting in every mode of the other generations' kernels: what kcovdbg gives beside what a C program got by hand.
+
+A kernel that isn't built is skipped: python -m tests.lab build NAME. None of them can mount the host's files.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from array import array
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from kcovdbg.abi import record
+from tests.lab import kernel as kernels
+from tests.lab import requirements
+from tests.lab.collecting import SHARED, Lab, put_programs
+from tests.lab.generation import GENERATIONS
+from tests.lab.guest import Guest, Machine
+from tests.lab.initramfs import make_userland
+from tests.lab.packed import pack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kcovdbg.model.buffer import Buffer
+
+pytestmark = pytest.mark.lab
+
+SIZE = 1 << 17
+BITMAP = SIZE // 32
+WORK = f"{SHARED}/work 3"
+
+
+class Mode(NamedTuple):
+    """A mode as the postings have it: not taken from kcovdbg."""
+
+    name: str
+    request: int = 0x6364
+    argument: int = 0
+    bitmap: int = 0
+    record_words: int = 1
+    second: bool = False
+    # No record is there twice.
+    is_unique: bool = False
+
+
+PC = Mode("pc")
+CMP = Mode("cmp", argument=1, record_words=4)
+MODES = {
+    "unique-maps": [
+        PC,
+        CMP,
+        Mode("uniq-pc", argument=2, is_unique=True),
+        Mode("uniq-edge", argument=4, second=True, is_unique=True),
+        Mode("uniq-pc-edge", argument=6, second=True, is_unique=True),
+        Mode("uniq-cmp", argument=8, record_words=4, is_unique=True),
+    ],
+    "ext-records": [PC, CMP, Mode("pc-ext", argument=2)],
+    "6.1-gcc-locks": [PC, CMP],
+    "saved-per-cpu": [PC, CMP],
+    "mode-remote": [PC, CMP],
+    "owner-member": [PC, CMP],
+    "unique-bitmap": [PC, CMP, Mode("unique-pc", 0x40086367, BITMAP, BITMAP, is_unique=True)],
+}
+
+
+@pytest.fixture(scope="module", params=MODES)
+def packed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    recipe = GENERATIONS[request.param].recipe
+    kernel = kernels.find(recipe)
+    lacking = requirements.missing(requirements.BOOT)
+    if kernel is None or lacking:
+        pytest.skip(f"the kernel isn't built: python -m tests.lab build {request.param}")
+    exchange = tmp_path_factory.mktemp("exchange")
+    userland = make_userland(kernel)
+    archive = exchange / "packed.cpio"
+    pack(archive, kernel, userland, put_programs(exchange, userland))
+    machine = Machine(memory_mib=1024, append="kcovlab.mode=none", exchange=str(exchange), packed=str(archive))
+    with Guest(kernel, userland, machine) as guest:
+        guest.wait_done(300)
+        yield request.param, Lab(guest, exchange)
+
+
+def by_hand(path: Path, mode: Mode) -> set[tuple[int, ...]]:
+    """The records of a buffer that the C program saved, without kcovdbg's decoding."""
+    words = array("Q", path.read_bytes())[mode.bitmap :]
+    return as_records(words[1 : 1 + words[0] * mode.record_words], mode.record_words)
+
+
+def as_records(words: array[int], width: int) -> set[tuple[int, ...]]:
+    return {tuple(words[at : at + width]) for at in range(0, len(words), width)}
+
+
+def places(records: set[tuple[int, ...]]) -> set[int]:
+    """Where records were made: operands of comparisons are other addresses in each run."""
+    return {one[-1] for one in records}
+
+
+def share_of(part: set[int], whole: set[int]) -> float:
+    return len(part & whole) / len(part)
+
+
+def test_every_mode(packed: tuple[str, Lab]) -> None:
+    name, lab = packed
+    modes = MODES[name]
+    bus = next(line["bus"] for line in lab.guest.ask("traffic usb plug") if line.get("state") == "kc-plugging")
+    lines = [f"collect --mode {mode.name} --buffer-size {SIZE} -o {SHARED}/{mode.name}.kcov -- {WORK}" for mode in modes]
+    # Children are followed, though these kernels have no calls that read another process's memory.
+    lines += [f"collect --mode {modes[-1].name} --per-thread -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd 5"]
+    lines += [f"collect --remote usb:{bus},common:auto --buffer-size 4M -o {SHARED}/usb.kcov -- sleep 3"]
+    lines += ["collect --mode cmp --remote common:0x33 -- true >/dev/null", "tasks --json", "remote --json", "check --json"]
+    script = f"cd {SHARED}\n{lab.kcovdbg('-q')} <<EOF >answers 2>said || exit 1\n" + "\n".join(lines) + "\nEOF\n"
+    for mode in modes:
+        script += f"./modes {mode.request} {mode.argument} {SIZE} {mode.bitmap} {int(mode.second)} {mode.name}.hand {WORK}\n"
+        script += "test $? = 0 || exit 2\n"
+    done = lab.guest.run(script, 1800)
+    lab.guest.ask("stop")
+    lab.fetch("answers", "said")
+    said = (lab.exchange / "said").read_text()
+    assert done.returncode == 0, said
+    print(said)
+    traces: dict[str, Buffer] = {}
+    hand: dict[str, set[tuple[int, ...]]] = {}
+    for mode in modes:
+        edges = [f"{mode.name}.hand.edges", f"{mode.name}.edges.kcov", f"{mode.name}.edges.kcov.json"] if mode.second else []
+        lab.fetch(f"{mode.name}.kcov", f"{mode.name}.kcov.json", f"{mode.name}.hand", *edges)
+        traces[mode.name], hand[mode.name] = lab.trace(f"{mode.name}.kcov"), by_hand(lab.exchange / f"{mode.name}.hand", mode)
+        if mode.second:
+            traces["edges"] = lab.trace(f"{mode.name}.edges.kcov")
+            hand["edges"] = by_hand(lab.exchange / f"{mode.name}.hand.edges", Mode("edges"))
+            compare(lab, "edges", traces["edges"], hand["edges"], 1, is_unique=True)
+        if mode.name != "uniq-edge":
+            compare(lab, mode.name, traces[mode.name], hand[mode.name], mode.record_words, is_unique=mode.is_unique)
+    compare_modes(traces)
+    lab.fetch("usb.remote.kcov", "usb.remote.kcov.json")
+    assert lab.functions(lab.trace("usb.remote.kcov"))["hub_event"]
+    check_answers(said, (lab.exchange / "answers").read_text(), modes[-1])
+
+
+def check_answers(said: str, text: str, mode: Mode) -> None:
+    """What the commands told that wrote no trace: each task was followed, and nothing is left enabled or out of order."""
+    assert "isn't in it" not in said
+    assert "is taken" not in said
+    decoder, answers, at = json.JSONDecoder(), [], 0
+    for line in text.splitlines(keepends=True):
+        if line.startswith("["):
+            answers.append(decoder.raw_decode(text, at)[0])
+        at += len(line)
+    crowd, tasks, remote, violated = answers
+    own = {row["comm"]: row["tid"] for row in crowd if row["comm"].startswith(("t-", "c-"))}
+    assert len(own) == 6, mode.name
+    assert (tasks, remote, violated) == ([], [], [])
+
+
+def compare(lab: Lab, name: str, buffer: Buffer, hand: set[tuple[int, ...]], width: int, *, is_unique: bool) -> None:
+    """What kcovdbg collected is what the C program did, but for what happens once and now and then."""
+    ours = as_records(buffer.words, width)
+    common = places(ours) & places(hand)
+    print(f"{name}: {buffer.count} records, {len(ours)} distinct; by hand {len(hand)}; {len(common)} places in common")
+    assert buffer.count > 200
+    assert not buffer.full
+    # By hand exec is in it as well.
+    assert share_of(places(ours), places(hand)) > 0.9
+    if is_unique:
+        assert len(ours) == buffer.count
+    else:
+        assert len(ours) < buffer.count
+    if name != "edges":
+        pcs = [
+            pc for word in record.pc_words(buffer.words, buffer.encoding) if (pc := record.pc_of_word(word, buffer.encoding)[1])
+        ]
+        found = {lab.function(pc) for pc in pcs}
+        assert "path_openat" in found
+        # It compares nothing.
+        assert bool({"__do_sys_getppid", "__x64_sys_getppid"} & found) == (width == 1)
+
+
+def compare_modes(traces: dict[str, Buffer]) -> None:
+    """What one mode says of another."""
+    plain = set(traces["pc"].words)
+    if "uniq-pc" in traces:
+        for name in ("uniq-pc", "uniq-pc-edge"):
+            assert share_of(set(traces[name].words), plain) > 0.9
+            assert share_of(plain, set(traces[name].words)) > 0.9
+        # An edge is a PC whose low 12 bits are mixed with a hash.
+        assert share_of({word >> 12 for word in traces["edges"].words}, {word >> 12 for word in plain}) > 0.9
+        assert len(traces["edges"].words) > len(traces["uniq-pc"].words)
+        unique, every = (as_records(traces[mode].words, 4) for mode in ("uniq-cmp", "cmp"))
+        assert share_of(places(unique), places(every)) > 0.9
+    if "unique-pc" in traces:
+        assert share_of(set(traces["unique-pc"].words), plain) > 0.9
+        assert share_of(plain, set(traces["unique-pc"].words)) > 0.9
+    if "pc-ext" in traces:
+        words = traces["pc-ext"].words
+        kinds = {word >> 60 for word in words}
+        assert kinds == {0x0, 0x1, 0xF}
+        # Points of both kinds are recorded in the plain mode too, exits aren't.
+        points = {word | 0xFF << 56 for word in words if word >> 60 != 1}
+        assert share_of(points, plain) > 0.9
+        assert share_of(plain, points) > 0.9
+        depth = lowest = 0
+        for word in words:
+            depth += {0x0: 1, 0x1: -1}.get(word >> 60, 0)
+            lowest = min(lowest, depth)
+        # At the trace's start some functions had been entered, those of exec's end.
+        assert lowest > -40
+        assert abs(depth - lowest) < 60
+
+
+HOLD = """
+import json, os, sys, time
+import kcovdbg.collect
+from kcovdbg.abi.era import Feature
+known = {Feature.COMPARISONS, Feature.EXT_RECORDS, Feature.UNIQUE_BITMAP, Feature.UNIQUE_MAPS}
+held = []
+for mode in sys.argv[1:]:
+    trace = kcovdbg.collect.Trace(mode, size=1 << 14, features=known)
+    with trace:
+        os.getppid()
+        os.stat("/proc/self")
+    edges = None if trace.edges is None else trace.edges.words.tolist()
+    words = trace.buffer.words.tolist()
+    held.append([trace, {"mode": mode, "pid": os.getpid(), "fd": trace.fd, "words": words, "edges": edges}])
+with open("/tmp/exchange/held.new", "w") as file:
+    json.dump([row for _, row in held], file)
+os.rename("/tmp/exchange/held.new", "/tmp/exchange/held")
+time.sleep(100000)
+"""
+
+
+def test_user_space_sees_what_the_kernel_holds(packed: tuple[str, Lab]) -> None:
+    name, lab = packed
+    names = [mode.name for mode in MODES[name]]
+    (lab.exchange / "hold.txt").write_text(HOLD)
+    script = f"cd {SHARED}; cat >held.py <<'EOF'\n{HOLD}EOF\n"
+    script += f"({lab.python('held.py', *names)} >log 2>&1 &)\n"
+    script += "until test -e held; do sleep 0.5; test -s log && { cat log >&2; exit 1; }; done; true\n"
+    done = lab.guest.run(script, 600)
+    assert done.returncode == 0, done.stderr
+    lab.fetch("held")
+    for row in json.loads((lab.exchange / "held").read_text()):
+        mode = next(mode for mode in MODES[name] if mode.name == row["mode"])
+        seen = lab.outside("buffer", f"fd:{row['pid']}/{row['fd']}", "--raw")
+        width = mode.record_words
+        count = len(row["words"]) // width
+        assert count > 5 or mode.name == "uniq-edge", mode.name
+        told = [int(one["pc"], 16) for one in seen[:count]]
+        print(f"{mode.name}: {count} records by the user, {len(seen)} by the kernel")
+        assert [*map(str, told)] == [*map(str, row["words"][width - 1 :: width])], mode.name
+        # Disabling is recorded too, behind what the block covers.
+        assert len(seen) - count < 300
+        if width == 4:
+            assert [int(one["arg1"], 16) for one in seen[:count]] == row["words"][1::4]
+
+
+assert sys.byteorder == "little"
