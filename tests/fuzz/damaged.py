@@ -124,7 +124,7 @@ class DamagedMemory:
 
 
 def _copy(error: KcovdbgError) -> KcovdbgError:
-    """Copy an error without its traceback: what is raised holds on to all that was walked over, and what is kept is for good."""
+    """Copy an error without its traceback, which holds on to all that was walked over."""
     copied = type(error).__new__(type(error), *error.args)
     vars(copied).update(vars(error))
     return copied
