@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import record
+from kcovdbg.abi.era import Feature
 from kcovdbg.collect.diagnosing import Cause, find_cause
 from kcovdbg.collect.explaining import Step, explain, explain_not_followed
 from kcovdbg.collect.mode import CollectMode, find_mode
@@ -363,6 +364,9 @@ def _remarks(tasks: Sequence[TaskTrace], request: Request) -> Iterator[str]:
     for task in tasks:
         if task.problem is not None:
             yield f"{task.kind.name.lower()} {task.tid} ({task.comm}) isn't in it: {task.problem}"
+    if request.mode.feature is Feature.UNIQUE_MAPS:
+        # kcov-abi.md 5: a map isn't emptied, whatever is done to the count.
+        yield "what exec covered before the command's first instruction isn't recorded again: the kernel keeps what it has seen"
     stops = sum(task.stops for task in tasks)
     if stops == 1:
         yield "the first records are the end of the stop at exec, by which ptrace follows the command"

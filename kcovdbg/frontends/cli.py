@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -204,8 +205,11 @@ def _settle_stdout(stdout: TextIO | None = None) -> None:
     stdout = sys.stdout if stdout is None else stdout
     try:
         stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
-    except (OSError, ValueError):
-        # Closed, or on a full disk: that was told already.
+    except OSError:
+        # Closed by its reader, or on a full disk: what mattered was told already. Python flushes once more, and some of its
+        # versions (3.11.2 is one) have kept what couldn't be written.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
+    except ValueError:
+        # Closed by ourselves.
         pass

@@ -531,8 +531,9 @@ def _walking(what: str, address: int = 0) -> Iterator[None]:
     """Turn what drgn's helpers raise on damaged memory into :class:`ReadError`."""
     try:
         yield
-    except _WALK_ERRORS as error:
-        if isinstance(error, ReadError):
+    except Exception as error:
+        # Of no other type is what drgn says of debug info that lacks what it needs for the direct mapping, for instance.
+        if isinstance(error, ReadError) or not (type(error) is Exception or isinstance(error, _WALK_ERRORS)):
             raise
         raise ReadError(f"{what} can't be read: {_first_line(error)}", _address_of(error, address)) from None
 

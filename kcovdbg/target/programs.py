@@ -390,7 +390,16 @@ def _make_target(prog: drgn.Program, name: str, live: bool, notes: list[str], or
     except (drgn.FaultError, LookupError, OSError) as error:
         if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EPERM:
             raise TargetError(f"{name}: no permission to read it", hint="run kcovdbg by sudo") from None
-        raise TargetError(f"{name} can't be read: {_one_line(error)}", hint="it may be truncated or damaged") from None
+        raise TargetError(f"{name} can't be read: {_one_line(error)}", hint=_reading_hint(error)) from None
+
+
+def _reading_hint(error: Exception) -> str:
+    # Of the kdump-compressed dumps that QEMU writes of arm64 guests, libkdumpfile doesn't even find the page size.
+    if "No way to translate" in str(error):
+        return (
+            "libkdumpfile can't follow this machine's page tables: dump it as ELF, which is QEMU's dump-guest-memory without -z"
+        )
+    return "it may be truncated or damaged"
 
 
 def _one_line(error: BaseException) -> str:

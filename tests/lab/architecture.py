@@ -100,6 +100,10 @@ ARCHITECTURES = {
                 "arch/arm64/kernel/smp.o",
                 "arch/arm64/mm/init.o",
                 "arch/arm64/mm/mmu.o",
+                # Where the CPUs have their data, which x86 sets up itself.
+                "mm/percpu.o",
+                # By saved_command_line drgn finds the direct mapping.
+                "init/main.o",
             ),
         ),
     ]

@@ -101,11 +101,9 @@ def make_golden(generation: Generation, destination: Path = DESTINATION, jobs: i
         done = run_kcovdbg("-c", dump.path, *symbols, "slice", "-o", work / "slice")
         if done.returncode:
             raise LabError(f"the slice could not be made: {done.stderr}")
-        slimming.slim(
-            kernel.vmlinux,
-            work / "vmlinux",
-            {f"{name.removesuffix('.o')}.c" for name in (*kernel.recipe.platform.debug_info_of, *DEBUG_INFO_OF)},
-        )
+        platform = kernel.recipe.platform
+        sources = {f"{name.removesuffix('.o')}.c" for name in (*platform.debug_info_of, *DEBUG_INFO_OF)}
+        slimming.slim(kernel.vmlinux, work / "vmlinux", sources, platform.tools)
         (work / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
         for name in ("slice", "vmlinux", "truth.json"):
             slimming.compress(work / name, final)

@@ -217,8 +217,6 @@ class Probe:
         self._stub = stub
         self._layout = layout
         self.kaslr = kaslr
-        self._percpu = stub.word(self.address("__per_cpu_offset"))
-        self._current = self._percpu + layout.symbols[layout.current[0]] + layout.current[1]
         spans = [member for name, member in layout.task.items() if name.startswith("kcov")]
         self._span = (min(m.offset for m in spans), max(m.offset + m.size for m in spans))
 
@@ -226,13 +224,25 @@ class Probe:
         """Where a symbol of the image is in this guest."""
         return self._layout.symbols[symbol] + self.kaslr
 
+    @functools.cached_property
+    def _percpu(self) -> int:
+        # Not before a stop in the kernel: while user space runs, the kernel may not be mapped.
+        return self._stub.word(self.address("__per_cpu_offset"))
+
+    def _percpu_address(self, symbol: str, offset: int) -> int:
+        """Where the CPU has its own of a per-CPU symbol."""
+        linked = self._layout.symbols[symbol]
+        # x86-64 links these symbols from 0 on, others into the image, which KASLR moves.
+        at = linked + self.kaslr if linked >= self._layout.symbols["_text"] else linked
+        return self._percpu + at + offset & (1 << 64) - 1
+
     def look(self) -> dict[str, Any]:
         """The section that the CPU is in: context, what it collects for, and what it interrupted."""
         stub, layout = self._stub, self._layout
-        task = stub.word(self._current)
+        task = stub.word(self._percpu_address(*layout.current))
         where, offset = layout.preempt_count
-        base = task if where is None else self._percpu + layout.symbols[where]
-        preempt = int.from_bytes(stub.read(base + offset, 4), "little")
+        address = task + offset if where is None else self._percpu_address(where, offset)
+        preempt = int.from_bytes(stub.read(address, 4), "little")
         fields = self._kcov_fields(task)
         saved = self._saved(fields)
         counter = layout.task.get(_SOFTIRQ_COUNT)
@@ -284,7 +294,7 @@ class Probe:
         """Under one set of names, wherever this kernel keeps it."""
         if self._layout.percpu_saved is None:
             return {name: fields[f"kcov_saved_{name}"] for name in ("mode", "size", "area", "kcov", "sequence")}
-        base = self._percpu + self._layout.symbols["kcov_percpu_data"]
+        base = self._percpu_address("kcov_percpu_data", 0)
         members = self._layout.percpu_saved
         data = self._stub.read(base, max(member.offset + member.size for member in members.values()))
         return {name.removeprefix("saved_"): member.of(data) for name, member in members.items()}
@@ -373,9 +383,9 @@ def _hunt(stub: Rsp, probe: Probe, state: State, timeout: float) -> tuple[dict[s
             stub.interrupt()
         # The breakpoint is the CPU's and in no memory; a dump taken now doesn't show it either way.
         stub.clear_breakpoint(stop_at)
-        section = probe.look()
-        if section["pc"] != stop_at:
+        if stub.registers()["pc"] != stop_at:
             continue
+        section = probe.look()
         if state.wanted(section):
             return section, seen.total() + 1
         seen[f"{section['context']}: {section['collecting']} over {section['beneath']}, {section['comm']}"] += 1

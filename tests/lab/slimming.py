@@ -33,14 +33,16 @@ _UNIT_LENGTH = re.compile(r"Length: +(0x[0-9a-f]+|0)")
 UNWANTED_SYMBOLS = ("__kstrtab_*", "__kstrtabns_*", "__ksymtab_*", "__pfx_*", "__func__.*", "__already_done.*", "__msg.*")
 
 
-def slim(vmlinux: Path, destination: Path, sources: Collection[str]) -> None:
+def slim(vmlinux: Path, destination: Path, sources: Collection[str], tools: str = "") -> None:
     """Write what state commands ask of a vmlinux; every address in it stays.
 
     :param sources: the C files whose debug info is wanted.
+    :param tools: the prefix of binutils that know the image's machine.
     """
+    objcopy = f"{tools}objcopy"
     few, compact = (destination.with_name(f"{destination.name}.{suffix}") for suffix in ("few", "compact"))
     # Relocations, where vmlinux has kept them, hold on to symbols.
-    subprocess.run(["objcopy", "--remove-section=.debug_aranges", "--remove-section=.rela*", vmlinux, few], check=True)
+    subprocess.run([objcopy, "--remove-section=.debug_aranges", "--remove-section=.rela*", vmlinux, few], check=True)
     keep_units(few, sources)
     # Before the line tables go: it tells types of one name apart by the files that they are from. No limits, as the kernel's
     # debug info is larger than it takes by default.
@@ -51,7 +53,7 @@ def slim(vmlinux: Path, destination: Path, sources: Collection[str]) -> None:
     else:
         subprocess.run(["dwz", "-L", "none", "-l", "none", "--odr", few, "-o", compact], check=True)
     unwanted = [f"--strip-symbol={name}" for name in UNWANTED_SYMBOLS] + [f"--remove-section={name}" for name in DROPPED]
-    subprocess.run(["objcopy", "--wildcard", *unwanted, compact, destination], check=True)
+    subprocess.run([objcopy, "--wildcard", *unwanted, compact, destination], check=True)
     few.unlink()
     compact.unlink()
     blank_image(destination)

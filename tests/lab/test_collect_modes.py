@@ -108,9 +108,12 @@ def test_every_mode(packed: tuple[str, Lab]) -> None:
     modes = MODES[name]
     bus = next(line["bus"] for line in lab.guest.ask("traffic usb plug") if line.get("state") == "kc-plugging")
     lines = [f"collect --mode {mode.name} --buffer-size {SIZE} -o {SHARED}/{mode.name}.kcov -- {WORK}" for mode in modes]
-    # Children are followed, though these kernels have no calls that read another process's memory.
-    lines += [f"collect --mode {modes[-1].name} --per-thread -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd 5"]
-    lines += [f"collect --remote usb:{bus},common:auto --buffer-size 4M -o {SHARED}/usb.kcov -- sleep 3"]
+    # Children are followed, though these kernels have no calls that read another process's memory. With small buffers: in one
+    # of the series each word of them takes 128 bytes more.
+    lines += [
+        f"collect --mode {modes[-1].name} --per-thread --buffer-size 16K -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd 5"
+    ]
+    lines += [f"collect --remote usb:{bus},common:auto --buffer-size 256K -o {SHARED}/usb.kcov -- sleep 3"]
     lines += ["collect --mode cmp --remote common:0x33 -- true >/dev/null", "tasks --json", "remote --json", "check --json"]
     script = f"cd {SHARED}\n{lab.kcovdbg('-q')} <<EOF >answers 2>said || exit 1\n" + "\n".join(lines) + "\nEOF\n"
     for mode in modes:
@@ -174,22 +177,13 @@ def compare(lab: Lab, name: str, buffer: Buffer, hand: set[tuple[int, ...]], wid
         ]
         found = {lab.function(pc) for pc in pcs}
         assert "path_openat" in found
-        # It compares nothing.
-        assert bool({"__do_sys_getppid", "__x64_sys_getppid"} & found) == (width == 1)
+        # Without lock debugging it compares nothing.
+        assert width > 1 or {"__do_sys_getppid", "__x64_sys_getppid"} & found
 
 
 def compare_modes(traces: dict[str, Buffer]) -> None:
     """What one mode says of another."""
     plain = set(traces["pc"].words)
-    if "uniq-pc" in traces:
-        for name in ("uniq-pc", "uniq-pc-edge"):
-            assert share_of(set(traces[name].words), plain) > 0.9
-            assert share_of(plain, set(traces[name].words)) > 0.9
-        # An edge is a PC whose low 12 bits are mixed with a hash.
-        assert share_of({word >> 12 for word in traces["edges"].words}, {word >> 12 for word in plain}) > 0.9
-        assert len(traces["edges"].words) > len(traces["uniq-pc"].words)
-        unique, every = (as_records(traces[mode].words, 4) for mode in ("uniq-cmp", "cmp"))
-        assert share_of(places(unique), places(every)) > 0.9
     if "unique-pc" in traces:
         assert share_of(set(traces["unique-pc"].words), plain) > 0.9
         assert share_of(plain, set(traces["unique-pc"].words)) > 0.9

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from kcovdbg.abi.era import Feature
+from kcovdbg.collect.mode import find_mode
 from kcovdbg.collect.running import Kind, Request, run_command
 from kcovdbg.errors import CollectError
 from tests.unit.fake_kcov import FIOCLEX, FakeKcov
@@ -120,6 +122,13 @@ def test_what_following_adds_is_said(run):
     assert [remark for remark in collected.remarks if remark.startswith("following adds coverage: ptrace stopped the command")]
 
 
+def test_what_a_kernels_map_keeps_back_is_said(run):
+    told = "isn't recorded again"
+    assert not [remark for remark in run("true").remarks if told in remark]
+    collected = run("true", mode=find_mode("uniq-pc", {Feature.UNIQUE_MAPS}))
+    assert [remark for remark in collected.remarks if told in remark]
+
+
 def test_signals_and_stops_pass(run):
     stopped = "sh -c 'kill -STOP $$; exit 4' & child=$!; sleep 0.3; kill -CONT $child; wait $child"
     script = f"trap 'echo got' USR1; kill -USR1 $$; {stopped}"
@@ -144,8 +153,9 @@ program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for ru
 libc = ctypes.CDLL(None, use_errno=True)
 assert not libc.prctl(38, 1, 0, 0, 0)
 assert not libc.prctl(22, 2, ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(rules), ctypes.addressof(program))), 0, 0)
+fake = FakeKcov()
 assert libc.process_vm_readv(1, None, 0, None, 0, 0) == -1 and ctypes.get_errno() == 38
-request = Request(("sh", "-c", "cat /etc/hostname | cat; true"), size=1024, path="/fake", device=FakeKcov().device,
+request = Request(("sh", "-c", "cat /etc/hostname | cat; true"), size=1024, path="/fake", device=fake.device,
                   enable_request=FIOCLEX, syscalls=True, stdout=2)
 collected = run_command(request)
 problems = {task.problem for task in collected.tasks}

@@ -84,3 +84,14 @@ def test_an_area_of_a_task_without_a_mode():
     (row,) = [row for row in Asker(target).rows("areas")[0] if row["area"] == used["area"]]
     assert (row["state"], row["pid"]) == (None, used["pid"])
     assert row["errors"] == [f"task {used['pid']} has it, and is in no section"]
+
+
+def test_what_drgn_has_no_type_for_is_an_error_of_reading():
+    """It says so of debug info without saved_command_line, by which it finds the direct mapping."""
+    with (
+        pytest.raises(ReadError, match="the slab caches can't be read: could not find variable"),
+        drgn_target._walking("the slab caches"),
+    ):
+        raise Exception("could not find variable in direct mapping")  # noqa: TRY002
+    with pytest.raises(ZeroDivisionError), drgn_target._walking("the slab caches"):
+        raise ZeroDivisionError

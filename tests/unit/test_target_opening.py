@@ -14,10 +14,11 @@ import sys
 import threading
 from pathlib import Path
 
+import drgn
 import pytest
 
 from kcovdbg.errors import KcovdbgError, TargetError, UsageError
-from kcovdbg.target import dumpfile, elf, slices
+from kcovdbg.target import dumpfile, elf, programs, slices
 from kcovdbg.target.opening import TargetOptions, open_target, sort_files
 from tests.unit.test_target_flattened import flat
 
@@ -330,3 +331,10 @@ def test_qmp_passes_over_events(tmp_path):
     assert client.is_running()
     client.close()
     talker.close()
+
+
+def test_a_dump_whose_addresses_can_t_be_translated_is_not_called_damaged():
+    """QEMU's kdump-compressed dumps of arm64 guests are whole."""
+    said = "could not read memory from kdump: Cannot get page I/O address: No way to translate: Cannot read 64-bit PTE"
+    assert "without -z" in programs._reading_hint(drgn.FaultError(said, 0))
+    assert programs._reading_hint(drgn.FaultError("short read", 0)) == "it may be truncated or damaged"
