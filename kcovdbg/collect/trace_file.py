@@ -161,9 +161,11 @@ def read_trace(
             raise KcovdbgError(f"{path} is a device, not a trace", hint="name a file, or a pipe that ends")
         data = path.read_bytes()
     except OSError as error:
-        hint = (
-            "check the name; a relative one starts at the working directory" if isinstance(error, FileNotFoundError) else None
-        )
+        hint = None
+        if isinstance(error, FileNotFoundError):
+            hint = "check the name; a relative one starts at the working directory"
+        elif isinstance(error, IsADirectoryError):
+            hint = "name the file in it"
         raise KcovdbgError(f"{path} can't be read: {error.strerror or error}", hint=hint) from error
     except MemoryError:
         raise KcovdbgError(f"{path} is too large for this machine's memory", hint="is it a trace at all?") from None

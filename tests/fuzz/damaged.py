@@ -123,6 +123,13 @@ class DamagedMemory:
             address, data = address + len(piece), data[len(piece) :]
 
 
+def _copy(error: KcovdbgError) -> KcovdbgError:
+    """Copy an error without its traceback, which holds on to all that was walked over."""
+    copied = type(error).__new__(type(error), *error.args)
+    vars(copied).update(vars(error))
+    return copied
+
+
 class Memo:
     """Answers that were computed once, each with the lines that it was computed from.
 
@@ -131,25 +138,26 @@ class Memo:
 
     def __init__(self, memory: DamagedMemory) -> None:
         self.memory = memory
-        self._known: dict[tuple[object, ...], tuple[object, Exception | None, frozenset[int]]] = {}
+        self._known: dict[tuple[object, ...], tuple[object, KcovdbgError | None, frozenset[int]]] = {}
 
     def ask(self, key: tuple[object, ...], compute: Callable[[], Any]) -> Any:
         """Return what the function returns, or returned."""
         damaged = self.memory.damaged
         known = self._known.get(key)
         if known is None or not known[2].isdisjoint(damaged):
-            answer, problem = None, None
+            answer: object = None
+            problem: KcovdbgError | None = None
             with self.memory.recording() as lines:
                 try:
                     answer = compute()
                 except KcovdbgError as error:
-                    problem = error
+                    problem = _copy(error)
             known = answer, problem, frozenset(lines)
             if lines.isdisjoint(damaged):
                 self._known[key] = known
         answer, problem, _ = known
         if problem is not None:
-            raise problem
+            raise _copy(problem)
         return answer
 
 
@@ -157,12 +165,12 @@ class _Listed(NamedTuple):
     """What an iterator yielded, and what ended it."""
 
     items: tuple[Any, ...]
-    problem: Exception | None
+    problem: KcovdbgError | None
 
     def replay(self) -> Iterator[Any]:
         yield from self.items
         if self.problem is not None:
-            raise self.problem
+            raise _copy(self.problem)
 
 
 def _exhaust(iterator: Iterator[Any]) -> _Listed:
@@ -171,7 +179,7 @@ def _exhaust(iterator: Iterator[Any]) -> _Listed:
         for item in iterator:
             items.append(item)
     except KcovdbgError as error:
-        return _Listed(tuple(items), error)
+        return _Listed(tuple(items), _copy(error))
     return _Listed(tuple(items), None)
 
 

@@ -114,6 +114,18 @@ def test_how_sure_a_cause_is(cli):
     }
 
 
+def test_what_could_not_be_read_is_not_absent(cli):
+    """A rule that is asked alone walks first what it calls absent."""
+    kernel = Kernel(E9A)
+    assert cli(kernel, "check", "--json", "R7")[1] == []
+    head = kernel.target.symbol("kcov_remote_map").address
+    for bucket in range(16):
+        kernel.write_word(head + bucket * kernel.target.word_size, 0x1000)
+    status, rows, err = cli(kernel, "check", "--json", "R7")
+    assert (status, rows) == (0, [])
+    assert "bucket 0 of kcov_remote_map is broken" in err
+
+
 def test_no_known_bug_no_cause(cli):
     kernel = Kernel(E9A)
     leak(kernel)

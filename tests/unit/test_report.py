@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcovdbg.analysis.check.looking import Report
 from kcovdbg.collect.trace_file import side_path
 from kcovdbg.commands import report as report_command
 from kcovdbg.commands.run import run_line
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.model.coverage import LineCoverage
-from kcovdbg.model.finding import Certainty, Finding, Severity
+from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.render.column import Column
 from kcovdbg.render.renderable import Table
 from kcovdbg.render.report.chart import Bar, chart_markup
@@ -77,7 +78,8 @@ def parse(lines):
 def test_names_are_text(first, second, third):
     bar = Bar(first, second, 3, 1, 0.5)
     coverage = LineCoverage(first, 2, 1, 1, 1)
-    finding = Finding("K1", Severity.ERROR, first, second, (("a", first),), Certainty.CERTAIN, third, second)
+    causes = (Cause(second, third, Certainty.LIKELY, first),)
+    finding = Finding("K1", Severity.ERROR, first, second, (("a", first),), Certainty.CERTAIN, third, causes)
     lines = [
         *chart_markup([bar], third),
         *listing_markup(Listing(first, {2: [coverage]}, [second, third, "x"]), [second]),
@@ -268,7 +270,7 @@ def test_what_it_needs(session, trace, tmp_path):
 def test_the_state_of_a_kernel(streams, monkeypatch, tmp_path):
     session = make_session(streams, monkeypatch)
     finding = Finding("K1", Severity.ERROR, "kcov 0x1", HOSTILE)
-    checked = type("Report", (), {"findings": [finding], "applied": 48, "remarks": [], "settled": 2})
+    checked = Report((finding,), applied=48, looks=2, settled=2, remarks=())
     monkeypatch.setattr(report_command, "check", lambda *_args, **_options: checked)
     page = write_report(session, streams, tmp_path / "s.html")
     captions = {text for tag, text in page.texts if tag == "caption"}

@@ -7,10 +7,11 @@ from array import array
 
 import pytest
 
+from kcovdbg.analysis.check.looking import Report
 from kcovdbg.collect.trace_file import side_path
 from kcovdbg.commands import report as report_command
 from kcovdbg.commands.run import run_line
-from kcovdbg.model.finding import Finding, Severity
+from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.render.report.page import Section, page_lines
 from kcovdbg.render.report.trace import Point, Segment, TraceData, trace_markup
 from tests.unit.browser import Browser, find_browser
@@ -97,8 +98,9 @@ def reports(tmp_path_factory):
         session = make_session(streams, patch)
         session.names, session.symbolizer = names(), None
         session.source_folders = (str(folder),)
-        found = [Finding("K1", severity, "kcov 0x1", HOSTILE, (("refcount", "3"),), cause=HOSTILE) for severity in Severity]
-        checked = type("Report", (), {"findings": found, "applied": 48, "remarks": [HOSTILE], "settled": 0})
+        causes = (Cause(HOSTILE, HOSTILE, Certainty.UNSURE, HOSTILE),)
+        found = [Finding("K1", severity, "kcov 0x1", HOSTILE, (("refcount", "3"),), causes=causes) for severity in Severity]
+        checked = Report(tuple(found), applied=48, looks=1, settled=0, remarks=(HOSTILE,))
         patch.setattr(report_command, "check", lambda *_args, **_options: checked)
         for name, words in (("a", WORDS), ("b", OTHER)):
             path = folder / name

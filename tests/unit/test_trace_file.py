@@ -135,3 +135,9 @@ def test_a_device_is_no_trace():
     """Reading /dev/zero would have no end."""
     with pytest.raises(KcovdbgError, match="/dev/zero is a device, not a trace"):
         read_trace("/dev/zero")
+
+
+def test_a_directory_is_no_trace(tmp_path):
+    with pytest.raises(KcovdbgError, match="Is a directory") as caught:
+        read_trace(tmp_path)
+    assert caught.value.hint == "name the file in it"
