@@ -554,11 +554,6 @@ def _walking(what: str, address: int = 0) -> Iterator[None]:
         if isinstance(error, ReadError) or not (type(error) is Exception or isinstance(error, _WALK_ERRORS)):
             raise
         raise ReadError(f"{what} can't be read: {_first_line(error)}", _address_of(error, address)) from None
-    except Exception as error:
-        # drgn has no class for some of what its C code can't do.
-        if type(error) is not Exception:
-            raise
-        raise ReadError(f"{what} can't be read: {_first_line(error)}", address) from None
 
 
 def _first_line(error: Exception) -> str:
