@@ -24,6 +24,7 @@ from kcovdbg.render.column import Column
 from kcovdbg.render.grid import table_lines
 from kcovdbg.render.kind import ADDRESS, NUMBER, PATH, SYMBOL, TEXT, WORD
 from kcovdbg.render.renderable import Lines, Renderable, Table
+from kcovdbg.render.wording import function_text
 
 _MASK: Final = (1 << 64) - 1
 
@@ -133,7 +134,8 @@ def _group(rows: Sequence[_Row], names: Names, comparison: Comparison | None) ->
     by_function: dict[object, list[_Row]] = {}
     for row in rows:
         frame = names.frame(row.difference.pc)
-        key = (frame.function, frame.file) if frame.function else row.difference.pc
+        # What was inlined says little without where.
+        key = (function_text(row.location), frame.file) if frame.function else row.difference.pc
         by_function.setdefault(key, []).append(row)
     groups = []
     for members in by_function.values():
@@ -150,7 +152,7 @@ def _group(rows: Sequence[_Row], names: Names, comparison: Comparison | None) ->
             _Group(
                 len(members),
                 sum(row.difference.records for row in members),
-                frame.function or f"{members[0].difference.pc:#x}",
+                function_text(members[0].location) if frame.function else f"{members[0].difference.pc:#x}",
                 place,
                 runs,
             )

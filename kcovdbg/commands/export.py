@@ -306,7 +306,7 @@ EXPORT: Final = Command(
         TEXT_PCS,
     ),
     examples=(
-        Example("export lcov 41 -o 41.info", "then genhtml 41.info -o html"),
+        Example("export lcov 41 -o 41.info", "then, in the source tree, genhtml 41.info -o html"),
         Example("export rawcover file:boot.kcov | sort -u > known", "for tools that know syzkaller's text"),
         Example("export speedscope file:ext.kcov -o ext.json", "a flame chart of entry and exit records"),
     ),

@@ -25,7 +25,7 @@ _ARGUMENT_COLUMNS = (
     Column("help"),
 )
 COMMAND_COLUMNS = (
-    Column("command", value=lambda command: command.name, style="command"),
+    Column("command", value=lambda command: command.name, text=lambda command: ", ".join(command.names), style="command"),
     Column("summary", title="SHOWS", elastic=20),
     Column("aliases", LIST, json_only=True),
     Column("usage", json_only=True),

@@ -115,6 +115,8 @@ def _run(context: Context, args: Namespace) -> Record:
     remarks = list(dict.fromkeys(reading.remarks))
     if not recording.is_consistent:
         remarks.append("the kernel ran meanwhile: the slice shows no single moment, and says so when it is opened")
+    if target.build_id is not None:
+        remarks.append(f"who opens it needs the vmlinux with build-id {target.build_id}, too")
     return Record(_COLUMNS, made, remarks=remarks)
 
 

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import Final
 
 from kcovdbg.abi import record
 from kcovdbg.abi.call import CALL_LENGTHS
@@ -19,12 +21,14 @@ from kcovdbg.collect.trace_file import read_trace
 from kcovdbg.collect.user_view import Comparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.commands.session import Context
 from kcovdbg.commands.suggest import suggest
-from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.census import Census
-from kcovdbg.walk.place import check_name
+from kcovdbg.walk.place import FORMS, check_name
+
+_ADDRESS: Final = re.compile(r"0[xX][0-9a-fA-F]+|[0-9a-fA-F]{16}")
 
 FILE = "file:"
 USER = "user:"
@@ -54,8 +58,30 @@ def find_buffer(context: Context, what: str) -> Buffer:
         )
     if what.startswith(USER):
         return read_both_views(context, FD + what.removeprefix(USER)).user
+    if not what.isdecimal() and ":" not in what:
+        raise name_no_buffer(context, what)
     check_name(what)
     return read_buffer(context.target, context.layout, context.census, what)
+
+
+def name_no_buffer(context: Context, what: str) -> UsageError:
+    """Say what to write instead, where a task's name or a bare address was written for a buffer's name."""
+    if is_address(what):
+        return UsageError(f"{what} names no buffer", hint=f"an object's is kcov:{what}, an area is area:{what}")
+    return UsageError(f"{what} names no buffer", hint=find_named(context, what) or f"tasks shows ids; else {FORMS}")
+
+
+def is_address(text: str) -> bool:
+    """Tell whether this is written as an address is: ``0x…``, or sixteen hexadecimal digits."""
+    return bool(_ADDRESS.fullmatch(text))
+
+
+def find_named(context: Context, comm: str) -> str | None:
+    """Say which tasks have this name, if any do."""
+    found = [task.fields.pid for task in context.census.tasks() if task.fields.comm == comm]
+    if not found:
+        return None
+    return f"{comm} is task {found[0]}" if len(found) == 1 else f"tasks of this name: {', '.join(map(str, found[:8]))}"
 
 
 def _find_points(context: Context) -> Container[int] | None:

@@ -17,7 +17,7 @@ from kcovdbg.commands.argument import Argument, Count, Value, WordError
 from kcovdbg.commands.command import Command, Example
 from kcovdbg.commands.points import find_point_table
 from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import Filter, find_counts
+from kcovdbg.commands.what import Filter, find_counts, find_named, is_address
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.task import Task
 from kcovdbg.render.column import Column
@@ -38,6 +38,9 @@ class _Row:
 _ELSEWHERE: Final = 5
 # Reading them all may take long, and of a machine that fuzzes there are hundreds.
 _LOOKED_AT: Final = 64
+_FORMS: Final = (
+    "a task's id, which tasks shows; usb:1, which remote shows; or the address of a struct kcov, which objects shows"
+)
 _QUESTION: Final = "where is the coverage of "
 _COLUMNS: Final = (Column("question"), Column("answer"), Column("evidence", LIST))
 
@@ -53,9 +56,8 @@ def _ask(context: Context, evidence: Evidence, subject: str) -> tuple[str, list[
     try:
         value = parse_handle(subject)
     except ValueError:
-        raise WordError(
-            f"{subject} is no task, handle or address", subject, hint="why 41, why usb:1, why 0xffff888004a1e000"
-        ) from None
+        hint = find_named(context, subject) or (f"an address is 0x{subject}" if is_address(subject) else _FORMS)
+        raise WordError(f"{subject} is no task, handle or address", subject, hint=hint) from None
     if ":" not in subject and is_kernel_pointer(context.target, value):
         return f"{_QUESTION}{name_kcov(value)}?", list(explain_kcov(evidence, value)), f"kcov:{value:#x}"
     owners = [entry.kcov for entry in evidence.entries if entry.handle == value and entry.kcov]

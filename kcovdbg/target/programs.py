@@ -101,7 +101,8 @@ def open_kernel(symbols: Sequence[str]) -> DrgnTarget:
             ) from None
         except FileNotFoundError:
             raise TargetError(
-                "this kernel has no /proc/kcore", hint="it takes CONFIG_PROC_KCORE=y; inside a container it may be hidden"
+                "this kernel has no /proc/kcore",
+                hint="it takes CONFIG_PROC_KCORE=y, and containers hide it; --demo shows a dump that comes with kcovdbg",
             ) from None
         except Exception as error:  # noqa: BLE001 (drgn raises plain Exception for what isn't Python's)
             raise TargetError(f"/proc/kcore can't be opened: {_one_line(error)}") from None

@@ -190,7 +190,7 @@ def test_wrong_words(ask):
     assert "there is no task 99999" in ask.err
     ask(Kernel(E9A), "whatever")
     assert ask.status == 2
-    assert "why usb:1" in ask.err
+    assert "usb:1, which remote shows" in ask.err
 
 
 def test_text(capsys):
