@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
+from kcovdbg.abi.era import Feature
 from kcovdbg.abi.mode import is_tracing
 from kcovdbg.abi.record import Encoding, RecordFormat
 from kcovdbg.errors import KcovdbgError, ReadError
@@ -101,6 +102,11 @@ def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
     used = 0 if place.cached else capacity if stored is None else min(stored, capacity)
     if stored is not None and stored > capacity and not place.cached:
         remarks.append(_clamp_remark(place, stored, capacity))
+        if layout.generation.has(Feature.UNIQUE_BITMAP) and not (place.mode and is_tracing(place.mode)):
+            # kcov_reset() of the series forgets the bitmap (kcov-abi.md 6).
+            remarks.append(
+                "or it was enabled with KCOV_UNIQUE_ENABLE: then a bitmap comes first, which the kernel has forgotten"
+            )
     read = _read_records(target, place.address, encoding, used)
     if len(read.data) < used * encoding.record_size:
         remarks.append(f"{used} records were counted: from {len(read.data) // encoding.record_size} on their pages are missing")

