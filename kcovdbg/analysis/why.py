@@ -299,7 +299,8 @@ def explain_handle(evidence: Evidence, handle: int) -> Iterator[Answer]:
         yield from _explain_carriers(evidence, handle, is_registered=bool(registered))
     if decoded.subsystem == handles.USB:
         yield Answer(
-            f"the hub of USB bus {decoded.instance} and its requests' ends look it up", (f"instance={decoded.instance}",)
+            f"the hub of USB bus {decoded.instance} and its requests' ends look it up, if there is such a bus",
+            (f"instance={decoded.instance}",),
         )
 
 
