@@ -230,7 +230,7 @@ def _look(
                 continue
             reason, certainty = violation.reason, violation.certainty
             if severity.is_violation:
-                excuse = _excuse(violation, evidence)
+                excuse = _excuse(violation, evidence) or _find_doubtful_object(rule, violation, evidence)
                 if excuse is not None:
                     severity, reason = Severity.TRANSIENT, excuse
                     certainty = Certainty.UNSURE
@@ -247,6 +247,24 @@ def _look(
             bugs = find_bugs(rule.name, generation, is_rt=evidence.is_rt) if severity.is_violation else ()
             causes = find_causes(bugs, rule.name, certainty)
             yield Finding(rule.name, severity, violation.object, violation.message, violation.values, certainty, reason, causes)
+
+
+# By these an object is found that no task, table, mapping or handle leads to.
+_SLAB_ROADS: Final = frozenset(("file", "vmalloc"))
+
+
+def _find_doubtful_object(rule: Rule, violation: Violation, evidence: Evidence) -> str | None:
+    """Say which object may have been freed long ago: on a running kernel free slab objects can't be told from others for sure.
+
+    What K1 is about are references that were leaked: such objects are found in no other way.
+    """
+    if not evidence.target.live or rule.name == "K1":
+        return None
+    for address in violation.kcovs:
+        kcov = evidence.objects.get(address)
+        if kcov is not None and kcov.found_by and _SLAB_ROADS.issuperset(kcov.found_by):
+            return f"kcov {address:#x} was found in slab memory alone, and may have been freed"
+    return None
 
 
 def _excuse(violation: Violation, evidence: Evidence) -> str | None:
