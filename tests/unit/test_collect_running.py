@@ -246,7 +246,8 @@ def wait_for(condition, seconds=20):
 def is_running(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
+        # Gone before the file was opened, or between that and its being read.
         return False
 
 
