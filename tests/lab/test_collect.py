@@ -308,5 +308,6 @@ def test_doctor(lab: Lab) -> None:
     rows = json.loads(other.stdout)
     assert len(rows) == len(json.loads(done.stdout))
     refused = [row for row in rows if row["ok"] is False]
-    assert refused and all(row["fix"] for row in refused)
+    assert refused
+    assert all(row["fix"] for row in refused)
     assert "Traceback" not in other.stderr
