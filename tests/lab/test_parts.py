@@ -14,6 +14,7 @@ import pytest
 
 from tests.lab import __main__ as command_line
 from tests.lab import cache, requirements
+from tests.lab.architecture import ARCHITECTURES
 from tests.lab.cpio import CpioWriter
 from tests.lab.dump import move_program_headers
 from tests.lab.errors import LabError, UnavailableError
@@ -133,9 +134,10 @@ def test_progress_is_plain_without_a_terminal() -> None:
     assert len(lines) == 11
 
 
-def test_shares_become_devices() -> None:
-    arguments = Machine(shares=(("host", "/srv"),)).arguments()
-    assert "virtio-9p-pci,fsdev=share0,mount_tag=host" in arguments
+@pytest.mark.parametrize(("machine", "device"), [("x86_64", "virtio-9p-pci"), ("aarch64", "virtio-9p-device")])
+def test_shares_become_devices(machine: str, device: str) -> None:
+    arguments = Machine(shares=(("host", "/srv"),)).arguments(ARCHITECTURES[machine])
+    assert f"{device},fsdev=share0,mount_tag=host" in arguments
 
 
 def test_what_is_missing_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

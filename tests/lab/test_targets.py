@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from kcovdbg.target import Target
     from kcovdbg.target.drgn import DrgnTarget
+    from tests.lab.architecture import Architecture
     from tests.lab.conftest import Booter, DumpMaker
     from tests.lab.guest import Guest
     from tests.lab.kernel import Kernel
@@ -257,9 +258,11 @@ def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(boot: Booter, kernel: Kern
     assert "-device vmcoreinfo" in str(caught.value.hint)
 
 
-def _without_vmcoreinfo(arguments: Callable[[Machine], list[str]]) -> Callable[[Machine], list[str]]:
-    def changed(machine: Machine) -> list[str]:
-        words = arguments(machine)
+def _without_vmcoreinfo(
+    arguments: Callable[[Machine, Architecture], list[str]],
+) -> Callable[[Machine, Architecture], list[str]]:
+    def changed(machine: Machine, platform: Architecture) -> list[str]:
+        words = arguments(machine, platform)
         position = words.index("vmcoreinfo")
         return words[: position - 1] + words[position + 1 :]
 
