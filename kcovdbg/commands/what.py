@@ -26,7 +26,7 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.census import Census
-from kcovdbg.walk.place import FORMS, check_name
+from kcovdbg.walk.place import check_name
 
 _ADDRESS: Final = re.compile(r"0[xX][0-9a-fA-F]+|[0-9a-fA-F]{16}")
 
@@ -58,17 +58,13 @@ def find_buffer(context: Context, what: str) -> Buffer:
         )
     if what.startswith(USER):
         return read_both_views(context, FD + what.removeprefix(USER)).user
-    if not what.isdecimal() and ":" not in what:
-        raise name_no_buffer(context, what)
-    check_name(what)
+    try:
+        check_name(what)
+    except UsageError as error:
+        # A task's name, or a bare address: there is more to say than which forms there are.
+        hint = f"an object's is kcov:{what}, an area is area:{what}" if is_address(what) else find_named(context, what)
+        raise UsageError(str(error), hint=hint or error.hint) from None
     return read_buffer(context.target, context.layout, context.census, what)
-
-
-def name_no_buffer(context: Context, what: str) -> UsageError:
-    """Say what to write instead, where a task's name or a bare address was written for a buffer's name."""
-    if is_address(what):
-        return UsageError(f"{what} names no buffer", hint=f"an object's is kcov:{what}, an area is area:{what}")
-    return UsageError(f"{what} names no buffer", hint=find_named(context, what) or f"tasks shows ids; else {FORMS}")
 
 
 def is_address(text: str) -> bool:

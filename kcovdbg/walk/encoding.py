@@ -9,9 +9,11 @@ from kcovdbg.abi.mode import DISABLED
 from kcovdbg.abi.record import Encoding, RecordFormat
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target import Target
-from kcovdbg.walk.block import BlockLayout, find_member, read_partly
+from kcovdbg.walk.block import read_partly
+from kcovdbg.walk.formats import read_format
 from kcovdbg.walk.layout import KCOV, TASK, Layout
 from kcovdbg.walk.place import Place
+from kcovdbg.walk.states import read_state
 
 
 def find_encoding(target: Target, layout: Layout, place: Place) -> tuple[Encoding, list[str]]:
@@ -21,11 +23,12 @@ def find_encoding(target: Target, layout: Layout, place: Place) -> tuple[Encodin
     extended = has_bitmap = False
     bitmap_words = 0
     try:
-        if generation.has(Feature.EXT_RECORDS):
-            extended = bool(_read_own(target, place, "kcov_ext_format", "kcov_ext_format"))
-        if generation.has(Feature.UNIQUE_BITMAP):
-            bits = _read_own(target, place, "kcov_state.bitmap_size", "state.bitmap_size")
-            trace = _read_own(target, place, "kcov_state.trace", "state.trace") if bits is None else None
+        owner = _find_owner(place)
+        if owner is not None and generation.has(Feature.EXT_RECORDS):
+            extended = bool(read_format(target, *owner))
+        if owner is not None and generation.has(Feature.UNIQUE_BITMAP):
+            state = read_state(target, *owner)
+            bits, trace = state.bitmap_size, state.trace
             # What lies before the trace is the bitmap.
             before = trace - place.address if trace else 0
             bitmap_words = (before if bits is None else bits // 8) // layout.buffer_word
@@ -66,20 +69,11 @@ def _find_base(target: Target) -> int:
     return upper - target.kaslr_offset
 
 
-def _read_own(target: Target, place: Place, in_task: str, in_kcov: str) -> int | None:
-    """Read a member of the task whose buffer it is, or of the object; None where there is neither."""
+def _find_owner(place: Place) -> tuple[str, int] | None:
+    """Return the type and the address of the task whose buffer it is, or of the object; None where there is neither."""
     if place.task is not None:
-        type_name, path, address = TASK, in_task, place.task
-    elif place.kcov is not None:
-        type_name, path, address = KCOV, in_kcov, place.kcov
-    else:
-        return None
-    # The first version of the deduplication series had a struct inside the state.
-    inner = path.replace("state.", "state.s.")
-    if find_member(target, type_name, (path, inner)) is None:
-        return None
-    value = BlockLayout(target, type_name, {"value": (path, inner)}).read(target, address)[0]
-    return int(value) if value is not None else None
+        return TASK, place.task
+    return None if place.kcov is None else (KCOV, place.kcov)
 
 
 def guess_encoding(target: Target, layout: Layout, place: Place, encoding: Encoding, stored: int, size: int) -> Encoding | None:

@@ -16,8 +16,7 @@ from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import find_edges, read_count
 
-FORMS: Final = "TID, kcov:ADDRESS, area:ADDRESS, fd:PID/FD, saved:CPU, saved:tTID, file:PATH or @NAME"
-"""As a buffer may be named."""
+_FORMS: Final = "TID, kcov:ADDRESS, area:ADDRESS, fd:PID/FD, saved:CPU, saved:tTID, file:PATH or @NAME"
 _FREE_LIST_REMARK: Final = "the area is on the free list: list pointers overlay its count, and what it holds is left over"
 
 
@@ -73,7 +72,7 @@ def check_name(name: str) -> None:
     kind, colon, rest = name.partition(":")
     if not colon:
         if not name.isdecimal():
-            raise UsageError(f"{name} names no buffer: a task's is named by its id", hint=f"tasks shows ids; else {FORMS}")
+            raise UsageError(f"{name} names no buffer: a task's is named by its id", hint=f"tasks shows ids; else {_FORMS}")
     elif kind in ("kcov", "area"):
         _number(rest, name)
     elif kind == "fd":
@@ -85,7 +84,7 @@ def check_name(name: str) -> None:
     elif kind == "saved":
         _number(rest.removeprefix("t"), name, 10)
     else:
-        raise UsageError(f"{name} names no buffer", hint=FORMS)
+        raise UsageError(f"{name} names no buffer", hint=_FORMS)
 
 
 def _number(text: str, name: str, base: int = 16) -> int:
@@ -94,7 +93,7 @@ def _number(text: str, name: str, base: int = 16) -> int:
     except ValueError:
         raise UsageError(
             f"{name}: {text or 'nothing'} is no {'number' if base == 10 else 'address'}",
-            hint=FORMS,
+            hint=_FORMS,
         ) from None
 
 

@@ -97,9 +97,8 @@ def check_split(evidence: Evidence) -> Iterator[Violation]:
     word = 8 * evidence.target.word_size
     for found in _states(evidence):
         size, area, trace_size, trace, bits, _ = found.state
-        if None in (size, area, trace_size, trace, bits):
+        if size is None or area is None or trace_size is None or trace is None or bits is None:
             continue
-        assert size is not None and area is not None and trace_size is not None and trace is not None and bits is not None  # noqa: PT018
         words = bits // word
         if bits % word:
             yield found.violation(f"its bitmap has {bits} bits, which is no whole number of words")
