@@ -181,6 +181,10 @@ def _find_scripts(paths: Sequence[str], commands: CommandTable) -> tuple[list[st
     for path in paths:
         if not Path(path).exists():
             hint = suggest(path, commands.names) or "kcovdbg help lists the commands"
+            if "/" in path:
+                raise UsageError(
+                    f"there is no file {path}", hint="check the name; a relative one starts at the working directory"
+                )
             raise UsageError(f"{path} is neither a command nor a file", hint=hint)
         # What comes through a pipe can be read once, and only commands are read so.
         is_script = Path(path).is_fifo() or (identify(path) is FileKind.OTHER and not _is_binary(path))

@@ -84,7 +84,7 @@ def table_lines(table: Table, width: int | None) -> Iterator[Line]:
             if table.details is not None:
                 yield from table.details(row)
         if dropped:
-            yield remark_line(f"no room for {', '.join(dropped)}")
+            yield remark_line(f"no room for {', '.join(dropped)}: --json has all, a wider terminal more")
     for remark in chain(table.remarks, notes):
         yield remark_line(remark)
 

@@ -133,7 +133,11 @@ def test_a_command_has_the_rest_for_itself():
     ("arguments", "message", "hint"),
     [
         (["taks"], "taks is neither a command nor a file", "did you mean tasks?"),
-        (["/no/such/vmcore"], "/no/such/vmcore is neither a command nor a file", "kcovdbg help lists the commands"),
+        (
+            ["/no/such/vmcore"],
+            "there is no file /no/such/vmcore",
+            "check the name; a relative one starts at the working directory",
+        ),
         (["--cor", "x"], "no option is called --cor", "did you mean --core or --color?"),
         (["-z"], "no option is called -z", "kcovdbg --help tells the options"),
         (["-c"], "argument -c/--core: expected one argument", "kcovdbg --help tells the options"),

@@ -128,7 +128,10 @@ def test_narrow_terminal():
     table = Table(COLUMNS, [Row(1, "a-long-name-of-a-task")])
     assert all(text_width(line) <= 40 for line in show(table, width=40).splitlines())
     assert "…" in show(table, width=40)
-    assert show(table, width=20) == "PID  COMM\n  1  a-long-name-of…\nnote: no room for AREA\n"
+    assert (
+        show(table, width=20)
+        == "PID  COMM\n  1  a-long-name-of…\nnote: no room for AREA: --json has all, a wider terminal more\n"
+    )
     assert show(table, width=5).splitlines()[1] == "  1  a-l…"
     assert show(table) == show(table, width=200)
 
