@@ -254,11 +254,8 @@ _SLAB_ROADS: Final = frozenset(("file", "vmalloc"))
 
 
 def _find_doubtful_object(rule: Rule, violation: Violation, evidence: Evidence) -> str | None:
-    """Say which object may have been freed long ago: on a running kernel free slab objects can't be told from others for sure.
-
-    What K1 is about are references that were leaked: such objects are found in no other way.
-    """
-    if not evidence.target.live or rule.name == "K1":
+    """Say which object may have been freed: on a running kernel free slab objects can't be told from others for sure."""
+    if not evidence.target.live or rule.about_leaks:
         return None
     for address in violation.kcovs:
         kcov = evidence.objects.get(address)

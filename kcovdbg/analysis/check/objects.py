@@ -328,6 +328,7 @@ RULES: Final = (
         "an object's refcount is its open file, the task that it is enabled for, and the remote sections that collect for it",
         check_references,
         "kcov_get(), kcov_put()",
+        about_leaks=True,
         detail=(
             "Duplicated and inherited descriptors and all mappings share one file, which counts once (in the posting of 2016 "
             "each mapping counted). Handles hold no reference. A section that a softirq interrupted keeps its own."

@@ -54,6 +54,8 @@ class Rule:
     """For readers; what decides is ``needs`` and ``excludes``."""
     needs: frozenset[Feature] = frozenset()
     excludes: frozenset[Feature] = frozenset()
+    about_leaks: bool = False
+    """Whether it looks for what was lost: then objects that only slab memory shows are what it is about."""
     detail: str = ""
     """What is legal although it looks odd, and why."""
 
