@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Ask a data set that ``kcovdbg batch`` wrote, with DuckDB (``pip install duckdb``).
+"""Query a data set that ``kcovdbg batch`` wrote, with DuckDB (``pip install duckdb``).
 
 kcovdbg batch -e check -e remote -e tasks -s vmlinux dumps/*.zst -o state
 kcovdbg batch -e 'top {}' -s vmlinux traces/*.kcov -o state
@@ -11,19 +11,20 @@ examples/ask_batch.py state hit do_sys_open
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
 import duckdb
 
-# X2 and X3 are the rules of what nothing refers to any more, K1 that of a count that is too high: kcovdbg check --explain K1.
+# Objects and buffers to which nothing refers (X2, X3), or fewer references than the kernel counts (K1).
 LEAKED = """
     SELECT dump, object, rule, message
     FROM check_rows
     WHERE rule IN ('K1', 'X2', 'X3')
     ORDER BY dump, object
 """
-# A handle is registered once on a machine. Which one do most machines register, and is it always the same program?
+# A handle can be registered once per machine. Which are registered on most machines, and always by the same program?
 HANDLES = """
     SELECT handle, count(DISTINCT dump) AS dumps, count(DISTINCT comm) AS programs, any_value(comm) AS program
     FROM remote_rows
@@ -42,7 +43,7 @@ QUESTIONS = {"leaked": LEAKED, "handles": HANDLES, "hit": HIT}
 
 
 def open_rows(folder: Path) -> duckdb.DuckDBPyConnection:
-    """Make a view of each command's rows: ``tasks_rows``, ``check_rows`` and so on."""
+    """Create a view for the rows of each command: ``tasks_rows``, ``check_rows`` and so on."""
     connection = duckdb.connect()
     for rows in sorted(folder.glob("command=*")):
         name = rows.name.removeprefix("command=")
@@ -58,7 +59,7 @@ def main() -> int:
     try:
         answer = open_rows(Path(folder)).execute(QUESTIONS[question], arguments)
     except duckdb.Error as error:
-        print(f"{folder} can't answer that: {error}", file=sys.stderr)
+        print(f"{folder}: {error}", file=sys.stderr)
         return 2
     print("\t".join(column[0] for column in answer.description))
     for row in answer.fetchall():
@@ -67,4 +68,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    # End quietly if the output is piped to a program that closes it, such as head.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

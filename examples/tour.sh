@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Shows what kcovdbg answers about the bundled demo: a guest stopped in a softirq section that interrupted a task.
+# Runs kcovdbg on the bundled demo: a guest that was stopped in a softirq section, which interrupted a task.
 set -eu
 : "${KCOVDBG:=kcovdbg}"
 
@@ -17,4 +17,4 @@ ask 'areas'
 ask 'objects | head -12'
 ask 'buffer 82'
 ask 'top 25 -n 8'
-printf '\nOn your own: .venv/bin/kcovdbg --demo opens the shell; help lists the commands.\n'
+printf '\nNext: .venv/bin/kcovdbg --demo opens the shell; help lists the commands.\n'

@@ -23,7 +23,7 @@ def _load() -> None:
         module = importlib.util.module_from_spec(spec)
         sys.modules["kcovdbg"] = module
         spec.loader.exec_module(module)
-    from kcovdbg.frontends.gdb_commands import install
+    from kcovdbg.frontends.gdb import install
 
     install()
 

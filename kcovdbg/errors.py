@@ -44,6 +44,15 @@ class TargetError(KcovdbgError):
     """The target can't be opened, or isn't what it should be."""
 
 
+class GoneError(TargetError):
+    """The machine that was read has ended."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} is gone: the machine ended, or its connection was closed", hint="start kcovdbg again when it is back"
+        )
+
+
 class ReadError(KcovdbgError):
     """Memory of the target can't be read.
 

@@ -7,7 +7,7 @@ The walkers find addresses; these helpers wrap them in drgn Objects, so that the
     >>> for kcov in for_each_kcov(prog):
     ...     print(hex(kcov), kcov.mode, kcov_count(kcov))
 
-All of them know every generation of KCOV that kcovdbg knows.
+They support every generation of KCOV that kcovdbg supports.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from drgn import NULL, Object, Program
 from drgn.helpers.common.prog import takes_program_or_default
 
 from kcovdbg.abi.handle import decode_handle
-from kcovdbg.target.drgn import DrgnTarget
-from kcovdbg.walk.census import Census
-from kcovdbg.walk.layout import Layout, detect_layout
-from kcovdbg.walk.objects import find_capacity, read_count
+from kcovdbg.model.state import Part, State
+from kcovdbg.target.drgn.target import DrgnTarget
+from kcovdbg.walk.layout import KCOV, TASK, Layout, detect_layout, field_paths
+from kcovdbg.walk.objects import find_capacity, read_count, read_kcov
+from kcovdbg.walk.state import StateReader, read_state
 from kcovdbg.walk.tasks import read_task
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ _LAYOUT = "kcovdbg_layout"
 
 
 def program_target(prog: Program) -> DrgnTarget:
-    """Return a Program as a target. There is one for each: types are looked at once, and its cache lives as long as it does."""
+    """Return a Program as a target; there is one per Program, in its cache."""
     cache = prog.cache
     if _TARGET not in cache:
         is_live = bool(prog.flags & drgn.ProgramFlags.IS_LIVE)
@@ -71,8 +72,8 @@ def _target(prog: Program) -> tuple[DrgnTarget, Layout]:
     return target, prog.cache[_LAYOUT]
 
 
-def _census(prog: Program) -> Census:
-    return Census(*_target(prog))
+def _state(prog: Program, part: Part) -> State:
+    return read_state(*_target(prog), part)
 
 
 def _object(prog: Program, type_name: str, address: int | None) -> Object:
@@ -81,7 +82,7 @@ def _object(prog: Program, type_name: str, address: int | None) -> Object:
 
 @takes_program_or_default
 def kcov_generation(prog: Program) -> str:
-    """Return the era of this kernel's KCOV, by its members.
+    """Return the generation of this kernel's KCOV.
 
     :return: for instance ``E9a``; the documentation has the table of generations.
     """
@@ -94,17 +95,17 @@ def for_each_kcov(prog: Program) -> Iterator[Object]:
 
     :return: Iterator of ``struct kcov *`` objects.
     """
-    for address in _census(prog).objects:
+    for address in _state(prog, Part.OBJECTS).objects:
         yield _object(prog, "struct kcov", address)
 
 
 @takes_program_or_default
 def for_each_kcov_task(prog: Program) -> Iterator[Object]:
-    """Iterate over the tasks that have any of KCOV's state, idle and exiting ones too.
+    """Iterate over the tasks with KCOV state, idle and exiting tasks included.
 
     :return: Iterator of ``struct task_struct *`` objects.
     """
-    for task in _census(prog).tasks():
+    for task in _state(prog, Part.TASKS).tasks:
         yield _object(prog, "struct task_struct", task.fields.address)
 
 
@@ -114,7 +115,7 @@ def for_each_kcov_remote(prog: Program) -> Iterator[Object]:
 
     :return: Iterator of ``struct kcov_remote *`` objects.
     """
-    for entry in _census(prog).remote_map.entries:
+    for entry in _state(prog, Part.REMOTE).handles:
         yield _object(prog, "struct kcov_remote", entry.address)
 
 
@@ -123,9 +124,9 @@ def for_each_kcov_area(prog: Program) -> Iterator[tuple[Object, str, str | None]
     """Iterate over remote and softirq areas.
 
     :return: Iterator of (``void *`` object, list, state): the list is ``task`` or ``irq``, the state ``cached``, ``in-use``,
-        ``saved`` or ``unclaimed``, None where it can't be told.
+        ``saved`` or ``unclaimed``, None where it is unknown.
     """
-    for area in _census(prog).areas:
+    for area in _state(prog, Part.AREAS).areas:
         yield Object(prog, "void *", area.address), area.list, area.state
 
 
@@ -134,29 +135,29 @@ def for_each_kcov_saved(prog: Program) -> Iterator[tuple[Object, Object]]:
     """Iterate over the sessions that a softirq section interrupted.
 
     :return: Iterator of (``struct task_struct *`` whose session it is, ``struct kcov *`` of the session) objects; NULL where
-        it isn't known.
+        unknown.
     """
-    for saved in _census(prog).saved:
+    for saved in _state(prog, Part.SAVED).saved:
         yield _object(prog, "struct task_struct", saved.task), _object(prog, "struct kcov", saved.kcov)
 
 
 def kcov_task_state(task: Object) -> Task:
-    """Say what a task's KCOV fields mean.
+    """Return what a task's KCOV fields mean.
 
     :param task: ``struct task_struct *``
     :return: role, owner, count and the fields as read, see :class:`kcovdbg.model.task.Task`.
-    :raises ReadError: when the task can't be read.
+    :raises ReadError: when the task is unreadable.
     """
     target, layout = _target(task.prog_)
-    return Census(target, layout).interpret(read_task(target, layout, task.value_()))
+    return StateReader(target, layout).interpret(read_task(target, layout, task.value_()))
 
 
 def kcov_references(kcov: Object) -> tuple[Reference, ...]:
-    """Return everybody who refers to an object; those that the kernel counts have ``counts == 1``.
+    """Return the references to an object; those that the kernel counts have ``counts == 1``.
 
     :param kcov: ``struct kcov *``
     """
-    found = _census(kcov.prog_).objects.get(kcov.value_())
+    found = _state(kcov.prog_, Part.OBJECTS).objects.get(kcov.value_())
     return () if found is None else found.references
 
 
@@ -180,12 +181,12 @@ def find_kcov_area(kcov_or_task: Object) -> Object:
 
 def _area_paths(kcov_or_task: Object) -> tuple[str, tuple[str, ...]]:
     if kcov_or_task.type_.type.tag == "task_struct":
-        return "struct task_struct", ("kcov_area", "kcov_state.area", "kcov_state.s.area")
-    return "struct kcov", ("area", "state.area", "state.s.area")
+        return TASK, field_paths(TASK, "kcov_area")
+    return KCOV, field_paths(KCOV, "area")
 
 
 def kcov_count(kcov: Object) -> int | None:
-    """Return the count word of an object's buffer, as it stands: user space can write it.
+    """Return the count word of an object's buffer as stored; user space can write it.
 
     :param kcov: ``struct kcov *``
     :return: None where it has no buffer.
@@ -196,13 +197,13 @@ def kcov_count(kcov: Object) -> int | None:
 
 
 def kcov_capacity(kcov: Object) -> int | None:
-    """Return how many records fit into an object's buffer.
+    """Return the capacity of an object's buffer, in records.
 
     :param kcov: ``struct kcov *``
     :return: None where it has no buffer.
     """
-    found = _census(kcov.prog_).kcov(kcov.value_())
-    _, layout = _target(kcov.prog_)
+    target, layout = _target(kcov.prog_)
+    found = read_kcov(target, layout, kcov.value_())
     return find_capacity(layout, layout.object_mode_name(found.mode or 0), found.size)
 
 
@@ -212,7 +213,7 @@ def kcov_words(kcov: Object) -> list[int]:
     :param kcov: ``struct kcov *``
     """
     target, layout = _target(kcov.prog_)
-    found = _census(kcov.prog_).kcov(kcov.value_())
+    found = read_kcov(target, layout, kcov.value_())
     if not found.area or not found.size:
         return []
     data = target.read(found.area, found.size * layout.buffer_word)
@@ -224,20 +225,20 @@ def kcov_words(kcov: Object) -> list[int]:
 
 
 def kcov_mode_name(kcov_or_task: Object) -> str:
-    """Name the mode of an object or a task, flag bits masked.
+    """Return the name of the mode of an object or a task, flag bits masked.
 
     :param kcov_or_task: ``struct kcov *`` or ``struct task_struct *``
     :return: for instance ``TRACE_PC``.
     """
     prog = kcov_or_task.prog_
-    _, layout = _target(prog)
+    target, layout = _target(prog)
     if kcov_or_task.type_.type.tag == "task_struct":
         return kcov_task_state(kcov_or_task).mode or "?"
-    return layout.object_mode_name(_census(prog).kcov(kcov_or_task.value_()).mode or 0)
+    return layout.object_mode_name(read_kcov(target, layout, kcov_or_task.value_()).mode or 0)
 
 
 def decode_kcov_handle(handle: Object | int) -> str:
-    """Write a remote handle as people do.
+    """Return the text form of a remote handle.
 
     :param handle: ``u64``
     :return: for instance ``usb:1`` or ``common:0x42``.

@@ -16,21 +16,21 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Descriptors from here on are nobody's habit; fuzzers close and duplicate low ones. */
+/* Programs rarely use descriptors as high; fuzzers close and duplicate low ones. */
 #define HIGH_FD 1000
 
 /*
- * From include/uapi/linux/kcov.h, which isn't everywhere. INIT_TRACE's number holds the size of the kernel's long, not of ours:
- * a 32-bit process on a 64-bit kernel has to use the kernel's.
+ * From include/uapi/linux/kcov.h, which is not installed everywhere. The number of INIT_TRACE has the size of the kernel's long:
+ * a 32-bit process on a 64-bit kernel must use the kernel's.
  */
 #define KCOV_INIT_TRACE_64 _IOR('c', 1, uint64_t)
 #define KCOV_INIT_TRACE_32 _IOR('c', 1, uint32_t)
 #define KCOV_ENABLE _IO('c', 100)
 #define KCOV_DISABLE _IO('c', 101)
 #define KCOV_REMOTE_ENABLE _IOW('c', 102, struct remote_arg)
-/* "kcov: add trace and trace_size to struct kcov_state" and what follows it (July 2025, posted). */
+/* "kcov: add trace and trace_size to struct kcov_state" and the patches after it (posted in July 2025). */
 #define KCOV_UNIQUE_ENABLE _IOW('c', 103, uint64_t)
-/* Its first version called the argument one that is read. */
+/* Its first version had the other direction. */
 #define KCOV_UNIQUE_ENABLE_V1 _IOR('c', 103, uint64_t)
 #define KCOV_RESET_TRACE _IO('c', 104)
 
@@ -94,7 +94,7 @@ unsigned long kcovdbg_request(const char *name, uint8_t word_size)
 	return 0;
 }
 
-/* The same file under a high number; as it is where the limit on descriptors leaves no room. */
+/* Return a high descriptor of the same file, or the given one when the limit on descriptors has no room. */
 static int move_high(const struct kcovdbg_device *device, int fd)
 {
 	struct rlimit limit;
@@ -135,7 +135,7 @@ int kcovdbg_init(struct kcovdbg_kcov *kcov, uint64_t size)
 {
 	unsigned long request = kcovdbg_request("INIT_TRACE", kcov->word_size);
 
-	/* Before 5.18 the kernel looks at its state first, later at the size first: here it is always the size. */
+	/* The kernel checks its state first before 5.18, the size first since then: here it is always the size. */
 	if (size < 2 || size > SIZE_MAX / 8 / kcov->word_size || size > ULONG_MAX)
 		return -EINVAL;
 	if (kcov->device->ioctl(kcov->fd, request, (unsigned long)size))
@@ -175,7 +175,7 @@ void kcovdbg_reset(struct kcovdbg_kcov *kcov, uint64_t count_at)
 {
 	void *areas[] = { kcov->area, kcov->second };
 
-	/* What KCOV_RESET_TRACE does, from any task: it can't be asked to by a tracer. */
+	/* As KCOV_RESET_TRACE does, which a tracer cannot call. */
 	if (count_at)
 		memset(kcov->area, 0, count_at * kcov->word_size);
 
@@ -202,8 +202,8 @@ int kcovdbg_enable(struct kcovdbg_kcov *kcov, const struct kcovdbg_mode *mode)
 	return 0;
 }
 
-int kcovdbg_remote_enable(struct kcovdbg_kcov *kcov, uint32_t mode, uint32_t area_size, const uint64_t *handles,
-			  uint32_t count, uint64_t common_handle)
+int kcovdbg_remote_enable(struct kcovdbg_kcov *kcov, uint32_t mode, uint32_t area_size, const uint64_t *handles, uint32_t count,
+			  uint64_t common_handle)
 {
 	struct remote_arg *arg = calloc(1, sizeof(*arg) + count * sizeof(arg->handles[0]));
 	int error = 0;

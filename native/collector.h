@@ -2,8 +2,8 @@
 /*
  * One KCOV instance: its file, its buffer, and the calls of KCOV's ABI (include/uapi/linux/kcov.h).
  *
- * Functions return 0 or a negative errno. Nothing here prints, and what runs while a task is enabled makes no system call
- * beside the one asked for, as that would be in the trace.
+ * Functions return 0 or a negative errno. Functions that run while a task is enabled make no other system call than the one they
+ * are for, as it would be in the trace.
  */
 #ifndef KCOVDBG_COLLECTOR_H
 #define KCOVDBG_COLLECTOR_H
@@ -12,65 +12,65 @@
 #include <stdint.h>
 
 /* cdef */
-/* What KCOV is reached through: the kernel, or a fake device of a test. Each returns -1 and sets errno, as in libc. */
+/* System calls on a KCOV device: the kernel's, or a fake one in tests. Each returns -1 and sets errno, as in libc. */
 struct kcovdbg_device {
 	int (*open)(const char *path);
 	int (*ioctl)(int fd, unsigned long request, unsigned long argument);
-	/* At this address, over a reservation; length and offset in bytes. */
+	/* At an address within a reservation; length and offset in bytes. */
 	int (*map)(void *address, size_t length, int fd, size_t offset);
 	int (*close)(int fd);
 };
 
-/* How a buffer is collected into: the request that enables it, and its argument. */
+/* A collecting mode: the request that enables it, and its argument. */
 struct kcovdbg_mode {
 	unsigned long request;
 	unsigned long argument;
-	uint64_t count_at;	/* Word that counts: words of a bitmap before it. */
-	uint8_t record_words;	/* Words of a record. */
-	uint8_t second;		/* Whether there is a second buffer behind the first, for edges. */
+	uint64_t count_at;    /* Index of the count word: a bitmap may be before it. */
+	uint8_t record_words; /* Of a record. */
+	uint8_t second;	      /* Whether there is a second buffer, for edges. */
 };
 
 struct kcovdbg_kcov {
 	const struct kcovdbg_device *device;
-	int fd;			/* -1: closed. */
-	uint8_t word_size;	/* Of the kernel, in bytes: 8 or 4. */
-	uint64_t size;		/* In words of the kernel; 0 before KCOV_INIT_TRACE. */
-	size_t length;		/* In bytes. */
-	void *area;		/* NULL before mmap. */
-	void *second;		/* The buffer of edges, NULL without one. */
-	void *reservation;	/* The mapping with guard pages around it. */
+	int fd;		   /* -1: closed. */
+	uint8_t word_size; /* Of the kernel, in bytes: 8 or 4. */
+	uint64_t size;	   /* In words of the kernel; 0 before KCOV_INIT_TRACE. */
+	size_t length;	   /* In bytes. */
+	void *area;	   /* NULL before mmap. */
+	void *second;	   /* The buffer of edges, NULL without one. */
+	void *reservation; /* The mapping with guard pages around it. */
 	size_t reserved;
 };
 
 /* The kernel's device. */
 const struct kcovdbg_device *kcovdbg_kernel(void);
-/* KCOV_ENABLE, KCOV_UNIQUE_ENABLE and so on, as this architecture numbers them. */
+/* The number of KCOV_ENABLE, KCOV_UNIQUE_ENABLE and so on, on this architecture. */
 unsigned long kcovdbg_request(const char *name, uint8_t word_size);
 
 /*
- * Have room for high descriptors. While a process has one thread that takes no time; with several the kernel waits until all
- * CPUs have seen the larger table, for some hundredths of a second (synchronize_rcu() in its fs/file.c).
+ * Enlarge the descriptor table for high descriptors. With several threads, the kernel waits some hundredths of a second until all
+ * CPUs have seen the larger table (synchronize_rcu() in fs/file.c).
  */
 void kcovdbg_make_room(void);
-/* The descriptor is high, so that nobody hits it by accident, and closed by exec. */
+/* The descriptor is high, so that programs do not use it by accident, and is closed by exec. */
 int kcovdbg_open(struct kcovdbg_kcov *kcov, const struct kcovdbg_device *device, const char *path, uint8_t word_size);
 /* size: in words of the kernel. */
 int kcovdbg_init(struct kcovdbg_kcov *kcov, uint64_t size);
-/* Between guard pages, as stray writes beside a buffer are hard to find. */
+/* Between guard pages, as stray writes next to a buffer are hard to find. */
 int kcovdbg_map(struct kcovdbg_kcov *kcov, int second);
-/* Enable it for the calling thread, and forget what enabling left in the buffer. */
+/* Enable it for the calling thread, and clear the records of enabling. */
 int kcovdbg_enable(struct kcovdbg_kcov *kcov, const struct kcovdbg_mode *mode);
-int kcovdbg_remote_enable(struct kcovdbg_kcov *kcov, uint32_t mode, uint32_t area_size, const uint64_t *handles,
-			  uint32_t count, uint64_t common_handle);
+int kcovdbg_remote_enable(struct kcovdbg_kcov *kcov, uint32_t mode, uint32_t area_size, const uint64_t *handles, uint32_t count,
+			  uint64_t common_handle);
 int kcovdbg_disable(struct kcovdbg_kcov *kcov);
-/* The count, and the bitmap before it. */
+/* Clear the count, and a bitmap before it. */
 void kcovdbg_reset(struct kcovdbg_kcov *kcov, uint64_t count_at);
 /*
- * KCOV_RESET_TRACE: the kernel forgets them, for the task that collects. A few records of the call's own end follow. The kernels
- * that have it are those with KCOV_UNIQUE_ENABLE, but for the series' first version.
+ * KCOV_RESET_TRACE: the kernel clears them, for the calling task. A few records of the end of the call follow. Kernels with
+ * KCOV_UNIQUE_ENABLE have it, except for the first version of that series.
  */
 int kcovdbg_reset_trace(struct kcovdbg_kcov *kcov);
-/* The count word, with acquire: the records that it counts are there. User space can write it: it isn't to be trusted. */
+/* The count word, with acquire: the records it counts are visible. User space can write it: check it. */
 uint64_t kcovdbg_count(const struct kcovdbg_kcov *kcov, const void *area, uint64_t count_at);
 /* Unmap and close; may be called twice. */
 void kcovdbg_close(struct kcovdbg_kcov *kcov);

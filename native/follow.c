@@ -23,46 +23,47 @@
 
 #include "inject.h"
 
-/* linux/ptrace.h and sys/ptrace.h can't both be included, and not every libc has these. */
+/* linux/ptrace.h and sys/ptrace.h cannot both be included, and not every libc has these. */
 #define REQUEST_SEIZE 0x4206
 #define REQUEST_LISTEN 0x4208
 #define REQUEST_SYSCALL_INFO 0x420e
 #define EVENT_STOP 128
 
-#define OPTIONS (PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | \
-		 PTRACE_O_TRACEVFORK | PTRACE_O_TRACEEXEC)
+#define OPTIONS \
+	(PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | \
+	 PTRACE_O_TRACEEXEC)
 
-/* Initialised buffers that wait for another task: making one costs as much as clearing it does. */
+/* Initialized buffers kept for further tasks: making one takes as long as clearing it. */
 #define SPARE 8
 
 struct task {
-	struct kcovdbg_task told;	/* First: callers see only this. */
+	struct kcovdbg_task told; /* First: the part that callers see. */
 	struct kcovdbg_kcov kcov;
-	size_t open_call;		/* Of the calls: the one it is in, from 1. */
+	size_t open_call; /* Index + 1 of the system call that it is in, 0 outside. */
 	int set_up;
 	int alive;
 };
 
-/* What the command says on its pipe when it can't start. */
+/* Sent by the command on its pipe when it cannot start. */
 struct report {
 	int step;
 	int error;
 };
 
-/* What the command's first process needs: all of it is made before, as that process shares our memory. */
+/* For the first process of the command; prepared before it starts, as it shares the memory of this one. */
 struct birth {
 	const struct kcovdbg_command *command;
 	int kcov;
 	int go[2];
 	int report;
-	char **paths;			/* Where the program may be, in this order; a NULL at the end. */
-	char **shell;			/* Arguments of a shell that runs it as a script; the second is the path. */
+	char **paths; /* Candidates for the program, in order, ending with NULL. */
+	char **shell; /* Arguments of a shell that runs it as a script; the second is its path. */
 };
 
 struct kcovdbg_run {
 	const struct kcovdbg_command *command;
 	const struct kcovdbg_device *device;
-	pthread_mutex_t lock;		/* Of the list of tasks, for who sends signals. */
+	pthread_mutex_t lock; /* Of tasks, for threads that send signals. */
 	struct task **tasks;
 	uint32_t count, room;
 	uint32_t alive;
@@ -72,13 +73,13 @@ struct kcovdbg_run {
 	int spare_count;
 	struct kcovdbg_kcov remote;
 	struct kcovdbg_copy remote_copy;
-	int report;			/* Read end of the pipe on which the command says why it didn't start. */
-	int started;			/* The command's own program runs. */
-	int leaving_exec;		/* It is about to leave its exec. */
+	int report;	  /* Read end of the pipe for the reason that the command did not start. */
+	int started;	  /* The command's program runs. */
+	int leaving_exec; /* It is at the end of its exec. */
 	int pid;
 	int step;
 	struct birth birth;
-	void *stack;			/* Of the first process until its exec, while it shares our memory. */
+	void *stack; /* Of the first process until its exec, while it shares this memory. */
 };
 
 static double now(void)
@@ -95,7 +96,7 @@ static int fail(struct kcovdbg_run *run, enum kcovdbg_step step, int error)
 	return error;
 }
 
-/* An initialised and mapped instance. */
+/* Return an initialized and mapped instance. */
 static int get_kcov(struct kcovdbg_run *run, struct kcovdbg_kcov *kcov, enum kcovdbg_step *step)
 {
 	const struct kcovdbg_command *command = run->command;
@@ -118,7 +119,7 @@ static int get_kcov(struct kcovdbg_run *run, struct kcovdbg_kcov *kcov, enum kco
 	if (error)
 		kcovdbg_close(kcov);
 	else
-		/* Its pages are nothing that the command needs. */
+		/* The command does not need its pages. */
 		madvise(kcov->reservation, kcov->reserved, MADV_DONTFORK);
 	return error;
 }
@@ -138,11 +139,11 @@ static void forget_records(const struct kcovdbg_run *run, struct kcovdbg_kcov *k
 	kcovdbg_reset(kcov, run->command->mode.count_at);
 }
 
-/* The count word and all records that it counts, if there are so many. */
+/* Copy the count word and the records that it counts, as far as they fit the buffer. */
 static int copy_out(const struct kcovdbg_kcov *kcov, const void *area, uint64_t count_at, uint8_t record_words,
 		    struct kcovdbg_copy *copy)
 {
-	/* Comparisons are of 64-bit words everywhere. */
+	/* Comparison records have 64-bit words on every architecture. */
 	size_t word = record_words > 1 ? 8 : kcov->word_size, bytes = kcov->length - count_at * kcov->word_size;
 	uint64_t count = kcovdbg_count(kcov, area, count_at), fit = (bytes / word - 1) / record_words;
 
@@ -158,7 +159,7 @@ static int copy_out(const struct kcovdbg_kcov *kcov, const void *area, uint64_t 
 
 static struct task *find_task(const struct kcovdbg_run *run, int tid)
 {
-	/* New ones are asked for most. */
+	/* New tasks are looked up most. */
 	for (uint32_t i = run->count; i-- > 0;)
 		if (run->tasks[i]->told.tid == tid && run->tasks[i]->alive)
 			return run->tasks[i];
@@ -219,7 +220,7 @@ static void read_comm(struct task *task)
 	length = strlen(comm);
 	if (!length)
 		return;
-	/* A newline ends it; it may hold others. */
+	/* It ends with a newline, and may have others. */
 	comm[length - 1] = 0;
 	memcpy(task->told.comm, comm, sizeof(task->told.comm) - 1);
 }
@@ -247,8 +248,8 @@ static void end_task(struct kcovdbg_run *run, struct task *task, int status)
 	task->told.stopped = now();
 	if (task->kcov.fd >= 0) {
 		if (!task->told.error) {
-			int error = copy_out(&task->kcov, task->kcov.area, mode->count_at, mode->record_words,
-					     &task->told.trace);
+			int error =
+				copy_out(&task->kcov, task->kcov.area, mode->count_at, mode->record_words, &task->told.trace);
 
 			if (!error && task->kcov.second)
 				error = copy_out(&task->kcov, task->kcov.second, 0, 1, &task->told.edges);
@@ -268,7 +269,7 @@ static void end_task(struct kcovdbg_run *run, struct task *task, int status)
 	pthread_mutex_unlock(&run->lock);
 }
 
-/* Of a new task, before its first instruction. Returns whether it is still there. */
+/* Enable KCOV in a new task, before its first instruction. Return whether the task still exists. */
 static int set_up(struct kcovdbg_run *run, struct task *task)
 {
 	const struct kcovdbg_mode *mode = &run->command->mode;
@@ -286,7 +287,7 @@ static int set_up(struct kcovdbg_run *run, struct task *task)
 		step = KCOVDBG_STEP_PASS;
 		error = kcovdbg_inject_enable(task->told.tid, task->told.tgid, task->kcov.fd, mode->request, mode->argument,
 					      &interruption);
-		/* Tracer's work is no part of the trace. */
+		/* Records of the tracer's work are not part of the trace. */
 		forget_records(run, &task->kcov);
 		for (int signal = 1; signal < 65; signal++)
 			if (sigismember(&interruption.signals, signal) == 1)
@@ -307,7 +308,7 @@ static int set_up(struct kcovdbg_run *run, struct task *task)
 	return 1;
 }
 
-/* Which argument of a call is text that tells what it is about: a path, most of the time. From 1; 0 without. */
+/* Return the number of the argument of a call that is text, mostly a path, from 1; 0 without any. */
 static int text_argument(uint64_t number)
 {
 	switch (number) {
@@ -357,7 +358,7 @@ static int text_argument(uint64_t number)
 	return 0;
 }
 
-/* Up to the end of the word that the address is in: all that a kernel without CONFIG_CROSS_MEMORY_ATTACH gives at once. */
+/* Read up to the end of the word at an address: the most in one call without CONFIG_CROSS_MEMORY_ATTACH. */
 static ssize_t peek(int tid, uint64_t address, void *data, size_t length)
 {
 	size_t skip = address % sizeof(long);
@@ -377,7 +378,7 @@ static void read_text(int tid, uint64_t address, char *text, size_t size)
 {
 	size_t length = 0;
 
-	/* Page by page: the text may end right before one that isn't there. */
+	/* Page by page: the text may end before an unmapped one. */
 	while (length < size - 1) {
 		size_t step = 4096 - (address + length) % 4096;
 		struct iovec here = { text + length, step < size - 1 - length ? step : size - 1 - length };
@@ -395,7 +396,7 @@ static void read_text(int tid, uint64_t address, char *text, size_t size)
 	text[length] = 0;
 }
 
-/* linux/ptrace.h has it since 5.3. */
+/* In linux/ptrace.h since 5.3. */
 struct syscall_info {
 	uint8_t op;
 	uint8_t pad[3];
@@ -465,13 +466,13 @@ static void note_call(struct kcovdbg_run *run, struct task *task)
 
 static void resume(struct kcovdbg_run *run, struct task *task, int signal)
 {
-	/* Of the command's exec, the end is waited for: what comes after it is its own. */
+	/* The trace starts after the end of the command's exec. */
 	int stepwise = run->command->syscalls || (run->leaving_exec && task == run->tasks[0]);
 
 	ptrace(stepwise ? PTRACE_SYSCALL : PTRACE_CONT, task->told.tid, NULL, (void *)(long)signal);
 }
 
-/* A thread that calls exec becomes its group's leader: all others are gone, the leader without a word. */
+/* A thread that calls exec becomes the leader of its group; all others have exited, the leader without a stop. */
 static void change_leader(struct kcovdbg_run *run, int tid)
 {
 	struct task *leader = find_task(run, tid), *task;
@@ -552,7 +553,7 @@ static void handle_stop(struct kcovdbg_run *run, int tid, int status)
 	}
 	if (run->leaving_exec && task == run->tasks[0]) {
 		run->leaving_exec = 0;
-		/* This one, whose end the trace begins with. */
+		/* The system call whose end the trace begins with. */
 		task->told.stops = 1;
 		forget_records(run, &task->kcov);
 	} else if (run->command->syscalls) {
@@ -561,28 +562,25 @@ static void handle_stop(struct kcovdbg_run *run, int tid, int status)
 	resume(run, task, 0);
 }
 
-/* What runs in it leaves no word to a sanitizer, whose notes of each thread are ours as well. */
+/* Not instrumented: a sanitizer's state for this thread is that of the parent. */
 #define BEFORE_EXEC __attribute__((no_sanitize_address, no_sanitize_thread))
 
 #ifdef __x86_64__
 
-/* Not libc's: the first process has its thread's errno in common with us. */
+/* Not libc's, as the first process shares errno with this thread. */
 static long BEFORE_EXEC direct(long number, long a, long b, long c, long d)
 {
 	register long fourth __asm__("r10") = d;
 	long result;
 
-	__asm__ volatile("syscall"
-			 : "=a"(result)
-			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth)
-			 : "rcx", "r11", "memory");
+	__asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth) : "rcx", "r11", "memory");
 	return result;
 }
 
-/* Our handlers are not to run in it; what is ignored stays so. */
+/* Handlers of this process must not run in it; ignored signals remain ignored. */
 static void BEFORE_EXEC reset_handlers(void)
 {
-	/* As the kernel has it. */
+	/* As the kernel defines it. */
 	struct {
 		unsigned long handler, flags, restorer, mask;
 	} now, standard = { 0 };
@@ -638,7 +636,7 @@ static int BEFORE_EXEC execute(const struct birth *birth)
 	return denied ? EACCES : error;
 }
 
-/* The command's first process until its exec. All signals are blocked. What it leaves on its stack, nobody cleans up. */
+/* The command's first process until its exec, with all signals blocked. It never returns. */
 static int BEFORE_EXEC be_command(void *argument)
 {
 	const struct birth *birth = argument;
@@ -648,7 +646,7 @@ static int BEFORE_EXEC be_command(void *argument)
 	char byte;
 
 	direct(SYS_close, birth->go[1], 0, 0, 0);
-	/* Until it is traced, it is to die with us as well. */
+	/* Before it is traced, it must die with this process as well. */
 	direct(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0);
 	if (direct(SYS_read, birth->go[0], (long)&byte, 1, 0) != 1)
 		direct(SYS_exit_group, 125, 0, 0, 0);
@@ -657,7 +655,7 @@ static int BEFORE_EXEC be_command(void *argument)
 		direct(SYS_dup3, command->stdout_fd, 1, 0, 0);
 	reset_handlers();
 	direct(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof(mask));
-	/* As all tasks of the command do: no device of a test could be asked in each of them. */
+	/* By the kernel, like all tasks of the command: they have no fake device. */
 	report.error = (int)-direct(SYS_ioctl, birth->kcov, (long)command->mode.request, (long)command->mode.argument, 0);
 	if (report.error <= 0) {
 		report.step = KCOVDBG_STEP_EXEC;
@@ -677,7 +675,7 @@ static void free_paths(struct birth *birth)
 	birth->paths = birth->shell = NULL;
 }
 
-/* Where a program is looked for: where its name says, or in the folders of PATH, of which an empty one is the current folder. */
+/* List the candidates for a program: its name, or in the directories of PATH, where an empty one is the current directory. */
 static int find_paths(struct birth *birth)
 {
 	char *const *argv = birth->command->argv;
@@ -718,8 +716,8 @@ failed:
 #define STACK_SIZE 65536
 
 /*
- * Start the first process, with all signals blocked. It has our memory until its exec, where that can be: its exec would have to
- * take a copy of Python's apart otherwise, with coverage on, which costs as much as a short command does.
+ * Start the first process, with all signals blocked. If possible it shares the memory of this process until its exec, which would
+ * otherwise unmap a copy of Python's memory with coverage enabled, for as long as a short command runs.
  */
 static int give_birth(struct kcovdbg_run *run, struct birth *birth)
 {
@@ -800,7 +798,7 @@ static int start(struct kcovdbg_run *run)
 		}
 	}
 	if (!error && write(birth->go[1], "", 1) != 1)
-		/* It died already: its end says so. */
+		/* It has died: reported by wait(). */
 		errno = 0;
 	close(birth->go[1]);
 	if (error) {
@@ -829,13 +827,13 @@ static int start_remote(struct kcovdbg_run *run)
 	if (!error) {
 		madvise(run->remote.reservation, run->remote.reserved, MADV_DONTFORK);
 		step = KCOVDBG_STEP_REMOTE_ENABLE;
-		error = kcovdbg_remote_enable(&run->remote, command->remote_mode, command->remote_area_size,
-					      command->handles, command->handle_count, command->common_handle);
+		error = kcovdbg_remote_enable(&run->remote, command->remote_mode, command->remote_area_size, command->handles,
+					      command->handle_count, command->common_handle);
 	}
 	return error ? fail(run, step, error) : 0;
 }
 
-/* Sections write when they end; those that are on their way get some time. */
+/* Sections write their records when they end: wait for those in flight. */
 static void finish_remote(struct kcovdbg_run *run)
 {
 	const struct kcovdbg_command *command = run->command;
@@ -847,7 +845,7 @@ static void finish_remote(struct kcovdbg_run *run)
 	while (now() < end && quiet < 5) {
 		nanosleep(&pause, NULL);
 		count = kcovdbg_count(&run->remote, run->remote.area, 0);
-		/* Nothing at all may be yet to come. */
+		/* The first section may not have ended yet. */
 		quiet = count == last && count ? quiet + 1 : 0;
 		last = count;
 	}
@@ -862,7 +860,7 @@ static void wait_for_all(struct kcovdbg_run *run)
 		struct task *task;
 		int status, tid;
 
-		/* First a look, so that a dead task's name can be asked for. */
+		/* Without reaping it: the name of a dead task can still be read. */
 		if (waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOWAIT | __WALL | __WNOTHREAD)) {
 			if (errno == EINTR)
 				continue;
@@ -922,7 +920,7 @@ void kcovdbg_run_signal(struct kcovdbg_run *run, int signal)
 	for (uint32_t i = 0; i < run->count; i++) {
 		const struct task *task = run->tasks[i];
 
-		/* A terminal would send an interrupt to all of them as well. */
+		/* As a terminal sends an interrupt to all of them. */
 		if (task->alive && task->told.tgid > 0 && task->told.tid == task->told.tgid &&
 		    (signal == SIGKILL || signal == SIGINT || task->told.tgid == pid))
 			kill(task->told.tgid, signal);

@@ -36,7 +36,7 @@
 #define USER_CS 0x33
 #define RED_ZONE 128
 
-/* What the task's calls read and write, below its stack. */
+/* Memory that the task's calls read and write, below its stack. */
 struct scratch {
 	int sockets[2];
 	struct msghdr message;
@@ -76,14 +76,14 @@ static int run_to_syscall_stop(struct injection *in)
 	}
 }
 
-/* Returns what the call returns, which may be a negative errno, as may be our own trouble. */
+/* Return the result of the call, or a negative errno when it could not be made. */
 static long call(struct injection *in, long number, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
 {
 	struct user_regs_struct registers = in->registers;
 	int error;
 
 	registers.rax = number;
-	/* No call is to be restarted. */
+	/* Do not restart a system call. */
 	registers.orig_rax = -1;
 	registers.rip -= SYSCALL_LENGTH;
 	registers.rdi = a;
@@ -102,7 +102,7 @@ static long call(struct injection *in, long number, unsigned long a, unsigned lo
 	return (long)registers.rax;
 }
 
-/* Word by word, for kernels without CONFIG_CROSS_MEMORY_ATTACH. Both ends are aligned to words. */
+/* Word by word, for kernels without CONFIG_CROSS_MEMORY_ATTACH; both ends are aligned. */
 static int transfer_words(const struct injection *in, void *data, size_t length, unsigned long at, int write)
 {
 	for (size_t done = 0; done < length; done += sizeof(long)) {
@@ -126,8 +126,8 @@ _Static_assert(sizeof(struct scratch) % sizeof(long) == 0, "it is transferred in
 static int transfer(struct injection *in, void *data, size_t length, unsigned long at, int write)
 {
 	struct iovec here = { data, length }, there = { (void *)at, length };
-	ssize_t done = write ? process_vm_writev(in->tid, &here, 1, &there, 1, 0) :
-			       process_vm_readv(in->tid, &here, 1, &there, 1, 0);
+	ssize_t done =
+		write ? process_vm_writev(in->tid, &here, 1, &there, 1, 0) : process_vm_readv(in->tid, &here, 1, &there, 1, 0);
 
 	if (done < 0 && errno == ENOSYS)
 		return transfer_words(in, data, length, at, write);
@@ -158,12 +158,12 @@ static int send_descriptor(int socket, int fd)
 	return sendmsg(socket, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* A descriptor of ours for one of the task's. */
+/* Return a descriptor of this process for one of the task's. */
 static int take_descriptor(const struct injection *in, int theirs)
 {
 	int process, taken;
 
-	/* The table that pidfd_getfd() looks into is that of the thread group's leader. */
+	/* pidfd_getfd() uses the table of the leader of the thread group. */
 	if (in->tid != in->tgid && syscall(SYS_kcmp, in->tid, in->tgid, KCMP_FILES, 0, 0) > 0)
 		return -ENOTSUP;
 	process = syscall(SYS_pidfd_open, in->tgid, 0);
@@ -177,8 +177,8 @@ static int take_descriptor(const struct injection *in, int theirs)
 }
 
 /*
- * Over a pair of sockets of the task's own, one end of which we take: that works in every namespace and with any privileges
- * of the task's, and needs no file that it inherits.
+ * Over a socket pair of the task, one end of which is taken from it: works in every namespace and with any privileges of the task,
+ * and needs no inherited file.
  */
 static long pass_descriptor(struct injection *in, int fd)
 {
@@ -217,7 +217,7 @@ static long pass_descriptor(struct injection *in, int fd)
 	}
 	if (socket >= 0)
 		close(socket);
-	/* Whatever came of it, the sockets go. */
+	/* Close the sockets in any case. */
 	if (!in->interruption->ended)
 		call(in, SYS_close, scratch.sockets[0], 0, 0, 0);
 	if (!in->interruption->ended)
@@ -249,7 +249,7 @@ int kcovdbg_inject_enable(int tid, int tgid, int fd, unsigned long request, unsi
 	error = transfer(&in, saved, sizeof(saved), in.scratch_at, 0);
 	if (error)
 		return error;
-	/* A handler must not run in between. */
+	/* No handler may run in between. */
 	if (ptrace(PTRACE_GETSIGMASK, tid, (void *)sizeof(mask), &mask) ||
 	    ptrace(PTRACE_SETSIGMASK, tid, (void *)sizeof(all), &all))
 		return -errno;

@@ -6,17 +6,16 @@
 #include <signal.h>
 #include <stdint.h>
 
-/* What happened to the task meanwhile, for whoever handles its stops. */
+/* Stops of the task meanwhile, to be handled by the caller. */
 struct kcovdbg_interruption {
-	int ended;	/* It died; status is wait()'s. */
+	int ended; /* It died; status is that of wait(). */
 	int status;
-	sigset_t signals;	/* That were about to be delivered: SIGSTOP, as all others are blocked. */
+	sigset_t signals; /* About to be delivered: only SIGSTOP, as all others are blocked. */
 };
 
 /*
- * Have a new task that stands right behind the system call which created it call ioctl(fd, request, argument) with our
- * descriptor. It has no further descriptor afterwards. Returns 0 or a negative errno: -ENOTSUP where this isn't a task that
- * we can do that with.
+ * Make a new task, stopped after the system call that created it, call ioctl(fd, request, argument) with a descriptor of this
+ * process. No descriptor remains in the task. Returns 0 or a negative errno: -ENOTSUP for a task that this cannot be done with.
  */
 int kcovdbg_inject_enable(int tid, int tgid, int fd, unsigned long request, unsigned long argument,
 			  struct kcovdbg_interruption *interruption);

@@ -5,19 +5,19 @@
 
 #include "pctext.h"
 
-#define NO_ID		UINT32_MAX
+#define NO_ID UINT32_MAX
 
 struct kcovdbg_text {
 	uint64_t base;
 	uint64_t size;
-	size_t words;		/* Of the bitmap. */
+	size_t words; /* Of the bitmap. */
 	uint64_t *bitmap;
-	uint64_t *in_use;	/* One bit per word of the bitmap. */
-	uint32_t *rank;		/* Per word of the bitmap that isn't 0: the id of its lowest PC. */
+	uint64_t *in_use; /* One bit per word of the bitmap. */
+	uint32_t *rank;	  /* For each word of the bitmap that is not 0: the ID of its lowest PC. */
 
-	uint64_t *outside;	/* Open addressing; a slot is free where its id is 0. */
-	uint32_t *outside_id;	/* Id + 1 once numbered. */
-	size_t outside_slots;	/* A power of two, or 0. */
+	uint64_t *outside;    /* Open addressing; a slot is free if its ID is 0. */
+	uint32_t *outside_id; /* ID + 1 once numbered. */
+	size_t outside_slots; /* A power of two, or 0. */
 	size_t outside_count;
 
 	uint64_t *pcs;
@@ -30,7 +30,7 @@ static inline unsigned int count_bits(uint64_t word)
 #if defined(__POPCNT__) || !defined(__x86_64__)
 	return __builtin_popcountll(word);
 #else
-	/* Without the instruction, which not every x86-64 has, gcc calls a function that looks up bytes in a table. */
+	/* Without this instruction, which not every x86-64 has, gcc calls a function that looks up bytes in a table. */
 	word -= (word >> 1) & 0x5555555555555555ULL;
 	word = (word & 0x3333333333333333ULL) + ((word >> 2) & 0x3333333333333333ULL);
 	word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
@@ -38,24 +38,22 @@ static inline unsigned int count_bits(uint64_t word)
 #endif
 }
 
-static inline uint64_t load(const unsigned char *at, unsigned int word_size, bool swap)
+static inline uint64_t load(const unsigned char *at, unsigned int word_size)
 {
 	uint64_t wide;
 	uint32_t narrow;
 
 	if (word_size == 8) {
 		memcpy(&wide, at, sizeof(wide));
-		return swap ? __builtin_bswap64(wide) : wide;
+		return wide;
 	}
 	memcpy(&narrow, at, sizeof(narrow));
-	return swap ? __builtin_bswap32(narrow) : narrow;
+	return narrow;
 }
 
-/* The loops below are compiled once for plain 64-bit words and once for all others. */
-#define FOR_EACH_PC(words, function, ...)								\
-	((words)->word_size == 8 && (words)->stride == 8 && !(words)->swap ?				\
-	 function((words), 8, 8, false, __VA_ARGS__) :							\
-	 function((words), (words)->stride, (words)->word_size, (words)->swap, __VA_ARGS__))
+/* The loops below are compiled once for each word size. */
+#define FOR_EACH_PC(function, words, count, word_size, ...) \
+	((word_size) == 8 ? function(words, count, 8, __VA_ARGS__) : function(words, count, 4, __VA_ARGS__))
 
 struct kcovdbg_text *kcovdbg_text_new(uint64_t base, uint64_t size)
 {
@@ -64,7 +62,7 @@ struct kcovdbg_text *kcovdbg_text_new(uint64_t base, uint64_t size)
 	if (!text)
 		return NULL;
 	text->base = base;
-	/* Up to the last address: counted on past it, low PCs would be among the text's and numbered behind them. */
+	/* Up to the last address: wrapped around, low PCs would be numbered after those of the text. */
 	text->size = base && size > -base ? -base : size;
 	text->words = size / 64 + 1;
 	text->bitmap = calloc(text->words, sizeof(*text->bitmap));
@@ -107,7 +105,7 @@ void kcovdbg_text_reset(struct kcovdbg_text *text)
 	text->pcs_count = 0;
 }
 
-/* The slot that holds a PC, or the free one where it belongs. */
+/* Return the slot of a PC, or the free one for it. */
 static inline size_t find_outside(const struct kcovdbg_text *text, uint64_t pc)
 {
 	size_t mask = text->outside_slots - 1;
@@ -162,16 +160,16 @@ static int add_outside(struct kcovdbg_text *text, uint64_t pc)
 	return 0;
 }
 
-static inline __attribute__((always_inline))
-int mark(const struct kcovdbg_words *words, size_t stride, unsigned int word_size, bool swap, struct kcovdbg_text *text)
+static inline __attribute__((always_inline)) int mark(const void *words, size_t count, unsigned int word_size,
+						      struct kcovdbg_text *text)
 {
-	const unsigned char *at = words->words;
-	uint64_t base = text->base, size = text->size, or_bits = words->or_bits;
+	const unsigned char *at = words;
+	uint64_t base = text->base, size = text->size;
 	uint64_t *bitmap = text->bitmap, *in_use = text->in_use;
 	size_t i;
 
-	for (i = 0; i < words->count; i++, at += stride) {
-		uint64_t pc = load(at, word_size, swap) | or_bits;
+	for (i = 0; i < count; i++, at += word_size) {
+		uint64_t pc = load(at, word_size);
 		uint64_t offset = pc - base, bits;
 
 		if (__builtin_expect(offset >= size, 0)) {
@@ -181,16 +179,16 @@ int mark(const struct kcovdbg_words *words, size_t stride, unsigned int word_siz
 		}
 		bits = bitmap[offset >> 6];
 		bitmap[offset >> 6] = bits | 1ULL << (offset & 63);
-		/* Noting it each time would make each record wait for the one before: neighbours share that word. */
+		/* Written each time, each record would wait for the one before: adjacent PCs share the word. */
 		if (__builtin_expect(!bits, 0))
 			in_use[offset >> 12] |= 1ULL << (offset >> 6 & 63);
 	}
 	return 0;
 }
 
-int kcovdbg_text_add(struct kcovdbg_text *text, const struct kcovdbg_words *words)
+int kcovdbg_text_add(struct kcovdbg_text *text, const void *words, size_t count, unsigned int word_size)
 {
-	return FOR_EACH_PC(words, mark, text);
+	return FOR_EACH_PC(mark, words, count, word_size, text);
 }
 
 static int compare_pcs(const void *left, const void *right)
@@ -286,8 +284,7 @@ void kcovdbg_text_pcs(const struct kcovdbg_text *text, uint64_t *pcs)
 		memcpy(pcs, text->pcs, text->pcs_count * sizeof(*pcs));
 }
 
-static inline __attribute__((always_inline))
-uint32_t find_id(const struct kcovdbg_text *text, uint64_t pc)
+static inline __attribute__((always_inline)) uint32_t find_id(const struct kcovdbg_text *text, uint64_t pc)
 {
 	uint64_t offset = pc - text->base;
 
@@ -299,36 +296,34 @@ uint32_t find_id(const struct kcovdbg_text *text, uint64_t pc)
 			return NO_ID;
 		return text->rank[offset >> 6] + count_bits(bits & (bit - 1));
 	}
-	/* A free slot has 0, and so becomes NO_ID. */
+	/* A free slot has 0, which becomes NO_ID. */
 	return text->outside_count ? text->outside_id[find_outside(text, pc)] - 1 : NO_ID;
 }
 
-static inline __attribute__((always_inline))
-int put_ids(const struct kcovdbg_words *words, size_t stride, unsigned int word_size, bool swap,
-	    const struct kcovdbg_text *text, uint32_t *ids)
+static inline __attribute__((always_inline)) int put_ids(const void *words, size_t count, unsigned int word_size,
+							 const struct kcovdbg_text *text, uint32_t *ids)
 {
-	const unsigned char *at = words->words;
+	const unsigned char *at = words;
 	size_t i;
 
-	for (i = 0; i < words->count; i++, at += stride)
-		ids[i] = find_id(text, load(at, word_size, swap) | words->or_bits);
+	for (i = 0; i < count; i++, at += word_size)
+		ids[i] = find_id(text, load(at, word_size));
 	return 0;
 }
 
-void kcovdbg_text_ids(const struct kcovdbg_text *text, const struct kcovdbg_words *words, uint32_t *ids)
+void kcovdbg_text_ids(const struct kcovdbg_text *text, const void *words, size_t count, unsigned int word_size, uint32_t *ids)
 {
-	FOR_EACH_PC(words, put_ids, text, ids);
+	FOR_EACH_PC(put_ids, words, count, word_size, text, ids);
 }
 
-static inline __attribute__((always_inline))
-int add_counts(const struct kcovdbg_words *words, size_t stride, unsigned int word_size, bool swap,
-	       const struct kcovdbg_text *text, uint64_t *counts)
+static inline __attribute__((always_inline)) int add_counts(const void *words, size_t count, unsigned int word_size,
+							    const struct kcovdbg_text *text, uint64_t *counts)
 {
-	const unsigned char *at = words->words;
+	const unsigned char *at = words;
 	size_t i;
 
-	for (i = 0; i < words->count; i++, at += stride) {
-		uint32_t id = find_id(text, load(at, word_size, swap) | words->or_bits);
+	for (i = 0; i < count; i++, at += word_size) {
+		uint32_t id = find_id(text, load(at, word_size));
 
 		if (id != NO_ID)
 			counts[id]++;
@@ -336,37 +331,8 @@ int add_counts(const struct kcovdbg_words *words, size_t stride, unsigned int wo
 	return 0;
 }
 
-void kcovdbg_text_count(const struct kcovdbg_text *text, const struct kcovdbg_words *words, uint64_t *counts)
+void kcovdbg_text_count(const struct kcovdbg_text *text, const void *words, size_t count, unsigned int word_size,
+			uint64_t *counts)
 {
-	FOR_EACH_PC(words, add_counts, text, counts);
-}
-
-size_t kcovdbg_ordinals(const uint64_t *pcs, size_t count, const uint64_t *known, size_t known_count, uint32_t *ordinals)
-{
-	size_t i, low = 0, unknown = 0;
-
-	for (i = 0; i < count; i++) {
-		size_t step = 1, high;
-
-		/* Gallop: PCs of a trace come in clusters. */
-		while (low + step < known_count && known[low + step] < pcs[i])
-			step *= 2;
-		high = low + step < known_count ? low + step + 1 : known_count;
-		low += step / 2;
-		while (low < high) {
-			size_t middle = low + (high - low) / 2;
-
-			if (known[middle] < pcs[i])
-				low = middle + 1;
-			else
-				high = middle;
-		}
-		if (low < known_count && known[low] == pcs[i]) {
-			ordinals[i] = low;
-		} else {
-			ordinals[i] = NO_ID;
-			unknown++;
-		}
-	}
-	return unknown;
+	FOR_EACH_PC(add_counts, words, count, word_size, text, counts);
 }

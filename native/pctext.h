@@ -2,9 +2,9 @@
 /*
  * The distinct PCs of coverage buffers, by a bitmap over the kernel's text.
  *
- * A trace of a million words holds some thousand PCs of a text of some MiB: one bit per byte of text sorts and removes
- * duplicates in one pass. No bit of a PC is dropped (two coverage points can lie 5 bytes apart); PCs outside the text go to a
- * hash table. A second bitmap has one bit per word of the first, so that small traces don't pay for the whole text.
+ * A trace of a million words has some thousand PCs in a text of some MiB: a bitmap with one bit for each byte of text sorts and
+ * removes duplicates in one pass. Coverage points can be 5 bytes apart, so no bit of a PC is dropped; PCs outside of the text are
+ * in a hash table. A second bitmap has one bit for each word of the first, so that small traces do not scan the whole text.
  */
 #ifndef KCOVDBG_PCTEXT_H
 #define KCOVDBG_PCTEXT_H
@@ -15,38 +15,23 @@
 /* cdef */
 struct kcovdbg_text;
 
-/* How the words of a buffer read. */
-struct kcovdbg_words {
-	const void *words;
-	size_t count;
-	size_t stride;		/* Bytes from one word to the next. */
-	uint64_t or_bits;	/* Set in each word: the half that a 32-bit buffer implies, the bits that a record type took. */
-	uint8_t word_size;	/* 4 or 8. */
-	uint8_t swap;		/* The other byte order than this machine's. */
-};
-
-/* size may be 0: then all PCs are outside. NULL without memory. */
+/* size may be 0: then all PCs are outside of the text. NULL when out of memory. */
 struct kcovdbg_text *kcovdbg_text_new(uint64_t base, uint64_t size);
 void kcovdbg_text_free(struct kcovdbg_text *text);
 
-/* Forget all PCs. */
+/* Remove all PCs. */
 void kcovdbg_text_reset(struct kcovdbg_text *text);
-/* Add the PCs of a buffer. -1 without memory. */
-int kcovdbg_text_add(struct kcovdbg_text *text, const struct kcovdbg_words *words);
-/* Number the PCs that were added since the reset, by address. Their count, or -1 without memory. */
+/* Add the PCs of a buffer: count words of word_size (4 or 8) bytes, which need not be aligned. -1 when out of memory. */
+int kcovdbg_text_add(struct kcovdbg_text *text, const void *words, size_t count, unsigned int word_size);
+/* Number the PCs added since the reset in order of address. Return their count, or -1 when out of memory. */
 ptrdiff_t kcovdbg_text_number(struct kcovdbg_text *text);
 /* The numbered PCs, ascending. */
 void kcovdbg_text_pcs(const struct kcovdbg_text *text, uint64_t *pcs);
-/* The number of each word's PC; UINT32_MAX where it was never added. */
-void kcovdbg_text_ids(const struct kcovdbg_text *text, const struct kcovdbg_words *words, uint32_t *ids);
-/* Add how often each numbered PC occurs. */
-void kcovdbg_text_count(const struct kcovdbg_text *text, const struct kcovdbg_words *words, uint64_t *counts);
-
-/*
- * The place of each of some ascending PCs among the ascending known ones; UINT32_MAX where it isn't among them.
- * Returns how many aren't.
- */
-size_t kcovdbg_ordinals(const uint64_t *pcs, size_t count, const uint64_t *known, size_t known_count, uint32_t *ordinals);
+/* The number of the PC in each word; UINT32_MAX for one that was not added. */
+void kcovdbg_text_ids(const struct kcovdbg_text *text, const void *words, size_t count, unsigned int word_size, uint32_t *ids);
+/* Add the occurrences of each numbered PC. */
+void kcovdbg_text_count(const struct kcovdbg_text *text, const void *words, size_t count, unsigned int word_size,
+			uint64_t *counts);
 /* cdef end */
 
 #endif

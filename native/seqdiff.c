@@ -5,33 +5,33 @@
 
 #include "seqdiff.h"
 
-#define MAX_RECORDS	(1UL << 30)
+#define MAX_RECORDS (1UL << 30)
 /*
- * A part that isn't solved after so many rounds is split at the best place seen; each time that happens, the next part gets
- * half as many. Traces of one workload rarely come to that; what is unlike is done with soon.
+ * A part that is not solved after so many rounds is split at the best place seen, and each time the next part gets half as many.
+ * Traces of one workload rarely need it; unlike traces end soon.
  */
-#define MAX_ROUNDS	2048
-#define MIN_ROUNDS	256
+#define MAX_ROUNDS 2048
+#define MIN_ROUNDS 256
 
 struct kcovdbg_diff {
 	uint32_t *blocks;
 	size_t count;
 	size_t room;
-	uint32_t offset;	/* Of the part that is looked at, on both sides. */
+	uint32_t offset; /* Of the current part, on both sides. */
 	uint64_t budget;
 	int32_t max_rounds;
 	bool coarse;
-	bool failed;		/* Without memory. */
-	uint8_t *seen;		/* Scratch, zeros between uses. */
+	bool failed;   /* Out of memory. */
+	uint8_t *seen; /* Scratch memory, zero between uses. */
 	size_t seen_size;
 };
 
-/* Of one alignment: the sequences and, per diagonal (x - y), how far each search has got. */
+/* Of one alignment: the sequences and, for each diagonal (x - y), the position that each search has reached. */
 struct search {
 	struct kcovdbg_diff *diff;
 	const uint32_t *a, *b;
 	uint8_t *a_changed, *b_changed;
-	int32_t *forward, *backward;	/* Shifted, so that all diagonals are valid indexes. */
+	int32_t *forward, *backward; /* Shifted, so that all diagonals are valid indexes. */
 };
 
 struct split {
@@ -57,7 +57,7 @@ static bool find_split(struct search *s, int32_t x_low, int32_t x_high, int32_t 
 	for (round = 1;; round++) {
 		uint64_t cost = 0;
 
-		/* One more difference from the top; diagonals outside the box don't count. */
+		/* One more difference from the top; without diagonals outside of the box. */
 		if (f_min > d_min)
 			fw[--f_min - 1] = -1;
 		else
@@ -154,7 +154,7 @@ static bool find_split(struct search *s, int32_t x_low, int32_t x_high, int32_t 
 					bottom.y = y;
 				}
 			}
-			/* The search that got further from its end. */
+			/* The search that got farther from its end. */
 			*split = best_f - ((int64_t)x_low + y_low) > ((int64_t)x_high + y_high) - best_b ? top : bottom;
 			return true;
 		}
@@ -189,7 +189,7 @@ static void compare(struct search *s, int32_t x_low, int32_t x_high, int32_t y_l
 			mark_all(s, x_low, x_high, y_low, y_high);
 			return;
 		}
-		/* The smaller part by recursion, so that the stack stays small; the other one here. */
+		/* Recursion for the smaller part only, which bounds the stack; the larger one here. */
 		if ((int64_t)split.x + split.y - x_low - y_low < (int64_t)x_high + y_high - split.x - split.y) {
 			compare(s, x_low, split.x, y_low, split.y);
 			x_low = split.x;
@@ -213,8 +213,8 @@ static uint8_t *need_seen(struct kcovdbg_diff *diff, size_t id_count)
 }
 
 /*
- * Mark what differs in two sequences whose ids are below id_count. Ids that the other sequence doesn't have are taken out
- * before the search: they differ in any case, and each would cost it a round.
+ * Mark the differences of two sequences of IDs below id_count. IDs that the other sequence lacks are removed before the search:
+ * they are differences in any case, and each would cost a round.
  */
 static int mark_changed(struct kcovdbg_diff *diff, const uint32_t *left, size_t left_count, const uint32_t *right,
 			size_t right_count, size_t id_count, uint8_t *left_changed, uint8_t *right_changed)
@@ -252,7 +252,7 @@ static int mark_changed(struct kcovdbg_diff *diff, const uint32_t *left, size_t 
 		seen[left[i]] = 0;
 	for (i = 0; i < right_count; i++)
 		seen[right[i]] = 0;
-	/* Diagonals from -m to n, one more on each side. */
+	/* Diagonals from -m to n, and one more on each side. */
 	diagonals = malloc(2 * (n + m + 3) * sizeof(*diagonals));
 	if (diagonals) {
 		struct search search = {
@@ -335,8 +335,8 @@ static void align_records(struct kcovdbg_diff *diff, const uint32_t *left, uint3
 	if (!left_count || !right_count || diff->failed)
 		return;
 	changed = malloc(left_count + right_count);
-	if (!changed ||
-	    mark_changed(diff, left + left_at, left_count, right + right_at, right_count, id_count, changed, changed + left_count)) {
+	if (!changed || mark_changed(diff, left + left_at, left_count, right + right_at, right_count, id_count, changed,
+				     changed + left_count)) {
 		diff->failed = true;
 		free(changed);
 		return;
@@ -355,9 +355,9 @@ static void align_records(struct kcovdbg_diff *diff, const uint32_t *left, uint3
 	free(changed);
 }
 
-/* Runs of one group, each with an id that equal runs share. */
+/* Runs of one group, each with an ID that equal runs share. */
 struct runs {
-	uint32_t *start;	/* One more than there are runs. */
+	uint32_t *start; /* One more than there are runs. */
 	uint32_t *id;
 	size_t count;
 };
@@ -459,8 +459,7 @@ static int align_runs(struct kcovdbg_diff *diff, const uint32_t *left, size_t le
 		goto out;
 	run_ids = number_runs(left, &a, right, &b);
 	changed = malloc(a.count + b.count + 1);
-	if (run_ids < 0 || !changed ||
-	    mark_changed(diff, a.id, a.count, b.id, b.count, run_ids, changed, changed + a.count))
+	if (run_ids < 0 || !changed || mark_changed(diff, a.id, a.count, b.id, b.count, run_ids, changed, changed + a.count))
 		goto out;
 	while (i < a.count || j < b.count) {
 		size_t i_start = i, j_start = j;
@@ -507,8 +506,10 @@ struct kcovdbg_diff *kcovdbg_diff_new(const uint32_t *left, size_t left_count, c
 	add_block(diff, 0, 0, head);
 	diff->offset = head;
 	if (!groups)
-		align_records(diff, left + head, 0, left_count - head - tail, right + head, 0, right_count - head - tail, id_count);
-	else if (align_runs(diff, left + head, left_count - head - tail, right + head, right_count - head - tail, groups, id_count))
+		align_records(diff, left + head, 0, left_count - head - tail, right + head, 0, right_count - head - tail,
+			      id_count);
+	else if (align_runs(diff, left + head, left_count - head - tail, right + head, right_count - head - tail, groups,
+			    id_count))
 		diff->failed = true;
 	diff->offset = 0;
 	add_block(diff, left_count - tail, right_count - tail, tail);

@@ -1,8 +1,44 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What all tests rely on."""
+"""Options and fixtures of all tests."""
 
+import os
 import signal
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
-# Whoever starts the tests in the background of a shell has them ignore C-c, and so every program that they start.
+import pytest
+
+# A shell's background jobs ignore C-c and SIGQUIT, and nohup ignores a hang-up; so would each program that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+
+# The settings of whoever runs the tests are not the tests'. Programs that the tests start may write theirs, so it must exist.
+_SETTINGS = tempfile.TemporaryDirectory(prefix="kcovdbg-settings-")
+os.environ["XDG_CONFIG_HOME"] = _SETTINGS.name
+
+Item = TypeVar("Item")
+SHARE = 8
+"""Without --exhaustive a sweep takes one item of so many."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--exhaustive", action="store_true", help="sweep over all items, not a sample of them")
+
+
+@pytest.fixture
+def sample(request: pytest.FixtureRequest) -> Callable[[Iterable[Item]], tuple[Item, ...]]:
+    """Return a function that picks the items of a sweep: all with --exhaustive, else a share that differs by test."""
+
+    def sample(sweep: Iterable[Item]) -> tuple[Item, ...]:
+        items = tuple(sweep)
+        assert items
+        if request.config.getoption("exhaustive"):
+            return items
+        return items[zlib.crc32(request.node.name.encode()) % min(SHARE, len(items)) :: SHARE]
+
+    return sample

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is made from the command table: the manual page, completions for shells, the command reference.
+"""Documentation that is generated from declarations: the manual page, shell completions, the references of commands and rules.
 
-``python -m docs.generate`` writes them, ``python -m docs.generate --check`` tells whether they are current. They are kept in
-the repository, because packages ship them and a build shouldn't need what makes them.
+``python -m docs.generate`` writes the files, ``python -m docs.generate --check`` reports those that are out of date. They are
+kept in the repository because packages ship them, and a build should not need the generators.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Write the generated files, or tell which aren't current."""
+"""Write the generated files, or report those that are out of date."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pathlib import Path
 
 from docs.generate.command_pages import write_commands
 from docs.generate.completions import complete_in
+from docs.generate.generation_pages import write_generations
+from docs.generate.json_page import write_json_page, write_json_schema
 from docs.generate.manpage import write_manpage
+from docs.generate.rule_pages import write_rules
 
 DOCS = Path(__file__).parent.parent
 
@@ -20,19 +23,23 @@ FILES: Mapping[str, Callable[[], str]] = {
     "completions/_kcovdbg": lambda: complete_in("zsh"),
     "completions/kcovdbg.fish": lambda: complete_in("fish"),
     "commands.md": write_commands,
+    "json.md": write_json_page,
+    "json-schema.json": write_json_schema,
+    "check-rules.md": write_rules,
+    "generations.md": write_generations,
 }
-"""What stands in which file under docs/."""
+"""Function that returns the content of each generated file, by its path under docs/."""
 
 
 def main() -> int:
-    """Return 1 where --check finds a file that isn't current."""
+    """Write the files; with --check, return 1 if one is out of date."""
     parser = argparse.ArgumentParser(prog="python -m docs.generate", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, tell what differs")
+    parser.add_argument("--check", action="store_true", help="write nothing, report files that are out of date")
     args = parser.parse_args()
     stale = [name for name, write in FILES.items() if not _is_current(DOCS / name, write())]
     for name in stale:
         if args.check:
-            print(f"docs/{name} isn't what the command table says: run python -m docs.generate", file=sys.stderr)
+            print(f"docs/{name}: out of date; run python -m docs.generate", file=sys.stderr)
         else:
             path = DOCS / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``kcovdbg(1)``, from the command table."""
+"""``kcovdbg(1)``, from the declarations of commands and options."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from kcovdbg import __version__
 from kcovdbg.commands import COMMANDS
-from kcovdbg.commands.argument import EXPLANATIONS, Argument, Value
-from kcovdbg.commands.command import COMMON_OPTIONS, Command
+from kcovdbg.engine.argument import EXPLANATIONS, Argument, Value
+from kcovdbg.engine.command import COMMON_OPTIONS, Command
 from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, Option
 
 _SPECIAL = str.maketrans(
@@ -16,26 +16,29 @@ _SPECIAL = str.maketrans(
 )
 
 _EXIT = (
-    ("0", "fine, partial answers included"),
+    ("0", "success, partial answers included"),
     ("1", "check found violations, or diff found a difference"),
-    ("2", "bad usage, a target that can't be read, or a command failed"),
+    ("2", "usage error, unreadable target, or a command failed"),
     ("130", "interrupted"),
 )
 _ENVIRONMENT = (
-    ("NO_COLOR", "no colours, where it is set and not empty"),
-    ("PAGER", "what long answers go through on a terminal; less by default"),
-    ("XDG_CACHE_HOME", "symbol tables are kept in its kcovdbg/symbols; by default in ~/.cache"),
-    ("XDG_STATE_HOME", "the shell's history is kept in its kcovdbg/history; by default in ~/.local/state"),
-    ("LLVM_SYMBOLIZER_PATH", "the llvm-symbolizer that symbol tables are built with"),
+    ("NO_COLOR", "disables colors if set and not empty"),
+    ("PAGER", "the pager for long answers on a terminal; less by default"),
+    (
+        "XDG_CACHE_HOME",
+        "symbol tables are kept in kcovdbg/symbols under it; ~/.cache by default; under TMPDIR where that cannot be written",
+    ),
+    ("XDG_STATE_HOME", "the shell's history is kept in kcovdbg/history under it; ~/.local/state by default"),
+    ("LLVM_SYMBOLIZER_PATH", "the llvm-symbolizer that builds symbol tables"),
 )
 _DESCRIPTION = (
-    "KCOV hands the Linux kernel's code coverage to fuzzers through a buffer shared with user space. kcovdbg shows KCOV's own "
-    "state: each task's fields, every struct kcov and who refers to it, the remote handles, the areas, the saved state of "
-    "interrupted sessions, and the coverage buffers, decoded and symbolized.",
-    "It reads a crash dump, the running kernel, a guest in QEMU or anything with a GDB stub, and never writes to it. Only "
-    "collect acts on a kernel: on the running one, through KCOV's own ioctls.",
-    "Without a command it is a shell that completes, pages and pipes. Where standard input is no terminal, commands are read "
-    "from it.",
+    "KCOV passes the Linux kernel's code coverage to fuzzers through a buffer shared with user space. kcovdbg shows KCOV's own "
+    "state: each task's fields, every struct kcov and its references, remote handles, areas, the saved state of interrupted "
+    "sessions, and the coverage buffers, decoded and symbolized.",
+    "It reads a crash dump, the running kernel, a QEMU guest or anything with a GDB stub, and never writes to it. Only collect "
+    "acts on a kernel: the running one, through KCOV's own ioctls.",
+    "Without a command it is a shell with completion, a pager and pipes. If standard input is not a terminal, commands are "
+    "read from it.",
 )
 
 
@@ -46,28 +49,26 @@ def write_manpage() -> str:
 
 def _lines() -> Iterator[str]:
     yield '.\\" SPDX-License-Identifier: LGPL-2.1-or-later'
-    # No date: the page changes with the commands, not with the day on which it is made.
+    # No date, so that the page changes only if the commands do.
     yield f'.TH KCOVDBG 1 "" "kcovdbg {__version__}" "User Commands"'
     yield ".SH NAME"
-    yield "kcovdbg \\- see the Linux kernel's KCOV state"
+    yield "kcovdbg \\- show the Linux kernel's KCOV state and coverage buffers"
     yield ".SH SYNOPSIS"
     yield from _synopsis()
     yield ".SH DESCRIPTION"
     yield from _paragraphs(_DESCRIPTION)
     yield ".SH OPTIONS"
-    yield "Which kernel to look at: VMLINUX VMCORE, in either order, or one of"
+    yield "The target is VMLINUX VMCORE, in either order, or one of:"
     for option in TARGET_OPTIONS:
         yield from _program_option(option)
     yield ".PP"
-    yield "And:"
+    yield "Other options:"
     for option in GENERAL_OPTIONS:
         yield from _program_option(option)
     yield ".SH COMMANDS"
-    yield from _paragraphs(
-        [f"WHAT stands for {EXPLANATIONS[Value.BUFFER]}.", f"HANDLE stands for {EXPLANATIONS[Value.HANDLE]}."]
-    )
+    yield from _paragraphs([f"WHAT is {EXPLANATIONS[Value.BUFFER]}.", f"HANDLE is {EXPLANATIONS[Value.HANDLE]}."])
     yield ".PP"
-    yield "Every command takes"
+    yield "Every command takes:"
     for argument in COMMON_OPTIONS:
         yield from _argument(argument)
     for command in COMMANDS:
@@ -75,7 +76,7 @@ def _lines() -> Iterator[str]:
     yield ".SH EXIT STATUS"
     yield from _terms(_EXIT)
     yield ".PP"
-    yield escape("Of several commands: the highest. collect exits with its command's status, or 125 when it failed itself.")
+    yield escape("With several commands, the highest. collect exits with its command's status, or 125 if it failed itself.")
     yield ".SH ENVIRONMENT"
     yield from _terms(_ENVIRONMENT)
     yield ".SH SEE ALSO"
@@ -118,14 +119,14 @@ def _command(command: Command) -> Iterator[str]:
 
 
 def _arguments(command: Command) -> str:
-    # The usage in words that aren't broken within an argument.
+    # A line may break between arguments, not within one.
     return "".join(" " + escape(argument.usage).replace(" ", "\\ ") for argument in command.arguments)
 
 
 def _argument(argument: Argument) -> Iterator[str]:
     yield ".TP"
     yield _names(argument.names, argument.placeholder) if argument.is_option else f"\\fI{escape(argument.placeholder)}\\fR"
-    yield escape(argument.help)
+    yield escape(argument.full_help)
 
 
 def _names(names: Iterable[str], value: str) -> str:
@@ -152,6 +153,6 @@ def sentence(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Return text that roff prints as it is."""
-    # A dot or a quote at a line's beginning would be a request.
+    """Return text escaped for roff."""
+    # A dot or a quote at the beginning of a line starts a request.
     return ("\\&" if text.startswith((".", "'")) else "") + text.translate(_SPECIAL)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The README's picture: two traces of the demo side by side, as a terminal shows them.
+"""The README's picture: two traces of the demo side by side.
 
-``python -m docs.generate.picture`` runs the view in a pseudo-terminal and draws its screen.
+``python -m docs.generate.picture`` runs the view in a pseudo-terminal and draws its screen as SVG.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ COLUMNS, ROWS = 118, 28
 _PATIENCE = 60.0
 _CELL, _LINE, _MARGIN = 7.8, 17, 12
 _INK, _PAPER = "#d8dee9", "#1d2129"
-# The sixteen colours of a terminal; what is given as red, green and blue stays as it is.
-_COLOURS = {
+# A terminal's sixteen colors. Colors given as red, green and blue are used unchanged.
+_COLORS = {
     "black": "#3b4252",
     "red": "#e06c75",
     "green": "#98c379",
@@ -46,7 +46,7 @@ _COLOURS = {
 
 
 def take_screen() -> Any:
-    """Run the view of the demo until it has drawn both sides; return the screen."""
+    """Run the view on the demo until it has drawn both sides; return the screen."""
     screen = pyte.Screen(COLUMNS, ROWS)
     stream = pyte.ByteStream(screen)
     environment = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "PROMPT_TOOLKIT_NO_CPR": "1"}
@@ -56,7 +56,7 @@ def take_screen() -> Any:
     try:
         while not ("quit" in screen.display[-1] or "leave" in screen.display[-1]) or "│" not in screen.display[1]:
             if time.monotonic() > end:
-                raise TimeoutError("the view doesn't come:\n" + "\n".join(screen.display))
+                raise TimeoutError("the view was not drawn in time:\n" + "\n".join(screen.display))
             try:
                 stream.feed(process.read_nonblocking(65536, 0.2))
             except pexpect.TIMEOUT:
@@ -67,7 +67,7 @@ def take_screen() -> Any:
 
 
 def draw(screen: Any) -> str:
-    """Return the screen as SVG: text that can be read and searched, in the terminal's colours."""
+    """Return the screen as SVG, with searchable text in the terminal's colors."""
     return "\n".join(_lines(screen)) + "\n"
 
 
@@ -103,16 +103,16 @@ def _row(cells: list[Any], number: int) -> Iterator[str]:
 
 
 def _style(cell: Any) -> tuple[str, str, bool]:
-    ink, paper = _colour(cell.fg, _INK), _colour(cell.bg, _PAPER)
+    ink, paper = _color(cell.fg, _INK), _color(cell.bg, _PAPER)
     return (paper, ink, cell.bold) if cell.reverse else (ink, paper, cell.bold)
 
 
-def _colour(name: str, default: str) -> str:
-    return default if name == "default" else _COLOURS.get(name, f"#{name}")
+def _color(name: str, default: str) -> str:
+    return default if name == "default" else _COLORS.get(name, f"#{name}")
 
 
 def main() -> int:
-    """Draw the picture anew."""
+    """Draw the picture."""
     PICTURE.write_text(draw(take_screen()), encoding="utf-8")
     print(f"docs/{PICTURE.name}")
     return 0

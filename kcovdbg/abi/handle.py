@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Remote handles: ``u64`` values that connect a background section with the task that wants its coverage.
+"""Remote handles: ``u64`` values that connect a section with the task that wants its coverage.
 
 Layout (include/uapi/linux/kcov.h since Linux kernel commit eec028c9386e ("kcov: remote coverage support") (in v5.5)): the
 subsystem in the top byte, the instance in the low 32 bits, bits 32-55 zero.
@@ -17,15 +17,15 @@ RESERVED_MASK: Final = ~(SUBSYSTEM_MASK | INSTANCE_MASK) & 0xFFFFFFFFFFFFFFFF
 
 COMMON: Final = 0
 USB: Final = 1
-# Trees exist that add subsystems of their own, so an unknown number is shown, not refused.
+# Some trees add subsystems of their own, so unknown numbers are shown and accepted.
 _SUBSYSTEM_NAMES: Final = {COMMON: "common", USB: "usb"}
 
 MAX_HANDLES: Final = 0x100
-"""``KCOV_REMOTE_MAX_HANDLES``: how many handles one KCOV_REMOTE_ENABLE takes beside the common one."""
+"""``KCOV_REMOTE_MAX_HANDLES``: limit for the handles of one KCOV_REMOTE_ENABLE, without the common one."""
 
 
 class Handle(NamedTuple):
-    """A remote handle in its parts."""
+    """A remote handle and its parts."""
 
     value: int
     subsystem: int
@@ -33,24 +33,24 @@ class Handle(NamedTuple):
 
     @property
     def subsystem_name(self) -> str:
-        """``common``, ``usb``, or the number of a subsystem that mainline doesn't have."""
+        """``common``, ``usb``, or the number of a subsystem that mainline does not have."""
         return _SUBSYSTEM_NAMES.get(self.subsystem, f"{self.subsystem:#x}")
 
     @property
     def reserved(self) -> int:
-        """Bits 32-55 in place; the kernel accepts no handle in which one is set."""
+        """Bits 32-55, in place. The kernel refuses a handle with one of them set."""
         return self.value & RESERVED_MASK
 
     def __str__(self) -> str:
         if self.reserved:
             return f"{self.value:#x}"
-        # A USB instance is a bus number, which people write in decimal; common instances are arbitrary words.
+        # A USB instance is a bus number, written in decimal; common instances are arbitrary words.
         instance = str(self.instance) if self.subsystem == USB else f"{self.instance:#x}"
         return f"{self.subsystem_name}:{instance}"
 
 
 def decode_handle(value: int) -> Handle:
-    """Split a handle.
+    """Return a handle and its parts.
 
     :param value: ``u64`` as registered.
     """
@@ -58,9 +58,9 @@ def decode_handle(value: int) -> Handle:
 
 
 def parse_handle(text: str) -> int:
-    """Read a handle as people write it: ``usb:1``, ``common:0x42`` or the whole word.
+    """Return the handle that a text stands for: ``usb:1``, ``common:0x42`` or the whole word.
 
-    :raises ValueError: when it is neither.
+    :raises ValueError: if the text is not a handle.
     """
     if match := re.fullmatch(r"(\w+):(0[xX][0-9a-fA-F]+|\d+)", text):
         numbers = {name: number for number, name in _SUBSYSTEM_NAMES.items()}
@@ -77,7 +77,7 @@ def parse_handle(text: str) -> int:
 
 
 def is_common(value: int) -> bool:
-    """Tell whether a task may carry this word in ``kcov_handle``: subsystem common, a non-zero instance, nothing reserved."""
+    """Return whether a task can have this word in ``kcov_handle``: subsystem common, instance not zero, no reserved bits."""
     return value & ~INSTANCE_MASK == 0 and value != 0
 
 
@@ -86,10 +86,10 @@ _GOLDEN_RATIO_32: Final = 0x61C88647
 
 
 def find_bucket(value: int, bits: int, word_size: int) -> int:
-    """Return the bucket of ``kcov_remote_map`` that a handle belongs into.
+    """Return the bucket of ``kcov_remote_map`` that a handle belongs to.
 
     The kernel's ``hash_min()`` is ``hash_32()`` for keys of up to four bytes and ``hash_long()`` for longer ones, and
-    ``hash_long()`` on a 32-bit kernel takes the low half only.
+    ``hash_long()`` on a 32-bit kernel uses the low half only.
 
     :param bits: log2 of the number of buckets (4 in every kernel seen).
     :param word_size: bytes of the kernel's ``unsigned long``.

@@ -1,29 +1,80 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``enum kcov_mode`` and the flag bits in a task's mode word."""
+"""Modes: ``enum kcov_mode``, the flag bits beside it in a task's mode word, and the requests that enable a mode.
+
+A mode is named as in ``enum kcov_mode``, without the prefix. Its number differs between kernels (kcov-abi.md 3.1 and 8.6).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
+
+from kcovdbg.abi.generations import Feature
+from kcovdbg.abi.record import CMP, PC, Codec
 
 PREFIX: Final = "KCOV_MODE_"
 
 # The task's word is a mode plus flags. Since Linux kernel commit 0ed557aa8139 ("sched/core / kcov: avoid kcov_area during
 # task switch") (in v4.18) bit 30 is set in every task that is switched out, also in those that never used KCOV.
 IN_CTXSW: Final = 1 << 30
-# The series "Keep timer and scheduler noise out of task coverage" (2026, posted) pauses a task with bit 29.
-PAUSED: Final = 1 << 29
-# The series "kcov: unique PC" (2020-2021, posted) moved KCOV_IN_CTXSW to the sign bit.
-IN_CTXSW_LOCHMANN: Final = 1 << 31
 
-# Modes of a task by the plain release series, for when the debug info lacks the enumeration. Values of one generation
-# don't hold for another one: kcov-abi.md 3.1 and 8.6 list what collides.
 DISABLED: Final = "DISABLED"
 INIT: Final = "INIT"
 REMOTE: Final = "REMOTE"
 
-# Modes in which nothing is recorded; every other mode of a task records (E1's only mode but DISABLED is TRACE).
-_IDLE_MODES: Final = frozenset({DISABLED, INIT, REMOTE, "INVALID", "INIT_TRACE", "INIT_UNIQUE"})
+# Modes in which nothing is recorded, as well as INIT and those that begin with it. In every other one a task records.
+_IDLE_MODES: Final = frozenset({DISABLED, REMOTE, "INVALID"})
+
+
+@dataclass(frozen=True, slots=True)
+class EnableRequest:
+    """How user space enables a mode."""
+
+    argument: int = 0
+    """Argument of the ioctl, unless ``prefix_words`` says otherwise."""
+    feature: str | None = None
+    """Feature that a kernel must have for it; None if every kernel can do it."""
+    since: str = ""
+    """Release or posted series that brings it."""
+    ioctl: str = "ENABLE"
+    """Name of the ioctl that enables it: ``kcovdbg_request()`` in native/collector.c has the numbers."""
+    records_once: bool = False
+    """Whether each record is written once only."""
+    can_reset: bool = False
+    """Whether the kernel has a request that resets what was recorded."""
+    second: Mode | None = None
+    """Mode in which the second buffer is read, where there are two."""
+    prefix_words: Callable[[int], int] | None = None
+    """Returns how many words of a buffer of some size come before the count. Then that is the argument of the ioctl."""
+    errors: Mapping[tuple[str, int | str], tuple[str, str]] = field(default_factory=dict)
+    """Message and hint for an error of its own, by the step and the errno or cause (:mod:`kcovdbg.collect.errno_messages`)."""
+    remark: str | None = None
+    """What is missing from what was collected, always."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A mode and what it records."""
+
+    name: str
+    """As in ``enum kcov_mode``, without the prefix, or as user space knows it: ``TRACE_PC``. Trace files have it."""
+    codec: Codec
+    request: EnableRequest | None = None
+    """None if kcovdbg cannot collect in it."""
+
+    @property
+    def user_name(self) -> str:
+        """Name to give on the command line: ``pc``."""
+        return self.name.removeprefix("TRACE_").lower().replace("_", "-")
+
+
+MODES: Final = (
+    Mode("TRACE", PC),
+    Mode("TRACE_PC", PC, EnableRequest()),
+    Mode("TRACE_CMP", CMP, EnableRequest(argument=1, feature=Feature.COMPARISONS, since="v4.15")),
+)
+"""Mainline's modes that record. TRACE is the only one up to v4.14."""
 
 
 def strip_flags(word: int, flags: int = IN_CTXSW) -> int:
@@ -35,44 +86,31 @@ def strip_flags(word: int, flags: int = IN_CTXSW) -> int:
     return word & ~flags & 0xFFFFFFFF
 
 
+def plain_name(enumerator: str) -> str:
+    """Return the name of a mode: the enumerator in upper case, without the prefix."""
+    return enumerator.upper().removeprefix(PREFIX)
+
+
 def mode_name(value: int, enumerators: Mapping[str, int]) -> str:
-    """Name a mode as the kernel's own ``enum kcov_mode`` does, without the prefix.
+    """Return the name of a mode.
 
     :param value: the mode without flag bits.
     :param enumerators: the enumerators of ``enum kcov_mode`` in this kernel, with prefix.
-    :return: for instance ``TRACE_PC``, or the number in hexadecimal where the enumeration doesn't have it.
+    :return: for instance ``TRACE_PC``, or the number in hexadecimal if the enumeration does not have it.
     """
     for name, number in enumerators.items():
         if number == value:
-            # The 2016 posting spells it kcov_mode_trace.
+            # Kernels older than the merged one spell the prefix in lower case.
             return name[len(PREFIX) :].upper() if name.upper().startswith(PREFIX) else name
-    # Zero means "not initialised" in the 2016 posting, whose enumeration has no name for it.
+    # Zero is "not initialised" where the enumeration has no name for it.
     return DISABLED if value == 0 else f"{value:#x}"
 
 
-UNIQ_BOTH: Final = "TRACE_UNIQ_PC|TRACE_UNIQ_EDGE"
-"""Of the January 2025 series, whose modes are bits: the only two that go together."""
-
-
-def combined_name(value: int, enumerators: Mapping[str, int]) -> str:
-    """Name a mode of a kernel whose modes are bits (January 2025 series): ``TRACE_UNIQ_PC|TRACE_UNIQ_EDGE``."""
-    name = mode_name(value, enumerators)
-    if is_known(name):
-        return name
-    parts = [(number, full) for full, number in enumerators.items() if number > 0 and value & number]
-    if sum(number for number, _ in parts) != value:
-        return name
-    return "|".join(mode_name(number, enumerators) for number, _ in sorted(parts))
-
-
 def is_known(name: str) -> bool:
-    """Tell whether a mode's name is one, and not the number of a mode that the kernel's enumeration lacks."""
+    """Return whether this is the name of a mode, and not the number of one that the kernel's enumeration lacks."""
     return not name.startswith("0x")
 
 
 def is_tracing(name: str) -> bool:
-    """Tell whether a task in this mode records coverage.
-
-    A mode that nobody knows isn't called tracing: it is shown by its number.
-    """
-    return name not in _IDLE_MODES and is_known(name)
+    """Return whether a task in this mode records coverage. A mode that is only known by its number does not count."""
+    return is_known(name) and name not in _IDLE_MODES and not name.startswith(INIT)

@@ -1,50 +1,25 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The formats of coverage buffers: which words a buffer is made of and what they say.
+"""Record formats of coverage buffers.
 
-Pure functions over bytes and words; none raises on any content, since user space can write every word of its buffer. What is
-in a buffer is kept as it was stored: an address to look up is made of it by :func:`pc_of_word` and the KASLR offset.
+Pure functions over bytes and words. None raises on any content, since user space can write every word of its buffer. Words are
+kept as stored; :func:`pc_of_word` and the KASLR offset turn one into an address.
 
-Source: ``kernel/kcov.c`` and ``include/uapi/linux/kcov.h``; the formats of posted series are those of kcov-abi.md 2 and 5-8.
+A :class:`Codec` describes a format. Mainline's are here (``kernel/kcov.c`` and ``include/uapi/linux/kcov.h``; kcov-abi.md 3.3);
+posted series declare theirs in :mod:`kcovdbg.series`.
 """
 
 from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.era import Feature
-from kcovdbg.abi.mode import UNIQ_BOTH
 
-
-class RecordFormat(str, Enum):
-    """What a buffer holds."""
-
-    PC = "pc"
-    """One word per record: a return address minus the KASLR offset."""
-    CMP = "cmp"
-    """Four 64-bit words per record, on 32-bit kernels too: type, arg1, arg2, pc."""
-    PC_32 = "pc-32"
-    """32-bit words, the lower half of an address each; the upper half is all ones (posting of January 2016)."""
-    PC_EXT = "pc-ext"
-    """One word per record, whose top four bits tell function entries and exits apart (2026 series)."""
-    UNIQ_PC = "uniq-pc"
-    """As PC, each address once (January 2025 series)."""
-    UNIQ_EDGE = "uniq-edge"
-    """One word per record: an address, its low 12 bits mixed with a hash of the previous one (January 2025 series)."""
-    UNIQ_CMP = "uniq-cmp"
-    """As CMP, each record once (January 2025 series)."""
-    UNIQUE_BITMAP = "unique-bitmap"
-    """A bitmap of guards, then count and PCs of those that were new (KCOV_UNIQUE_ENABLE, 2025 series)."""
-    TEXT_BITMAP = "text-bitmap"
-    """The whole buffer is a bitmap of the kernel's text, a bit for four bytes; no count (KCOV_INIT_UNIQUE, 2021 series)."""
-
-
-class Kind(str, Enum):
-    """What one record is."""
+class RecordKind(str, Enum):
+    """Kind of a record."""
 
     PC = "pc"
     CMP = "cmp"
@@ -53,20 +28,20 @@ class Kind(str, Enum):
     EXIT = "exit"
     """A function was left."""
     EDGE = "edge"
-    """The address is known up to its low 12 bits."""
+    """A pair of coverage points: the low 12 bits of the address are mixed with the previous one's."""
     UNKNOWN = "unknown"
     """A type that no known kernel writes."""
 
 
 class Comparison(NamedTuple):
-    """The operands of a comparison; a ``switch`` leaves one record per case."""
+    """Operands of a comparison. A ``switch`` statement leaves one record per case."""
 
     type: int
     """As stored."""
     size: int
-    """Of the operands, in bytes."""
+    """Size of the operands in bytes."""
     const: bool
-    """Whether ``arg1`` was a constant at compile time."""
+    """Whether ``arg1`` was a compile-time constant."""
     arg1: int
     """As stored, zero-extended."""
     arg2: int
@@ -77,157 +52,189 @@ class Record(NamedTuple):
 
     number: int
     """From 0, in the order in which the kernel wrote."""
-    kind: Kind
+    kind: RecordKind
     word: int
     """The word that holds the address, as stored."""
     pc: int | None
-    """The return address minus the KASLR offset; None where the word can't be one: zero, for instance."""
+    """Return address minus the KASLR offset; None if the word cannot be one, for example if it is zero."""
     comparison: Comparison | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Encoding:
-    """How the bytes of a buffer are to be read. :func:`make_encoding` fills it in."""
+class Codec:
+    """A record format. A format that differs in more than these values is a subclass."""
 
-    format: RecordFormat
-    word_size: int
-    """Bytes of a word of the buffer, the count word included: 8 for comparisons, whatever the kernel's word."""
-    big_endian: bool = False
-    bitmap_words: int = 0
-    """Of UNIQUE_BITMAP: words before the count."""
-    text_start: int = 0
-    """Of TEXT_BITMAP: ``_stext`` minus the KASLR offset."""
+    name: str
+    noun: str
+    """Name of its records in messages, plural."""
+    word_size: int | None = None
+    """Bytes of a word of the buffer, count word included; None for the kernel's ``unsigned long``."""
+    record_words: int = 1
+    """Words per record."""
+    pc_word: int = 0
+    """Which word of a record holds the address."""
+    kind: RecordKind = RecordKind.PC
+    """Kind of its records, if all are of one kind."""
+    has_count: bool = True
+    """Whether the first word counts records, which then follow in the order of time."""
+    has_calls: bool = False
+    """Whether entries and exits of functions are recorded."""
+    has_operands: bool = False
+    """Whether a record is a comparison."""
+    has_plain_pcs: bool = True
+    """Whether an address word is the return address minus the KASLR offset, as it stands."""
     base: int = 0
-    """Of PC_32: what a word lacks of the return address minus the KASLR offset."""
+    """What an address word lacks, if the buffer's own :attr:`Encoding.base` is not known."""
 
-    @property
-    def record_words(self) -> int:
-        """Words per record."""
-        return CMP_WORDS if self.format in _COMPARISONS else 1
+    def capacity(self, size: int, word_size: int, prefix_words: int = 0) -> int:
+        """Return how many records fit into a buffer.
 
-    @property
-    def record_size(self) -> int:
-        """Bytes per record."""
-        return self.record_words * self.word_size
+        :param size: size of the buffer, in kernel words.
+        :param word_size: bytes of a kernel word.
+        :param prefix_words: words before the count.
+        """
+        words = size * word_size // (self.word_size or word_size) - prefix_words
+        return max(0, (words - 1) // self.record_words)
 
-    @property
-    def count_offset(self) -> int:
-        """Where the count word is, in bytes from the buffer's start."""
-        return self.bitmap_words * self.word_size
+    def decode_address(self, word: int, encoding: Encoding) -> tuple[RecordKind, int | None]:
+        """Return the kind of the record with this address word, which is not zero, and the return address in it."""
+        del encoding
+        return self.kind, word
 
-    @property
-    def has_count(self) -> bool:
-        """Whether the buffer says how many records it holds."""
-        return self.format is not RecordFormat.TEXT_BITMAP
+    def decode_operands(self, words: Sequence[int]) -> Comparison | None:
+        """Return what a record of several words compares; None if it is no comparison."""
+        del words
+        return None
 
-    @property
-    def records_offset(self) -> int:
-        """Where the first record is, in bytes from the buffer's start."""
-        return self.count_offset + self.word_size if self.has_count else 0
+    def decode_uncounted(self, data: bytes, encoding: Encoding) -> array[int]:
+        """Return the address words in a buffer that has no count.
 
-    @property
-    def typecode(self) -> str:
-        """Of :class:`array.array` and :meth:`memoryview.cast`."""
-        return "Q" if self.word_size == 8 else "I"
+        :param data: the whole buffer.
+        """
+        return decode_words(data, encoding)
+
+    def fits(self, words: Sequence[int], count: int, low: int, high: int) -> bool:
+        """Return whether words can only be records of this format: a guess, for a buffer whose mode is not known.
+
+        :param words: 64-bit words of the buffer from its first record on.
+        :param count: the count word, not zero.
+        :param low: first address of kernel code, minus the KASLR offset.
+        :param high: last one.
+        """
+        del words, count, low, high
+        return False
 
 
+# How many words of a buffer a guess looks at.
+GUESS_WORDS: Final = 64
 CMP_WORDS: Final = 4
 CMP_CONST: Final = 1
 _CMP_SIZE_SHIFT: Final = 1
 _CMP_SIZE_MASK: Final = 3
 # KCOV_CMP_CONST and KCOV_CMP_MASK: no kernel sets any other bit of a type.
 _CMP_BITS: Final = 7
-_COMPARISONS: Final = frozenset({RecordFormat.CMP, RecordFormat.UNIQ_CMP})
-
-# include/uapi/linux/kcov.h of "kcov: introduce extended PC coverage collection mode" (2026, posted).
-_EXT_TYPE_SHIFT: Final = 60
-_EXT_IP_ONES: Final = 0xFF << 56
-_EXT_KINDS: Final = {0xF: Kind.PC, 0x0: Kind.ENTRY, 0x1: Kind.EXIT}
-
-# Where x86-64 has the kernel's text.
-_UPPER_HALF: Final = 0xFFFFFFFF << 32
-# include/linux/hash.h: GOLDEN_RATIO_64 and GOLDEN_RATIO_32. Both are odd, so that their low 12 bits have an inverse.
-_GOLDEN_RATIO: Final = {8: 0x61C8864680B583EB, 4: 0x61C88647}
 _EDGE_MASK: Final = 0xFFF
-_TEXT_STEP: Final = 4
-
-_FORMATS: Final = {
-    "TRACE_CMP": RecordFormat.CMP,
-    "TRACE_UNIQ_PC": RecordFormat.UNIQ_PC,
-    "TRACE_UNIQ_EDGE": RecordFormat.UNIQ_EDGE,
-    "TRACE_UNIQ_CMP": RecordFormat.UNIQ_CMP,
-    "UNIQUE_PC": RecordFormat.UNIQUE_BITMAP,
-    "TRACE_UNIQUE_PC": RecordFormat.UNIQUE_BITMAP,
-}
-_BITS: Final = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))
 
 
-def format_of_mode(
-    mode: str | None, features: Collection[str] = frozenset(), *, extended: bool = False, has_bitmap: bool = True
-) -> RecordFormat:
-    """Return the format that a mode records in; PC records where the mode doesn't say.
+class _PcCodec(Codec):
+    __slots__ = ()
 
-    :param mode: a name from ``enum kcov_mode`` without prefix.
-    :param features: of the kernel's generation; without them those of a plain kernel.
-    :param extended: ``kcov_ext_format``: the mode TRACE_PC was asked for as KCOV_TRACE_PC_EXT.
-    :param has_bitmap: ``kcov_state.bitmap`` is set.
-    """
-    if Feature.WORDS_32 in features:
-        return RecordFormat.PC_32
-    if Feature.TEXT_BITMAP in features and mode in ("UNIQUE_PC", "INIT_UNIQUE"):
-        return RecordFormat.TEXT_BITMAP
-    if extended:
-        return RecordFormat.PC_EXT
-    found = _FORMATS.get(mode or "", RecordFormat.PC)
-    if found is RecordFormat.UNIQUE_BITMAP and not has_bitmap:
-        return RecordFormat.PC
-    if mode == UNIQ_BOTH:
-        # Addresses are in the object's area, edges in one of their own.
-        return RecordFormat.UNIQ_PC
-    return found
+    def fits(self, words: Sequence[int], count: int, low: int, high: int) -> bool:
+        return all(low <= word <= high for word in words[: min(count, GUESS_WORDS)])
+
+
+class _CmpCodec(Codec):
+    __slots__ = ()
+
+    def decode_operands(self, words: Sequence[int]) -> Comparison | None:
+        return decode_comparison(*words[:3])
+
+    def fits(self, words: Sequence[int], count: int, low: int, high: int) -> bool:
+        records = words[: min(count, GUESS_WORDS // CMP_WORDS) * CMP_WORDS]
+        return (
+            len(records) >= CMP_WORDS
+            and not len(records) % CMP_WORDS
+            and all(kind <= _CMP_BITS for kind in records[::CMP_WORDS])
+            and all(low <= pc <= high for pc in records[3::CMP_WORDS])
+        )
+
+
+PC: Final[Codec] = _PcCodec("pc", "addresses")
+"""One word per record: a return address minus the KASLR offset."""
+CMP: Final[Codec] = _CmpCodec(
+    "cmp",
+    "comparisons",
+    word_size=8,
+    record_words=CMP_WORDS,
+    pc_word=3,
+    kind=RecordKind.CMP,
+    has_operands=True,
+)
+"""Four 64-bit words per record, on 32-bit kernels as well: type, arg1, arg2, pc."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How to read the bytes of one buffer. :func:`make_encoding` makes one."""
+
+    codec: Codec
+    word_size: int
+    """Bytes of a word of the buffer, count word included: 8 for comparisons, whatever the kernel's word."""
+    big_endian: bool = False
+    prefix_words: int = 0
+    """Words before the count: a bitmap, in kernels of some posted series."""
+    base: int = 0
+    """Added to what an address word holds, for codecs that store part of an address."""
+
+    @property
+    def record_words(self) -> int:
+        """Words per record."""
+        return self.codec.record_words
+
+    @property
+    def record_size(self) -> int:
+        """Bytes per record."""
+        return self.codec.record_words * self.word_size
+
+    @property
+    def count_offset(self) -> int:
+        """Offset of the count word, in bytes."""
+        return self.prefix_words * self.word_size
+
+    @property
+    def has_count(self) -> bool:
+        """Whether the buffer says how many records it holds."""
+        return self.codec.has_count
+
+    @property
+    def records_offset(self) -> int:
+        """Offset of the first record, in bytes."""
+        return self.count_offset + self.word_size if self.codec.has_count else 0
+
+    @property
+    def typecode(self) -> str:
+        """Type code of :class:`array.array` and :meth:`memoryview.cast`."""
+        return "Q" if self.word_size == 8 else "I"
+
+    def capacity(self, size: int, word_size: int) -> int:
+        """Return how many records fit into a buffer of ``size`` kernel words."""
+        return self.codec.capacity(size, word_size, self.prefix_words)
 
 
 def make_encoding(
-    record_format: RecordFormat,
-    word_size: int,
-    big_endian: bool = False,
-    *,
-    bitmap_words: int = 0,
-    text_start: int = 0,
-    base: int | None = None,
+    codec: Codec, word_size: int, big_endian: bool = False, *, prefix_words: int = 0, base: int | None = None
 ) -> Encoding:
     """Describe a kernel's buffer.
 
     :param word_size: bytes of the kernel's ``unsigned long``.
-    :param bitmap_words: of UNIQUE_BITMAP: how many words the bitmap takes.
-    :param text_start: of TEXT_BITMAP: ``_stext`` minus the KASLR offset.
-    :param base: of PC_32: what a word lacks; None: all ones, as the posting's example has it.
+    :param prefix_words: words before the count.
+    :param base: what an address word lacks; None for the codec's own.
     """
-    if record_format in _COMPARISONS:
-        word_size = 8
-    elif record_format is RecordFormat.PC_32:
-        word_size = 4
-        base = _UPPER_HALF if base is None else base
-    return Encoding(record_format, word_size, big_endian, bitmap_words, text_start, base or 0)
-
-
-def find_capacity(record_format: RecordFormat, size: int, word_size: int, *, bitmap_words: int = 0) -> int:
-    """Return how many records fit into a buffer.
-
-    :param size: of the buffer in words of the kernel.
-    :param word_size: bytes of such a word.
-    :param bitmap_words: of UNIQUE_BITMAP: words before the count.
-    """
-    if record_format in _COMPARISONS:
-        # The count is a 64-bit word as well: floor((bytes / 8 - 1) / 4).
-        return max(0, (size * word_size // 8 - 1) // CMP_WORDS)
-    if record_format is RecordFormat.TEXT_BITMAP:
-        return max(0, size * word_size * 8)
-    return max(0, size - bitmap_words - 1)
+    return Encoding(codec, codec.word_size or word_size, big_endian, prefix_words, codec.base if base is None else base)
 
 
 def decode_words(data: bytes | bytearray | memoryview, encoding: Encoding) -> array[int]:
-    """Turn bytes into words; what doesn't fill a whole one at the end is left out."""
+    """Return bytes as words, without an incomplete one at the end."""
     whole = len(data) // encoding.word_size * encoding.word_size
     words = array(encoding.typecode)
     words.frombytes(memoryview(data)[:whole])
@@ -246,66 +253,30 @@ def count_bits(data: bytes) -> int:
     return int.from_bytes(data, "little").bit_count()
 
 
-def text_bitmap_pcs(data: bytes, encoding: Encoding) -> array[int]:
-    """Return the addresses that a bitmap of the kernel's text marks, ascending, rounded down to four bytes from ``_stext``."""
-    if encoding.big_endian:
-        # Bits are numbered within words: those of a big-endian word's last byte come first.
-        words = decode_words(data, encoding)
-        if sys.byteorder == "big":
-            words.byteswap()
-        data = words.tobytes()
-    start = encoding.text_start
-    found = array("Q")
-    position = 0
-    zeros = bytes(4096)
-    while position < len(data):
-        piece = data[position : position + 4096]
-        # Text is covered sparsely: most pages of the bitmap have nothing.
-        if piece != zeros[: len(piece)]:
-            found.extend(
-                (start + _TEXT_STEP * (8 * (position + at) + bit)) & 0xFFFFFFFFFFFFFFFF
-                for at, byte in enumerate(piece)
-                if byte
-                for bit in _BITS[byte]
-            )
-        position += len(piece)
-    return found
-
-
 def pc_words(words: Sequence[int], encoding: Encoding) -> Sequence[int]:
-    """Return the word of each whole record that holds its address, as stored, without looking at any.
+    """Return the address word of each whole record, as stored.
 
     :param words: the buffer's words from its first record on.
     """
-    if encoding.record_words == 1:
+    width = encoding.codec.record_words
+    if width == 1:
         return words
-    whole = len(words) // CMP_WORDS * CMP_WORDS
-    return words[CMP_WORDS - 1 : whole : CMP_WORDS]
+    return words[encoding.codec.pc_word : len(words) // width * width : width]
 
 
-def pc_of_word(word: int, encoding: Encoding) -> tuple[Kind, int | None]:
-    """Tell what a record's address word is, and the return address minus the KASLR offset in it.
+def pc_of_word(word: int, encoding: Encoding) -> tuple[RecordKind, int | None]:
+    """Return the kind of the record with this address word, and the return address in it, minus the KASLR offset.
 
-    :return: the address is None for what can't be one, zero first of all.
+    :return: None for an address that cannot be one, zero first of all.
     """
-    record_format = encoding.format
     if not word:
-        return (Kind.CMP if record_format in _COMPARISONS else Kind.PC), None
-    if record_format in _COMPARISONS:
-        return Kind.CMP, word
-    if record_format is RecordFormat.PC_32:
-        return Kind.PC, word + encoding.base & 0xFFFFFFFFFFFFFFFF
-    if record_format is RecordFormat.UNIQ_EDGE:
-        return Kind.EDGE, word
-    if record_format is RecordFormat.PC_EXT and encoding.word_size == 8:
-        kind = _EXT_KINDS.get(word >> _EXT_TYPE_SHIFT, Kind.UNKNOWN)
-        return kind, None if kind is Kind.UNKNOWN else word | _EXT_IP_ONES
-    return Kind.PC, word
+        return (RecordKind.CMP if encoding.codec.has_operands else RecordKind.PC), None
+    return encoding.codec.decode_address(word, encoding)
 
 
 def pcs_of_words(words: Iterable[int], encoding: Encoding) -> dict[int, int]:
-    """Map distinct address words to the return addresses in them; what holds none is left out."""
-    if encoding.format in (RecordFormat.PC, RecordFormat.UNIQ_PC, RecordFormat.UNIQUE_BITMAP, *_COMPARISONS):
+    """Map distinct address words to the return addresses in them; words without one are left out."""
+    if encoding.codec.has_plain_pcs:
         return {word: word for word in words if word}
     pairs = ((word, pc_of_word(word, encoding)[1]) for word in words)
     return {word: pc for word, pc in pairs if pc is not None}
@@ -315,18 +286,18 @@ def decode_record(words: Sequence[int], index: int, encoding: Encoding) -> Recor
     """Decode one record.
 
     :param words: the buffer's words from its first record on.
-    :raises IndexError: when it isn't whole within the words.
+    :raises IndexError: if it is not whole within the words.
     """
-    width = encoding.record_words
+    codec = encoding.codec
+    width = codec.record_words
     start = index * width
     if index < 0 or start + width > len(words):
         raise IndexError(f"record {index} of {len(words) // width}")
+    word = words[start + codec.pc_word]
+    kind, pc = pc_of_word(word, encoding)
     if width == 1:
-        word = words[start]
-        kind, pc = pc_of_word(word, encoding)
         return Record(index, kind, word, pc)
-    kind_word, arg1, arg2, word = words[start : start + CMP_WORDS]
-    return Record(index, Kind.CMP, word, word or None, decode_comparison(kind_word, arg1, arg2))
+    return Record(index, kind, word, pc, codec.decode_operands(words[start : start + width]))
 
 
 def decode_comparison(type_word: int, arg1: int, arg2: int) -> Comparison:
@@ -335,13 +306,13 @@ def decode_comparison(type_word: int, arg1: int, arg2: int) -> Comparison:
 
 
 def is_plausible(comparison: Comparison) -> bool:
-    """Tell whether a kernel wrote this: known bits in the type, operands that fit the size (kcov-abi.md B5, B6)."""
+    """Return whether a kernel can have written this: known type bits, operands that fit the size (kcov-abi.md B5, B6)."""
     limit = 1 << 8 * comparison.size
     return comparison.type <= _CMP_BITS and comparison.arg1 < limit and comparison.arg2 < limit
 
 
 def signed_value(value: int, size: int) -> int:
-    """Read the low bytes of an operand as a signed number.
+    """Return the low bytes of an operand as a signed number.
 
     :param size: in bytes.
     """
@@ -350,10 +321,10 @@ def signed_value(value: int, size: int) -> int:
 
 
 def operand_text(value: int, size: int, big_endian: bool = False) -> str | None:
-    """Return the characters that an operand consists of, None where it isn't text.
+    """Return the characters that an operand consists of, None if it is not text.
 
-    A comparison of four characters with a constant, say, is how memcmp() of a short string compiles. One byte alone is more
-    often a number than a letter, and counts as text all the same when it is printable.
+    memcmp() of a short constant string compiles to such comparisons, for instance of four characters at once. A single
+    printable byte counts as text as well, although it is more often a number.
 
     :param size: in bytes.
     """
@@ -364,55 +335,21 @@ def operand_text(value: int, size: int, big_endian: bool = False) -> str | None:
     return text.decode("ascii")
 
 
-def mix_edge(previous: int, pc: int, word_size: int) -> int:
-    """Return the record of the edge between two addresses, as KCOV_TRACE_UNIQ_EDGE writes it."""
-    return (previous & _EDGE_MASK) * _GOLDEN_RATIO[word_size] & _EDGE_MASK ^ pc
-
-
 def split_edge(word: int) -> tuple[int, int]:
-    """Split an edge's record into the page of its address and the 12 bits in which both addresses are mixed."""
+    """Return the page of an edge's address, and the 12 bits in which two addresses are mixed."""
     return word & ~_EDGE_MASK, word & _EDGE_MASK
 
 
-def previous_of_edge(word: int, pc: int, word_size: int) -> int | None:
-    """Return the low 12 bits of the address before this one on an edge; None when the edge can't lead to this address.
-
-    The multiplication that hashes them is by an odd number, so that nothing of these bits is lost.
-
-    :param pc: an address that the edge may lead to: it must lie in the record's page.
-    """
-    if (word ^ pc) & ~_EDGE_MASK:
-        return None
-    return ((word ^ pc) & _EDGE_MASK) * pow(_GOLDEN_RATIO[word_size], -1, _EDGE_MASK + 1) & _EDGE_MASK
-
-
-def guess_format(words: Sequence[int], count: int, low: int, high: int) -> RecordFormat | None:
-    """Guess what a buffer holds whose mode nobody remembers, from its first words.
+def guess_codec(words: Sequence[int], count: int, low: int, high: int, codecs: Iterable[Codec]) -> Codec | None:
+    """Guess the format of a buffer whose mode is not known, by its first words.
 
     :param words: 64-bit words of the buffer from its first record on.
     :param count: the count word.
     :param low: first address of kernel code, minus the KASLR offset.
     :param high: last one.
-    :return: PC, CMP or PC_EXT; None when nothing fits or there is too little.
+    :param codecs: the formats that the kernel may have, the likeliest first.
+    :return: None if nothing fits, or there are too few words.
     """
-    sample = words[: min(count, 64)]
-    if not sample:
+    if not words or not count:
         return None
-    if all(low <= word <= high for word in sample):
-        return RecordFormat.PC
-    records = words[: min(count, 16) * CMP_WORDS]
-    if (
-        len(records) >= CMP_WORDS
-        and not len(records) % CMP_WORDS
-        and all(kind <= _CMP_BITS for kind in records[::CMP_WORDS])
-        and all(low <= pc <= high for pc in records[3::CMP_WORDS])
-    ):
-        return RecordFormat.CMP
-    if all(low <= word | _EXT_IP_ONES <= high and _is_extended(word) for word in sample):
-        return RecordFormat.PC_EXT
-    return None
-
-
-def _is_extended(word: int) -> bool:
-    """Tell whether this can be a record with a type: below the type are zeros, and then a kernel address."""
-    return word >> _EXT_TYPE_SHIFT == 0xF or (word >> 56 in (0x00, 0x10) and word >> 48 & 0xFF == 0xFF)
+    return next((codec for codec in codecs if codec.fits(words, count, low, high)), None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collected coverage: trace files, and the Python face of the native collector.
+"""Trace files, and the Python interface of the native collector.
 
 ::
 
@@ -12,20 +12,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kcovdbg.collect.running import Collected, Request, run_command
-    from kcovdbg.collect.trace import Trace
+    from kcovdbg.collect.command_run import Collected, Request, run_command
+    from kcovdbg.collect.thread_trace import Trace
 
 __all__ = ["Collected", "Request", "Trace", "run_command"]
 
 
 def __getattr__(name: str) -> Any:
-    # On demand: reading a trace file needs no compiled module.
+    # Imported on demand: reading trace files needs no compiled module.
     if name == "Trace":
-        from kcovdbg.collect.trace import Trace
+        from kcovdbg.collect.thread_trace import Trace
 
         return Trace
     if name in ("Collected", "Request", "run_command"):
-        from kcovdbg.collect import running
+        from kcovdbg.collect import command_run
 
-        return getattr(running, name)
+        return getattr(command_run, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

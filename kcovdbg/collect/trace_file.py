@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Trace files: a buffer as the kernel laid it out, with a side file that says where it comes from; and other tools' text.
+"""Trace files: a buffer as the kernel laid it out, with a side file that describes it; and text files of other tools.
 
-The side file of ``NAME.kcov`` is ``NAME.kcov.json``. Text files hold one hexadecimal PC per line: kcovtrace's as the kernel
-recorded them, syzkaller's rawcover as addresses of the call instructions. Which of the two can't be told from the text.
+The side file of ``NAME.kcov`` is ``NAME.kcov.json``. Text files hold one hexadecimal PC per line: kcovtrace writes PCs as the
+kernel recorded them, syzkaller's rawcover addresses of call instructions. The text itself does not say which.
 """
 
 from __future__ import annotations
@@ -15,43 +15,34 @@ from array import array
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from kcovdbg.abi import record
-from kcovdbg.abi.record import Encoding, RecordFormat
+from kcovdbg.abi.address import WORD_MASK, is_word
+from kcovdbg.abi.record import PC
+from kcovdbg.collect.buffer_data import decode_buffer
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.walk.buffers import full_remark
+from kcovdbg.series import table
+from kcovdbg.target.dump_file import ZSTD_MAGIC, FileKind, identify_start
 
 FORMAT: Final = 1
 SUFFIX: Final = ".json"
-# More than any kernel allows would be damage; files are read whole.
+# Larger than any buffer that a kernel allows; files are read whole.
 _MAX_BYTES: Final = 1 << 34
+_ORDERS: Final[tuple[Literal["little", "big"], ...]] = ("little", "big")
 _HEX_LINE: Final = re.compile(rb"\s*(?:0[xX])?([0-9a-fA-F]{1,16})\s*(?:#.*)?")
 _TEXT_BYTES: Final = frozenset((*b"\t\r\n", *range(0x20, 0x7F)))
-# What a mode is called in side files: the user's words for KCOV_ENABLE, or the kernel's for the task.
-_FORMATS: Final = {
-    "TRACE_CMP": RecordFormat.CMP,
-    "CMP": RecordFormat.CMP,
-    "TRACE_PC_EXT": RecordFormat.PC_EXT,
-    "PC_EXT": RecordFormat.PC_EXT,
-    "UNIQ_PC": RecordFormat.UNIQ_PC,
-    "TRACE_UNIQ_PC": RecordFormat.UNIQ_PC,
-    "UNIQ_EDGE": RecordFormat.UNIQ_EDGE,
-    "TRACE_UNIQ_EDGE": RecordFormat.UNIQ_EDGE,
-    "UNIQ_CMP": RecordFormat.UNIQ_CMP,
-    "TRACE_UNIQ_CMP": RecordFormat.UNIQ_CMP,
-}
 
 
 @dataclass(frozen=True, slots=True)
 class TraceHeader:
-    """What the side file says; None is a key that isn't there or isn't of the right type."""
+    """The content of a side file; a key that is missing or of the wrong type is None."""
 
     mode: str | None = None
     """Name without prefix: ``TRACE_PC``."""
     word_size: int | None = None
-    """Bytes of the kernel's word."""
+    """Size of the kernel's word in bytes."""
     byteorder: str | None = None
     """``little`` or ``big``."""
     release: str | None = None
@@ -62,38 +53,68 @@ class TraceHeader:
     comm: str | None = None
     argv: tuple[str, ...] | None = None
     size: int | None = None
-    """Of the buffer, in words of the kernel."""
+    """Size of the buffer in words of the kernel."""
     count: int | None = None
-    """Records."""
+    """Number of records."""
     captured_at: str | None = None
 
 
 def side_path(path: Path) -> Path:
-    """Return where a trace file's side file is."""
+    """Return the path of a trace file's side file."""
     return path.with_name(path.name + SUFFIX)
 
 
-def read_header(path: Path) -> TraceHeader | None:
-    """Read a trace file's side file; None where there is none.
+def find_traces(path: Path | str) -> list[Path]:
+    """Return the trace files in a directory, or those that match a pattern, by name.
 
-    :raises KcovdbgError: when there is one that can't be understood.
+    Hidden files and side files are left out.
+
+    :param path: of a directory; with a pattern as its last component (``runs/a*.kcov``); or of a file, which is returned alone.
+    :raises KcovdbgError: when a directory holds no trace file, or none matches.
+    """
+    path = Path(path)
+    if path.is_dir():
+        found = set(path.iterdir())
+    elif not path.exists() and any(character in path.name for character in "*?["):
+        found = set(path.parent.glob(path.name))
+    else:
+        return [path]
+    traces = [
+        entry
+        for entry in found
+        if entry.is_file()
+        and not entry.name.startswith(".")
+        and not (entry.suffix == SUFFIX and entry.with_suffix("") in found)
+    ]
+    if not traces:
+        raise KcovdbgError(f"no trace files: '{path}'", hint="collect -o FILE writes one")
+    return sorted(traces)
+
+
+def read_header(path: Path) -> TraceHeader | None:
+    """Return the content of a trace file's side file; None if there is no side file.
+
+    :raises KcovdbgError: when the side file could not be read or is malformed.
     """
     side = side_path(path)
+    if not side.exists():
+        # Of a link, beside the file that it leads to.
+        side = side_path(path.resolve())
     try:
         text = side.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise KcovdbgError(f"{side} can't be read: {error}") from error
+        raise KcovdbgError(f"{side}: could not be read: {error}") from error
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise KcovdbgError(f"{side} is no JSON: {error}", hint="without it the trace is read as raw words") from error
+        raise KcovdbgError(f"{side}: invalid JSON: {error}", hint="remove it to read the trace as raw words") from error
     if not isinstance(content, dict):
-        raise KcovdbgError(f"{side} holds no JSON object")
+        raise KcovdbgError(f"{side}: not a JSON object")
     if content.get("format") != FORMAT:
         raise KcovdbgError(
-            f"{side} has format {content.get('format')!r}, and only {FORMAT} is known", hint="a newer kcovdbg wrote it"
+            f"{side}: unknown format {content.get('format')!r}, expected {FORMAT}", hint="a newer kcovdbg may have written it"
         )
     return _parse_header(content)
 
@@ -107,7 +128,7 @@ def _parse_header(content: dict[str, Any]) -> TraceHeader:
                 value = int(value, 0)
             except ValueError:
                 return None
-        return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64 else None
+        return value if isinstance(value, int) and not isinstance(value, bool) and is_word(value) else None
 
     def string(key: str) -> str | None:
         value = content.get(key)
@@ -141,34 +162,35 @@ def read_trace(
     call_length: int = 0,
     find_points: Callable[[], Container[int] | None] | None = None,
 ) -> Buffer:
-    """Read a trace file: with side file, raw binary, or text.
+    """Read a trace file: with a side file, raw binary, or text.
 
-    :param kaslr_offset: of the kernel that is looked at, for the addresses shown beside the recorded PCs. A recorded PC is
-        free of it, so that traces of different boots of one kernel agree.
-    :param build_id: of the kernel that is looked at: a trace of another one gets a remark.
-    :param pc: what text holds: ``raw``, what the kernel recorded; ``call``, the call before it; ``auto``, what fits better.
-    :param call_length: of a call on the machine that it is of, in bytes; 0: not known.
-    :param find_points: returns the recorded PCs that the kernel can have, by which ``auto`` decides; None where nobody knows.
-    :raises KcovdbgError: when there is no such file, it can't be read, or it holds no trace.
+    :param kaslr_offset: KASLR offset of the target, for the addresses shown beside recorded PCs. Recorded PCs do not include
+        it, so that traces of different boots of one kernel agree.
+    :param build_id: build ID of the target; a trace of another kernel gets a remark.
+    :param pc: the meaning of PCs in text: ``raw``, as the kernel recorded them; ``call``, the calls before them; ``auto``, the
+        one for which more PCs are coverage points.
+    :param call_length: length of a call on the target's machine in bytes; 0 if unknown.
+    :param find_points: returns the PCs that the target can record, which ``auto`` needs; None if they are unknown.
+    :raises KcovdbgError: when the file is missing, could not be read, or holds no trace.
     """
     path = Path(path)
     try:
         status = path.stat()
         if status.st_size > _MAX_BYTES:
-            raise KcovdbgError(f"{path} is larger than any buffer")
+            raise KcovdbgError(f"{path}: larger than any buffer")
         if stat.S_ISCHR(status.st_mode):
             # /dev/zero has no end.
-            raise KcovdbgError(f"{path} is a device, not a trace", hint="name a file, or a pipe that ends")
+            raise KcovdbgError(f"{path}: a device, not a trace", hint="name a file, or a pipe that ends")
         data = path.read_bytes()
     except OSError as error:
         hint = None
         if isinstance(error, FileNotFoundError):
-            hint = "check the name; a relative one starts at the working directory"
+            hint = "check the path; a relative one starts at the working directory"
         elif isinstance(error, IsADirectoryError):
-            hint = "name the file in it"
-        raise KcovdbgError(f"{path} can't be read: {error.strerror or error}", hint=hint) from error
+            hint = "name a file in it; diff takes directories of trace files"
+        raise KcovdbgError(f"{path}: could not be read: {error.strerror or error}", hint=hint) from error
     except MemoryError:
-        raise KcovdbgError(f"{path} is too large for this machine's memory", hint="is it a trace at all?") from None
+        raise KcovdbgError(f"{path}: too large for this machine's memory", hint="is it a trace?") from None
     name = f"file:{path}"
     header = read_header(path)
     if header is not None:
@@ -179,15 +201,33 @@ def read_trace(
     elif _looks_like_text(data):
         buffer = _as_recorded(_read_text(name, data), pc, call_length, find_points)
     else:
+        _refuse_other_files(path, data)
         buffer = _read_binary(name, data, _guess_header(path, data))
-        if buffer.encoding.format is RecordFormat.PC:
+        if buffer.encoding.codec == PC:
             guessed = _guess_format(buffer, data)
             if guessed is not None:
                 header = TraceHeader(mode=guessed, byteorder="big" if buffer.encoding.big_endian else "little")
                 buffer = _read_binary(name, data, header)
-        guess = f"no side file: read as {buffer.encoding.format.value} records of {buffer.encoding.word_size * 8}-bit words"
+        guess = f"no side file: read as {buffer.encoding.codec.name} records of {buffer.encoding.word_size * 8}-bit words"
         buffer = replace(buffer, remarks=(guess, *buffer.remarks))
     return replace(buffer, kaslr_offset=kaslr_offset)
+
+
+def _refuse_other_files(path: Path, data: bytes) -> None:
+    """Raise if a file without a side file is a dump, a kernel image or compressed, and so not a trace.
+
+    :raises KcovdbgError: when it is.
+    """
+    if any(int.from_bytes(data[:8], order) <= len(data) // 8 for order in _ORDERS):
+        # The count fits: whatever else its bytes may mean.
+        return
+    kind = identify_start(data[:18])
+    if kind.is_dump:
+        raise KcovdbgError(f"{path}: a dump, not a trace", hint=f"open it: kcovdbg -c {path} -s VMLINUX")
+    if kind is FileKind.ELF:
+        raise KcovdbgError(f"{path}: a program or a kernel image, not a trace", hint=f"open it: kcovdbg -c VMCORE -s {path}")
+    if data.startswith(ZSTD_MAGIC):
+        raise KcovdbgError(f"{path}: compressed with zstd, not a trace", hint="decompress it first: zstd -d")
 
 
 def _looks_like_text(data: bytes) -> bool:
@@ -208,22 +248,22 @@ def _read_text(name: str, data: bytes) -> Buffer:
             bad += 1
     remarks = []
     if bad:
-        remarks.append(f"{bad} lines hold no address and are left out")
-    encoding = record.make_encoding(RecordFormat.PC, 8, sys.byteorder == "big")
+        remarks.append(f"{bad} lines without an address skipped")
+    encoding = record.make_encoding(PC, 8, sys.byteorder == "big")
     return Buffer(name, encoding, words, len(words), remarks=tuple(remarks))
 
 
-# This share of PCs that are points tells; on real raw traces it was 95.7 to 97 % (coverage.md 2.3).
+# A smaller share of PCs that are points is suspicious; real raw traces had 95.7 to 97 % (docs/coverage.md).
 _SHARE: Final = 0.5
 
 
 def _as_recorded(buffer: Buffer, pc: str, call_length: int, find_points: Callable[[], Container[int] | None] | None) -> Buffer:
-    """Return a buffer from text with PCs as the kernel records them, whichever of the two the text holds."""
+    """Return a buffer read from text with PCs as the kernel records them, whichever kind the text holds."""
     pcs = buffer.words
     if pc == "auto":
         points = find_points() if find_points is not None and call_length else None
         if points is None:
-            told = "PCs from text, taken as recorded (kcovtrace's are, syzkaller's rawcover isn't): --pc call says otherwise"
+            told = "PCs from text are taken as recorded, which fits kcovtrace; for syzkaller's rawcover use --pc call"
             return replace(buffer, remarks=(told, *buffer.remarks))
         distinct = set(pcs)
         raw = sum(word in points for word in distinct)
@@ -232,16 +272,14 @@ def _as_recorded(buffer: Buffer, pc: str, call_length: int, find_points: Callabl
         share = max(called, raw) / max(len(distinct), 1)
         told = f"PCs from text: {share:.0%} of them are {'calls of' if pc == 'call' else 'return addresses of'} coverage points"
         if share < _SHARE:
-            told += ", which is little: is it another kernel's?"
+            told += " (suspiciously few; is this another kernel's trace?)"
         buffer = replace(buffer, remarks=(told, *buffer.remarks))
     if pc == "call":
         if not call_length:
-            raise KcovdbgError("how long a call is isn't known for this kernel's machine", hint="--pc raw")
-        fitting = array("Q", (word + call_length for word in pcs if word + call_length < 1 << 64))
+            raise KcovdbgError("--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw")
+        fitting = array("Q", (word + call_length for word in pcs if is_word(word + call_length)))
         if len(fitting) < len(pcs):
-            told = (
-                f"{len(pcs) - len(fitting)} addresses are at the end of the address space, where no call is: they are left out"
-            )
+            told = f"{len(pcs) - len(fitting)} addresses at the end of the address space skipped: no call can be there"
             buffer = replace(buffer, count=len(fitting), remarks=(*buffer.remarks, told))
         pcs = fitting
     return replace(buffer, words=pcs)
@@ -249,58 +287,29 @@ def _as_recorded(buffer: Buffer, pc: str, call_length: int, find_points: Callabl
 
 def _guess_header(path: Path, data: bytes) -> TraceHeader:
     if len(data) < 8:
-        raise KcovdbgError(f"{path} holds no trace: it has {len(data)} bytes", hint="a trace starts with a count word")
-    # The count fits the file in the right byte order only.
+        raise KcovdbgError(f"{path}: not a trace: only {len(data)} bytes", hint="a trace starts with a count word")
+    # Only in the right byte order does the count fit the file.
     little, big = int.from_bytes(data[:8], "little"), int.from_bytes(data[:8], "big")
     return TraceHeader(byteorder="big" if little > len(data) // 8 >= big else "little")
 
 
 def _guess_format(buffer: Buffer, data: bytes) -> str | None:
-    """Guess whether a file without side file holds comparisons: the kernel's half of the address space is all that is known."""
+    """Return the mode that the records of a file without side file suggest, going by addresses in the kernel's half."""
     words = record.decode_words(data[8 : 8 + 64 * 8], buffer.encoding)
-    guessed = record.guess_format(words, buffer.count, 1 << 63, (1 << 64) - 1)
-    return {RecordFormat.CMP: "TRACE_CMP", RecordFormat.PC_EXT: "TRACE_PC_EXT"}.get(guessed) if guessed is not None else None
+    guessed = record.guess_codec(words, buffer.count, 1 << 63, WORD_MASK, table.guessable_codecs())
+    return None if guessed is None or guessed == PC else table.mode_of_codec(guessed)
 
 
 def _read_binary(name: str, data: bytes, header: TraceHeader) -> Buffer:
-    encoding = _encoding_of(header)
-    remarks: list[str] = []
+    word_size = header.word_size if header.word_size in (4, 8) else 8
+    encoding = record.make_encoding(table.codec_of_trace(header.mode), word_size, header.byteorder == "big")
     if len(data) < encoding.word_size:
-        raise KcovdbgError(f"{name.removeprefix('file:')} holds no trace: it has {len(data)} bytes")
-    stored = record.decode_word(data, encoding)
-    whole = (len(data) - encoding.records_offset) // encoding.record_size
-    word_size = header.word_size if header.word_size in (4, 8) else 8
-    capacity = None
-    if header.size is not None:
-        capacity = record.find_capacity(encoding.format, header.size, word_size)
-    limit = whole if capacity is None else min(whole, capacity)
-    used = min(stored, limit)
-    if capacity is not None and stored > capacity:
-        remarks.append(f"the count is {stored:#x}, {capacity} records fit: it is cut to what fits")
-    if min(stored, capacity if capacity is not None else stored) > whole:
-        remarks.append(f"the file is cut: it holds {whole} whole records, and its count is {stored:#x}")
-    if capacity is not None and used == capacity:
-        remarks.append(full_remark(capacity))
-    if header.count is not None and header.count != stored:
-        remarks.append(f"the side file says {header.count} records, the count is {stored}")
-    start = encoding.records_offset
-    words = record.decode_words(data[start : start + used * encoding.record_size], encoding)
-    return Buffer(
-        name=name,
-        encoding=encoding,
-        words=words,
-        count=used,
-        stored_count=stored,
-        capacity=capacity,
-        size=header.size,
-        mode=header.mode,
-        pid=header.tid if header.tid is not None else header.pid,
-        comm=header.comm,
-        remarks=tuple(remarks),
+        raise KcovdbgError(f"{name.removeprefix('file:')}: not a trace: only {len(data)} bytes")
+    pid = header.tid if header.tid is not None else header.pid
+    buffer = decode_buffer(
+        name, data, encoding, size=header.size, word_size=word_size, mode=header.mode, pid=pid, comm=header.comm
     )
-
-
-def _encoding_of(header: TraceHeader) -> Encoding:
-    word_size = header.word_size if header.word_size in (4, 8) else 8
-    record_format = _FORMATS.get(header.mode or "", RecordFormat.PC)
-    return record.make_encoding(record_format, word_size or 8, header.byteorder == "big")
+    if header.count is None or header.count == buffer.stored_count:
+        return buffer
+    told = f"the side file has {header.count} records, the count word {buffer.stored_count}"
+    return replace(buffer, remarks=(*buffer.remarks, told))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A buffer as the process sees it that has it mapped: read through /proc, not through the kernel's own mapping."""
+"""A buffer as the process sees it: read through /proc/PID/mem, and compared with the kernel's mapping of it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -12,33 +12,35 @@ from typing import Final, NamedTuple
 from kcovdbg.abi import record
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.target import Target
-from kcovdbg.walk.census import Census
-from kcovdbg.walk.files import FileWalk, KcovFile
+from kcovdbg.model.kcov import KcovFile
+from kcovdbg.model.task import TaskFields
+from kcovdbg.target.protocol import Target
+from kcovdbg.walk.files import FileWalk
 
 
-def find_mapping(target: Target, census: Census, pid: int, kcov: int) -> KcovFile:
-    """Find where a process has an instance's buffer mapped.
+def find_mapping(target: Target, tasks: Iterable[TaskFields], pid: int, kcov: int) -> KcovFile:
+    """Return the mapping of an object's buffer in a process.
 
-    :param pid: of the process.
+    :param tasks: all tasks.
+    :param pid: process ID.
     :param kcov: ``struct kcov *``.
-    :raises KcovdbgError: when it hasn't.
+    :raises KcovdbgError: when there is none.
     """
     walk = FileWalk(target)
-    tasks = [task for task in census.by_address.values() if task.tgid == pid]
-    for mapping in walk.for_each_mapping(tasks):
+    for mapping in walk.for_each_mapping([task for task in tasks if task.tgid == pid]):
         if mapping.kcov == kcov and not mapping.pgoff:
             return mapping
     raise KcovdbgError(
-        f"process {pid} has no mapping of kcov {kcov:#x}", hint=walk.remarks[0] if walk.remarks else "it collects blindly"
+        f"process {pid}: kcov {kcov:#x} is not mapped",
+        hint=walk.remarks[0] if walk.remarks else "without a mapping it cannot see its coverage",
     )
 
 
 def read_user_view(pid: int, mapping: KcovFile, kernel: Buffer) -> Buffer:
-    """Read what the process sees of a buffer.
+    """Return a buffer as the process sees it.
 
-    :param kernel: the same buffer, read from the kernel's memory before.
-    :raises ReadError: when the process is gone, or its memory can't be read.
+    :param kernel: the same buffer, as read from the kernel's memory.
+    :raises ReadError: when the process has exited, or its memory could not be read.
     """
     assert mapping.start is not None
     assert mapping.end is not None
@@ -55,7 +57,7 @@ def read_user_view(pid: int, mapping: KcovFile, kernel: Buffer) -> Buffer:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise ReadError(f"memory of process {pid} can't be read: {error.strerror}", mapping.start) from error
+        raise ReadError(f"memory of process {pid}: could not be read: {error.strerror}", mapping.start) from error
     words = record.decode_words(data, encoding)
     count = len(words) // encoding.record_words
     return replace(
@@ -70,40 +72,42 @@ def read_user_view(pid: int, mapping: KcovFile, kernel: Buffer) -> Buffer:
     )
 
 
-# Two traces of which each is there half of the time look like two views that differ, once in 2 ** 15 times.
-_LOOKS: Final = 8
-# More say nothing more.
-_MOST: Final = 1000
+# Reads of both views. A record that alternates between two values seems to differ steadily once in 2 ** 15 times.
+_READS: Final = 8
+# Differing records are not counted beyond this number.
+_MAX_DIFFERENCES: Final = 1000
 
 
-class Comparison(NamedTuple):
-    """What both see, and what of it can't be."""
+class ViewComparison(NamedTuple):
+    """Both views of a buffer, and where they differ."""
 
     user: Buffer
     kernel: Buffer
     findings: tuple[str, ...]
+    """Differences that no order of events explains."""
 
 
 def compare_views(
-    read_user: Callable[[Buffer], Buffer], read_kernel: Callable[[], Buffer], *, looks: int = _LOOKS
-) -> Comparison:
-    """Find out whether user space sees what the kernel holds.
+    read_user: Callable[[Buffer], Buffer], read_kernel: Callable[[], Buffer], *, reads: int = _READS
+) -> ViewComparison:
+    """Compare a buffer as user space sees it with the same buffer as the kernel holds it.
 
-    Both views are of the same pages, but they are read one after the other, while the kernel may write the next record (it
-    raises the count first) and user space may reset the count. So what differs is read again, several times: where the user's
-    view stands still, the kernel's stands still, and they differ, no order of events explains it. It means corruption, a
-    private mapping, or that these aren't the same instance.
+    Both views are of the same pages, but they are read one after the other; meanwhile the kernel may write a record (it raises
+    the count first) and user space may reset the count. Differences are therefore read again several times. One that persists,
+    while neither view changes, means corruption, a private mapping, or two different objects.
 
-    :param read_user: from the kernel's view, which says how the buffer is to be read.
+    :param read_user: reads the user's view; takes the kernel's view, which has the encoding.
+    :param read_kernel: reads the kernel's view.
+    :param reads: how often to read both views at most.
     """
     kernel = read_kernel()
     user = read_user(kernel)
     standing = _differences(user, kernel)
-    for look in range(looks - 1):
+    for number in range(reads - 1):
         if not standing:
             break
-        # Now the one first, now the other, so that nobody who writes in turns falls in step.
-        if look % 2:
+        # The order alternates, so that a writer cannot fall into step with the reads.
+        if number % 2:
             kernel = read_kernel()
             user = read_user(kernel)
         else:
@@ -111,14 +115,14 @@ def compare_views(
             kernel = read_kernel()
         found = _differences(user, kernel)
         standing = {index: values for index, values in standing.items() if found.get(index) == values}
-    return Comparison(user, kernel, tuple(_describe(standing, min(user.count, kernel.count))))
+    return ViewComparison(user, kernel, tuple(_describe(standing, min(user.count, kernel.count))))
 
 
 _COUNT: Final = -1
 
 
 def _differences(user: Buffer, kernel: Buffer) -> dict[int, tuple[object, object]]:
-    """Return the indices of records that differ, with both values; and the counts."""
+    """Return both values of each record that differs, by index; and under :data:`_COUNT` both counts if they differ."""
     found: dict[int, tuple[object, object]] = {}
     if kernel.stored_count is not None and user.stored_count != kernel.stored_count:
         found[_COUNT] = user.stored_count, kernel.stored_count
@@ -133,7 +137,7 @@ def _differences(user: Buffer, kernel: Buffer) -> dict[int, tuple[object, object
         for at in range(start, end, width):
             if left[at : at + width] != right[at : at + width]:
                 found[at // width] = left[at : at + width].tobytes(), right[at : at + width].tobytes()
-        if len(found) > _MOST:
+        if len(found) > _MAX_DIFFERENCES:
             break
     return found
 
@@ -142,15 +146,15 @@ def _describe(standing: dict[int, tuple[object, object]], common: int) -> Iterat
     records = [index for index in standing if index != _COUNT]
     if records:
         where = ", ".join(map(str, records[:5])) + (", …" if len(records) > 5 else "")
-        several = f"{'at least ' if len(records) >= _MOST else ''}{len(records)} of {common} records"
-        yield f"{several} differ between the user's and the kernel's view (record {where}), and stay so"
+        several = f"{'at least ' if len(records) >= _MAX_DIFFERENCES else ''}{len(records)} of {common} records"
+        yield f"{several} differ persistently between the user's and the kernel's view (record {where})"
     if _COUNT in standing:
         user, kernel = standing[_COUNT]
-        yield f"the user sees a count of {user}, the kernel holds {kernel}, and they stay so"
+        yield f"the counts differ persistently: {user} in the user's view, {kernel} in the kernel's"
 
 
 def is_private(pid: int, mapping: KcovFile) -> bool | None:
-    """Tell whether a process has a buffer mapped with MAP_PRIVATE; None where it can't be told."""
+    """Return whether a process has mapped a buffer with MAP_PRIVATE; None if it is unknown."""
     try:
         with Path(f"/proc/{pid}/maps").open(encoding="utf-8", errors="surrogateescape") as lines:
             for line in lines:

@@ -4,43 +4,61 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import Final
 
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.model.state import Part
 from kcovdbg.render.column import Column
-from kcovdbg.render.kind import ADDRESS, CPU, NUMBER, PID
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Table
+from kcovdbg.render.value_kinds import ADDRESS, CPU, NUMBER, PID
 
-_COLUMNS = (
+_STYLES: Final = {"cached": "idle", "unclaimed": "warning"}
+_COLUMNS: Final = (
     Column("area", ADDRESS, value=lambda area: area.address),
     Column("size", NUMBER),
     Column("list"),
-    Column("state", style=lambda area: "idle" if area.state == "cached" else "warning" if area.state == "unclaimed" else ""),
+    Column("state", style=lambda area: _STYLES.get(area.state, "")),
     Column("pid", PID),
     Column("cpu", CPU),
 )
 
 
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
-    rows = context.census.areas
+    rows = context.state(Part.AREAS).areas
     return Table(
         _COLUMNS,
         rows,
-        remarks=context.census.remarks(),
+        remarks=context.notes,
         empty="no remote or softirq area",
         errors=lambda area: area.errors,
         label=lambda area: f"area {area.address:#x}",
     )
 
 
-AREAS = Command(
+COMMAND: Final = Command(
     name="areas",
-    summary="areas of remote and softirq sections, cached or in use",
+    summary="list areas of remote and softirq sections, cached or in use",
+    topic=Topic.STATE,
     run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "area": Meaning("address of the area"),
+                "pid": Meaning("thread id of the task that uses it", "no task does"),
+                "cpu": Meaning("CPU that the area belongs to", "it belongs to none"),
+                "state": Meaning("`cached`, `in-use`, `saved` or `unclaimed`"),
+            },
+            errors=True,
+        ),
+    ),
     description=(
-        "A section collects into an area of the kernel's own, and its end copies that into the buffer of the handle's owner. "
-        "LIST tells whether it is kept for tasks or for softirqs. STATE is cached (free), in-use (by the task in PID), saved "
-        "(of a section that a softirq interrupted) or unclaimed (allocated, and found nowhere)."
+        "A section collects into one of the kernel's own areas; when it ends, the records are copied to the buffer of the "
+        "handle's owner. LIST says whether the area is for tasks or for softirqs. STATE is cached (free), in-use (by the task "
+        "in PID), saved (of a section that a softirq interrupted), or unclaimed (allocated, but in use nowhere)."
     ),
     examples=(Example("areas", "which sections are running, and what is left over?"),),
 )

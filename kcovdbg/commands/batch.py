@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``batch``: the same commands on many dumps and traces, into one data set."""
+"""``batch``: commands on many dumps and traces, with one data set as the result."""
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from argparse import Namespace
@@ -11,72 +12,74 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from kcovdbg.commands.argument import Argument, Count, Value
-from kcovdbg.commands.batch_job import Job, Outcome, find_outcome, run_job
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.line import parse_line
-from kcovdbg.commands.run import find_command
-from kcovdbg.commands.session import Context
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import ElfError
+from kcovdbg.engine.argument import Argument, Count, Value
+from kcovdbg.engine.batch_job import BatchJob, Outcome, find_outcome, run_job
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.command_line import parse_line
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.runner import find_command
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.render.column import Column
 from kcovdbg.render.escape import escape
-from kcovdbg.render.kind import NUMBER, PATH
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.parquet import import_arrow
 from kcovdbg.render.renderable import Line, Lines, Table
-from kcovdbg.target import dumpfile, elf
+from kcovdbg.render.value_kinds import NUMBER, PATH, SECONDS
+from kcovdbg.target import dump_file as dumpfile
 
 _TIMEOUT: Final = 600.0
-# They act, or write a file: the next dump would take its name.
-_REFUSED: Final = frozenset({"batch", "watch", "view", "collect", "jobs", "gdb", "slice", "keep", "export", "report"})
+# These act on the machine, or write a file that the next dump would overwrite.
+_REFUSED: Final = frozenset({"batch", "watch", "view", "collect", "jobs", "gdb", "slice", "keep", "export", "report", "resume"})
 _LONGEST_LIST: Final = 20
 
 _COLUMNS: Final = (
     Column("dump", PATH, value=lambda outcome: outcome.path),
     Column("dump_build_id", value=lambda outcome: outcome.build_id),
     Column("rows", NUMBER),
-    Column("seconds", NUMBER, value=lambda outcome: round(outcome.seconds, 3)),
-    Column("error", value=lambda outcome: _tell(outcome) if outcome.failed else None),
+    Column("seconds", SECONDS, value=lambda outcome: round(outcome.seconds, 3)),
+    Column("error", value=lambda outcome: _error_text(outcome) if outcome.failed else None),
 )
 
 
-def _tell(outcome: Outcome) -> str:
-    """Say what is missing of a file."""
+def _error_text(outcome: Outcome) -> str:
+    """Return what is missing of a file."""
     if outcome.error is not None:
         return outcome.error
     return "; ".join(f"{line.line}: {line.error}" for line in outcome.lines if line.error is not None)
 
 
 def _check_lines(context: Context, lines: Sequence[str]) -> tuple[str, ...]:
-    """Understand the commands once, before thousands of files are asked.
+    """Check the commands once, before they run on thousands of files.
 
-    :raises UsageError: where one can't be run here.
+    :raises UsageError: when one cannot run here.
     """
     if not lines:
-        raise UsageError("batch needs a command to run", hint="batch -e objects -e check *.zst -o DIR")
+        raise UsageError("batch: missing command", hint="batch -e objects -e check *.zst -o DIR")
     for source in lines:
         line = parse_line(source)
         if line.shell is not None or line.pipeline is not None or line.redirection is not None or not line.words:
-            raise UsageError(f"batch runs commands whose rows it keeps, not {source}", hint="without pipes and redirections")
-        command, _ = find_command(context.session, [word.text for word in line.words])
+            raise UsageError(f"batch: cannot run '{source}'", hint="use one command without pipes and redirections")
+        command, _ = find_command(context.workspace, [word.text for word in line.words])
         if command.name in _REFUSED:
-            raise UsageError(
-                f"{command.name} has no rows for a data set", hint="tasks, objects, check, buffer {} and others have"
-            )
+            raise UsageError(f"batch: cannot run {command.name}", hint="use tasks, objects, check, buffer {} and the like")
     return tuple(dict.fromkeys(lines))
 
 
 def find_debug_info(places: Sequence[str], *, unpacked: bool) -> tuple[tuple[str | None, str], ...]:
-    """Return the debug info that was named, or lies in the folders that were named, by build-id.
+    """Return the debug info files named or in the folders named, with their build-ids.
 
-    :param unpacked: return where it lies decompressed for as long as this process lives, so that it is done once.
-    :raises TargetError: when it can't be read.
+    :param unpacked: return the paths of decompressed copies, which exist as long as this process does.
+    :raises TargetError: when one cannot be read.
     """
     found: list[tuple[str | None, str]] = []
     for place in map(Path, places):
         if place.is_dir():
             paths = [path for path in sorted(place.rglob("*")) if path.is_file() and _is_debug_info(path)]
             if not paths:
-                raise UsageError(f"{place} holds no debug info", hint="-s takes a vmlinux, or a folder of them")
+                raise UsageError(f"batch: no debug info in '{place}'", hint="-s takes a vmlinux or a folder of them")
         else:
             paths = [place]
         for path in paths:
@@ -90,17 +93,17 @@ def _is_debug_info(path: Path) -> bool:
 
 
 def _read_build_id(path: Path) -> str | None:
-    with dumpfile.open_file(path) as file:
-        try:
-            return elf.read_build_id(file, elf.read_header(file))
-        except elf.ElfError:
-            # Whoever opens it says what is wrong with it.
-            return None
+    try:
+        with ElfFile(path) as file:
+            return file.build_id
+    except ElfError:
+        # Reported when a dump is opened with it.
+        return None
 
 
-def _run_here(jobs: Sequence[Job], number: int) -> Iterator[Outcome]:
-    """Run jobs in processes of this machine, so many at once."""
-    # Here: it brings logging along, which every other command would wait for.
+def _run_here(jobs: Sequence[BatchJob], number: int) -> Iterator[Outcome]:
+    """Run jobs in processes on this machine, this many at a time."""
+    # Imported here: it imports logging, which would slow down every other command.
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
     pool = ThreadPoolExecutor(number)
@@ -109,33 +112,33 @@ def _run_here(jobs: Sequence[Job], number: int) -> Iterator[Outcome]:
         for future in as_completed(futures):
             yield future.result()
     finally:
-        # At C-c those that run end by themselves, and the others don't begin.
+        # After C-c running jobs end by themselves, and no others start.
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _run_on_cluster(jobs: Sequence[Job], address: str) -> Iterator[Outcome]:
-    """Run jobs on a Dask cluster, which does all the scheduling; of a worker that dies, others take over its jobs.
+def _run_on_cluster(jobs: Sequence[BatchJob], address: str) -> Iterator[Outcome]:
+    """Run jobs on a Dask cluster, which schedules them and reruns the jobs of workers that die.
 
-    :raises CapabilityError: where Dask isn't installed, or there is no scheduler.
+    :raises CapabilityError: when Dask is not installed, or there is no scheduler.
     """
     try:
         distributed: Any = import_module("distributed")
     except ImportError as error:
-        raise CapabilityError("--scheduler needs Dask, which isn't installed", hint="pip install 'kcovdbg[farm]'") from error
+        raise CapabilityError("batch: --scheduler needs Dask", hint="pip install 'kcovdbg[farm]'") from error
     try:
         client = distributed.Client(address, timeout=10)
     except (OSError, ValueError, TimeoutError) as error:
         raise CapabilityError(
-            f"there is no Dask scheduler at {address}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
-            hint="dask scheduler starts one, dask worker ADDR gives it work to do",
+            f"batch: no Dask scheduler at '{address}': {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            hint="start one with dask scheduler, and workers with dask worker ADDR",
         ) from error
     with client:
-        # A job has nothing but files as its result, so that it may be run twice.
+        # A job's result is files, so it can safely run twice.
         futures = client.map(run_job, jobs, pure=False, retries=3)
         for future in distributed.as_completed(futures):
             try:
                 yield future.result()
-            except Exception as error:  # noqa: BLE001 - one that no worker survives
+            except Exception as error:  # noqa: BLE001 - whatever the job did to its workers
                 job = jobs[futures.index(future)]
                 yield Outcome(job.path, None, (), 0.0, f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
@@ -144,10 +147,9 @@ def _run(context: Context, args: Namespace) -> Lines:
     import_arrow()
     lines = _check_lines(context, args.execute or [])
     symbols = find_debug_info(args.symbols or [], unpacked=args.scheduler is None)
-    output = Path(args.output).expanduser().resolve()
-    output.mkdir(parents=True, exist_ok=True)
+    output = _make_folder(args.output, args.dumps)
     paths = dict.fromkeys(str(Path(name).expanduser().absolute()) for name in args.dumps)
-    jobs = [Job(path, lines, str(output), symbols, args.timeout or _TIMEOUT) for path in paths]
+    jobs = [BatchJob(path, lines, str(output), symbols, args.timeout or _TIMEOUT) for path in paths]
     done = {} if args.again else {job.path: kept for job in jobs if (kept := find_outcome(job)) is not None}
     if args.retry:
         done = {path: outcome for path, outcome in done.items() if not outcome.failed}
@@ -168,12 +170,33 @@ def _run(context: Context, args: Namespace) -> Lines:
     return Lines(tuple(_summary(outcomes, earlier, output)), data=Table(_COLUMNS, outcomes))
 
 
+def _make_folder(name: str, dumps: Sequence[str]) -> Path:
+    """Return the directory of the data set, made if it does not exist.
+
+    :raises KcovdbgError: when it cannot be made, or holds an input.
+    """
+    folder = Path(os.path.realpath(Path(name).expanduser()))
+    for dump in dumps:
+        if folder in Path(os.path.realpath(Path(dump).expanduser())).parents:
+            raise UsageError(
+                f"batch: '{name}' holds the input '{dump}'", hint="-o takes a directory for the data set alone: -o DIR"
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = os.strerror(errno.ENOTDIR) if isinstance(error, FileExistsError) else error.strerror
+        raise KcovdbgError(f"could not write '{name}': {problem}", hint="-o takes a directory") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise KcovdbgError(f"could not write '{name}': {os.strerror(errno.EACCES)}", hint="choose another directory")
+    return folder
+
+
 def _jobs(asked: int | None) -> int:
     return asked or len(os.sched_getaffinity(0))
 
 
 class _Progress:
-    """Says on a terminal how far a batch is, on one line."""
+    """A line on a terminal that shows how far a batch is."""
 
     def __init__(self, context: Context, total: int) -> None:
         self._stream = context.terminal.stderr
@@ -195,7 +218,7 @@ class _Progress:
             self._stream.flush()
 
     def end(self) -> None:
-        """Leave the line as it was."""
+        """Clear the line."""
         if self._shown and self._done:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
@@ -207,39 +230,50 @@ def _summary(outcomes: Sequence[Outcome], earlier: int, output: Path) -> Iterato
     before = f", {earlier} of them earlier" if earlier else ""
     yield (("", f"{len(outcomes)} file{'s' if len(outcomes) != 1 else ''}{before}: {rows} rows in {escape(str(output))}"),)
     for outcome in failed[:_LONGEST_LIST]:
-        yield (("path", f"  {escape(outcome.path)}"), ("", ": "), ("error", escape(_tell(outcome))))
+        yield (("path", f"  {escape(outcome.path)}"), ("", ": "), ("error", escape(_error_text(outcome))))
     if len(failed) > _LONGEST_LIST:
-        yield (("", f"  and {len(failed) - _LONGEST_LIST} more that couldn't be asked everything: --json has them all"),)
+        yield (("", f"  and {len(failed) - _LONGEST_LIST} more with errors; --json lists all"),)
 
 
-BATCH: Final = Command(
+COMMAND: Final = Command(
     name="batch",
-    summary="the same commands on many dumps and traces, into one Parquet data set",
+    summary="run commands on many dumps and traces, and write one Parquet data set",
+    topic=Topic.OUTPUT,
     run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "dump": Meaning("path of the dump"),
+                "dump_build_id": Meaning("build ID of its kernel", "it is unknown"),
+                "rows": Meaning("number of rows that the command wrote about it", "the command failed", "rows"),
+                "seconds": Meaning("time that it took", unit="seconds"),
+                "error": Meaning("why the command failed", "it did not"),
+            },
+        ),
+    ),
     description=(
-        "Each command's rows go to DIR/command=NAME/, a column for each key of its JSON, with dump, dump_build_id and line in "
-        "front. Every file is asked in a process of its own: one that is damaged, or hangs, doesn't stop the others, and is "
-        "listed at the end. What was done already is not done again when the same batch is started once more, unless the file "
-        "has changed.\n\n"
-        "For trace files, {} in a command stands for the trace: buffer {}, top {}. Files are asked on this machine, or by "
-        "the workers of a Dask cluster that see the same paths.\n\n"
-        "Numbers are 64 bits with a sign; what is larger is left out, and the row's errors say so."
+        "The rows of each command go to DIR/command=NAME/, with the columns dump, dump_build_id and line, then a column for "
+        "each key of its JSON. Each file has a process of its own: one that is damaged or hangs does not stop the others, and "
+        "is listed at the end. Running the same batch again skips files that are done, unless they have changed.\n\n"
+        "In a command for trace files, {} stands for the trace: buffer {}, top {}. Files are processed on this machine, or by "
+        "the workers of a Dask cluster that sees the same paths.\n\n"
+        "Numbers are signed and have 64 bits; a larger one is left out, and the row's errors say so."
     ),
     arguments=(
-        Argument(("-e", "--execute"), Value.TEXT, "a command to run on each", metavar="COMMAND", count=Count.ANY),
+        Argument(("-e", "--execute"), Value.TEXT, "a command to run on each file", metavar="COMMAND", count=Count.SOME),
         Argument(("dumps",), Value.FILE, "dumps, slices or trace files", count=Count.SOME, metavar="FILE"),
-        Argument(("-o", "--output"), Value.FILE, "the folder of the data set", metavar="DIR", count=Count.ONE),
-        Argument(("-s", "--symbols"), Value.FILE, "vmlinux, or a folder of them", metavar="PATH", count=Count.ANY),
-        Argument(("-j", "--jobs"), Value.NUMBER, "how many at once; by default one for each CPU", metavar="N"),
-        Argument(("--scheduler",), Value.TEXT, "a Dask scheduler: tcp://host:8786", metavar="ADDR"),
-        Argument(("--timeout",), Value.SECONDS, "how long one file may take, 600 by default", metavar="SECONDS"),
-        Argument(("--retry",), Value.FLAG, "ask those that failed earlier once more"),
-        Argument(("--again",), Value.FLAG, "ask all of them once more"),
+        Argument(("-o", "--output"), Value.FILE, "the directory of the data set", metavar="DIR", count=Count.ONE),
+        Argument(("-s", "--symbols"), Value.FILE, "a vmlinux, or a directory of them", metavar="PATH", count=Count.ANY),
+        Argument(("-j", "--jobs"), Value.NUMBER, "run N files at a time; default: the number of CPUs", metavar="N"),
+        Argument(("--scheduler",), Value.TEXT, "use a Dask scheduler: tcp://host:8786", metavar="ADDR"),
+        Argument(("--timeout",), Value.SECONDS, "time limit per file; default 600", metavar="SECONDS"),
+        Argument(("--retry",), Value.FLAG, "rerun files that failed earlier"),
+        Argument(("--again",), Value.FLAG, "rerun all files"),
     ),
     examples=(
-        Example("batch -e objects -e check -s vmlinux dumps/*.zst -o state", "which of many dumps have something wrong?"),
-        Example("batch -e 'top {}' -s vmlinux traces/*.kcov -o traces.parquet", "what do traces hit?"),
+        Example("batch -e objects -e check -s vmlinux dumps/*.zst -o state", "check many dumps"),
+        Example("batch -e 'top {}' -s vmlinux traces/*.kcov -o traces.parquet", "rank the functions of many traces"),
     ),
     needs=frozenset(),
 )
-"""The command."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``check``: which invariants of KCOV's state are violated."""
+"""``check``: violated invariants of KCOV's state."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final
 
-from kcovdbg.analysis.check.bugs import describe, find_bugs
-from kcovdbg.analysis.check.looking import RULES, Report, check, find_rule
-from kcovdbg.analysis.check.rule import Rule
-from kcovdbg.commands.argument import Argument, Count, Value, WordError
-from kcovdbg.commands.command import Answer, Command, Example
-from kcovdbg.commands.session import Context
-from kcovdbg.commands.suggest import suggest
+from kcovdbg.analysis.check.known_bugs import describe, find_bugs
+from kcovdbg.analysis.check.runner import Report, check, find_rule, list_rules
+from kcovdbg.engine.argument import Argument, Count, Value, WordError
+from kcovdbg.engine.command import Command, CommandResult, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.suggestions import suggest
 from kcovdbg.model.finding import Finding, Severity
-from kcovdbg.render.column import Column
-from kcovdbg.render.kind import ANY, LIST, TEXT
-from kcovdbg.render.renderable import Line, Lines, Record, Renderable, Table
+from kcovdbg.model.rule import Rule
+from kcovdbg.render.column import DETAIL, Column
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.renderable import Fields, Line, Lines, Renderable, Table
+from kcovdbg.render.value_kinds import ANY, LIST, TEXT
 
 _STYLES: Final = {Severity.ERROR: "error", Severity.WARNING: "warning"}
 
@@ -39,23 +41,23 @@ _COLUMNS: Final = (
     Column("cause"),
     Column("causes", ANY, items=_CAUSE_COLUMNS),
     Column("sentence", value=lambda finding: _rule(finding).sentence),
-    Column("guarantee", value=lambda finding: _rule(finding).guarantee),
+    Column("guarantee", value=lambda finding: _rule(finding).guaranteed_by),
 )
 _RULE_COLUMNS: Final = (
     Column("rule", value=lambda rule: rule.name),
     Column("severity", TEXT),
-    Column("sentence", elastic=40),
-    Column("eras", elastic=12, priority=1),
-    Column("guarantee", title="BY", elastic=16, priority=2),
+    Column("sentence", elastic=40, wraps=True),
+    Column("eras", value=lambda rule: rule.since, elastic=12, priority=DETAIL),
+    Column("guarantee", value=lambda rule: rule.guaranteed_by, title="BY", elastic=16, priority=DETAIL + 1),
     Column("detail", value=lambda rule: rule.detail or None, json_only=True),
     Column("bugs", LIST, value=lambda rule: [describe(bug) for bug in find_bugs(rule.name)], json_only=True),
 )
 _EXPLAIN_COLUMNS: Final = (
     Column("rule", value=lambda rule: rule.name, title="rule"),
     Column("severity", TEXT, title="severity"),
-    Column("sentence", title="what holds"),
-    Column("eras", title="kernels"),
-    Column("guarantee", title="by"),
+    Column("sentence", title="sentence"),
+    Column("eras", value=lambda rule: rule.since, title="kernels"),
+    Column("guarantee", value=lambda rule: rule.guaranteed_by, title="by"),
     Column("detail", value=lambda rule: rule.detail or None, title="legal"),
     Column(
         "bugs",
@@ -67,6 +69,30 @@ _EXPLAIN_COLUMNS: Final = (
 )
 
 
+_MEANINGS: Final = {
+    "rule": Meaning("name of the rule"),
+    "severity": Meaning("`error`, `warning` or `advice`; of a finding also `transient` or `racing`"),
+    "object": Meaning("what the finding is about"),
+    "message": Meaning("what is wrong with it"),
+    "certainty": Meaning("whether the finding is certain"),
+    "reason": Meaning("why it is not certain", "it is certain"),
+    "values": Meaning("the values that the finding rests on"),
+    "values[].name": Meaning("name of the value"),
+    "values[].value": Meaning("the value as text"),
+    "cause": Meaning("the most probable cause", "none is known"),
+    "causes": Meaning("known bugs that can be the cause"),
+    "causes[].bug": Meaning("the bug"),
+    "causes[].fixed": Meaning("the commit that fixes it", "it is not fixed"),
+    "causes[].certainty": Meaning("how probable it is"),
+    "causes[].reason": Meaning("why it is considered", "no reason is needed"),
+    "sentence": Meaning("what the rule says"),
+    "guarantee": Meaning("the kernel function that maintains it"),
+    "eras": Meaning("kernels that the rule applies to"),
+    "detail": Meaning("legal state that looks like a violation", "there is none"),
+    "bugs": Meaning("known bugs that violate the rule"),
+}
+
+
 def _rule(finding: Finding) -> Rule:
     rule = find_rule(finding.rule)
     assert rule is not None
@@ -76,25 +102,25 @@ def _rule(finding: Finding) -> Rule:
 def _find(name: str) -> Rule:
     rule = find_rule(name)
     if rule is None:
-        known = [rule.name for rule in RULES]
-        raise WordError(f"no rule is called {name}", name, hint=suggest(name.upper(), known) or "check --list shows them")
+        known = [rule.name for rule in list_rules()]
+        raise WordError(f"unknown rule '{name}'", name, hint=suggest(name.upper(), known) or "check --list shows the rules")
     return rule
 
 
-def _run(context: Context, args: Namespace) -> Answer:
+def _run(context: Context, args: Namespace) -> CommandResult:
     wanted = [_find(name) for name in args.rules]
     if args.explain is not None:
-        return Record(_EXPLAIN_COLUMNS, _find(args.explain))
+        return Fields(_EXPLAIN_COLUMNS, _find(args.explain))
     if args.list:
-        return Table(_RULE_COLUMNS, wanted or RULES)
+        return Table(_RULE_COLUMNS, wanted or list_rules(), show=("rule", "severity", "eras", "guarantee", "sentence"))
     return _check(context, args, [rule.name for rule in wanted])
 
 
 def _check(context: Context, args: Namespace, wanted: list[str]) -> Iterator[Renderable]:
-    report = check(context.target, context.layout, context.census, advice=args.all or bool(wanted), wanted=wanted)
+    report = check(context.reader, advice=args.all or bool(wanted), wanted=wanted)
     context.status = 1 if report.violated else 0
     data = Table(_COLUMNS, report.findings)
-    yield Lines(_lines(report), data=data, remarks=report.notes)
+    yield Lines(_lines(report), data=data, remarks=report.notes, is_prose=True)
 
 
 def _lines(report: Report) -> Iterator[Line]:
@@ -120,30 +146,39 @@ def _lines(report: Report) -> Iterator[Line]:
     said = f"{violations} violations" if violations != 1 else "1 violation"
     said = f"at least {said}" if report.is_least else said
     tail = f", {others} other findings" if others > 1 else ", 1 other finding" if others else ""
-    yield (("header" if violations else "remark", f"{report.applied} rules: {said if violations else 'none violated'}{tail}"),)
+    rules = "1 rule" if report.applied == 1 else f"{report.applied} rules"
+    reasons = ", ".join(f"{count} {reason}" for count, reason in report.skipped if count)
+    tail += f"; not applied: {reasons}" if reasons else ""
+    yield (("header" if violations else "remark", f"{rules}: {said if violations else 'none violated'}{tail}"),)
 
 
-CHECK: Final = Command(
+COMMAND: Final = Command(
     name="check",
-    summary="which invariants of KCOV's state are violated",
+    summary="check the invariants of KCOV's state",
+    topic=Topic.STATE,
     run=_run,
+    row_types=(
+        RowType(_COLUMNS, _MEANINGS, when="without `--list` and `--explain`"),
+        RowType(_RULE_COLUMNS, _MEANINGS, when="with `--list`"),
+        RowType(_EXPLAIN_COLUMNS, _MEANINGS, when="with `--explain`"),
+    ),
     description=(
-        "Compares all that KCOV keeps in tasks, objects, handles, areas, saved state and buffers with what the kernel's code "
-        "guarantees in this generation. The exit status is 1 when something is violated.\n\n"
-        "An error is what the kernel can't bring about by itself; a warning is what user space can, too. What may be about to "
-        "be put right, as a lock is held or a task is inside KCOV, is transient. On a running kernel what disagrees is read "
-        "again, a few times: what is gone then is no finding, what goes on changing is racing."
+        "Compares KCOV's state in tasks, objects, handles, areas, saved state and buffers with what the kernel's code "
+        "guarantees in this generation. The exit status is 1 if a rule is violated.\n\n"
+        "An error cannot happen in a correct kernel; a warning can also be caused by user space. A finding is transient if a "
+        "lock is held, or a task is inside KCOV, so that the state may be about to become consistent. On a running kernel "
+        "inconsistent state is read again a few times: a finding that disappears is dropped, one that keeps changing is racing."
     ),
     arguments=(
-        Argument(("rules",), Value.TEXT, "only these rules", count=Count.ANY, metavar="RULE"),
-        Argument(("-a", "--all"), Value.FLAG, "what is legal, and hardly what anybody wants, too"),
-        Argument(("--list",), Value.FLAG, "the rules"),
-        Argument(("--explain",), Value.TEXT, "what a rule says, and which bugs violate it", metavar="RULE"),
+        Argument(("rules",), Value.RULE, "check only these rules", count=Count.ANY, metavar="RULE"),
+        Argument(("-a", "--all"), Value.FLAG, "also report legal but probably unintended state"),
+        Argument(("--list",), Value.FLAG, "list the rules"),
+        Argument(("--explain",), Value.RULE, "show a rule and the known bugs that violate it", metavar="RULE"),
     ),
     examples=(
-        Example("check", "is KCOV's state what it should be?"),
-        Example("check --json K1 X2", "is anything leaked? For a script"),
-        Example("check --explain T4", "what does that rule say?"),
+        Example("check", "is KCOV's state consistent?"),
+        Example("check --json K1 X2", "is anything leaked? as JSON"),
+        Example("check --explain T4", "what does this rule say?"),
     ),
     needs=frozenset(),
 )

@@ -6,58 +6,76 @@ from __future__ import annotations
 import os
 import platform
 import re
+import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kcovdbg.abi import handle as handles
-from kcovdbg.abi.call import CALL_LENGTHS
-from kcovdbg.analysis.keeping import keep
-from kcovdbg.collect.machine import is_this_machine, running_build_id, running_kaslr_offset, running_release
-from kcovdbg.collect.mode import NAMES, find_mode
-from kcovdbg.collect.native import DEFAULT_SIZE
-from kcovdbg.collect.trace_writer import check_destination, make_header, write_text, write_trace
-from kcovdbg.commands.argument import Argument, Count, Value, WordError
-from kcovdbg.commands.buffer import FILTERS, SHOWING, show_buffer
-from kcovdbg.commands.command import Command, Example, Need
-from kcovdbg.commands.jobs import start_collect
-from kcovdbg.commands.session import Context
-from kcovdbg.errors import CollectError, KcovdbgError
+from kcovdbg.abi.call_length import CALL_LENGTHS
+from kcovdbg.analysis.compact_buffer import keep
+from kcovdbg.analysis.run_counts import RunCounts
+from kcovdbg.collect.machine import is_this_machine, running_kaslr_offset, running_release
+from kcovdbg.collect.native_module import DEFAULT_SIZE
+from kcovdbg.collect.requests import find_mode, mode_names
+from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text, write_trace
+from kcovdbg.engine import collected_traces as traces
+from kcovdbg.engine.argument import Argument, Count, Value, WordError
+from kcovdbg.engine.background_jobs import start_collect
+from kcovdbg.engine.buffer_arguments import FILTERS, LISTING
+from kcovdbg.engine.buffer_listing import list_buffer
+from kcovdbg.engine.command import Command, Example, Need, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.output_files import STDOUT, binary_stdout, refuse_input
+from kcovdbg.engine.terminal import write_remarks
+from kcovdbg.errors import CollectError, KcovdbgError, UsageError
+from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.state import Part
+from kcovdbg.output_file import is_replaceable
 from kcovdbg.render.column import Column
-from kcovdbg.render.kind import BOOL, COMM, NUMBER, PATH, PID
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Lines, Renderable, Table
+from kcovdbg.render.value_kinds import BOOL, COMM, NUMBER, PATH, PID
 from kcovdbg.render.writer import Format
+from kcovdbg.target.local_kernel import running_build_id
 
 if TYPE_CHECKING:
-    from kcovdbg.collect.running import Collected, Request
-    from kcovdbg.commands.collecting import Part
+    from kcovdbg.collect.command_run import Collected, Request
+    from kcovdbg.engine.collected_traces import CollectedPart
 
 _GROWTH: Final = 4
-# 512 MiB per task; whoever wants more says so.
+# 512 MiB per task.
 _MAX_GROWN: Final = 1 << 26
+# KCOV_INIT_TRACE refuses more than INT_MAX bytes.
+_MAX_SIZE: Final = ((1 << 31) - 1) // 8
 _SIZE: Final = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)([kKmM]?)")
 
 
 def parse_size(text: str) -> int:
     """Read a buffer's size in words: ``65536``, ``512K``, ``1M``; rounded up to whole pages.
 
-    :raises WordError: when it is none.
+    :raises WordError: when it is not a size.
     """
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise WordError(f"{text} is no size of a buffer", text, hint="in words of the kernel: 65536, 512K, 1M")
+        raise WordError(f"'{text}' is not a buffer size", text, hint="words of the kernel: 65536, 512K, 1M")
     words = int(match[1], 0) << {"": 0, "k": 10, "m": 20}[match[2].lower()]
     page = os.sysconf("SC_PAGESIZE") // 8
+    largest = _MAX_SIZE // page * page
+    if words > largest:
+        raise WordError(f"'{text}' is too large, at most {largest} words are possible", text)
     return max(1, -(-words // page)) * page
 
 
 def parse_remote(words: Sequence[str]) -> tuple[tuple[int, ...], int | None]:
     """Read the handles of ``--remote usb:1,common:auto``.
 
-    :return: those of subsystems, and the common one: 0 for any free one, None without.
-    :raises WordError: when one is none.
+    :return: handles of subsystems, and the common handle: 0 for any free one, None without.
+    :raises WordError: when one is not a handle.
     """
     found: list[int] = []
     common: int | None = None
@@ -68,31 +86,31 @@ def parse_remote(words: Sequence[str]) -> tuple[tuple[int, ...], int | None]:
             try:
                 value = handles.parse_handle(word)
             except ValueError:
-                raise WordError(f"{word} is no remote handle", word, hint="usb:1, common:0x42, common:auto") from None
+                raise WordError(f"'{word}' is not a remote handle", word, hint="usb:1, common:0x42, common:auto") from None
         if handles.decode_handle(value).subsystem != handles.COMMON:
             found.append(value)
         elif common is not None:
-            raise WordError("a task has one common handle", word, hint="other handles are those of USB buses: usb:1")
+            raise WordError("collect: more than one common handle given", word, hint="add handles of USB buses: usb:1")
         elif not value and word != "common:auto":
-            raise WordError("common:0 is no handle", word, hint="common:auto finds a free one")
+            raise WordError("'common:0' is not a remote handle", word, hint="common:auto uses a free one")
         else:
             common = value
     return tuple(found), common
 
 
 def _make_request(context: Context, args: Namespace) -> Request:
-    from kcovdbg.collect.running import Request
+    from kcovdbg.collect.command_run import Request
 
     if not args.command:
-        raise WordError("collect what?", None, hint="collect -- COMMAND ARG…, for instance collect -- ls /")
+        raise WordError("collect: missing command", None, hint="collect -- COMMAND ARG…, for instance collect -- ls /")
     features = None
     plain = args.mode.removeprefix("KCOV_").removeprefix("TRACE_")
     if plain not in ("PC", "CMP"):
-        target = context.session.optional_target
+        target = context.workspace.optional_target
         if target is not None and is_this_machine(target):
             features = context.layout.generation.features
     found, common = parse_remote(args.remote or ())
-    is_data = context.format is not Format.TEXT
+    is_data = context.format is not Format.TEXT or args.output == STDOUT
     return Request(
         argv=tuple(args.command),
         mode=find_mode(args.mode, features),
@@ -100,106 +118,99 @@ def _make_request(context: Context, args: Namespace) -> Request:
         syscalls=args.syscall,
         handles=found,
         common_handle=common,
-        # What programs read must be the answer alone.
+        # Standard output is for the answer alone, which a program reads.
         stdout=2 if is_data else None,
     )
 
 
 def _find_holder(context: Context, handle: int) -> str | None:
-    """Say who holds a remote handle, where this kernel can be inspected."""
-    target = context.session.optional_target
+    """Return who holds a remote handle, None where this kernel cannot be inspected or nobody does."""
+    target = context.workspace.optional_target
     if target is None or not is_this_machine(target):
         return None
     try:
-        for entry in context.census.remote:
+        for entry in context.state(Part.REMOTE).handles:
             if entry.handle == handle:
-                if entry.pid is None:
-                    return f"kcov {entry.kcov:#x} holds it"
-                return f"task {entry.pid} ({entry.comm}) holds it, with kcov {entry.kcov:#x}"
+                kcov = "an unknown object" if entry.kcov is None else name_kcov(entry.kcov)
+                return f"{kcov} holds it" if entry.pid is None else f"{name_task(entry)} holds it with {kcov}"
     except KcovdbgError:
         return None
     return None
 
 
-def _collect(context: Context, args: Namespace, request: Request, remarks: list[str]) -> Collected:
-    """Run the command, again with larger buffers if that is wished."""
-    from kcovdbg.collect.running import run_command
-    from kcovdbg.commands.collecting import flush_streams
+def _collect(context: Context, args: Namespace, request: Request) -> tuple[Collected, list[str]]:
+    """Run the command; with ``--grow`` again with larger buffers until they suffice.
 
+    :return: what was collected, and remarks on full buffers.
+    """
+    from kcovdbg.collect.command_run import run_command
+
+    remarks: list[str] = []
     while True:
-        flush_streams()
+        # The command writes to the same streams.
+        sys.stdout.flush()
+        sys.stderr.flush()
         collected = run_command(request, lambda handle: _find_holder(context, handle))
         if not collected.is_full:
-            return collected
+            return collected, remarks
         larger = request.size * _GROWTH
+        full = f"a buffer of {request.size} words was full"
         if not args.grow:
-            remarks.append(
-                f"a buffer of {request.size} words was full: what came later is missing; "
-                f"--buffer-size {larger} or --grow runs with more"
-            )
-            return collected
+            return collected, [f"{full}: later records are missing; use --buffer-size {larger} or --grow"]
         if larger > _MAX_GROWN or collected.status >= 128:
-            remarks.append(f"a buffer of {request.size} words was full, and isn't made larger")
-            return collected
-        remarks.append(f"a buffer of {request.size} words was full: the command was run again with {larger}")
+            return collected, [*remarks, f"{full}: later records are missing"]
+        remarks.append(f"{full}: running the command again with {larger} words")
         request = replace(request, size=larger)
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
-    from kcovdbg.commands import collecting
-
     request = _make_request(context, args)
     if args.repeat is not None and args.repeat < 1:
-        raise WordError("--repeat needs at least one run", str(args.repeat))
+        raise WordError("collect: --repeat needs at least one run", str(args.repeat))
     if args.output is not None:
-        check_destination(Path(args.output).expanduser())
+        _check_parts(context, args, request)
     remarks: list[str] = []
-    runs: list[Collected] = []
+    runs = RunCounts()
     for _ in range(args.repeat or 1):
-        collected = _collect(context, args, replace(request, size=runs[-1].request.size) if runs else request, remarks)
-        runs.append(collected)
+        collected, full = _collect(context, args, request)
+        # Keep the size of a buffer that has grown for the following runs.
+        request = replace(request, size=collected.request.size)
         context.status = collected.status
+        remarks += [remark for remark in (*full, *collected.remarks) if remark not in remarks]
+        if args.repeat is not None:
+            runs.add(traces.count_run(collected))
         if collected.status > 128:
-            # It was ended: by C-c most likely, which means the runs that were to follow as well.
+            # A signal ended it, most likely C-c, which is meant for the remaining runs as well.
             break
-    for run in runs:
-        remarks += [remark for remark in run.remarks if remark not in remarks]
     if collected.remote is not None and collected.common_handle:
-        remarks.append(f"the common handle was {handles.decode_handle(collected.common_handle)}")
-    parts = collecting.make_parts(collected, per_thread=args.per_thread)
+        remarks.append(f"common handle: {handles.decode_handle(collected.common_handle)}")
+    parts = traces.make_parts(collected, per_thread=args.per_thread)
     if not parts:
         raise CollectError("nothing was collected", hint="; ".join(remarks) or None)
     if args.keep is not None:
-        context.session.kept[args.keep] = keep(parts[0].buffer, args.keep, " ".join(request.argv))
+        context.workspace.kept[args.keep] = keep(parts[0].buffer, args.keep, " ".join(request.argv))
     if args.output is not None:
         yield _write(context, args, collected, parts, remarks)
         return
     if args.keep is not None and not args.syscall and args.repeat is None:
         yield Lines(((("", f"kept as {args.keep}: {parts[0].buffer.count} records"),),), remarks=remarks)
         return
-    parts = [_as_seen(context, part, remarks) for part in parts]
+    target = context.workspace.optional_target
+    if target is not None and not is_this_machine(target):
+        remarks.append(f"names are those of {target.name}, which is not the kernel that runs here")
+    elif target is not None:
+        offset = target.kaslr_offset
+        parts = [part._replace(buffer=replace(part.buffer, kaslr_offset=offset)) for part in parts]
     if args.repeat is not None:
-        yield collecting.stability_table(context, runs, args, remarks)
+        yield traces.stability_table(context, runs, args, remarks)
     elif args.syscall:
-        yield collecting.calls_table(context, collected, args, remarks)
+        yield traces.calls_table(context, collected, args, remarks)
     elif context.format is not Format.TEXT:
-        yield collecting.records_table(context, parts, args, remarks)
+        yield traces.records_table(context, parts, args, remarks)
     else:
         for part in parts:
-            yield from show_buffer(context, part.buffer, args)
+            yield from list_buffer(context, part.buffer, args)
         yield Lines((), remarks=remarks)
-
-
-def _as_seen(context: Context, part: Part, remarks: list[str]) -> Part:
-    """Return a part with the addresses of the target's kernel, where that is the one that runs here."""
-    target = context.session.optional_target
-    if target is None:
-        return part
-    if not is_this_machine(target):
-        told = f"names are those of {target.name}, which isn't the kernel that runs here"
-        remarks.extend([told] if told not in remarks else [])
-        return part
-    return part._replace(buffer=replace(part.buffer, kaslr_offset=target.kaslr_offset))
 
 
 _FILE_COLUMNS: Final = (
@@ -212,15 +223,37 @@ _FILE_COLUMNS: Final = (
 )
 
 
-def _write(context: Context, args: Namespace, collected: Collected, parts: Sequence[Part], remarks: Sequence[str]) -> Table:
-    path = Path(args.output).expanduser()
+def _check_parts(context: Context, args: Namespace, request: Request) -> None:
+    """Check before the run that one trace is asked for where only one can be written."""
+    if args.output == STDOUT and context.format is not Format.TEXT:
+        raise UsageError(
+            "collect: cannot write JSON or CSV to standard output", hint="add -o FILE; then --json describes the file"
+        )
+    _check_number(args, 2 if args.per_thread or request.handles or request.common_handle is not None else 1)
+
+
+def _check_number(args: Namespace, number: int) -> None:
+    if number > 1 and (args.output == STDOUT or not is_replaceable(args.output)):
+        raise CollectError(f"cannot write several traces to '{args.output}'", hint="-o takes the name of a file")
+
+
+def _write(
+    context: Context, args: Namespace, collected: Collected, parts: Sequence[CollectedPart], remarks: Sequence[str]
+) -> Renderable:
     call = args.pc == "call" or (args.pc == "auto" and args.format == "syzkaller")
     length = CALL_LENGTHS.get(platform.machine(), 0) if call else 0
     if call and not length:
-        raise CollectError(f"where the call before a PC begins isn't known for {platform.machine()}", hint="--pc raw")
+        raise CollectError(f"the length of a call instruction on {platform.machine()} is unknown", hint="use --pc raw")
+    is_syzkaller = args.format == "syzkaller"
+    _check_number(args, len(parts))
+    if args.output == STDOUT:
+        return _write_stdout(context, args, parts, length, remarks)
+    remarks = list(remarks)
     rows = []
     for part in parts:
-        file = _name_part(path, part.label)
+        file = _name_part(Path(args.output), part.label)
+        check = partial(refuse_input, str(file), context.inputs)
+        check()
         if args.format == "kcov":
             header = make_header(
                 part.buffer,
@@ -230,9 +263,10 @@ def _write(context: Context, args: Namespace, collected: Collected, parts: Seque
                 build_id=running_build_id(),
                 kaslr_offset=running_kaslr_offset(),
             )
-            write_trace(file, part.buffer, header)
+            if not write_trace(file, part.buffer, header, check=check):
+                remarks.append(f"no side file: {file} is not a regular file")
         else:
-            write_text(file, part.buffer, call_length=length, is_syzkaller=args.format == "syzkaller")
+            write_text(file, part.buffer, call_length=length, is_syzkaller=is_syzkaller, check=check)
         rows.append(
             {
                 "file": str(file),
@@ -243,77 +277,111 @@ def _write(context: Context, args: Namespace, collected: Collected, parts: Seque
                 "full": part.buffer.full,
             }
         )
-    del context
     return Table(_FILE_COLUMNS, rows, remarks=remarks)
+
+
+def _write_stdout(
+    context: Context, args: Namespace, parts: Sequence[CollectedPart], length: int, remarks: Sequence[str]
+) -> Lines:
+    """Write the trace to standard output; the command's own output goes to standard error."""
+    if args.format == "kcov":
+        content = trace_bytes(parts[0].buffer)
+        remarks = [*remarks, "no side file: standard output has none"]
+    else:
+        content = text_bytes(parts[0].buffer, call_length=length, is_syzkaller=args.format == "syzkaller")
+    stream = binary_stdout(context.terminal.stdout)
+    stream.write(content)
+    stream.flush()
+    write_remarks(context.terminal, remarks)
+    return Lines(())
 
 
 def _name_part(path: Path, label: str) -> Path:
     return path.with_name(f"{path.stem}.{label}{path.suffix}") if label else path
 
 
-COLLECT = Command(
+COMMAND: Final = Command(
     name="collect",
-    summary="run a command and show what of the kernel it executed",
+    summary="run a command and show the kernel code that it executed",
+    topic=Topic.COLLECTION,
     run=_run,
+    row_types=(
+        *traces.COLLECT_ROWS,
+        RowType(
+            _FILE_COLUMNS,
+            {
+                "file": Meaning("path of the written file"),
+                "tid": Meaning("thread id of the task", "it holds several tasks' records"),
+                "comm": Meaning("name of the task", "it holds several tasks' records"),
+            },
+            when="with `-o FILE`",
+        ),
+    ),
     description=(
         "Coverage begins with the command's first instruction after exec. Its threads and children are followed by ptrace, "
-        "each with a KCOV instance of its own; the command is stopped only when it creates one, at signals and at exec. What "
-        "can't be followed is said: 32-bit tasks, tasks that a seccomp filter keeps from the calls it takes, tasks created "
-        "with CLONE_UNTRACED, and kernels before 5.6. Work that the kernel does in the background belongs to none of these "
-        "tasks: --remote collects what runs under a handle.\n\n"
-        "The exit status is the command's: 128 and the signal's number when one ended it; 125 when collecting failed, 126 when "
-        "the command can't be run, 127 when there is none. C-c and SIGTERM end the command; what was collected until then is "
-        "kept.\n\n"
-        "-o FILE writes the buffer as the kernel laid it out, with FILE.json beside it, and shows nothing else. With --json "
-        "and --csv the command's own output goes to standard error."
+        "each with a KCOV object of its own; the command stops only when it creates one, at signals and at exec. Notes list "
+        "tasks that cannot be followed: 32-bit tasks, tasks that a seccomp filter keeps from the system calls needed, tasks "
+        "created with CLONE_UNTRACED, and all tasks on kernels before 5.6. Background work of the kernel belongs to none of "
+        "these tasks: --remote collects what runs under a handle.\n\n"
+        "The exit status is the command's: 128 plus the number of the signal that ended it; 125 if collecting failed, 126 if "
+        "the command cannot be run, 127 if it was not found. C-c and SIGTERM end the command; what was collected until then "
+        "is kept.\n\n"
+        "-o FILE writes the buffer as the kernel laid it out, with FILE.json beside it, and shows no records. With --json, "
+        "--csv and -o - the command's own output goes to standard error."
     ),
     arguments=(
-        Argument(("--mode",), Value.MODE, f"what to collect: {', '.join(NAMES)}", metavar="MODE", default="PC"),
+        Argument(("--mode",), Value.MODE, f"what to record: {', '.join(mode_names())}", metavar="MODE", default="PC"),
         Argument(
             ("--remote",),
             Value.TEXT,
-            "background work as well: usb:BUS, common:INSTANCE, common:auto; several with commas",
+            "also collect background work: usb:BUS, common:INSTANCE, common:auto; separated by commas",
             count=Count.ANY,
             metavar="HANDLE",
         ),
-        Argument(("--per-thread",), Value.FLAG, "keep each task's records apart"),
-        Argument(("--syscall",), Value.FLAG, "show each system call beside what it covers"),
-        Argument(("--repeat",), Value.NUMBER, "run it N times: which points are stable, which flicker?", metavar="N"),
+        Argument(("--per-thread",), Value.FLAG, "keep the records of tasks apart"),
+        Argument(("--syscall",), Value.FLAG, "show what each system call covers"),
+        Argument(("--repeat",), Value.NUMBER, "run it N times and separate stable points from flickering ones", metavar="N"),
         Argument(
             ("--buffer-size",),
             Value.TEXT,
-            f"of each task, in words: 65536, 512K, 1M; {DEFAULT_SIZE >> 10}K by default",
+            f"buffer size of each task in words: 65536, 512K, 1M; default {DEFAULT_SIZE >> 10}K",
             metavar="WORDS",
         ),
-        Argument(("--grow",), Value.FLAG, "when a buffer was full, run the command again with larger ones"),
-        Argument(("-o", "--output"), Value.FILE, "write a trace file instead of showing records", metavar="FILE"),
+        Argument(("--grow",), Value.FLAG, "run the command again with larger buffers if one was full"),
+        Argument(
+            ("-o", "--output"),
+            Value.FILE,
+            "write a trace file instead of showing records; - for standard output",
+            metavar="FILE",
+            is_output=True,
+        ),
         Argument(
             ("--format",),
             Value.CHOICE,
-            "of the file: kcov, or text with one address per line",
+            "format of the file: kcov, or text with one address per line",
             choices=("kcov", "kcovtrace", "syzkaller"),
             default="kcov",
         ),
         Argument(
             ("--pc",),
             Value.CHOICE,
-            "in text: what the kernel recorded, or the call before it; auto is what the other tool does",
+            "PCs in a text file: raw (as recorded) or call (the call before); auto is the format's way",
             choices=("auto", "raw", "call"),
             default="auto",
         ),
-        Argument(("--keep",), Value.BUFFER_NAME, "keep it in memory under this name", metavar="@NAME"),
-        *SHOWING,
+        Argument(("--keep",), Value.BUFFER_NAME, "keep the trace in memory under this name", metavar="@NAME"),
+        *LISTING,
         *FILTERS,
-        Argument(("command",), Value.COMMAND, "what to run", count=Count.REST, metavar="COMMAND"),
+        Argument(("command",), Value.COMMAND, "the command to run", count=Count.REST, metavar="COMMAND"),
     ),
     examples=(
-        Example("collect -- ls /", "what does ls make the kernel do?"),
-        Example("collect --syscall -- cat /etc/hostname", "which system call does what?"),
+        Example("collect -- ls /", "which kernel code does ls execute?"),
+        Example("collect --syscall -- cat /etc/hostname", "what does each system call cover?"),
         Example("collect -o run.kcov --per-thread -- make", "a trace file for each process"),
-        Example("collect --mode cmp -- ./parser input", "what are its inputs compared with?"),
-        Example("collect --remote usb:1,common:auto -- ./plug", "what do kernel threads do for it?"),
-        Example("collect -- sleep 60 &", "go on meanwhile: jobs tells which buffers it has"),
-        Example("collect --repeat 10 -- ./test", "what can one rely on, what flickers?"),
+        Example("collect --mode cmp -- ./parser input", "what does the kernel compare its input with?"),
+        Example("collect --remote usb:1,common:auto -- ./plug", "what do kernel threads execute for it?"),
+        Example("collect -- sleep 60 &", "collect in the background; jobs lists its buffers"),
+        Example("collect --repeat 10 -- ./test", "which points are stable, and which flicker?"),
     ),
     needs=frozenset({Need.NATIVE}),
     failed=125,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``doctor``: what keeps kcovdbg from working on this machine, and how to mend it."""
+"""``doctor``: whether kcovdbg can work on this machine, and what to do where it cannot."""
 
 from __future__ import annotations
 
@@ -11,24 +11,28 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.collect.machine import is_this_machine, read_config, running_build_id, running_release
-from kcovdbg.collect.native import DEVICE, load_native
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
+from kcovdbg.collect.machine import is_this_machine, read_config, running_release
+from kcovdbg.collect.native_module import DEVICE, load_native
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.render.column import Column
-from kcovdbg.render.kind import BOOL, TEXT
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Table
-from kcovdbg.symbols.elf import ElfFile
-from kcovdbg.symbols.points import can_find_points, find_points, find_points_between
+from kcovdbg.render.value_kinds import BOOL, TEXT
+from kcovdbg.symbols.coverage_points import can_find_points, find_points, find_points_between
+from kcovdbg.symbols.table_cache import CACHE_HINT, find_usable_cache
+from kcovdbg.target.local_kernel import running_build_id
 
 
-class Check(NamedTuple):
-    """One thing that was looked at."""
+class Diagnosis(NamedTuple):
+    """The answer to one question about this machine."""
 
     question: str
     ok: bool | None
-    """None: it can't be told."""
+    """None where it is unknown."""
     answer: str
     fix: str | None = None
 
@@ -47,31 +51,33 @@ _COLUMNS: Final = (
 )
 
 
-def _check_kernel(_context: Context) -> Check:
+def _check_kernel(_context: Context) -> Diagnosis:
     question = "is this kernel built with KCOV?"
     config = read_config()
     try:
         is_there: bool | None = Path(DEVICE).exists()
     except PermissionError:
-        # Only root may look into debugfs.
+        # Only root can search debugfs.
         is_there = None
     if is_there:
         lacking = [] if config is None else [name for name in ("CONFIG_KCOV_ENABLE_COMPARISONS",) if config.get(name) != "y"]
-        return Check(question, True, running_release() + (f", without {lacking[0]}: no cmp mode" if lacking else ""))
+        return Diagnosis(question, True, running_release() + (f", without {lacking[0]}: no cmp mode" if lacking else ""))
     if config is None:
-        fix = "run kcovdbg as root" if is_there is None else f"mount debugfs, and look for {DEVICE}"
-        return Check(question, None, "its configuration can't be found", fix)
+        fix = "run kcovdbg as root" if is_there is None else f"mount debugfs and check for {DEVICE}"
+        return Diagnosis(question, None, "no kernel configuration found", fix)
     if config.get("CONFIG_KCOV") == "y":
-        return Check(question, True, f"{running_release()}: CONFIG_KCOV=y")
-    return Check(question, False, f"{running_release()} isn't", "build one with CONFIG_KCOV=y and CONFIG_KCOV_INSTRUMENT_ALL=y")
+        return Diagnosis(question, True, f"{running_release()}: CONFIG_KCOV=y")
+    return Diagnosis(
+        question, False, f"{running_release()} is not", "build one with CONFIG_KCOV=y and CONFIG_KCOV_INSTRUMENT_ALL=y"
+    )
 
 
 _EVERYWHERE: Final = "CONFIG_KCOV_INSTRUMENT_ALL=y, or KCOV_INSTRUMENT := y in Makefiles"
 
 
-def _check_points(context: Context) -> Check:
+def _check_points(context: Context) -> Diagnosis:
     question = "are there instrumented points?"
-    target = context.session.optional_target
+    target = context.workspace.optional_target
     lines = None if target is None or not is_this_machine(target) else getattr(target, "lines", None)
     image = None if lines is None else lines.image
     if image is not None:
@@ -79,38 +85,38 @@ def _check_points(context: Context) -> Check:
         if found is not None:
             if found[0]:
                 amount = f"{found[0]} calls of __sanitizer_cov_trace_pc in {found[1] >> 10} KiB of code"
-                return Check(question, True, f"{amount}, {image}")
-            return Check(question, False, f"none: nothing in {image} calls __sanitizer_cov_trace_pc", _EVERYWHERE)
+                return Diagnosis(question, True, f"{amount}, {image}")
+            return Diagnosis(question, False, f"none: no call of __sanitizer_cov_trace_pc in {image}", _EVERYWHERE)
     has_callback = has_symbol(_CALLBACKS)
     if has_callback is False:
-        return Check(question, False, "none: the kernel has no __sanitizer_cov_trace_pc", "build one with CONFIG_KCOV=y")
+        return Diagnosis(question, False, "none: the kernel has no __sanitizer_cov_trace_pc", "build one with CONFIG_KCOV=y")
     config = read_config()
     if config is not None and config.get("CONFIG_KCOV_INSTRUMENT_ALL") != "y":
-        return Check(question, None, "only where a Makefile asks for them, by its configuration", _EVERYWHERE)
-    there = "" if has_callback is None else ", and __sanitizer_cov_trace_pc is there"
-    said = "its configuration can't be found" if config is None else "everywhere, by its configuration"
-    return Check(question, None if config is None else True, said + there, "the kernel's vmlinux tells: -s VMLINUX")
+        return Diagnosis(question, None, "according to its configuration, only where a Makefile asks for them", _EVERYWHERE)
+    there = "" if has_callback is None else "; __sanitizer_cov_trace_pc exists"
+    said = "no kernel configuration found" if config is None else "everywhere, by its configuration"
+    return Diagnosis(question, None if config is None else True, said + there, "to verify, name its vmlinux: -s VMLINUX")
 
 
 _CALLBACKS: Final = ("__sanitizer_cov_trace_pc", "__sanitizer_cov_trace_pc_guard", "__sanitizer_cov_trace_pc_entry")
 
 
-# Enough of the code to see calls in, if there are any; all of it would take seconds.
+# Enough code to contain a call if there are any; searching all of it takes seconds.
 _SAMPLE: Final = 1 << 20
 
 
 def find_calls(image: str | os.PathLike[str]) -> tuple[int, int] | None:
     """Count the calls of KCOV's callbacks for PCs in a linked kernel image.
 
-    In its first MiB of code; if there are none, in all of it.
+    Search the first MiB of code, and all of it if that has none.
 
-    :return: calls, and bytes of code that were looked at; None where calls can't be seen: the file has no code or no symbols,
-        or its architecture's calls aren't known.
+    :return: calls, and bytes of code that were searched; None where calls cannot be found: the file has no code or no
+        symbols, or the architecture is not supported.
     """
     try:
-        with contextlib.closing(ElfFile(image)) as elf:
-            texts = [text for text in elf.text_sections() if elf.read(text, 1)]
-            if not can_find_points(elf.machine) or not texts or not elf.symbols():
+        with ElfFile(image) as elf:
+            texts = [text for text in elf.text_sections() if elf.read_section(text, 1)]
+            if not can_find_points(elf.header.machine) or not texts or not elf.symbols:
                 return None
             largest = max(texts, key=lambda text: text.size)
             size = min(largest.size, _SAMPLE)
@@ -123,7 +129,7 @@ def find_calls(image: str | os.PathLike[str]) -> tuple[int, int] | None:
 
 
 def has_symbol(names: Collection[str], path: str | Path = "/proc/kallsyms") -> bool | None:
-    """Tell whether the running kernel has a symbol with one of these names; None where it doesn't tell its symbols."""
+    """Return whether the running kernel has a symbol with one of these names, None where its symbols are hidden."""
     is_empty = True
     try:
         with Path(path).open(encoding="ascii", errors="replace") as lines:
@@ -137,7 +143,7 @@ def has_symbol(names: Collection[str], path: str | Path = "/proc/kallsyms") -> b
     return None if is_empty else False
 
 
-def _check_debugfs(_context: Context) -> Check:
+def _check_debugfs(_context: Context) -> Diagnosis:
     folder = Path(DEVICE).parent
     question = "is debugfs mounted?"
     try:
@@ -145,22 +151,22 @@ def _check_debugfs(_context: Context) -> Check:
     except OSError:
         mounted = False
     if mounted:
-        return Check(question, True, str(folder))
-    return Check(question, False, f"not at {folder}", f"mount -t debugfs none {folder}")
+        return Diagnosis(question, True, str(folder))
+    return Diagnosis(question, False, f"not at {folder}", f"mount -t debugfs none {folder}")
 
 
-def _check_open(_context: Context) -> Check:
-    question = "may I open KCOV?"
+def _check_open(_context: Context) -> Diagnosis:
+    question = "can I open KCOV?"
     try:
         descriptor = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         fix = "run kcovdbg as root" if isinstance(error, PermissionError) else "see the lines above"
-        return Check(question, False, f"{DEVICE}: {error.strerror}", fix)
+        return Diagnosis(question, False, f"{DEVICE}: {error.strerror}", fix)
     os.close(descriptor)
-    return Check(question, True, DEVICE)
+    return Diagnosis(question, True, DEVICE)
 
 
-def _check_kcore(_context: Context) -> Check:
+def _check_kcore(_context: Context) -> Diagnosis:
     question = "is /proc/kcore readable?"
     try:
         descriptor = os.open("/proc/kcore", os.O_RDONLY | os.O_CLOEXEC)
@@ -172,58 +178,67 @@ def _check_kcore(_context: Context) -> Check:
         if isinstance(error, FileNotFoundError):
             fix = "CONFIG_PROC_KCORE=y"
         elif os.geteuid() == 0:
-            fix = "is the kernel locked down? cat /sys/kernel/security/lockdown"
+            fix = "check for lockdown: cat /sys/kernel/security/lockdown"
         else:
             fix = "run kcovdbg as root"
-        return Check(question, False, f"{error.strerror}", fix)
-    return Check(question, True, "the kernel's state can be looked at while it runs")
+        return Diagnosis(question, False, f"{error.strerror}", fix)
+    return Diagnosis(question, True, "the running kernel's state can be read")
 
 
-def _check_symbols(context: Context) -> Check:
-    question = "is the debug info the right one?"
+def _check_symbols(context: Context) -> Diagnosis:
+    question = "does the debug info match?"
     build_id = running_build_id()
-    target = context.session.optional_target
+    target = context.workspace.optional_target
     if target is None:
-        # Without the kernel's memory no debug info can be compared with it.
+        # Debug info is compared with the kernel's memory.
         is_readable = os.access("/proc/kcore", os.R_OK)
         fix = "install the kernel's debug symbols, or name its vmlinux: -s VMLINUX" if is_readable else "see the line above"
-        return Check(question, False if is_readable else None, context.session.target_problem, fix)
+        return Diagnosis(question, False if is_readable else None, context.workspace.target_problem, fix)
     if not is_this_machine(target):
-        return Check(question, None, f"{target.name} isn't the kernel that runs here", "kcovdbg -k -s VMLINUX doctor")
+        return Diagnosis(question, None, f"{target.name} is not the kernel that runs here", "kcovdbg -k -s VMLINUX doctor")
     lines = getattr(target, "lines", None)
     image = None if lines is None else lines.image
     if image is None:
-        return Check(question, False, "no vmlinux was found: no names and lines", "name the vmlinux of this kernel: -s VMLINUX")
-    return Check(question, True, f"{image}, build-id {(target.build_id or build_id or '?')[:12]}…")
+        return Diagnosis(question, False, "no vmlinux found: no names and lines", "name the vmlinux of this kernel: -s VMLINUX")
+    return Diagnosis(question, True, f"{image}, build-id {(target.build_id or build_id or '?')[:12]}…")
 
 
-def _check_collector(_context: Context) -> Check:
+def _check_collector(_context: Context) -> Diagnosis:
     question = "does the collector work?"
     try:
         load_native()
-        from kcovdbg.collect.trace import Trace
+        from kcovdbg.collect.thread_trace import Trace
 
         with Trace(size=4096) as trace:
             os.getppid()
     except KcovdbgError as error:
-        return Check(question, False, str(error), error.hint)
+        return Diagnosis(question, False, str(error), error.hint)
     if not trace.pcs:
-        return Check(question, False, "getppid() left no record", "was kernel/sys.c built with instrumentation?")
-    return Check(question, True, f"getppid() left {len(trace.pcs)} records")
+        return Diagnosis(question, False, "getppid() left no record", "was kernel/sys.c built with instrumentation?")
+    return Diagnosis(question, True, f"getppid() left {len(trace.pcs)} records")
 
 
-def _check_following(_context: Context) -> Check:
-    question = "can commands be followed?"
+def _check_following(_context: Context) -> Diagnosis:
+    question = "can threads and children be followed?"
     if platform.machine() != "x86_64":
-        return Check(question, False, "threads and children are followed on x86-64 only", "the command itself is collected")
+        return Diagnosis(question, False, "only on x86-64", "collect works for the command itself")
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     with contextlib.suppress(OSError):
         if scope.read_text().strip() == "3":
-            return Check(question, False, "Yama forbids ptrace altogether", "boot with kernel.yama.ptrace_scope below 3")
-    return Check(question, True, "threads and children too, by ptrace")
+            return Diagnosis(question, False, "Yama forbids ptrace", "boot with kernel.yama.ptrace_scope below 3")
+    return Diagnosis(question, True, "yes, by ptrace")
 
 
-_CHECKS: Final[tuple[Callable[[Context], Check], ...]] = (
+def _check_cache(_context: Context) -> Diagnosis:
+    question = "can location tables be kept?"
+    cache = find_usable_cache()
+    if cache.problem is None:
+        return Diagnosis(question, True, str(cache.folder))
+    place = "nowhere" if cache.folder is None else f"only in {cache.folder}"
+    return Diagnosis(question, False if cache.folder is None else None, f"{place}: {cache.problem}", CACHE_HINT)
+
+
+_CHECKS: Final[tuple[Callable[[Context], Diagnosis], ...]] = (
     _check_kernel,
     _check_points,
     _check_debugfs,
@@ -232,22 +247,41 @@ _CHECKS: Final[tuple[Callable[[Context], Check], ...]] = (
     _check_symbols,
     _check_collector,
     _check_following,
+    _check_cache,
 )
 
 
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
-    def rows() -> Iterator[Check]:
+    def rows() -> Iterator[Diagnosis]:
         for check in _CHECKS:
-            yield check(context)
+            diagnosis = check(context)
+            if diagnosis.ok is False:
+                context.status = 1
+            yield diagnosis
 
     return Table(_COLUMNS, rows())
 
 
-DOCTOR = Command(
+COMMAND: Final = Command(
     name="doctor",
-    summary="can kcovdbg work on this machine, and if not, why?",
+    summary="check whether kcovdbg can work on this machine",
+    topic=Topic.COLLECTION,
     run=_run,
-    description="Looks at the running kernel and at this installation, a line each, with what mends it.",
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "ok": Meaning("the answer", "it is unknown"),
+                "question": Meaning("what was checked"),
+                "answer": Meaning("what was found"),
+                "fix": Meaning("what to do about it", "there is nothing to do"),
+            },
+        ),
+    ),
+    description=(
+        "Checks the running kernel and this installation. Each line says what is missing and how to fix it. The "
+        "exit status is 1 if anything is missing."
+    ),
     examples=(Example("doctor", "why does collect fail?"),),
     needs=frozenset(),
 )

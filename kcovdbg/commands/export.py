@@ -4,25 +4,28 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.record import RecordFormat
-from kcovdbg.analysis.algebra import is_expression
-from kcovdbg.analysis.calls import build_calls, find_edges, find_events
-from kcovdbg.analysis.counting import count_pcs, pc_sequence
-from kcovdbg.analysis.functions import find_functions
-from kcovdbg.analysis.naming import UNKNOWN
-from kcovdbg.analysis.stacks import DEEPEST, Stacks
-from kcovdbg.commands.argument import Argument, Value
-from kcovdbg.commands.buffer import FILTERS, TEXT_PCS
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.covering import call_length, find_line_coverage, find_point_coverage, find_points
-from kcovdbg.commands.destination import open_file
-from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import Filter, find_buffer, find_counts, matches_file, matches_function, name_remarks
+from kcovdbg.abi.address import WORD_MASK
+from kcovdbg.abi.record import RecordKind
+from kcovdbg.analysis.call_stacks import DEEPEST, Stacks
+from kcovdbg.analysis.call_tree import build_calls, find_edges, find_events
+from kcovdbg.analysis.function_coverage import FunctionPoints, count_functions, find_touched
+from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
+from kcovdbg.analysis.pc_names import UNKNOWN
+from kcovdbg.analysis.set_expressions import is_expression
+from kcovdbg.engine.argument import Argument, Value
+from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
+from kcovdbg.engine.buffer_sources import BufferCounts, find_buffer, find_counts, name_remarks
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.coverage_points import find_function_points, find_point_table
+from kcovdbg.engine.output_files import STDOUT, open_text
+from kcovdbg.engine.terminal import write_remarks
+from kcovdbg.engine.trace_coverage import find_call_length, find_line_coverage, find_point_coverage
 from kcovdbg.errors import CapabilityError, UsageError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.call import Call
@@ -38,54 +41,84 @@ from kcovdbg.render.export.lcov import lcov_lines
 from kcovdbg.render.export.modoff import modoff_lines
 from kcovdbg.render.export.rawcoverfiles import rawcoverfiles_lines
 from kcovdbg.render.export.speedscope import speedscope_lines
-from kcovdbg.render.kind import NUMBER, PATH, TEXT
-from kcovdbg.render.renderable import Lines, Renderable, Table
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.renderable import Line, Lines, Renderable, Table
+from kcovdbg.render.value_kinds import NUMBER, PATH, TEXT
 from kcovdbg.render.writer import Format
+from kcovdbg.series.table import call_mode_hint
+from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 
-STDOUT: Final = "-"
-_MASK: Final = (1 << 64) - 1
 _NOWHERE: Final = Frame(None, None, None, None)
 
 
-@dataclass
-class Source:
-    """What is exported, read when a format asks for it."""
+class _Export(NamedTuple):
+    """A trace in a format."""
 
-    context: Context
-    args: Namespace
-    remarks: list[str] = field(default_factory=list)
+    lines: Iterable[str]
+    remarks: Sequence[str] = ()
+
+
+class _Source:
+    """What is exported, read when a format asks for it.
+
+    :param context: of the command.
+    :param args: its arguments.
+    """
+
+    def __init__(self, context: Context, args: Namespace) -> None:
+        self.context = context
+        self.what: str = args.what
+        self.format: str = args.format
+        self.names = context.workspace.names
+        self.filter = make_filter(self.names, args)
 
     @cached_property
     def buffer(self) -> Buffer | None:
         """The buffer; None for an expression, which has no order."""
-        if is_expression(self.args.what):
+        if is_expression(self.what):
             return None
-        buffer = find_buffer(self.context, self.args.what)
-        if buffer.encoding.format is RecordFormat.UNIQ_EDGE:
+        buffer = find_buffer(self.context, self.what)
+        if buffer.encoding.codec.kind is RecordKind.EDGE:
             raise CapabilityError(
-                f"{self.args.what} holds edges, whose low 12 bits are no address: no other tool reads them",
-                hint="buffer shows the pages that they lead to",
+                f"cannot export {self.what}: the low 12 bits of its edges are no address",
+                hint="buffer shows the pages of the edges",
             )
-        self.remarks += buffer.remarks
         return buffer
 
     @cached_property
-    def filter(self) -> Filter:
-        """Which PCs are wanted."""
-        return Filter(self.context.session.names, self.args.function or (), self.args.file or ())
+    def _counted(self) -> BufferCounts:
+        if self.buffer is None:
+            return find_counts(self.context, self.what)
+        kinds = recorded_kinds(self.buffer.encoding.codec)
+        return BufferCounts(count_pcs(self.buffer), self.buffer.remarks, kinds)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the buffer or buffers say about themselves."""
+        return (*name_remarks(self.context), *(self._counted if self.buffer is None else self.buffer).remarks)
+
+    @property
+    def kinds(self) -> frozenset[PointKind]:
+        """The kinds of points that can be in the trace."""
+        return self._counted.kinds
+
+    @property
+    def all_counts(self) -> Mapping[int, int]:
+        """How often each PC was recorded, filtered out or not: a line belongs to more places than one."""
+        return self._counted.counts
 
     @cached_property
     def counts(self) -> Mapping[int, int]:
-        """How often each PC was recorded, of those that are wanted, ascending."""
-        buffer = self.buffer
-        counts = find_counts(self.context, self.args.what, self.remarks) if buffer is None else count_pcs(buffer)
+        """How often each PC that passes the filter was recorded, ascending."""
+        counts = self.all_counts
         if not self.filter.passes_all:
-            self.context.session.names.learn(counts)
+            self.names.learn(counts)
         return {pc: counts[pc] for pc in sorted(counts) if self.filter.passes_all or self.filter(pc)}
 
     @property
     def sequence(self) -> Iterable[int]:
-        """The wanted PCs in the order of their records; of an expression, ascending."""
+        """The PCs that pass the filter in the order of their records; of an expression, ascending."""
         if self.buffer is None:
             return self.counts
         if self.filter.passes_all:
@@ -93,155 +126,164 @@ class Source:
         wanted = self.counts
         return (pc for pc in pc_sequence(self.buffer) if pc in wanted)
 
+    @property
+    def call_length(self) -> int:
+        """How many bytes before a PC its call begins."""
+        return find_call_length(self.context)
+
     def points(self, *starts: str) -> Iterator[PointCoverage]:
-        """Yield the points that were recorded.
+        """Iterate over the points that were recorded.
 
-        :param starts: symbols that offsets within the image count from: the first that there is.
+        :param starts: symbols that offsets within the image count from: the first that exists.
         """
-        return find_point_coverage(self.context, self.counts, call_length(self.context), starts)
+        return find_point_coverage(self.context, self.counts, self.call_length, starts)
 
-    def wants(self, frame: Frame) -> bool:
-        """Tell whether a frame's lines, or a function, are wanted."""
-        functions, files = self.args.function or (), self.args.file or ()
-        return (not functions or any(matches_function(pattern, frame) for pattern in functions)) and (
-            not files or any(matches_file(pattern, frame) for pattern in files)
-        )
+    @cached_property
+    def functions(self) -> list[FunctionPoints]:
+        """The functions of the image with their points, in order."""
+        return find_function_points(self.context, self.kinds, self.call_length)
 
-    def all_counts(self) -> Mapping[int, int]:
-        """Return how often each PC was recorded, wanted or not: a line belongs to more places than one."""
-        buffer = self.buffer
-        return find_counts(self.context, self.args.what, self.remarks) if buffer is None else count_pcs(buffer)
+    def points_of(self, functions: Iterable[FunctionPoints]) -> Iterator[PointCoverage]:
+        """Iterate over the points of functions that pass the filter, then over those that were recorded in modules."""
+        table, length, counts = find_point_table(self.context), self.call_length, self.all_counts
+        for function, pcs in functions:
+            if not self.filter.passes_all:
+                self.names.learn(pcs)
+                pcs = [pc for pc in pcs if self.filter(pc)]
+            symbol = function.alias or function.name
+            for pc, row in zip(pcs, table.get_rows(pcs), strict=True):
+                yield PointCoverage(pc, pc - length, None, None, counts.get(pc, 0), row[1] if row else (), symbol)
+        yield from (point for point in self.points() if point.module is not None)
 
-    def calls(self) -> list[Call]:
-        """Return the calls.
+    def unlisted(self) -> tuple[str, ...]:
+        """Return how many of the recorded PCs are no points."""
+        points = {pc for _, pcs in self.functions for pc in pcs}
+        modules = {point.pc for point in self.points() if point.module is not None}
+        rest = sum(pc not in points and pc not in modules for pc in self.counts)
+        return (f"{rest} of {len(self.counts)} PCs are no coverage points of .text, as after tail calls",) if rest else ()
+
+    def calls(self) -> tuple[Buffer, list[Call]]:
+        """Return the buffer and its calls.
 
         :raises CapabilityError: when there are no entry and exit records.
         :raises UsageError: when only some records are asked for.
         """
         buffer = self.buffer
-        if buffer is None or buffer.encoding.format is not RecordFormat.PC_EXT:
+        if buffer is None or not buffer.encoding.codec.has_calls:
             raise CapabilityError(
-                f"{self.args.what} has no entry and exit records, and {self.args.format} is a tree of calls",
-                hint="a kernel with KCOV_TRACE_PC_EXT records them; lcov, jsonl or modoff need none",
+                f"{self.what} has no entry and exit records, which {self.format} needs",
+                hint=f"{call_mode_hint()}; lcov, jsonl and modoff need none",
             )
         if not self.filter.passes_all:
-            raise UsageError(f"{self.args.format} is a tree of calls: a part of its records is none")
+            raise UsageError(f"export: {self.format} takes no filters, because calls span records")
         calls = build_calls(find_events(buffer))
-        self.context.session.names.learn(call.pc for call in calls)
-        return calls
+        self.names.learn(call.pc for call in calls)
+        return buffer, calls
 
     def function(self, pc: int) -> Frame:
         """Return the frame of the function that a PC was compiled into."""
-        frames = self.context.session.names[pc].frames
+        frames = self.names[pc].frames
         return frames[-1] if frames else _NOWHERE
 
 
-def _hex(source: Source) -> Iterator[str]:
-    if not source.args.calls:
-        return hexadecimal_lines(source.sequence)
-    length = call_length(source.context)
-    return hexadecimal_lines(pc - length & _MASK for pc in source.sequence)
+def _hex(source: _Source) -> _Export:
+    return _Export(hexadecimal_lines(source.sequence))
 
 
-def _rawcover(source: Source) -> Iterator[str]:
-    length = call_length(source.context)
-    return hexadecimal_lines(pc - length & _MASK for pc in source.counts)
+def _calls(source: _Source) -> _Export:
+    length = source.call_length
+    return _Export(hexadecimal_lines(pc - length & WORD_MASK for pc in source.sequence))
 
 
-def _jsonl(source: Source) -> Iterator[str]:
-    return jsonl_lines(source.points())
+def _rawcover(source: _Source) -> _Export:
+    length = source.call_length
+    return _Export(hexadecimal_lines(pc - length & WORD_MASK for pc in source.counts))
 
 
-def _rawcoverfiles(source: Source) -> Iterator[str]:
-    return rawcoverfiles_lines(source.points("_stext"))
+def _jsonl(source: _Source) -> _Export:
+    return _Export(jsonl_lines(source.points_of(source.functions)), source.unlisted())
 
 
-def _funccover(source: Source) -> Iterator[str]:
-    counts, names = source.all_counts(), source.context.session.names
-    points = find_points(source.context)
-    names.learn(counts)
-    return funccover_lines(find_functions(counts, lambda pc: names[pc].frames, points, source.wants))
+def _rawcoverfiles(source: _Source) -> _Export:
+    length = source.call_length
+    touched = find_touched(source.functions, (pc - length & WORD_MASK for pc in source.all_counts))
+    return _Export(rawcoverfiles_lines(source.points_of(touched)), source.unlisted())
 
 
-def _modoff(source: Source) -> Iterator[str]:
-    if source.context.session.optional_target is None:
-        raise CapabilityError(
-            f"an offset needs the kernel that it is in: {source.context.session.target_problem}",
-            hint="export hex needs no kernel",
-        )
-    # Where a disassembler puts the image: on arm64 _stext comes later.
+def _funccover(source: _Source) -> _Export:
+    found = count_functions(source.functions, source.all_counts)
+    wanted = [row for row in found if source.filter.wants_frame(Frame(row.function, row.file, None, None))]
+    return _Export(funccover_lines(wanted), source.unlisted())
+
+
+def _modoff(source: _Source) -> _Export:
+    if source.context.workspace.optional_target is None:
+        raise CapabilityError(f"modoff needs a kernel: {source.context.workspace.target_problem}", hint="export hex needs none")
+    # Disassemblers load the image at _text; on arm64 _stext comes later.
     points = list(source.points("_text", "_stext"))
     lost = sum(point.offset is None for point in points)
-    if lost:
-        source.remarks.append(f"{lost} of {len(points)} points are left out: no code of the kernel or a loaded module is there")
-    return modoff_lines(points)
+    remarks = (f"{lost} of {len(points)} points are left out: outside the kernel and the loaded modules",) if lost else ()
+    return _Export(modoff_lines(points), remarks)
 
 
-def _lcov(source: Source) -> Iterator[str]:
-    tree = source.context.session.source
-    coverage = find_line_coverage(source.context, source.all_counts(), source.wants, source.remarks)
-    covered = sum(line.covered > 0 for line in coverage)
-    files = {line.file for line in coverage}
-    source.remarks.append(f"{covered} of {len(coverage)} lines with points are covered, in {len(files)} files")
+def _lcov(source: _Source) -> _Export:
+    tree = source.context.workspace.source
+    lines, remarks = find_line_coverage(source.context, source.all_counts, source.kinds, source.filter.wants_frame)
+    covered = sum(line.covered > 0 for line in lines)
+    files = {line.file for line in lines}
+    remarks = (*remarks, f"{covered} of {len(lines)} lines with points are covered, in {len(files)} files")
     absent = sum(not tree.read(file).lines for file in files)
     if absent:
-        source.remarks.append(
-            f"{absent} files have no text here: --source-dir names a tree, or genhtml takes --ignore-errors source"
-        )
+        hint = "name a source tree with --source-dir, or use genhtml --ignore-errors source"
+        remarks = (*remarks, f"the text of {absent} files is missing; {hint}")
 
     def path_of(file: str) -> str:
         found = tree.find(file)
         return file.removeprefix("./") if found is None else str(found)
 
-    return lcov_lines(source.args.what, coverage, path_of)
+    return _Export(lcov_lines(source.what, lines, path_of), remarks)
 
 
-def _folded(source: Source) -> Iterator[str]:
-    stacks = Stacks(source.calls(), lambda pc: source.function(pc).function or f"{pc:#x}")
+def _folded(source: _Source) -> _Export:
+    buffer, calls = source.calls()
+    stacks = Stacks(calls, lambda pc: source.function(pc).function or f"{pc:#x}")
+    remarks: list[str] = []
     if stacks.cut:
-        source.remarks.append(f"{stacks.cut} calls deeper than {DEEPEST} are counted to their callers there")
-    assert source.buffer is not None
-    outside = sum(1 for _ in find_events(source.buffer)) - stacks.records
+        remarks.append(f"{stacks.cut} calls deeper than {DEEPEST} are counted as their callers at that depth")
+    outside = sum(1 for _ in find_events(buffer)) - stacks.records
     if outside:
-        source.remarks.append(f"{outside} records are in no call: they are under {UNKNOWN}")
-
-    def all_stacks() -> Iterator[tuple[tuple[str, ...], int]]:
-        if outside:
-            yield (UNKNOWN,), outside
-        yield from stacks
-
-    return folded_lines(all_stacks())
+        remarks.append(f"{outside} records outside of calls are counted as {UNKNOWN}")
+    unknown = [((UNKNOWN,), outside)] if outside else []
+    return _Export(folded_lines(chain(unknown, stacks)), remarks)
 
 
-def _speedscope(source: Source) -> Iterator[str]:
-    calls = source.calls()
-    assert source.buffer is not None
-    return speedscope_lines(source.args.what, find_edges(calls), source.buffer.count, source.function)
+def _speedscope(source: _Source) -> _Export:
+    buffer, calls = source.calls()
+    return _Export(speedscope_lines(source.what, find_edges(calls), buffer.count, source.function))
 
 
-def _chrome(source: Source) -> Iterator[str]:
-    calls = source.calls()
-    buffer = source.buffer
-    assert buffer is not None
-    return chrome_lines(source.args.what, find_edges(calls), source.function, pid=buffer.pid or 0, comm=buffer.comm)
+def _chrome(source: _Source) -> _Export:
+    buffer, calls = source.calls()
+    lines = chrome_lines(source.what, find_edges(calls), source.function, pid=buffer.pid or 0, comm=buffer.comm)
+    return _Export(lines)
 
 
 class _Exporter(NamedTuple):
     """A format."""
 
     purpose: str
-    lines: Callable[[Source], Iterator[str]]
+    export: Callable[[_Source], _Export]
 
 
 EXPORTERS: Final[Mapping[str, _Exporter]] = {
-    "hex": _Exporter("the PCs in their order, one hexadecimal number per line, as kcovtrace prints them", _hex),
+    "hex": _Exporter("the PCs in order, one hexadecimal number per line, as kcovtrace prints them", _hex),
     "rawcover": _Exporter("the calls, each once, ascending, as syzkaller has them", _rawcover),
     "rawcoverfiles": _Exporter("syzkaller's CSV of points with module, offset, file and line", _rawcoverfiles),
     "funccover": _Exporter("syzkaller's CSV of functions with covered and total points", _funccover),
     "jsonl": _Exporter("syzkaller's JSON Lines, an object per frame of a point", _jsonl),
     "modoff": _Exporter("Lighthouse's module+offset", _modoff),
     "lcov": _Exporter("lcov's .info, for genhtml and CI", _lcov),
-    "folded": _Exporter("folded stacks, for flamegraph.pl (needs entry and exit records)", _folded),
+    "folded": _Exporter("folded stacks for flamegraph.pl (needs entry and exit records)", _folded),
     "speedscope": _Exporter("speedscope's JSON (needs entry and exit records)", _speedscope),
     "chrome": _Exporter("Chrome's trace events, for Perfetto (needs entry and exit records)", _chrome),
 }
@@ -263,51 +305,71 @@ _COLUMNS: Final = (
 
 def _run(context: Context, args: Namespace) -> Renderable:
     if args.calls and args.format != "hex":
-        raise UsageError(f"--calls is for hex: {args.format} has its own way", hint="rawcover always writes calls")
-    if args.output in (None, STDOUT) and context.format is not Format.TEXT:
-        raise UsageError("export writes its own format to standard output", hint="with -o FILE, --json tells what was written")
-    source = Source(context, args)
-    source.remarks += name_remarks(context)
-    lines = EXPORTERS[args.format].lines(source)
-    if args.output in (None, STDOUT):
-        return Lines(_text_lines(context, source, lines))
+        raise UsageError(f"export: --calls is for hex, not {args.format}", hint="rawcover always writes calls")
+    is_stdout = args.output in (None, STDOUT)
+    if is_stdout and context.format is not Format.TEXT:
+        raise UsageError(
+            "export: cannot write JSON or CSV to standard output", hint="add -o FILE; then --json describes the file"
+        )
+    source = _Source(context, args)
+    exported = _calls(source) if args.calls else EXPORTERS[args.format].export(source)
+    remarks = (*source.remarks, *exported.remarks)
+    if is_stdout:
+        return Lines(_stdout_lines(context, exported.lines, remarks))
     written = 0
-    with open_file(args.output) as stream:
-        for line in lines:
+    with open_text(args.output, context.inputs) as stream:
+        for line in exported.lines:
             stream.write(f"{line}\n")
             written += 1
-    return Table(_COLUMNS, (_Written(args.output, args.format, written),), remarks=source.remarks)
+    return Table(_COLUMNS, (_Written(args.output, args.format, written),), remarks=remarks)
 
 
-def _text_lines(context: Context, source: Source, lines: Iterable[str]) -> Iterator[tuple[tuple[str, str]]]:
-    """Yield the lines for standard output; what must be known besides goes to standard error."""
+def _stdout_lines(context: Context, lines: Iterable[str], remarks: Iterable[str]) -> Iterator[Line]:
+    """Yield the lines for standard output; remarks go to standard error."""
     for line in lines:
         yield (("", line),)
-    for remark in source.remarks:
-        context.terminal.stderr.write(f"kcovdbg: {context.terminal.error_painter.paint((('remark', f'note: {remark}'),))}\n")
+    write_remarks(context.terminal, remarks)
 
 
-EXPORT: Final = Command(
+COMMAND: Final = Command(
     name="export",
-    summary="write a trace for another tool",
+    summary="write a trace in another tool's format",
+    topic=Topic.OUTPUT,
     run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "file": Meaning("path of the written file"),
+                "format": Meaning("name of the format"),
+                "lines": Meaning("number of lines written", "the format has none", "lines"),
+            },
+            when="with `-o FILE`",
+        ),
+    ),
     description=(
         "Formats: "
         + "; ".join(f"{name}: {exporter.purpose}" for name, exporter in EXPORTERS.items())
-        + ".\n\nKCOV records no time: where a format has an axis, it counts records, and says so. A file gets its name when it "
-        "is complete. Addresses are without the KASLR offset, as in vmlinux."
+        + ".\n\nKCOV records no time: where a format has a time axis, it counts records. A file gets its name when it is "
+        "complete. Addresses are as in vmlinux, without the KASLR offset."
     ),
     arguments=(
-        Argument(("format",), Value.CHOICE, "which", choices=tuple(EXPORTERS), metavar="FORMAT"),
-        Argument(("what",), Value.BUFFER, "which buffer", metavar="WHAT"),
-        Argument(("-o", "--output"), Value.FILE, "the file to write; - or without it standard output", metavar="FILE"),
-        Argument(("--calls",), Value.FLAG, "of hex: addresses of the calls, not what they return to"),
+        Argument(("format",), Value.CHOICE, "the format", choices=tuple(EXPORTERS), metavar="FORMAT"),
+        Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
+        Argument(
+            ("-o", "--output"),
+            Value.FILE,
+            "the file to write; default, and -, is standard output",
+            metavar="FILE",
+            is_output=True,
+        ),
+        Argument(("--calls",), Value.FLAG, "with hex: write the addresses of calls instead of return addresses"),
         *FILTERS,
         TEXT_PCS,
     ),
     examples=(
-        Example("export lcov 41 -o 41.info", "then, in the source tree, genhtml 41.info -o html"),
-        Example("export rawcover file:boot.kcov | sort -u > known", "for tools that know syzkaller's text"),
+        Example("export lcov 41 -o 41.info", "then, in the source tree: genhtml 41.info -o html"),
+        Example("export rawcover file:boot.kcov | sort -u > known", "for tools that read syzkaller's rawcover"),
         Example("export speedscope file:ext.kcov -o ext.json", "a flame chart of entry and exit records"),
     ),
     needs=frozenset(),

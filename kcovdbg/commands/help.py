@@ -1,40 +1,52 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``help``: the commands, or one of them."""
+"""``help``: the list of commands, or help for one of them."""
 
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import Final
 
-from kcovdbg.commands.argument import Argument, Count, Value, WordError
-from kcovdbg.commands.command import Answer, Command, Example
-from kcovdbg.commands.helptext import COMMAND_COLUMNS, command_help
-from kcovdbg.commands.session import Context
+from kcovdbg.engine.argument import Argument, Count, Value, WordError
+from kcovdbg.engine.command import Command, CommandResult, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.help_text import COMMAND_ROW, command_help, command_list, command_schema
 from kcovdbg.errors import UsageError
-from kcovdbg.render.renderable import Table, text_lines
+from kcovdbg.render.renderable import text_lines
 
-_ADVICE = """
-help COMMAND tells about one, as does COMMAND?
+_ADVICE: Final = """
+help COMMAND, or COMMAND?, shows help for a command. Unique prefixes of names work: obj for objects.
 Every answer can be piped and redirected: tasks | grep syz, objects > file.
-! runs a command of the shell's.
+! runs a shell command.
 """
 
 
-def _run(context: Context, args: Namespace) -> Answer:
+def _run(context: Context, args: Namespace) -> CommandResult:
+    if args.command is None and args.schema:
+        raise UsageError("help: --schema needs a command", hint="help tasks --schema")
     if args.command is None:
-        return Table(COMMAND_COLUMNS, tuple(context.session.commands)), text_lines(_ADVICE, "hint")
+        return command_list(context.workspace.commands), text_lines(_ADVICE, "hint")
     try:
-        command = context.session.commands.find(args.command)
+        command = context.workspace.commands.find(args.command)
     except UsageError as error:
         raise WordError(str(error), args.command, hint=error.hint) from error
-    return command_help(command, context.width)
+    return command_schema(command) if args.schema else command_help(command, context.width)
 
 
-HELP = Command(
+COMMAND: Final = Command(
     name="help",
-    summary="the commands, or one of them",
+    summary="list the commands, or show help for one",
+    topic=Topic.OTHER,
     run=_run,
-    arguments=(Argument(("command",), Value.COMMAND, "the one to tell about", count=Count.OPTIONAL),),
-    examples=(Example("help", "what is there?"), Example("help tasks", "the same as tasks?")),
+    row_types=(COMMAND_ROW,),
+    arguments=(
+        Argument(("command",), Value.COMMAND, "a command", count=Count.OPTIONAL),
+        Argument(("--schema",), Value.FLAG, "print the JSON Schema of what the command writes with --json"),
+    ),
+    examples=(
+        Example("help", "which commands are there?"),
+        Example("help tasks", "the same as tasks?"),
+        Example("help tasks --schema > tasks.schema.json", "validate the output of tasks --json"),
+    ),
     needs=frozenset(),
     aliases=("?",),
 )

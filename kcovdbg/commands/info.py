@@ -5,21 +5,26 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import dataclass
+from typing import Final
 
-from kcovdbg.abi.era import find_era
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.generation import Generation
 from kcovdbg.render.column import Column
-from kcovdbg.render.kind import BOOL, LIST, WORD
-from kcovdbg.render.renderable import Record
-from kcovdbg.target import Target
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.renderable import Fields
+from kcovdbg.render.value_kinds import BOOL, LIST, WORD
+from kcovdbg.series import table
+from kcovdbg.target.connection import MachineState
+from kcovdbg.target.protocol import Target
 
 
 @dataclass(frozen=True, slots=True)
 class _Info:
     target: Target
+    state: MachineState | None
     generation: Generation | None
     errors: tuple[str, ...]
 
@@ -27,11 +32,11 @@ class _Info:
 def _era_text(info: _Info) -> str | None:
     if info.generation is None:
         return None
-    era = find_era(info.generation.era)
+    era = table.find_era(info.generation.era)
     return info.generation.era if era is None else f"{era.name} ({era.kernels}): {era.summary}"
 
 
-_COLUMNS = (
+_COLUMNS: Final = (
     Column("target", title="target", value=lambda info: info.target.name),
     Column("release", title="release", value=lambda info: info.target.release),
     Column("machine", title="machine", value=lambda info: info.target.machine),
@@ -51,33 +56,55 @@ _COLUMNS = (
         hide_empty=True,
     ),
     Column("features", LIST, title="features", value=lambda info: info.generation and sorted(info.generation.features)),
-    Column("live", BOOL, title="live", value=lambda info: info.target.live),
+    Column("live", BOOL, title="live", value=lambda info: info.target.live and info.state is not MachineState.GONE),
+    Column("state", title="machine is", value=lambda info: info.state and info.state.value, hide_empty=True),
 )
 
 
-def _run(context: Context, args: Namespace) -> Record:  # noqa: ARG001
-    target = context.target
+def _run(context: Context, args: Namespace) -> Fields:  # noqa: ARG001
+    # What is known of a guest is shown even after it has ended.
+    target = context.workspace.target
+    state = target.state()
+    stop_note = target.stop_note() if state is MachineState.STOPPED else None
     errors: list[str] = []
     generation = None
     try:
         generation = context.layout.generation
     except KcovdbgError as error:
-        # The rest is as true of a kernel without KCOV.
+        # The rest is valid of a kernel without KCOV.
         errors.append(str(error))
     else:
-        errors += [f"{name} is new to kcovdbg: it may mean more than is shown" for name in generation.unrecognised]
-        errors += [f"{name} isn't in the debug info: what it would tell isn't shown" for name in generation.missing]
-    # How it was opened is no error, and differs between a dump and its slice.
-    return Record(_COLUMNS, _Info(target, generation, tuple(errors)), remarks=target.notes, errors=lambda info: info.errors)
+        errors += [f"{name} is unknown to kcovdbg: state that it holds is not shown" for name in generation.unrecognised]
+        errors += [f"{name} is missing from the debug info: state that it holds is not shown" for name in generation.missing]
+    # Notes on how it was opened are no errors, and differ between a dump and its slice.
+    return Fields(
+        _COLUMNS,
+        _Info(target, state, generation, tuple(errors)),
+        remarks=[*target.notes, *([stop_note] if stop_note is not None else [])],
+        errors=lambda info: info.errors,
+    )
 
 
-INFO = Command(
+COMMAND: Final = Command(
     name="info",
-    summary="the target, its kernel, and which KCOV it has",
+    summary="show the target, its kernel, and the generation of its KCOV",
+    topic=Topic.STATE,
     run=_run,
-    description=(
-        "The generation is recognised by the members of KCOV's structures, never by the kernel's release: stable kernels carry "
-        "newer layouts than newer releases. What is below the values is what could not be read or is not known."
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "variants": Meaning("names of posted series that this kernel has", "the kernel has no KCOV"),
+                "features": Meaning("names of facilities that this generation has", "the kernel has no KCOV"),
+                "state": Meaning("whether the machine runs, is stopped or is gone", "the target is not a live guest"),
+            },
+            errors=True,
+        ),
     ),
-    examples=(Example("info", "what am I looking at?"), Example("info --json", "the same for a script")),
+    description=(
+        "The generation is detected from the members of KCOV's structures, not from the kernel's release: stable kernels carry "
+        "newer layouts than newer releases. Notes below the values say what could not be read or is unknown. Of a "
+        "machine it also shows whether it is running, stopped or gone."
+    ),
+    examples=(Example("info", "which kernel is this, and which KCOV?"), Example("info --json", "the same for a script")),
 )

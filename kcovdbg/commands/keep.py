@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``keep``: buffers kept in memory, to be compared later."""
+"""``keep``: buffers kept in memory."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Final
 
-from kcovdbg.analysis.keeping import Kept, keep
-from kcovdbg.commands.argument import Argument, Count, Value, WordError
-from kcovdbg.commands.buffer import TEXT_PCS
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import find_buffer, find_kept
+from kcovdbg.analysis.compact_buffer import Kept, keep
+from kcovdbg.engine.argument import Argument, Count, Value, WordError
+from kcovdbg.engine.buffer_arguments import TEXT_PCS
+from kcovdbg.engine.buffer_sources import find_buffer, find_kept
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
 from kcovdbg.render.column import Column
-from kcovdbg.render.kind import NUMBER, TEXT
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Table
+from kcovdbg.render.value_kinds import NUMBER, TEXT
 
 _COLUMNS: Final = (
     Column("name", TEXT, value=lambda row: row[0]),
@@ -27,43 +29,50 @@ _COLUMNS: Final = (
 
 
 def _run(context: Context, args: Namespace) -> Table:
-    kept: dict[str, Kept] = context.session.kept
+    kept = context.workspace.kept
     if args.delete:
         if args.name is None:
-            raise WordError("keep --delete needs the name of a kept buffer", None)
+            raise WordError("keep: --delete needs the name of a kept buffer", None)
         find_kept(context, args.name)
         del kept[args.name]
         return _table(kept)
     if args.name is None:
         return _table(kept)
     if args.what is None:
-        raise WordError(f"keep {args.name} what?", None, hint="keep @NAME WHAT, for instance keep @before 41")
+        raise WordError("keep: missing buffer", None, hint=f"keep {args.name} WHAT, for instance keep {args.name} 41")
     buffer = find_buffer(context, args.what)
     kept[args.name] = keep(buffer, args.name, args.what)
     return _table({args.name: kept[args.name]}, buffer.remarks)
 
 
 def _table(kept: Mapping[str, Kept], remarks: tuple[str, ...] = ()) -> Table:
-    return Table(_COLUMNS, tuple(kept.items()), remarks=remarks, empty="nothing is kept")
+    return Table(_COLUMNS, tuple(kept.items()), remarks=remarks, empty="no kept buffers")
 
 
-KEEP = Command(
+COMMAND: Final = Command(
     name="keep",
-    summary="keep a buffer in memory, or list those that are kept",
+    summary="keep a buffer in memory, or list the kept buffers",
+    topic=Topic.BUFFERS,
     run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {"name": Meaning("name under which it is kept"), "what": Meaning("name of the buffer that it was copied from")},
+        ),
+    ),
     description=(
-        "What is kept stays as it was, whatever the kernel does then, and takes some KiB. @NAME stands for it wherever a "
-        "buffer is asked for; sets of PCs can be put together: '@a & @b', '@a - @b', '(@a | @b) ^ 41'."
+        "A kept buffer does not change with the kernel's memory, and takes some KiB. @NAME names it wherever a command takes a "
+        "buffer. Expressions combine buffers as sets of PCs: '@a & @b', '@a - @b', '(@a | @b) ^ 41'."
     ),
     arguments=(
-        Argument(("name",), Value.BUFFER_NAME, "what to call it", count=Count.OPTIONAL, metavar="@NAME"),
-        Argument(("what",), Value.BUFFER, "which buffer", count=Count.OPTIONAL, metavar="WHAT"),
-        Argument(("--delete",), Value.FLAG, "forget it"),
+        Argument(("name",), Value.BUFFER_NAME, "a name", count=Count.OPTIONAL, metavar="@NAME"),
+        Argument(("what",), Value.BUFFER, "the buffer", count=Count.OPTIONAL, metavar="WHAT"),
+        Argument(("--delete",), Value.FLAG, "delete the kept buffer"),
         TEXT_PCS,
     ),
     examples=(
-        Example("keep @before 41", "what is in the buffer now"),
-        Example("keep", "what is kept? diff @before 41 tells what was added since"),
+        Example("keep @before 41", "keep what is in the buffer of task 41 now"),
+        Example("keep", "which buffers are kept? diff @before 41 shows what was added"),
     ),
     needs=frozenset(),
 )

@@ -4,67 +4,80 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from kcovdbg.abi import record
-from kcovdbg.abi.record import Kind
-from kcovdbg.analysis.ending import Ending, find_ending
-from kcovdbg.analysis.folding import Run, find_runs
-from kcovdbg.analysis.naming import Names
-from kcovdbg.commands.argument import Argument, Count, Value
-from kcovdbg.commands.buffer import FRAME_COLUMNS, Row, for_each_row, operand_text, symbol_of
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import name_remarks
+from kcovdbg.abi.record import RecordKind
+from kcovdbg.analysis.crash_point import CrashPoint, find_crash_point
+from kcovdbg.analysis.located_records import locate_records
+from kcovdbg.analysis.loop_folding import FunctionRun, find_runs
+from kcovdbg.analysis.pc_names import Names
+from kcovdbg.engine.argument import Argument, Count, Value
+from kcovdbg.engine.buffer_sources import name_remarks, syscall_lines
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.task import Role, Task
+from kcovdbg.model.located_record import LocatedRecord
+from kcovdbg.model.memory import StackFrame
+from kcovdbg.model.object_names import name_task
+from kcovdbg.model.session import Role
+from kcovdbg.model.state import Part
+from kcovdbg.model.task import Task
 from kcovdbg.render.column import Column
 from kcovdbg.render.escape import escape
 from kcovdbg.render.grid import table_lines
-from kcovdbg.render.kind import ADDRESS, BOOL, COMM, NUMBER, PATH, PID, SYMBOL, TEXT, WORD
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.paragraph import wrap_line
+from kcovdbg.render.record_columns import approximate_errors, frames_column
 from kcovdbg.render.renderable import Line, Lines, Renderable, Table
-from kcovdbg.render.wording import frame_text
-from kcovdbg.target import StackFrame
+from kcovdbg.render.value_kinds import ADDRESS, BOOL, COMM, NUMBER, PATH, PID, SYMBOL, TEXT, WORD
+from kcovdbg.render.wording import NO_ADDRESS, function_text, place_text, record_text
 from kcovdbg.walk.buffers import read_buffer
 
 _LINES: Final = 30
+# Runs of one function are found in so many records before the end.
+_RECORDS: Final = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Remark(NamedTuple):
+    """A note on a task's last steps."""
+
+    text: str
+    is_warning: bool = False
+
+
+class _BufferPart(NamedTuple):
     """One buffer of a task."""
 
     what: str
     buffer: Buffer
     pcs: Sequence[int]
-    ending: Ending
+    ending: CrashPoint
 
 
-@dataclass(slots=True)
-class _Last:
+class _LastSteps(NamedTuple):
     """What is known of a task's last steps."""
 
     task: Task
-    stack: Sequence[StackFrame] = ()
-    parts: list[_Part] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
+    stack: Sequence[StackFrame]
+    parts: Sequence[_BufferPart]
+    remarks: Sequence[_Remark]
 
     @property
-    def named(self) -> str:
-        fields = self.task.fields
-        return f"task {fields.pid} ({fields.comm})"
+    def label(self) -> str:
+        return name_task(self.task.fields)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """A record, in JSON."""
 
-    last: _Last
-    part: _Part
-    row: Row
+    last: _LastSteps
+    part: _BufferPart
+    row: LocatedRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +100,7 @@ _PIECE_COLUMNS: Final = (
 )
 
 
-def _comparison(name: str) -> Any:
+def _comparison(name: str) -> Callable[[_Step], Any]:
     return lambda step: None if step.row.record.comparison is None else getattr(step.row.record.comparison, name)
 
 
@@ -103,94 +116,104 @@ _COLUMNS: Final = (
     Column("const", BOOL, value=_comparison("const")),
     Column("arg1", WORD, value=_comparison("arg1")),
     Column("arg2", WORD, value=_comparison("arg2")),
-    Column("symbol", SYMBOL, value=lambda step: symbol_of(step.row)),
-    Column("frames", TEXT, value=lambda step: step.row.location.frames if step.row.location else (), items=FRAME_COLUMNS),
+    Column("symbol", SYMBOL, value=lambda step: step.row.symbol),
+    frames_column(lambda step: step.row.location.frames if step.row.location else ()),
     Column("stack", NUMBER, value=lambda step: next(iter(step.part.ending.meets.get(step.row.record.number, ())), None)),
     Column("full", BOOL, value=lambda step: step.part.buffer.full),
 )
 
 
-def _choose(context: Context, args: Namespace) -> tuple[list[Task], list[str], bool]:
-    """Return the tasks to look at, remarks, and whether these were named."""
-    census = context.census
-    remarks: list[str] = []
+def _choose(context: Context, args: Namespace) -> tuple[list[Task], list[str]]:
+    """Return the tasks to show, and remarks on the choice."""
     if args.tasks:
-        tasks = census.tasks(all_tasks=True)
+        tasks = context.state(Part.ALL_TASKS).all_tasks
         found = []
         for tid in args.tasks:
             matching = [task for task in tasks if task.fields.pid == tid]
             if not matching:
-                raise KcovdbgError(f"there is no task {tid}", hint="see: tasks -a")
+                raise KcovdbgError(f"no task {tid}", hint="tasks -a lists all tasks")
             found.append(next((task for task in matching if task.fields.kcov_area), matching[0]))
-        return found, remarks, True
+        return found, []
     if args.all:
-        return [task for task in census.tasks() if task.role is not Role.NONE or task.saved or task.owns_remote], remarks, True
-    by_address = {task.fields.address: task for task in census.tasks(all_tasks=True)}
+        tasks = context.state(Part.TASKS).tasks
+        return [task for task in tasks if task.role is not Role.NONE or task.saved or task.owns_remote], []
+    state = context.state(Part.ALL_TASKS | Part.CURRENT)
+    by_address = {task.fields.address: task for task in state.all_tasks}
+    remarks: list[str] = []
     stacks = context.target.stacks
     crashed = None
     if stacks is not None:
         try:
             crashed = stacks.crashed_task()
         except KcovdbgError as error:
-            remarks.append(f"who crashed can't be told: {error}")
-    if crashed is not None and crashed in by_address and not context.target.live:
-        return [by_address[crashed]], remarks, True
-    return [by_address[address] for address in census.current.values() if address in by_address], remarks, False
+            remarks.append(f"crashed task unknown: {error}")
+    if crashed is not None and crashed in by_address:
+        return [by_address[crashed]], remarks
+    return [by_address[address] for address in state.current.values() if address in by_address], remarks
 
 
-def _look(context: Context, task: Task) -> _Last:
-    last = _Last(task)
-    stacks = context.target.stacks
-    if stacks is None:
-        last.remarks.append(f"{last.named}: this target gives no stacks")
+def _find_steps(context: Context, task: Task) -> _LastSteps:
+    label = name_task(task.fields)
+    remarks = [_Remark(line) for line in syscall_lines(context, (task.fields,))]
+    stack: Sequence[StackFrame] = ()
+    if context.target.stacks is None:
+        remarks.append(_Remark(f"{label}: stacks are unavailable from this target"))
     else:
         try:
-            last.stack = stacks.stack_trace(task.fields.address)
+            stack = context.target.stacks.stack_trace(task.fields.address)
         except KcovdbgError as error:
-            last.remarks.append(f"{last.named}: {error}")
-    names = context.session.names
-    places: list[tuple[str, str]] = []
-    if task.saved is not None and task.saved.area:
-        where = f"saved:t{task.fields.pid}" if task.saved.where == "task" else f"saved:{task.saved.cpu}"
-        places.append((where, "what it did until the softirq came"))
-    if task.fields.kcov_area and task.role in (Role.LOCAL, Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION, None):
-        places.append((f"area:{task.fields.kcov_area:#x}" if task.role is Role.SOFTIRQ_SECTION else str(task.fields.pid), ""))
-    for name, _ in places:
+            remarks.append(_Remark(f"{label}: {error}"))
+    places = _buffer_names(task)
+    parts: list[_BufferPart] = []
+    for name in places:
         try:
-            buffer = read_buffer(context.target, context.layout, context.census, name)
+            buffer = read_buffer(context.target, context.layout, context.reader, name)
         except KcovdbgError as error:
-            last.remarks.append(f"{last.named}: {error}")
+            remarks.append(_Remark(f"{label}: {error}"))
             continue
-        last.parts.append(_make_part(name, buffer, names, last))
+        part = _make_part(name, buffer, context.workspace.names, stack)
+        parts.append(part)
+        remarks += _part_remarks(part, label)
     if not places:
-        why = "others collect for it: their coverage is in its buffer" if task.owns_remote else "KCOV isn't enabled in it"
-        last.remarks.append(f"{last.named} had no coverage: {why}")
-    return last
+        why = "remote owner: its buffer holds its sections' coverage" if task.owns_remote else "KCOV is not enabled for it"
+        remarks.append(_Remark(f"{label} had no coverage: {why}", is_warning=True))
+    return _LastSteps(task, stack, parts, remarks)
 
 
-def _make_part(name: str, buffer: Buffer, names: Names, last: _Last) -> _Part:
+def _buffer_names(task: Task) -> list[str]:
+    """Return the names of the buffers with a task's last steps; before a softirq section's that of the saved state."""
+    places: list[str] = []
+    if task.saved is not None and task.saved.area:
+        places.append(f"saved:t{task.fields.pid}" if task.saved.where == "task" else f"saved:{task.saved.cpu}")
+    if task.fields.kcov_area and task.role in (Role.LOCAL, Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION, None):
+        places.append(f"area:{task.fields.kcov_area:#x}" if task.role is Role.SOFTIRQ_SECTION else str(task.fields.pid))
+    return places
+
+
+def _make_part(name: str, buffer: Buffer, names: Names, stack: Sequence[StackFrame]) -> _BufferPart:
     words = record.pc_words(buffer.words, buffer.encoding)
     distinct = record.pcs_of_words(set(words), buffer.encoding)
     pcs = [distinct.get(word, 0) for word in words[: buffer.count]]
     names.learn(pc for pc in distinct.values() if pc)
-    ending = find_ending(pcs, names.symbol, last.stack)
-    last.remarks += [f"{name}: {remark}" for remark in buffer.remarks if not remark.startswith("full")]
-    if buffer.full and ending.end >= buffer.count:
-        last.remarks.append(
-            f"{name}: the buffer is FULL, so that this is not the last of what {last.named} did: what came later is lost"
-        )
+    return _BufferPart(name, buffer, pcs, find_crash_point(pcs, names.symbol, stack))
+
+
+def _part_remarks(part: _BufferPart, label: str) -> Iterator[_Remark]:
+    buffer = part.buffer
+    yield from (_Remark(f"{part.what}: {remark}") for remark in buffer.remarks if not remark.startswith("full"))
+    if buffer.full and part.ending.end >= buffer.count:
+        yield _Remark(f"{part.what}: the buffer is FULL: later records of {label} are lost", is_warning=True)
     if not buffer.count:
-        last.remarks.append(f"{name}: the buffer is empty: it was reset, or nothing was executed since")
-    if buffer.encoding.format is record.RecordFormat.TEXT_BITMAP:
-        last.remarks.append(f"{name}: a bitmap of the text has no order of time")
-    return _Part(name, buffer, pcs, ending)
+        yield _Remark(f"{part.what}: the buffer is empty: nothing was recorded since it was reset")
+    if not buffer.encoding.has_count:
+        yield _Remark(f"{part.what}: a bitmap of the text has no order in time")
 
 
-def _steps(found: Sequence[_Last], limit: int, names: Names) -> Iterator[_Step]:
+def _steps(found: Sequence[_LastSteps], limit: int, names: Names) -> Iterator[_Step]:
     for last in found:
         for part in last.parts:
             end = part.ending.end
-            for row in for_each_row(part.buffer, names, range(max(0, end - limit), end)):
+            for row in locate_records(part.buffer, names, range(max(0, end - limit), end)):
                 yield _Step(last, part, row)
 
 
@@ -198,61 +221,51 @@ def _stack_text(stack: Sequence[StackFrame], numbers: Sequence[int]) -> str:
     return " ".join(f"#{number} {stack[number].function or '?'}" for number in numbers)
 
 
-def _span(run: Run) -> range:
+def _span(run: FunctionRun) -> range:
     return range(run.first, run.first + run.length)
 
 
-def _pieces(part: _Part, last: _Last, names: Names, limit: int) -> list[_Piece]:
+def _pieces(part: _BufferPart, last: _LastSteps, names: Names, limit: int) -> list[_Piece]:
     end = part.ending.end
-    # Runs are found from some way before: so many lines can't take more records than the buffer has.
-    start = 0 if end < 1 << 16 else end - (1 << 16)
+    start = max(0, end - _RECORDS)
 
     def group(pc: int) -> object:
         return names.symbol(pc) if pc and names[pc].frames else pc
 
     pieces = []
     runs = list(find_runs(part.pcs, group, start, end))
-    # Where it passed through the functions of its stack for the last time is the path, however long ago that was.
+    # However long ago, the last pass through each function of the stack is part of the path.
     path = [run for run in runs[: max(0, len(runs) - limit)] if any(index in part.ending.meets for index in _span(run))]
     for run in (*path, *runs[max(0, len(runs) - limit) :]):
         pcs = [pc for pc in part.pcs[run.first : run.first + run.length] if pc]
         numbers = [number for index in range(run.first, run.first + run.length) for number in part.ending.meets.get(index, ())]
-        function, where = "no address", ""
+        function, where = NO_ADDRESS, ""
         if pcs:
-            frames = names[pcs[-1]].frames
-            function = (frames[-1].function if frames else None) or f"{pcs[-1]:#x}"
-            inner = frames[0] if frames else None
-            if inner is not None:
-                where = frame_text(inner)
-                if len(frames) > 1 and inner.function:
-                    function += f" → {inner.function}"
+            location = names[pcs[-1]]
+            function = f"{pcs[-1]:#x}"
+            if location.frames:
+                function, where = function_text(location), place_text(location.frames[0])
         pieces.append(_Piece(run.first, run.length, function, where, _stack_text(last.stack, numbers)))
     return pieces
 
 
-def _comparison_lines(part: _Part, names: Names, limit: int) -> Iterator[Line]:
+def _comparison_lines(part: _BufferPart, names: Names, limit: int) -> Iterator[Line]:
     end = part.ending.end
-    for row in for_each_row(part.buffer, names, range(max(0, end - limit), end)):
-        found = row.record.comparison
-        text = (
-            ""
-            if found is None
-            else " ? ".join(operand_text(value, found, part.buffer.encoding.big_endian) for value in (found.arg1, found.arg2))
-        )
-        frame = row.location.frames[0] if row.location and row.location.frames else None
-        where = f"  {frame.function}  {frame_text(frame)}" if frame else ""
-        yield (("", escape(f"  {row.record.number:>8}  {text}{where}")),)
+    for row in locate_records(part.buffer, names, range(max(0, end - limit), end)):
+        text = record_text(row, big_endian=part.buffer.encoding.big_endian)
+        words = "  ".join(filter(None, (text.operands, text.function, text.place)))
+        yield (("", escape(f"  {row.record.number:>8}  {words}")),)
 
 
-def _lines(context: Context, found: Sequence[_Last], limit: int) -> Iterator[Line]:
-    names = context.session.names
+def _lines(context: Context, found: Sequence[_LastSteps], limit: int) -> Iterator[Line]:
+    names = context.workspace.names
     for position, last in enumerate(found):
         if position:
             yield ()
         if not last.parts:
-            yield (("header", escape(last.named)),)
+            yield (("header", escape(last.label)),)
         for part in last.parts:
-            yield (("header", escape(f"{last.named}, {part.what}: {part.buffer.count} records")),)
+            yield (("header", escape(f"{last.label}, {part.what}: {part.buffer.count} records")),)
             ending = part.ending
             if part.buffer.encoding.record_words > 1:
                 yield from _comparison_lines(part, names, limit)
@@ -260,22 +273,23 @@ def _lines(context: Context, found: Sequence[_Last], limit: int) -> Iterator[Lin
                 yield from table_lines(Table(_PIECE_COLUMNS, _pieces(part, last, names, limit)), context.width)
             if ending.fault is not None:
                 rest = part.buffer.count - ending.end
-                yield (("warning", escape(_crash_text(ending, rest))),)
+                yield from wrap_line((("warning", escape(_crash_text(ending, rest))),), context.width)
         yield from _stack_lines(last)
         for remark in last.remarks:
-            yield (("warning" if "FULL" in remark or "had no coverage" in remark else "remark", escape(f"  {remark}")),)
+            style = "warning" if remark.is_warning else "remark"
+            yield from wrap_line(((style, escape(f"  {remark.text}")),), context.width)
 
 
-def _crash_text(ending: Ending, rest: int) -> str:
-    text = f"  it crashed in {ending.fault}()"
+def _crash_text(ending: CrashPoint, rest: int) -> str:
+    text = f"  crashed in {ending.fault}()"
     if not ending.is_covered:
-        text += ", which has no coverage of its own: above is what led there"
+        text += ", which has no coverage itself; above is the path to it"
     if rest:
-        text += f"; {rest} records of the crash's handling follow"
+        text += f"; {rest} later records are of the crash handling"
     return text
 
 
-def _stack_lines(last: _Last) -> Iterator[Line]:
+def _stack_lines(last: _LastSteps) -> Iterator[Line]:
     if not last.stack:
         return
     met = {number for part in last.parts for numbers in part.ending.meets.values() for number in numbers}
@@ -290,40 +304,58 @@ def _stack_lines(last: _Last) -> Iterator[Line]:
         )
 
 
+def _step_errors(step: _Step) -> tuple[str, ...]:
+    if step.row.location is None and step.row.record.kind is not RecordKind.EDGE:
+        return ("no address",)
+    return approximate_errors(step.row.location)
+
+
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
-    tasks, remarks, _ = _choose(context, args)
-    found = [_look(context, task) for task in tasks]
+    tasks, remarks = _choose(context, args)
+    found = [_find_steps(context, task) for task in tasks]
     limit = args.n if args.n is not None else _LINES
-    said = [*context.census.remarks(), *remarks, *name_remarks(context)]
+    said = [*context.notes, *remarks, *name_remarks(context)]
     data = Table(
         _COLUMNS,
-        _steps(found, limit, context.session.names),
-        remarks=[*said, *(remark for last in found for remark in last.remarks)],
-        errors=lambda step: () if step.row.location is not None or step.row.record.kind is Kind.EDGE else ("no address",),
+        _steps(found, limit, context.workspace.names),
+        remarks=[*(remark.text for last in found for remark in last.remarks)],
+        errors=_step_errors,
     )
     if not found:
-        said.append("no task has KCOV state" if args.all else "no CPU's current task can be read")
-    yield Lines(_lines(context, found, limit), data=data, remarks=said if context.format.value == "text" else data.remarks)
+        said.append("no task with KCOV state" if args.all else "could not read any CPU's current task")
+    yield Lines(_lines(context, found, limit), data=data, remarks=said)
 
 
-LAST: Final = Command(
+COMMAND: Final = Command(
     name="last",
-    summary="what a crashed task, or any other, executed last, beside its stack",
+    summary="show what the crashed task, or another, executed last, beside its stack",
+    topic=Topic.BUFFERS,
     run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "size": Meaning("size of the operands", "the record is not a comparison", "bytes"),
+                "stack": Meaning("number of the stack frame that the record's function was called from", "no frame matches"),
+            },
+            errors=True,
+        ),
+    ),
     description=(
-        "The newest records of the task that crashed, of each CPU's current task where none did, or of named ones; of a task "
-        "that a softirq interrupted, those until then, too. What panic() executed itself is left out: the stack tells where "
-        "the crash began. STACK tells which frame of the stack a line is the last of; '=' marks the frames that have one.\n\n"
-        "A buffer that is full holds the first of what was executed, not the last, and this is said."
+        "Shows the newest records of the task that crashed, of each CPU's current task if none did, or of the tasks named; for "
+        "a task that a softirq interrupted, also the records before that. Records of panic() itself are left out: the stack "
+        "says where the crash began. STACK is the frame of the stack that a line passed through last; '=' marks the frames "
+        "with such a line.\n\n"
+        "A full buffer holds the first records, not the last ones; a note says so."
     ),
     arguments=(
         Argument(("tasks",), Value.TID, "thread ids", count=Count.ANY, metavar="TID"),
-        Argument(("-a", "--all"), Value.FLAG, "every task with KCOV, a paragraph each, for a bug report"),
-        Argument(("-n",), Value.NUMBER, f"so many lines of each buffer, of JSON: records; {_LINES} by default", metavar="N"),
+        Argument(("-a", "--all"), Value.FLAG, "show every task with KCOV state, for a bug report"),
+        Argument(("-n",), Value.NUMBER, f"show N lines of each buffer; with --json, N records; default {_LINES}", metavar="N"),
     ),
     examples=(
         Example("last", "what led to this crash?"),
-        Example("last 41", "what has task 41 executed last?"),
-        Example("last --all > report.txt", "the end of everybody's coverage, for a bug report"),
+        Example("last 41", "what did task 41 execute last?"),
+        Example("last --all > report.txt", "the last steps of every task, for a bug report"),
     ),
 )

@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``objects``: every ``struct kcov``, and who refers to it."""
+"""``objects``: every ``struct kcov`` and the references to it."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from kcovdbg.abi.handle import decode_handle
-from kcovdbg.commands.argument import Argument, Count, Value
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
-from kcovdbg.commands.tasks import count_text
-from kcovdbg.model.kcov import Kcov, Reference
-from kcovdbg.render.column import Column
-from kcovdbg.render.kind import ADDRESS, ANY, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID
-from kcovdbg.render.renderable import Line, Table
-
-# A KCOV_REMOTE_ENABLE may register 257 handles: beyond this many of a kind they are counted.
-_MAX_OF_A_KIND = 3
+from kcovdbg.engine.argument import Argument, Count, Value, WordError, parse_address
+from kcovdbg.engine.buffer_sources import find_tid, is_address
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.model.kcov import Kcov
+from kcovdbg.model.object_names import name_kcov
+from kcovdbg.model.state import Part
+from kcovdbg.render.column import DETAIL, Column
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import UNREAD, Meaning
+from kcovdbg.render.renderable import PIPED_WIDTH, Line, Table
+from kcovdbg.render.value_kinds import ABSENT, ADDRESS, ANY, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID
+from kcovdbg.render.wording import count_text, reference_text
 
 
 def _field(name: str) -> Callable[[Kcov], Any]:
@@ -36,29 +37,18 @@ def _is_balanced(kcov: Kcov) -> bool:
     return kcov.fields is None or kcov.fields.refcount in (None, kcov.counted)
 
 
-def reference_text(reference: Reference) -> str:
-    """Name one reference in a word or two."""
-    pid = "?" if reference.pid is None else str(reference.pid)
-    if reference.kind == "remote":
-        return str(decode_handle(reference.handle or 0))
-    if reference.kind == "fd":
-        return f"file {reference.file or 0:#x}" if reference.fd is None else f"fd {pid}/{reference.fd}"
-    if reference.kind == "saved" and reference.pid is None:
-        return f"saved on CPU {reference.cpu}"
-    return f"{reference.kind} {pid}"
-
-
 def _references_text(kcov: Kcov) -> str:
     by_kind: dict[str, list[str]] = {}
     for reference in kcov.references:
-        by_kind.setdefault(reference.kind, []).append(reference_text(reference))
-    parts: list[str] = []
-    for kind, names in by_kind.items():
-        more = len(names) - _MAX_OF_A_KIND
-        parts += names[:_MAX_OF_A_KIND]
-        if more > 0:
-            parts.append(f"{more} more {'handle' if kind == 'remote' else kind}{'s' if more > 1 else ''}")
-    return ", ".join(parts) or "nothing"
+        # PID names the task that the object is enabled for.
+        if reference.kind != "task" or reference.pid != kcov.pid:
+            by_kind.setdefault(reference.kind, []).append(reference_text(reference, owner=kcov.pid))
+    parts = [
+        # A KCOV_REMOTE_ENABLE can register 257 handles.
+        names[0] if len(names) == 1 else f"{len(names)} {'handle' if kind == 'remote' else kind}s"
+        for kind, names in by_kind.items()
+    ]
+    return ", ".join(parts) or ("nothing" if not kcov.references else ABSENT)
 
 
 def _detail_lines(kcov: Kcov) -> Iterator[Line]:
@@ -77,7 +67,7 @@ def _detail_lines(kcov: Kcov) -> Iterator[Line]:
         yield facts
 
 
-_REFERENCE_COLUMNS = (
+_REFERENCE_COLUMNS: Final = (
     Column("kind"),
     Column("counts", NUMBER),
     Column("pid", PID),
@@ -87,7 +77,7 @@ _REFERENCE_COLUMNS = (
     Column("handle", HANDLE),
     Column("cpu", CPU),
 )
-_COLUMNS = (
+_COLUMNS: Final = (
     Column("kcov", ADDRESS, value=lambda kcov: kcov.address),
     Column(
         "refcount",
@@ -103,8 +93,8 @@ _COLUMNS = (
     Column("area", ADDRESS, value=_field("area"), priority=3),
     Column("t", ADDRESS, value=_field("task")),
     Column("pid", PID),
-    Column("comm", COMM, elastic=8, priority=1),
-    Column("remote", BOOL, value=_field("remote"), priority=2, hide_empty=True),
+    Column("comm", COMM, elastic=8),
+    Column("remote", BOOL, value=_field("remote"), priority=DETAIL, hide_empty=True),
     Column("remote_size", NUMBER, value=_field("remote_size"), priority=5, hide_empty=True),
     Column("sequence", NUMBER, value=_field("sequence"), priority=6),
     Column(
@@ -119,7 +109,7 @@ _COLUMNS = (
     Column("edge_count", NUMBER, title="EDGES", priority=2, hide_empty=True),
     Column("references", ANY, text=_references_text, items=_REFERENCE_COLUMNS, elastic=12),
 )
-_SHOWN = (
+_SHOWN: Final = (
     "kcov",
     "refcount",
     "mode",
@@ -137,38 +127,92 @@ _SHOWN = (
 )
 
 
+def _select(context: Context, objects: Mapping[int, Kcov], word: str) -> tuple[Sequence[Kcov], str]:
+    """Return the objects that a word names, and what to say when there are none.
+
+    :raises WordError: when it is not an address, a thread id or the name of one task.
+    """
+    tid = int(word) if word.isdecimal() else None if is_address(word) else find_tid(context, word)
+    if tid is None:
+        try:
+            address = parse_address(word)
+        except ValueError:
+            hint = "objects without arguments lists all"
+            raise WordError(f"'{word}' is not an address, thread id or task name", word, hint=hint) from None
+        return [objects[address]] if address in objects else [], f"nothing refers to a struct kcov at {address:#x}"
+    pointers = {
+        pointer
+        for task in context.state(Part.TASKS).tasks
+        if task.fields.pid == tid
+        for pointer in (task.fields.kcov, task.fields.kcov_remote, task.fields.saved_kcov)
+    }
+    chosen = [
+        kcov
+        for address, kcov in objects.items()
+        if address in pointers or kcov.pid == tid or any(reference.pid == tid for reference in kcov.references)
+    ]
+    return chosen, f"no struct kcov that task {tid} owns or refers to"
+
+
 def _run(context: Context, args: Namespace) -> Table:
-    objects = context.census.objects
+    objects = context.state(Part.OBJECTS).objects
     remarks: list[str] = []
     rows = list(objects.values())
-    if args.addresses:
-        rows = [objects[address] for address in args.addresses if address in objects]
-        remarks = [f"nothing refers to a struct kcov at {address:#x}" for address in args.addresses if address not in objects]
+    if args.objects:
+        found: dict[int | None, Kcov] = {}
+        for word in args.objects:
+            chosen, remark = _select(context, objects, word)
+            found.update((kcov.address, kcov) for kcov in chosen)
+            remarks += [remark] if not chosen else []
+        rows = list(found.values())
         if not rows:
             context.status = 2
     return Table(
         _COLUMNS,
         rows,
-        remarks=(*context.census.remarks(), *remarks),
-        empty="no such object" if args.addresses else "no struct kcov: nobody has /sys/kernel/debug/kcov open",
+        remarks=(*context.notes, *remarks),
+        empty="no such object" if args.objects else "no struct kcov: no task has /sys/kernel/debug/kcov open",
         errors=lambda kcov: kcov.errors,
-        label=lambda kcov: "kcov" if kcov.address is None else f"kcov {kcov.address:#x}",
-        details=_detail_lines if args.addresses else None,
-        show=tuple(name for name in _SHOWN if name != "references") if args.addresses else _SHOWN,
+        label=lambda kcov: "kcov" if kcov.address is None else name_kcov(kcov.address),
+        details=_detail_lines if args.objects else None,
+        show=tuple(name for name in _SHOWN if name != "references") if args.objects else _SHOWN,
+        piped_width=None if args.objects else PIPED_WIDTH,
     )
 
 
-OBJECTS = Command(
+COMMAND: Final = Command(
     name="objects",
-    summary="every struct kcov, and who refers to it",
+    summary="list every struct kcov and the references to it",
+    topic=Topic.STATE,
     run=_run,
-    description=(
-        "REFS is the object's refcount; where the references that were found make another number, that follows. "
-        "With addresses, each reference has a line of its own."
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "area": Meaning("`kcov.area`: address of the buffer that user space maps", UNREAD),
+                "mode": Meaning("`kcov.mode`, without prefix, such as `TRACE_PC`", UNREAD),
+                "kcov": Meaning("address of the object", "references to it exist, but not its address"),
+                "pid": Meaning(
+                    "thread id of the task that the object is enabled for", "it is not enabled, or the task is unknown"
+                ),
+                "comm": Meaning("name of that task", "it is not enabled, or the task is unknown"),
+            },
+            errors=True,
+        ),
     ),
-    arguments=(Argument(("addresses",), Value.ADDRESS, "of struct kcov", count=Count.ANY, metavar="ADDR"),),
+    description=(
+        "REFS is the object's refcount, followed by the number of references found where the two differ. REFERENCES lacks the "
+        "task PID itself and names other tasks only. With arguments, each reference is shown on a line of its own. A thread id "
+        "or the name of one task selects the objects that the task owns or refers to."
+    ),
+    arguments=(
+        Argument(
+            ("objects",), Value.OBJECT, "addresses, or thread ids or names of tasks", count=Count.ANY, metavar="ADDR|TID|NAME"
+        ),
+    ),
     examples=(
-        Example("objects", "which buffers exist, and what keeps them?"),
-        Example("objects 0xffff888003a51c00", "all references to one of them"),
+        Example("objects", "which objects exist, and what refers to them?"),
+        Example("objects 0xffff888003a51c00", "all references to one object"),
+        Example("objects 41", "the object of task 41"),
     ),
 )

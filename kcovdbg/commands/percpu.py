@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``percpu``: sessions that a softirq section interrupted, wherever this kernel saves them."""
+"""``percpu``: saved state of sessions that a softirq section interrupted, wherever the kernel keeps it."""
 
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
+from typing import Final
 
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.model.state import Part
 from kcovdbg.model.task import SavedState
 from kcovdbg.render.column import Column
-from kcovdbg.render.kind import ADDRESS, COMM, CPU, MODE, NUMBER, PID, WORD
+from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.renderable import Table
+from kcovdbg.render.value_kinds import ADDRESS, COMM, CPU, MODE, NUMBER, PID, WORD
 
 
-def _make_columns(context: Context) -> tuple[Column, ...]:
-    def mode(saved: SavedState) -> str | None:
-        return None if saved.mode is None else context.layout.mode_name(saved.mode)
+def _make_columns(mode: Callable[[SavedState], str | None] | None = None) -> tuple[Column, ...]:
+    """Return the columns.
 
+    :param mode: from a saved state to the name of its mode.
+    """
     return (
         Column("where"),
         Column("cpu", CPU),
@@ -31,30 +36,31 @@ def _make_columns(context: Context) -> tuple[Column, ...]:
     )
 
 
-def _label(saved: SavedState) -> str:
-    return f"CPU {saved.cpu}" if saved.where == "cpu" else f"task {saved.pid}"
-
-
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
-    rows = context.census.saved
+    def mode(saved: SavedState) -> str | None:
+        return None if saved.mode is None else context.layout.mode_name(saved.mode)
+
+    rows = context.state(Part.SAVED).saved
     return Table(
-        _make_columns(context),
+        _make_columns(mode),
         rows,
-        remarks=context.census.remarks(),
-        empty="no session is interrupted",
+        remarks=context.notes,
+        empty="no interrupted session",
         errors=lambda saved: saved.errors,
-        label=_label,
+        label=lambda saved: f"CPU {saved.cpu}" if saved.where == "cpu" else f"task {saved.pid}",
     )
 
 
-PERCPU = Command(
+COMMAND: Final = Command(
     name="percpu",
-    summary="saved state of sessions that a softirq section interrupted",
+    summary="list saved state of sessions that a softirq section interrupted",
+    topic=Topic.STATE,
     run=_run,
+    row_types=(RowType(_make_columns(), errors=True),),
     description=(
-        "Kernels since August 2026, stable ones too, save it in the task (WHERE is task), older ones in kcov_percpu_data of "
-        "the CPU (WHERE is cpu). State that is saved while no softirq section runs was lost."
+        "Kernels since August 2026, stable ones included, save it in the task (WHERE is task), older ones in the CPU's "
+        "kcov_percpu_data (WHERE is cpu). State that is saved while no softirq section runs is lost."
     ),
-    examples=(Example("percpu", "is coverage of a task parked while a softirq runs?"),),
+    examples=(Example("percpu", "is a task's coverage suspended while a softirq runs?"),),
     aliases=("saved",),
 )

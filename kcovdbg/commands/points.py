@@ -1,166 +1,201 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``points``: whether code is instrumented, and where; and which of its points a buffer covers."""
+"""``points``: coverage points of a function, file or directory, and which of them buffers cover."""
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from kcovdbg.commands.argument import Argument, Count, Value
-from kcovdbg.commands.buffer import FRAME_COLUMNS
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
-from kcovdbg.commands.suggest import suggest
-from kcovdbg.commands.what import find_counts
-from kcovdbg.errors import CapabilityError, KcovdbgError
-from kcovdbg.model.location import Frame
+from kcovdbg.abi.address import address_of
+from kcovdbg.analysis.located_records import is_file_name, matches_path
+from kcovdbg.engine.argument import Argument, Count, Value
+from kcovdbg.engine.buffer_sources import find_counts
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.coverage_points import find_point_table
+from kcovdbg.engine.suggestions import suggest
+from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
-from kcovdbg.render.kind import ADDRESS, NUMBER, PATH, SYMBOL, WORD
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.record_columns import frames_column, where_column
 from kcovdbg.render.renderable import Table
-from kcovdbg.render.wording import frame_text
-from kcovdbg.symbols.table import Table as PointTable
-
-# Building a table takes some seconds with llvm-symbolizer, and a minute with drgn alone.
-_PATIENCE: Final = 180.0
-_STEP: Final = 0.5
-_MASK: Final = (1 << 64) - 1
+from kcovdbg.render.value_kinds import ADDRESS, NUMBER, SYMBOL, TEXT, WORD
+from kcovdbg.render.wording import function_text, place_text
+from kcovdbg.render.writer import Format
+from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
+from kcovdbg.symbols.location_table import LocationTable
 
 
 class _Row(NamedTuple):
     pc: int
+    kind: PointKind
     address: int
-    frames: tuple[Frame, ...]
+    location: Location
     hits: int | None
 
 
-def _function_text(row: _Row) -> str | None:
-    if not row.frames:
-        return None
-    inner, outer = row.frames[0].function or "?", row.frames[-1].function or "?"
-    return inner if inner == outer else f"{inner} ← {outer}"
+class _Place(NamedTuple):
+    """What ``points`` was asked about."""
+
+    pcs: Sequence[int]
+    absence: str
+    """Why there are no points, where there are none."""
 
 
-def find_point_table(context: Context) -> PointTable:
-    """Return the table of the kernel's coverage points; waits while it is being built.
+def _find_place(table: LocationTable, wanted: str) -> _Place:
+    """Find the points of a function, a file or a directory.
 
-    :raises CapabilityError: when there is none and none can be built.
+    :raises KcovdbgError: when the kernel image has no code of that name.
     """
-    symbolizer = context.session.symbolizer
-    if symbolizer is None:
-        raise CapabilityError(f"coverage points are found in a kernel's image: {context.session.target_problem}")
-    table = symbolizer.table
-    if table is None and symbolizer.waits_for_table:
-        context.terminal.stderr.write("kcovdbg: finding the coverage points of this build, once\n")
-        context.terminal.stderr.flush()
-        end = time.monotonic() + _PATIENCE
-        while table is None and time.monotonic() < end:
-            time.sleep(_STEP)
-            table = symbolizer.table
-    if table is None and symbolizer.waits_for_table:
-        raise CapabilityError(
-            "the coverage points of this build are still being found, in the background",
-            hint="ask again in some minutes; with llvm-symbolizer installed it takes a fraction of the time",
-        )
-    if table is None:
-        raise CapabilityError(
-            "this kernel's coverage points aren't known: they are found in its vmlinux",
-            hint="give the vmlinux with debug info by -s VMLINUX",
-        )
-    return table
+    symbols = list(table.functions())
+    if not is_file_name(wanted):
+        found = table.find(function=wanted)
+        # The symbols of clones have suffixes.
+        named = [symbol for symbol in symbols if symbol.name.split(".")[0] == wanted]
+        if found or named:
+            return _Place(found, _explain_absence(table, wanted, {symbol.unit for symbol in named if symbol.unit}))
+    files = {file for file in table.files() if matches_path(wanted, file)}
+    units = {symbol.unit for symbol in symbols if symbol.unit and matches_path(wanted, symbol.unit)}
+    if files or units:
+        pcs = table.find(files=files) if files else ()
+        return _Place(pcs, f"'{wanted}' is not instrumented: its code has no coverage point")
+    if is_file_name(wanted):
+        base_names = {file.rpartition("/")[2] for file in table.files()}
+        hint = suggest(wanted.rpartition("/")[2], base_names) or "paths are relative to the build root, as in fs/open.c or fs"
+        raise KcovdbgError(f"no code of a file or directory '{wanted}' in this kernel", hint=hint)
+    hint = suggest(wanted, {symbol.name for symbol in symbols}) or "it may be in a module"
+    raise KcovdbgError(f"no function or directory '{wanted}' in this kernel", hint=hint)
 
 
-def is_file(text: str) -> bool:
-    """Tell whether this names a file rather than a function."""
-    return "/" in text or text.endswith((".c", ".h", ".S", ".rs"))
+def _explain_absence(table: LocationTable, function: str, units: Collection[str]) -> str:
+    text = f"'{function}' is not instrumented: it has no coverage point"
+    if not units:
+        return text
+    names = " and ".join(sorted(units))
+    if table.find(files=units):
+        return f"{text}, though {names} is instrumented: noinstr or __no_sanitize_coverage excludes single functions"
+    return f"{text}, and neither has anything else in {names}: KCOV_INSTRUMENT in a Makefile excludes whole files"
 
 
-def match_files(table: PointTable, text: str) -> list[str]:
-    """Return the files that this is the path of, or the end of the path of."""
-    text = text.removeprefix("./")
-    return [file for file in table.files() if file.removeprefix("./") == text or file.endswith("/" + text)]
+def _coverage(rows: Sequence[_Row], kinds: Collection[PointKind]) -> Iterator[str]:
+    """Yield how many of the points that a buffer can have are in it, and how many it cannot have.
+
+    :param kinds: what the buffer can have.
+    """
+    recordable = [row for row in rows if row.kind in kinds]
+    covered = sum(bool(row.hits) for row in recordable)
+    if recordable:
+        yield f"{covered} of {len(recordable)} points are covered ({covered / len(recordable):.0%})"
+    for kind in sorted({row.kind for row in rows} - set(kinds)):
+        count = sum(row.kind is kind for row in rows)
+        yield f"{count} points of kind {kind.name.lower()} are not recorded in this mode"
 
 
-def _find(table: PointTable, wanted: str) -> list[int]:
-    if is_file(wanted):
-        files = match_files(table, wanted)
-        if not files:
-            names = {file.rpartition("/")[2] for file in table.files()}
-            hint = suggest(wanted.rpartition("/")[2], names) or "paths are relative to the build's root, as in fs/open.c"
-            raise KcovdbgError(f"no instrumented code is in a file {wanted}", hint=hint)
-        return sorted({pc for file in files for pc in table.find(file=file)})
-    found = table.find(function=wanted)
-    if not found:
-        # A clone's symbol has a suffix.
-        if any(symbol.name.split(".")[0] == wanted for symbol in table.functions()):
-            return []
-        names = {symbol.name for symbol in table.functions()}
-        raise KcovdbgError(f"this kernel has no function {wanted}", hint=suggest(wanted, names) or "it may be in a module")
-    return list(found)
+def _make_columns(offset: int, kinds: Collection[PointKind], *, counted: bool) -> list[Column]:
+    """Return the columns.
 
-
-def _run(context: Context, args: Namespace) -> Table:
-    table = find_point_table(context)
-    pcs = _find(table, args.place)
-    remarks: list[str] = []
-    counts: Mapping[int, int] | None = None
-    if args.what is not None:
-        counts = find_counts(context, args.what, remarks)
-    offset = context.target.kaslr_offset
-    rows = [
-        _Row(pc, pc + offset & _MASK, row[1] if row else (), None if counts is None else counts.get(pc, 0))
-        for pc, row in zip(pcs, table.get_rows(pcs), strict=True)
-    ]
-    if counts is not None and rows:
-        covered = sum(bool(row.hits) for row in rows)
-        remarks.append(f"{covered} of {len(rows)} points are covered ({covered / len(rows):.0%})")
-    columns = [
+    :param offset: the KASLR offset.
+    :param kinds: kinds of points that the buffers can have.
+    :param counted: whether there are buffers.
+    """
+    return [
         Column("pc", WORD),
+        Column("kind", TEXT, value=lambda row: row.kind.name.lower()),
         Column("address", ADDRESS, json_only=not offset),
         Column(
             "symbol",
             SYMBOL,
             title="FUNCTION",
-            value=lambda row: row.frames[-1].function if row.frames else None,
-            text=_function_text,
+            value=lambda row: row.location.symbol,
+            text=lambda row: function_text(row.location) if row.location.frames else None,
             elastic=16,
         ),
+        where_column(lambda row: place_text(row.location.frames[0]) if row.location.frames else None),
         Column(
-            "where",
-            PATH,
-            text=lambda row: frame_text(row.frames[0]) if row.frames else None,
-            text_only=True,
-            elastic=16,
-            elide_start=True,
+            "hits",
+            NUMBER,
+            json_only=not counted,
+            text=lambda row: str(row.hits) if row.kind in kinds else None,
+            style=lambda row: "covered" if row.hits else "uncovered",
         ),
-        Column("hits", NUMBER, json_only=counts is None, style=lambda row: "covered" if row.hits else "uncovered"),
-        Column("frames", items=FRAME_COLUMNS, json_only=True),
+        frames_column(lambda row: row.location.frames),
     ]
+
+
+def _run(context: Context, args: Namespace) -> Table:
+    if args.uncovered and not args.what:
+        raise UsageError("points: --uncovered needs a buffer", hint=f"points {args.place} --uncovered WHAT")
+    table = find_point_table(context)
+    pcs, absence = _find_place(table, args.place)
+    remarks: list[str] = []
+    counts: Counter[int] | None = None
+    kinds = POINT_KINDS
+    if args.what:
+        buffers = [find_counts(context, what) for what in args.what]
+        counts = Counter()
+        for buffer in buffers:
+            counts.update(buffer.counts)
+        remarks += dict.fromkeys(remark for buffer in buffers for remark in buffer.remarks)
+        kinds = frozenset().union(*(buffer.kinds for buffer in buffers))
+    offset = context.target.kaslr_offset
+    rows = [
+        _Row(
+            pc,
+            PointKind(row[0]),
+            address_of(pc, offset),
+            Location(pc, row[1]),
+            None if counts is None else counts.get(pc, 0),
+        )
+        for pc, row in zip(pcs, table.get_rows(pcs), strict=True)
+        if row is not None
+    ]
+    if counts is not None:
+        remarks += _coverage(rows, kinds)
     if not rows:
-        context.status = 2
-    return Table(
-        columns,
-        rows,
-        remarks=remarks,
-        empty=f"{args.place} is not instrumented: it has no coverage point that KCOV could record",
-    )
+        context.status = 1
+        # Other formats than text show remarks only.
+        remarks += [absence] if context.format is not Format.TEXT else []
+    if args.uncovered and rows:
+        rows = [row for row in rows if row.kind in kinds and not row.hits]
+        absence = f"no uncovered point in '{args.place}'"
+    return Table(_make_columns(offset, kinds, counted=counts is not None), rows, remarks=remarks, empty=absence)
 
 
-POINTS = Command(
+COMMAND: Final = Command(
     name="points",
-    summary="is a function or a file instrumented, and where",
+    summary="list the coverage points of a function, file or directory",
+    topic=Topic.BUFFERS,
     run=_run,
+    row_types=(
+        RowType(
+            _make_columns(0, POINT_KINDS, counted=True),
+            {
+                "kind": Meaning("kind of the point: `pc`, `cmp`, `entry` or `exit`"),
+                "hits": Meaning("records of this point in the buffers", "no buffer was named", "records"),
+            },
+        ),
+    ),
     description=(
-        "A point is where the compiler put a call that KCOV records: code without any is never seen by KCOV, whatever runs it. "
-        "Functions that were inlined elsewhere have their points there. With WHAT, how often each was recorded."
+        "A coverage point is a call of the sanitizer's callback, placed by the compiler; KCOV never sees code without one. An "
+        "inlined function has its points in its callers. KIND is pc for a basic block and cmp for a comparison; the mode of a "
+        "buffer decides which of the two it has. With WHAT, shows how often the buffers together have each point, and which "
+        "share of the points of their kinds is covered.\n\n"
+        "The exit status is 1 when the function, file or directory exists but has no point; a message gives the reason."
     ),
     arguments=(
-        Argument(("place",), Value.FUNCTION, "a function, or a file such as fs/open.c", metavar="FUNCTION|FILE"),
-        Argument(("what",), Value.BUFFER, "which points does this buffer cover?", count=Count.OPTIONAL, metavar="WHAT"),
+        Argument(
+            ("place",), Value.FUNCTION, "a function, a file such as fs/open.c, or a directory", metavar="FUNCTION|FILE|DIR"
+        ),
+        Argument(("what",), Value.BUFFER, "count the records of these buffers", count=Count.ANY, metavar="WHAT"),
+        Argument(("--uncovered",), Value.FLAG, "only the points that the buffers could have and lack"),
     ),
     examples=(
-        Example("points vfs_read", "can KCOV see it at all?"),
-        Example("points net/ipv4/tcp.c 41", "how much of it did task 41 execute?"),
+        Example("points vfs_read", "can KCOV see this function?"),
+        Example("points net/ipv4/tcp.c 41", "how much of this file did task 41 execute?"),
+        Example("points fs 41 42 --uncovered", "what did both tasks together miss of this directory?"),
     ),
 )

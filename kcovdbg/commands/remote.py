@@ -1,26 +1,32 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``remote``: the handles that background sections look up."""
+"""``remote``: the remote handles that are registered."""
 
 from __future__ import annotations
 
+import contextlib
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Any
+from fnmatch import fnmatchcase
+from typing import Any, Final
 
-from kcovdbg.abi.handle import decode_handle
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
+from kcovdbg.abi.handle import decode_handle, parse_handle
+from kcovdbg.engine.argument import Argument, Count, Value
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
 from kcovdbg.model.remote import RemoteHandle
+from kcovdbg.model.state import Part
 from kcovdbg.render.column import Column
-from kcovdbg.render.kind import ADDRESS, COMM, HANDLE, NUMBER, PID, WORD
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import UNKNOWN_TASK, Meaning
 from kcovdbg.render.renderable import Table
+from kcovdbg.render.value_kinds import ADDRESS, COMM, HANDLE, NUMBER, PID, WORD
 
 
 def _part(name: str) -> Callable[[RemoteHandle], Any]:
     return lambda entry: None if entry.handle is None else getattr(decode_handle(entry.handle), name)
 
 
-_COLUMNS = (
+_COLUMNS: Final = (
     Column("handle", HANDLE),
     Column("subsystem", value=_part("subsystem_name")),
     Column("instance", NUMBER, value=_part("instance")),
@@ -30,29 +36,60 @@ _COLUMNS = (
     Column("comm", COMM, elastic=8),
     Column("word", WORD, value=lambda entry: entry.handle, priority=2, text_only=True),
 )
-_SHOWN = ("handle", "pid", "comm", "kcov", "word", "bucket")
+_SHOWN: Final = ("handle", "pid", "comm", "kcov", "word", "bucket")
 
 
-def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
-    rows = context.census.remote
+def _matches(entry: RemoteHandle, word: str) -> bool:
+    """Return whether a word selects a handle: the handle itself, its owner's thread id, or a pattern or part of a name."""
+    if word.isdecimal():
+        return entry.pid == int(word)
+    names = [entry.comm or ""]
+    if entry.handle is not None:
+        with contextlib.suppress(ValueError):
+            return parse_handle(word) == entry.handle
+        names.append(str(decode_handle(entry.handle)))
+    if any(character in word for character in "*?["):
+        return any(fnmatchcase(name, word) for name in names)
+    return any(word in name for name in names)
+
+
+def _run(context: Context, args: Namespace) -> Table:
+    rows = context.state(Part.REMOTE).handles
+    missed: list[str] = []
+    if args.handles:
+        missed = [word for word in args.handles if not any(_matches(entry, word) for entry in rows)]
+        rows = tuple(entry for entry in rows if any(_matches(entry, word) for word in args.handles))
+        if not rows:
+            context.status = 2
     return Table(
         _COLUMNS,
         rows,
-        remarks=context.census.remarks(),
-        empty="no remote handle is registered",
+        remarks=(*context.notes, *(f"no registered handle matches '{word}'" for word in missed)),
+        empty="no such handle" if args.handles else "no remote handle is registered",
         errors=lambda entry: entry.errors,
         label=lambda entry: f"handle {'?' if entry.handle is None else decode_handle(entry.handle)}",
         show=_SHOWN,
     )
 
 
-REMOTE = Command(
+COMMAND: Final = Command(
     name="remote",
-    summary="remote handles in kcov_remote_map",
+    summary="list the remote handles in kcov_remote_map",
+    topic=Topic.STATE,
     run=_run,
+    row_types=(RowType(_COLUMNS, {"pid": Meaning("thread id of the owner", UNKNOWN_TASK)}, errors=True),),
     description=(
-        "Background work that runs under a handle (a USB bus, a task's own common handle) collects for the object that "
-        "registered it. A KCOV_REMOTE_ENABLE with a handle that is listed here fails with EEXIST."
+        "Background work that runs under a handle (of a USB bus, or a task's common handle) collects for the object that "
+        "registered the handle. A KCOV_REMOTE_ENABLE with a handle that is listed here fails with EEXIST."
     ),
-    examples=(Example("remote", "who holds usb:1?"),),
+    arguments=(
+        Argument(
+            ("handles",),
+            Value.REGISTERED,
+            "handles such as usb:1, thread ids of owners, or patterns (usb:*) or parts of handles and names",
+            count=Count.ANY,
+            metavar="HANDLE|PATTERN|TID",
+        ),
+    ),
+    examples=(Example("remote", "which handles are registered?"), Example("remote usb:1", "who holds usb:1?")),
 )

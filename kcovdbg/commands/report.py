@@ -1,50 +1,56 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``report``: a page of HTML about a trace, or two, and the kernel that they are of."""
+"""``report``: an HTML page about one or two traces and their kernel."""
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 from array import array
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
-from kcovdbg.analysis.aligning import align
-from kcovdbg.analysis.check.looking import check, find_rule
-from kcovdbg.analysis.counting import count_pcs, pc_sequence
-from kcovdbg.analysis.folding import find_runs
-from kcovdbg.analysis.ranking import count_repeats, group_key, rank
-from kcovdbg.commands.argument import Argument, Count, Value, WordError
-from kcovdbg.commands.buffer import TEXT_PCS, operand_text
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.covering import find_line_coverage
-from kcovdbg.commands.destination import open_file
-from kcovdbg.commands.parse import parse_arguments
-from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import find_buffer, name_remarks
-from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.analysis.alignment import align
+from kcovdbg.analysis.check.runner import check, find_rule
+from kcovdbg.analysis.located_records import locate_record
+from kcovdbg.analysis.loop_folding import find_runs
+from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
+from kcovdbg.analysis.top import count_repeats, group_key, rank
+from kcovdbg.collect.trace_file import read_header
+from kcovdbg.engine.argument import Argument, Count, Value, WordError
+from kcovdbg.engine.argument_parser import parse_arguments
+from kcovdbg.engine.buffer_arguments import TEXT_PCS
+from kcovdbg.engine.buffer_sources import FILE, find_buffer, name_remarks
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.output_files import STDOUT, open_text
+from kcovdbg.engine.trace_coverage import find_line_coverage
+from kcovdbg.errors import GoneError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.coverage import LineCoverage
+from kcovdbg.model.object_names import name_task
 from kcovdbg.render.column import Column
-from kcovdbg.render.kind import BOOL, NUMBER, PATH, TEXT
-from kcovdbg.render.renderable import Lines, Record, Renderable, Table
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.renderable import Fields, Lines, Renderable, Table
 from kcovdbg.render.report.chart import Bar, chart_markup
 from kcovdbg.render.report.findings import findings_markup
 from kcovdbg.render.report.listing import Listing, listing_markup
-from kcovdbg.render.report.page import Section, page_lines
-from kcovdbg.render.report.table import notes_markup, record_markup, table_markup
-from kcovdbg.render.report.trace import MOST_RECORDS, Point, Segment, TraceData, trace_markup
-from kcovdbg.render.wording import frame_text, function_text, title
+from kcovdbg.render.report.page import PageSection, page_lines
+from kcovdbg.render.report.table import fields_markup, notes_markup, table_markup
+from kcovdbg.render.report.trace import MAX_RECORDS, Point, RowSpan, TraceData, trace_markup
+from kcovdbg.render.value_kinds import BOOL, NUMBER, PATH, TEXT
+from kcovdbg.render.wording import COARSE, UNREADABLE, buffer_title, place_text, record_text
 from kcovdbg.render.writer import Format
+from kcovdbg.symbols.coverage_points import recorded_kinds
 
-STDOUT: Final = "-"
 _BARS: Final = 25
-# Of source with points: more rows make a page slow to open.
-MOST_LINES: Final = 6000
-_MASK: Final = (1 << 64) - 1
+# Limit for lines of source with points: more rows make a page slow to open.
+MAX_LINES: Final = 6000
 _STATE: Final = (
     ("tasks", "Tasks with KCOV state"),
-    ("objects", "Every struct kcov, and who refers to it"),
+    ("objects", "Every struct kcov and the references to it"),
     ("remote", "Remote handles"),
     ("areas", "Remote areas"),
     ("percpu", "Interrupted sessions"),
@@ -61,14 +67,14 @@ _TRACE_COLUMNS: Final = (
 
 
 class _Trace(NamedTuple):
-    """A trace, and how often each PC is in it."""
+    """A trace with its counts."""
 
     buffer: Buffer
     counts: dict[int, int]
 
 
 def _summary(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
-    if context.session.optional_target is not None:
+    if context.workspace.optional_target is not None:
         yield from _ask(context, "info", "Kernel")
     if traces:
         buffers = [trace.buffer for trace in traces]
@@ -78,10 +84,10 @@ def _summary(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
 
 
 def _charts(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
-    names = context.session.names
+    names = context.workspace.names
     yield (
-        '<p><span class="key new"></span>records <span class="key repeated"></span>of these, repeats: points that the same run '
-        "of the function already had, as loops add them</p>"
+        '<p><span class="key new"></span>records <span class="key repeated"></span>repeats among them: records of points that '
+        "the same run of the function already had, as loops add them</p>"
     )
     yield '<div class="two">'
     for buffer, counts in traces:
@@ -97,47 +103,59 @@ def _charts(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
         yield from chart_markup(bars, f"{buffer.name}: {len(shares)} functions, {sum(counts.values())} records")
         if len(shares) > _BARS:
             rest = sum(share.records for share in shares[_BARS:])
-            yield from notes_markup([f"{len(shares) - _BARS} more functions: {rest} records; top {buffer.name} shows them"])
+            yield from notes_markup([f"{len(shares) - _BARS} more functions with {rest} records; top {buffer.name} shows them"])
         yield "</div>"
     yield "</div>"
 
 
 def _source(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
-    remarks: list[str] = []
-    tree = context.session.source
+    remarks: dict[str, None] = {}
+    tree = context.workspace.source
     files: dict[str, dict[int, list[LineCoverage | None]]] = {}
     hits: dict[str, int] = {}
     for number, trace in enumerate(traces):
-        for line in find_line_coverage(context, trace.counts, lambda _frame: True, remarks):
+        kinds = recorded_kinds(trace.buffer.encoding.codec)
+        coverage = find_line_coverage(context, trace.counts, kinds, lambda _frame: True)
+        remarks.update(dict.fromkeys(coverage.remarks))
+        for line in coverage.lines:
             lines = files.setdefault(line.file, {})
             lines.setdefault(line.line, [None] * len(traces))[number] = line
             hits[line.file] = hits.get(line.file, 0) + line.hits
     chosen: set[str] = set()
-    room = MOST_LINES
-    # What has most records first; a file that doesn't fit leaves the room to smaller ones.
-    for file in sorted(files, key=lambda file: (-hits[file], file)):
+    room = MAX_LINES
+    differing = {file: sum(map(_differs, lines.values())) for file, lines in files.items()}
+    order = sorted(files, key=lambda file: (-differing[file], -hits[file], file))
+    # A file that does not fit leaves the room to smaller ones.
+    for file in order:
         if len(files[file]) <= room:
             chosen.add(file)
             room -= len(files[file])
     names = [trace.buffer.name for trace in traces]
     absent = sum(not tree.read(file).lines for file in chosen)
     if absent:
-        remarks.append(f"{absent} of {len(chosen)} files have no text here: --source-dir names a source tree")
+        remarks[f"the text of {absent} of {len(chosen)} files is missing: name a source tree with --source-dir"] = None
     if len(chosen) < len(files):
-        remarks.append(f"{len(files) - len(chosen)} files with fewer records are left out here; source shows them")
+        remarks[
+            f"{len(files) - len(chosen)} files with fewer differences or records are left out; the source command shows them"
+        ] = None
     yield from notes_markup(remarks)
-    for file in sorted(chosen):
+    for file in filter(chosen.__contains__, order):
         listing = Listing(file, files[file], tree.read(file).lines)
         yield from listing_markup(listing, names, is_open=len(chosen) == 1)
     if not files:
-        yield '<p class="none">no record has a source line</p>'
+        yield '<p class="none">no source lines</p>'
+
+
+def _differs(coverage: Sequence[LineCoverage | None]) -> bool:
+    """Return whether some traces cover a line and others do not."""
+    return len({found is not None and found.covered > 0 for found in coverage}) > 1
 
 
 class _Points:
     """Numbers what records are shown as."""
 
     def __init__(self, context: Context) -> None:
-        self._names = context.session.names
+        self._names = context.workspace.names
         self._known: dict[Point, int] = {}
 
     def records(self, buffer: Buffer, limit: int) -> array[int]:
@@ -155,7 +173,7 @@ class _Points:
             number = known.get(key)
             if number is None:
                 point = (
-                    Point("can't be read", "", "its page is missing")
+                    Point(UNREADABLE.function, "", "")
                     if key is None
                     else self._point(buffer, record.decode_record(words, index, encoding))
                 )
@@ -164,30 +182,19 @@ class _Points:
         return numbers
 
     def _point(self, buffer: Buffer, found: record.Record) -> Point:
-        if found.pc is None:
-            return Point("no address", "", f"{found.word:#x}: zero is never written, or not yet" if not found.word else "")
-        sign = {record.Kind.ENTRY: "→ ", record.Kind.EXIT: "← "}.get(found.kind, "")
-        if found.kind is record.Kind.EDGE:
-            page, mixed = record.split_edge(found.word)
-            return Point(
-                f"page {page:#x}", f"hash {mixed:#05x}", "an edge: the low 12 bits are mixed with the previous address"
-            )
-        location = self._names[found.pc]
+        row = locate_record(buffer, self._names, found)
+        text = record_text(row, big_endian=buffer.encoding.big_endian)
+        function = f"{text.sign} {text.function}" if text.sign else text.function
+        if not text.has_address:
+            return Point(function, text.place, "")
         detail = f"{found.pc:#x}"
         if buffer.kaslr_offset:
-            detail += f" at {found.pc + buffer.kaslr_offset & _MASK:#x}"
-        place = frame_text(location.frames[0]) if location.frames else location.remark or ""
-        if found.comparison is not None:
-            compared = found.comparison
-            first, second = (
-                operand_text(value, compared, buffer.encoding.big_endian) for value in (compared.arg1, compared.arg2)
-            )
-            operands = f"{8 * compared.size} bits{', constant' if compared.const else ''}: {first}, {second}"
-            place = f"{operands}  {place}"
-            detail += f"  {operands}"
-        detail += "  " + " ← ".join(f"{frame.function or '?'} {frame_text(frame)}" for frame in location.frames)
-        function = function_text(location) if location.frames else f"{found.pc:#x}"
-        return Point(sign + function, place, detail)
+            detail += f" at {row.address:#x}"
+        if text.operands:
+            detail += f"  {text.operands}"
+        frames = row.location.frames if row.location is not None else ()
+        detail += "  " + " ← ".join(f"{frame.function or '?'} {place_text(frame)}" for frame in frames)
+        return Point(function, "  ".join(filter(None, (text.operands, text.place))), detail)
 
     def __iter__(self) -> Iterator[Point]:
         return iter(self._known)
@@ -197,38 +204,40 @@ def _records(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
     points = _Points(context)
     buffers = [trace.buffer for trace in traces]
     notes = [
-        f"{buffer.name}: the first {MOST_RECORDS} of {buffer.count} records are here; view shows all"
+        f"{buffer.name}: the first {MAX_RECORDS} of {buffer.count} records; view shows all"
         for buffer in buffers
-        if buffer.count > MOST_RECORDS
+        if buffer.count > MAX_RECORDS
     ]
-    numbered = [points.records(buffer, MOST_RECORDS) for buffer in buffers]
-    segments: list[Segment] = []
+    numbered = [points.records(buffer, MAX_RECORDS) for buffer in buffers]
+    segments: list[RowSpan] = []
     if len(buffers) > 1:
-        left, right = (pc_sequence(buffer)[:MOST_RECORDS] for buffer in buffers)
+        left, right = (pc_sequence(buffer)[:MAX_RECORDS] for buffer in buffers)
         alignment = align(left, right)
-        if alignment.coarse:
-            notes.append("the traces are too unlike to be aligned throughout")
+        if alignment.is_coarse:
+            notes.append(COARSE)
         i = j = 0
         for block in (*alignment.blocks, (len(left), len(right), 0)):
             start, other, length = block
             if i < start or j < other:
-                segments.append(Segment(i, start - i, j, other - j, False))
+                segments.append(RowSpan(i, start - i, j, other - j, False))
             if length:
-                segments.append(Segment(start, length, other, length, True))
+                segments.append(RowSpan(start, length, other, length, True))
             i, j = start + length, other + length
     yield from notes_markup(notes)
-    yield from trace_markup(TraceData([title(buffer) for buffer in buffers], tuple(points), numbered, segments))
+    yield from trace_markup(TraceData([buffer_title(buffer) for buffer in buffers], tuple(points), numbered, segments))
 
 
 def _ask(context: Context, name: str, caption: str) -> Iterator[str]:
-    """Yield what another command answers, or why it doesn't."""
-    command = context.session.commands.find(name)
+    """Yield another command's answer, or its error."""
+    command = context.workspace.commands.find(name)
     try:
         answer = command.run(context, parse_arguments(command, []))
         if isinstance(answer, Table):
             yield from table_markup(answer, caption)
-        elif isinstance(answer, Record):
-            yield from record_markup(answer, caption)
+        elif isinstance(answer, Fields):
+            yield from fields_markup(answer, caption)
+    except GoneError:
+        raise
     except KcovdbgError as error:
         yield from notes_markup([f"{caption}: {error}"])
 
@@ -240,7 +249,9 @@ def _state(context: Context) -> Iterator[str]:
 
 def _check(context: Context) -> Iterator[str]:
     try:
-        report = check(context.target, context.layout, context.census, advice=False, wanted=[])
+        report = check(context.reader, advice=False, wanted=[])
+    except GoneError:
+        raise
     except KcovdbgError as error:
         yield from notes_markup([f"check: {error}"])
         return
@@ -253,16 +264,18 @@ def _check(context: Context) -> Iterator[str]:
     yield from notes_markup(report.notes)
 
 
-def _sections(context: Context, traces: Sequence[_Trace]) -> Iterator[Section]:
-    yield Section("summary", "Summary", _summary(context, traces))
+def _sections(context: Context, traces: Sequence[_Trace]) -> Iterator[PageSection]:
+    if len(traces) > 1:
+        yield PageSection("records", "Differences, side by side", _records(context, traces))
+    yield PageSection("summary", "Summary", _summary(context, traces))
     if traces:
-        yield Section("fill", "Who fills the buffer", _charts(context, traces))
-        beside = "Side by side" if len(traces) > 1 else "Records"
-        yield Section("records", beside, _records(context, traces))
-        yield Section("source", "Source", _source(context, traces))
-    if context.session.optional_target is not None:
-        yield Section("state", "State", _state(context))
-        yield Section("check", "Check", _check(context))
+        yield PageSection("fill", "What fills the buffer", _charts(context, traces))
+        if len(traces) == 1:
+            yield PageSection("records", "Records", _records(context, traces))
+        yield PageSection("source", "Source", _source(context, traces))
+    if context.workspace.optional_target is not None:
+        yield PageSection("state", "State", _state(context))
+        yield PageSection("check", "Check", _check(context))
 
 
 class _Written(NamedTuple):
@@ -274,52 +287,78 @@ class _Written(NamedTuple):
 _COLUMNS: Final = (Column("file", PATH), Column("traces", NUMBER), Column("bytes", NUMBER))
 
 
+def _title(buffer: Buffer) -> str:
+    """Return the name of a buffer with its task and command, as far as they are known."""
+    parts = [] if buffer.pid is None else [name_task(buffer)]
+    if buffer.name.startswith(FILE):
+        header = read_header(Path(buffer.name.removeprefix(FILE)))
+        parts += [shlex.join(header.argv)] if header is not None and header.argv else []
+    if buffer.name == str(buffer.pid):
+        return ", ".join(parts)
+    return f"{buffer.name} ({', '.join(parts)})" if parts else buffer.name
+
+
 def _run(context: Context, args: Namespace) -> Renderable:
     if args.output is None:
-        raise WordError("report needs the name of a file", None, hint="report 41 -o report.html")
+        raise WordError("report: missing output file", None, hint="report 41 -o report.html")
     if len(args.what) > 2:
-        raise WordError("two traces fit side by side, no more", args.what[2], hint="keep @name sums up several")
+        raise WordError("report: more than two buffers given", args.what[2])
     if args.output == STDOUT and context.format is not Format.TEXT:
-        raise UsageError("report writes HTML to standard output", hint="with -o FILE, --json tells what was written")
-    if not args.what and context.session.optional_target is None:
+        raise UsageError(
+            "report: cannot write JSON or CSV to standard output", hint="add -o FILE; then --json describes the file"
+        )
+    if not args.what and context.workspace.optional_target is None:
         raise KcovdbgError(
-            f"there is nothing to report on: {context.session.target_problem}", hint="report file:NAME.kcov -o FILE.html"
+            f"report: no buffer and no kernel: {context.workspace.target_problem}", hint="report file:NAME.kcov -o FILE.html"
         )
     traces = [_Trace(buffer, count_pcs(buffer)) for buffer in (find_buffer(context, what) for what in args.what)]
-    context.session.names.learn(pc for trace in traces for pc in trace.counts)
-    target = context.session.optional_target
+    context.workspace.names.learn(pc for trace in traces for pc in trace.counts)
+    target = context.workspace.optional_target
     kernel = "" if target is None else f"{target.name}, {target.release} ({target.machine})"
-    heading = " beside ".join(trace.buffer.name for trace in traces) or "KCOV's state"
-    lines = page_lines(heading, kernel or "without a kernel: PCs have no names", list(_sections(context, traces)))
+    heading = " beside ".join(_title(trace.buffer) for trace in traces) or "KCOV's state"
+    lines = page_lines(heading, kernel or "no kernel: PCs have no names", list(_sections(context, traces)))
     if args.output == STDOUT:
         return Lines((("", line),) for part in lines for line in part.splitlines())
     size = 0
-    with open_file(args.output) as stream:
+    with open_text(args.output, context.inputs) as stream:
         for line in lines:
             stream.write(f"{line}\n")
             size += len(line.encode()) + 1
     return Table(_COLUMNS, (_Written(args.output, len(traces), size),))
 
 
-REPORT: Final = Command(
+COMMAND: Final = Command(
     name="report",
-    summary="a page of HTML: who fills a buffer, source, records, state",
+    summary="write an HTML page: what fills a buffer, source, records, state",
+    topic=Topic.OUTPUT,
     run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS, {"file": Meaning("path of the written file"), "traces": Meaning("number of traces in it", unit="traces")}
+        ),
+    ),
     description=(
-        "One file that needs no other and no network: a summary, who fills each buffer, two traces side by side, source with "
-        "covered lines, and of a kernel the state tables and what check finds. Without WHAT only these. It holds names, paths "
-        "and source text: look at it before you give it away.\n\n"
-        "In the page n and p go to the next and the previous difference. Source text is there where the tree is: --source-dir."
+        "Writes one file that needs no other file and no network: a summary, what fills each buffer, two traces side by side, "
+        "source with covered lines, and the kernel's state and findings of check; without WHAT, only the latter. It contains "
+        "names, paths and source text: review it before you share it.\n\n"
+        "In the page, n and p go to the next and the previous difference. For source text, name a tree with --source-dir."
     ),
     arguments=(
-        Argument(("what",), Value.BUFFER, "a buffer, or two to be put side by side", count=Count.ANY, metavar="WHAT"),
-        Argument(("-o", "--output"), Value.FILE, "the file to write; - for standard output", metavar="FILE", count=Count.ONE),
+        Argument(("what",), Value.BUFFER, "a buffer, or two to show side by side", count=Count.ANY, metavar="WHAT"),
+        Argument(
+            ("-o", "--output"),
+            Value.FILE,
+            "the file to write; - for standard output",
+            metavar="FILE",
+            count=Count.ONE,
+            is_output=True,
+        ),
         TEXT_PCS,
     ),
     examples=(
-        Example("report 41 -o 41.html", "what task 41 executed, for somebody who has no kcovdbg"),
-        Example("report file:good.kcov file:bad.kcov -o both.html", "where do they part?"),
-        Example("report -o state.html", "a dump's state and findings"),
+        Example("report 41 -o 41.html", "what task 41 executed, for readers without kcovdbg"),
+        Example("report file:good.kcov file:bad.kcov -o both.html", "two traces side by side"),
+        Example("report -o state.html", "the state in a dump, and findings"),
     ),
     needs=frozenset(),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``slice``: a minimal core that holds what the other commands read."""
+"""``slice``: a minimal core with the memory that the other commands read."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ import contextlib
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
-from kcovdbg.analysis.check.looking import check
-from kcovdbg.commands.argument import Argument, Count, Value, WordError
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
-from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.analysis.check.runner import check
+from kcovdbg.engine.argument import Argument, Count, Value, WordError
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.output_files import STDOUT, binary_stdout, refuse_input
+from kcovdbg.engine.terminal import write_remarks
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.model.state import Part, State
 from kcovdbg.render.column import Column
-from kcovdbg.render.kind import BOOL, LIST, NUMBER, PATH
-from kcovdbg.render.renderable import Record
-from kcovdbg.target import Target
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.renderable import Fields, Lines, Renderable
+from kcovdbg.render.value_kinds import BOOL, LIST, NUMBER, PATH
+from kcovdbg.render.writer import Format
+from kcovdbg.target.protocol import Target
 from kcovdbg.walk.buffers import read_buffer
-from kcovdbg.walk.carriers import CarrierWalk
-from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import Layout, detect_layout
-from kcovdbg.walk.tasks import find_current_tasks
+from kcovdbg.walk.state import StateReader
 
 
 @dataclass(slots=True)
@@ -53,89 +58,127 @@ _COLUMNS: Final = (
 )
 
 
-def _buffer_names(census: Census) -> Iterator[str]:
-    """Name every buffer there is."""
-    for address in census.objects:
+# What the state commands show.
+_PARTS: Final = (
+    Part.TASKS | Part.ALL_TASKS | Part.CURRENT | Part.SAVED | Part.REMOTE | Part.CACHED_AREAS | Part.AREAS | Part.OBJECTS
+)
+
+
+def _buffer_names(state: State) -> Iterator[str]:
+    """Yield the name of every buffer."""
+    for address in state.objects:
         yield f"kcov:{address:#x}"
-    for task in census.tasks():
+    for task in state.tasks:
         yield str(task.fields.pid)
-    for area in census.areas:
+    for area in state.areas:
         yield f"area:{area.address:#x}"
-    for saved in census.saved:
+    for saved in state.saved:
         yield f"saved:{saved.cpu}" if saved.where == "cpu" else f"saved:t{saved.pid}"
 
 
 def read_everything(target: Target, layout: Layout, reading: _Reading) -> None:
     """Read all that commands read: the state, every buffer, the stacks of tasks with KCOV state and of current ones."""
-    from kcovdbg.target.recording import record_stack
+    from kcovdbg.target.drgn.page_recorder import record_stack
 
-    census = Census(target, layout)
-    snapshot = census.snapshot()
-    reading.remarks += snapshot.remarks
-    for name in _buffer_names(census):
+    reader = StateReader(target, layout)
+    state = reader.read(_PARTS)
+    # For tasks, trace and view.
+    reader.read(Part.NOTHING, syscalls=[task.fields for task in state.all_tasks])
+    reading.remarks += state.notes
+    for name in _buffer_names(state):
         # What has no buffer, or one that can't be read, has none in the slice either.
         with contextlib.suppress(KcovdbgError):
-            read_buffer(target, layout, census, name)
+            read_buffer(target, layout, reader, name)
             reading.buffers += 1
     with contextlib.suppress(KcovdbgError):
         # It looks at links back, locks and everybody's stacks where something is wrong.
-        check(target, layout, census, advice=True)
+        check(reader, advice=True)
     with contextlib.suppress(KcovdbgError):
-        # Who carries a handle is for why.
-        tuple(CarrierWalk(target, census.task_fields))
-    wanted = {task.fields.address: task.fields for task in census.tasks()}
-    for address in find_current_tasks(target).values():
-        if address in census.by_address:
-            wanted.setdefault(address, census.by_address[address])
+        # For why.
+        reader.read(Part.CARRIERS)
+    wanted = {task.fields.address: task.fields for task in state.tasks}
+    for address in state.current.values():
+        if address in state.task_by_address:
+            wanted.setdefault(address, state.task_by_address[address])
     if target.stacks is not None:
         with contextlib.suppress(KcovdbgError):
             crashed = target.stacks.crashed_task()
-            if crashed is not None and crashed in census.by_address:
-                wanted.setdefault(crashed, census.by_address[crashed])
+            if crashed is not None and crashed in state.task_by_address:
+                wanted.setdefault(crashed, state.task_by_address[crashed])
     for address, fields in wanted.items():
         record_stack(target, address)
         reading.stacks.append(f"{fields.pid} {fields.comm}")
 
 
-def _run(context: Context, args: Namespace) -> Record:
+def _run(context: Context, args: Namespace) -> Renderable:
     if args.output is None:
-        raise WordError("slice needs the name of a file", None, hint="slice -o FILE, for instance slice -o kcov.slice.zst")
-    from kcovdbg.target.drgn import DrgnTarget
+        raise WordError("slice: missing output file", None, hint="slice -o FILE, for instance slice -o kcov.slice.zst")
+    to_stdout = args.output == STDOUT
+    if to_stdout and context.format is not Format.TEXT:
+        raise UsageError(
+            "slice: cannot write JSON or CSV to standard output", hint="add -o FILE; then --json describes the file"
+        )
+    stream = binary_stdout(context.terminal.stdout) if to_stdout else None
+    from kcovdbg.target.drgn.target import DrgnTarget
 
     target = context.target
+    # Files of the target are known now that it is open.
+    refuse_input(args.output, context.inputs)
     if not isinstance(target, DrgnTarget):
-        raise CapabilityError("slice needs a target that drgn reads", hint="kcovdbg -c DUMP -e 'slice -o FILE'")
-    from kcovdbg.target.recording import record, write_slice
+        raise CapabilityError("slice: cannot read this target with drgn", hint="kcovdbg -c DUMP -e 'slice -o FILE'")
+    from kcovdbg.target.drgn.page_recorder import record, slice_content, write_slice
+    from kcovdbg.target.slice_file import write_stream
 
     # Each look reads types once; the slice must hold what a fresh look reads.
     reading = _Reading()
     recording = record(target, lambda recorder: read_everything(recorder, detect_layout(recorder), reading))
-    size = write_slice(args.output, recording)
+    if stream is not None:
+        size = write_stream(stream, slice_content(recording), STDOUT)
+        stream.flush()
+    else:
+        size = write_slice(args.output, recording, check=partial(refuse_input, args.output, context.inputs))
     made = _Slice(args.output, size, len(recording.pages), recording.is_consistent, reading)
     remarks = list(dict.fromkeys(reading.remarks))
     if not recording.is_consistent:
-        remarks.append("the kernel ran meanwhile: the slice shows no single moment, and says so when it is opened")
+        remarks.append("the kernel was running: the slice is inconsistent, and is marked so")
     if target.build_id is not None:
-        remarks.append(f"who opens it needs the vmlinux with build-id {target.build_id}, too")
-    return Record(_COLUMNS, made, remarks=remarks)
+        remarks.append(f"to open it: this file and the vmlinux with build-id {target.build_id}")
+    if to_stdout:
+        write_remarks(context.terminal, remarks)
+        return Lines(())
+    return Fields(_COLUMNS, made, remarks=remarks)
 
 
-SLICE = Command(
+COMMAND: Final = Command(
     name="slice",
-    summary="write a minimal core that holds what these commands read",
+    summary="write a minimal core with the memory that these commands read",
+    topic=Topic.OUTPUT,
     run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "file": Meaning("path of the written file"),
+                "pages": Meaning("number of pages of memory in it", unit="pages"),
+                "consistent": Meaning("whether the target stood still while it was read"),
+                "buffers": Meaning("number of buffers in it", unit="buffers"),
+                "stacks": Meaning("tasks whose kernel stacks are in it"),
+            },
+        ),
+    ),
     description=(
-        "The file is an ELF core that kcovdbg, drgn and GDB open with the same vmlinux. It holds KCOV's state, every buffer's "
-        "records, and the kernel stacks of tasks with KCOV state and of the CPUs' current tasks: check what is in them before "
-        "you give it away. Memory that nothing of this reads isn't in it. A guest is paused meanwhile where that is possible."
+        "The file is an ELF core that kcovdbg, drgn and GDB open with the same vmlinux. It contains KCOV's state, the records "
+        "of every buffer, and the kernel stacks of tasks with KCOV state and of each CPU's current task; check them before "
+        "you share the file. Other memory is left out. A guest is paused while the slice is written, where that is possible."
     ),
     arguments=(
         Argument(
             ("-o", "--output"),
             Value.FILE,
-            "the file to write; compressed when it ends in .zst",
+            "the file to write, compressed if its name ends in .zst; - for standard output",
             metavar="FILE",
             count=Count.ONE,
+            is_output=True,
         ),
     ),
     examples=(Example("slice -o kcov.slice.zst", "KCOV's state of a 100 GB dump, for a bug report"),),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``source``: source text with what a buffer covers of it."""
+"""``source``: source text with covered lines marked."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from kcovdbg.commands.argument import Argument, Count, Value
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.covering import find_line_coverage, matches_place
-from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import find_counts, name_remarks
+from kcovdbg.analysis.located_records import matches_function_or_file
+from kcovdbg.engine.argument import Argument, Count, Value
+from kcovdbg.engine.buffer_sources import find_counts, name_remarks
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.trace_coverage import find_line_coverage
 from kcovdbg.model.coverage import LineCoverage
 from kcovdbg.render.column import Column
 from kcovdbg.render.highlight import highlight
-from kcovdbg.render.kind import NUMBER, PATH, TEXT
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Fragment, Line, Lines, Table
-
-# Lines around those with points.
-_CONTEXT: Final = 3
+from kcovdbg.render.source_hunks import find_hunks
+from kcovdbg.render.value_kinds import NUMBER, PATH, TEXT
 
 
 class _Row(NamedTuple):
@@ -42,29 +43,32 @@ _COLUMNS: Final = (
 
 def _run(context: Context, args: Namespace) -> Lines:
     remarks = [*name_remarks(context)]
-    counts = find_counts(context, args.what, remarks)
-    found = find_line_coverage(context, counts, lambda frame: args.place is None or matches_place(args.place, frame), remarks)
-    tree = context.session.source
+    counts, its_remarks, kinds = find_counts(context, args.what)
+    found, missing_points = find_line_coverage(
+        context, counts, kinds, lambda frame: args.place is None or matches_function_or_file(args.place, frame)
+    )
+    remarks += (*its_remarks, *missing_points)
+    tree = context.workspace.source
     rows = [_Row(coverage, tree.read(coverage.file).line(coverage.line)) for coverage in found]
     missing = {coverage.file: text.remark for coverage in found if (text := tree.read(coverage.file)).remark}
     reasons = sorted({reason for reason in missing.values() if reason})
-    remarks += reasons[:3] + ([f"and {len(reasons) - 3} more files without text"] if len(reasons) > 3 else [])
+    remarks += reasons[:3] + ([f"{len(reasons) - 3} more files without text"] if len(reasons) > 3 else [])
     covered, total = sum(row.covered > 0 for row in found), len(found)
     if total:
         remarks.append(f"{covered} of {total} lines with points are covered, in {len({row.file for row in found})} files")
-    empty = "nothing of it is covered" if args.place else "no records"
+    empty = f"nothing of '{args.place}' is covered" if args.place else "no records"
     data = Table(_COLUMNS, rows, errors=_errors)
     return Lines(_lines(context, rows, empty, whole=args.all), data=data, remarks=remarks)
 
 
 def _errors(row: _Row) -> tuple[str, ...]:
-    return () if row.text is not None else ("the source text isn't there",)
+    return () if row.text is not None else ("source text is missing",)
 
 
 def _lines(context: Context, rows: Sequence[_Row], empty: str, *, whole: bool) -> Iterator[Line]:
     if not rows:
         yield (("remark", empty),)
-    tree = context.session.source
+    tree = context.workspace.source
     for number, (file, members) in enumerate(groupby(rows, key=lambda row: row.coverage.file)):
         by_line = {row.coverage.line: row.coverage for row in members}
         if number:
@@ -77,29 +81,11 @@ def _lines(context: Context, rows: Sequence[_Row], empty: str, *, whole: bool) -
                 yield _line(line, coverage, [], len(str(max(by_line))))
             continue
         digits = len(str(len(text)))
-        for part, (first, last) in enumerate(_hunks(sorted(by_line), len(text), whole=whole)):
+        for part, (first, last) in enumerate([(1, len(text))] if whole else find_hunks(sorted(by_line), len(text))):
             if part:
                 yield (("gutter", "     ⋮"),)
             for line, shown in enumerate(highlight(text[first - 1 : last], file), first):
                 yield _line(line, by_line.get(line), shown, digits)
-
-
-def _hunks(lines: Sequence[int], length: int, *, whole: bool) -> Iterator[tuple[int, int]]:
-    """Yield the first and last line of each part to show."""
-    if whole:
-        yield 1, length
-        return
-    start: int | None = None
-    end = 0
-    for line in lines:
-        first, last = max(1, line - _CONTEXT), min(length, line + _CONTEXT)
-        if start is not None and first > end + 1:
-            yield start, end
-            start = None
-        start = first if start is None else start
-        end = max(end, last)
-    if start is not None and start <= length:
-        yield start, end
 
 
 def _line(number: int, coverage: LineCoverage | None, shown: Sequence[Fragment], digits: int) -> list[Fragment]:
@@ -108,28 +94,43 @@ def _line(number: int, coverage: LineCoverage | None, shown: Sequence[Fragment],
     elif not coverage.covered:
         gutter = [("uncovered", f"{'':>8} ! {number:>{digits}}  ")]
     else:
-        # Some of the points of a line may be covered, and others not.
+        # A line can have covered and uncovered points.
         sign = "+" if coverage.covered == coverage.points else "~"
         gutter = [("covered", f"{coverage.hits:>8} {sign} {number:>{digits}}  ")]
     return [*gutter, *shown]
 
 
-SOURCE = Command(
+COMMAND: Final = Command(
     name="source",
-    summary="source text with covered lines marked",
+    summary="show source text with covered lines marked",
+    topic=Topic.BUFFERS,
     run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "hits": Meaning("records of points on this line", unit="records"),
+                "points": Meaning("coverage points on this line", unit="points"),
+                "covered": Meaning("points on this line that the buffer has", unit="points"),
+                "file": Meaning("source file, relative to the build root"),
+                "line": Meaning("line in the file"),
+            },
+            errors=True,
+        ),
+    ),
     description=(
-        "Marks: + all points of the line are covered, ~ some are, ! none is, though its function was executed; before them how "
-        "often. A line counts what was inlined there. Text comes from the source tree of the build or that of --source-dir."
+        "Each line with points has its number of records and a mark: + all points are covered, ~ some are, ! none is, though "
+        "the function was executed. A line includes the points of functions inlined there. The text comes from the build's "
+        "source tree or from --source-dir."
     ),
     arguments=(
-        Argument(("what",), Value.BUFFER, "which buffer", metavar="WHAT"),
-        Argument(("place",), Value.FUNCTION, "only this", count=Count.OPTIONAL, metavar="FUNCTION|FILE"),
-        Argument(("--all",), Value.FLAG, "whole files, not only what is around points"),
+        Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
+        Argument(("place",), Value.FUNCTION, "only this function or file", count=Count.OPTIONAL, metavar="FUNCTION|FILE"),
+        Argument(("--all",), Value.FLAG, "show whole files instead of lines around points"),
     ),
     examples=(
         Example("source 41 tcp_sendmsg_locked", "which branches did it take?"),
-        Example("source '@a - @b' net/ipv4/tcp.c", "what only one of two traces executed"),
+        Example("source '@a - @b' net/ipv4/tcp.c", "the lines that only @a covers"),
     ),
     needs=frozenset(),
 )

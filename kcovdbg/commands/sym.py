@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``sym``: where recorded PCs are."""
+"""``sym``: the source locations of recorded PCs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kcovdbg.commands.argument import Argument, Count, Value
-from kcovdbg.commands.buffer import FRAME_COLUMNS
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
+from kcovdbg.abi.address import address_of, pc_of
+from kcovdbg.engine.argument import Argument, Count, Value
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
-from kcovdbg.render.kind import ADDRESS, PATH, SYMBOL, WORD
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.record_columns import frames_column
 from kcovdbg.render.renderable import Line, Table
-from kcovdbg.render.wording import frame_text, function_text
-
-_MASK: Final = (1 << 64) - 1
+from kcovdbg.render.value_kinds import ADDRESS, PATH, SYMBOL, WORD
+from kcovdbg.render.wording import function_text, place_text
 
 
 class _Row(NamedTuple):
@@ -27,9 +27,14 @@ class _Row(NamedTuple):
 
 
 def _details(row: _Row) -> Iterator[Line]:
-    """Yield what the innermost function was inlined into."""
+    """Yield the functions that the innermost one was inlined into."""
     for frame in row.location.frames[1:]:
-        yield (("", "    inlined into "), ("symbol", frame.function or "?"), ("", "  "), ("path", frame_text(frame)))
+        yield (("", "    inlined into "), ("symbol", frame.function or "?"), ("", "  "), ("path", place_text(frame)))
+
+
+def _function(row: _Row) -> str | None:
+    # What it was inlined into follows on lines of its own.
+    return function_text(row.location._replace(frames=row.location.frames[:1]))
 
 
 _COLUMNS: Final = (
@@ -39,20 +44,20 @@ _COLUMNS: Final = (
         "symbol",
         SYMBOL,
         title="FUNCTION",
-        value=lambda row: row.location.frames[-1].function if row.location.frames else None,
-        text=lambda row: row.location.frames[0].function if row.location.frames else function_text(row.location),
+        value=lambda row: row.location.symbol,
+        text=_function,
     ),
-    Column("where", PATH, text=lambda row: frame_text(row.location.frames[0]) if row.location.frames else None, text_only=True),
-    Column("frames", items=FRAME_COLUMNS, value=lambda row: row.location.frames, json_only=True),
+    Column("where", PATH, text=lambda row: place_text(row.location.frames[0]) if row.location.frames else None, text_only=True),
+    frames_column(lambda row: row.location.frames),
 )
 
 
 def _run(context: Context, args: Namespace) -> Table:
     offset = context.target.kaslr_offset
-    pcs = [(word - offset & _MASK) if args.address else word for word in args.pcs]
-    names = context.session.names
+    pcs = [pc_of(word, offset) if args.address else word for word in args.pcs]
+    names = context.workspace.names
     names.learn(pcs)
-    rows = tuple(_Row(pc, pc + offset & _MASK, names[pc]) for pc in pcs)
+    rows = tuple(_Row(pc, address_of(pc, offset), names[pc]) for pc in pcs)
     return Table(
         _COLUMNS,
         rows,
@@ -62,17 +67,19 @@ def _run(context: Context, args: Namespace) -> Table:
     )
 
 
-SYM = Command(
+COMMAND: Final = Command(
     name="sym",
-    summary="where recorded PCs are in the source",
+    summary="show the source locations of recorded PCs",
+    topic=Topic.BUFFERS,
     run=_run,
+    row_types=(RowType(_COLUMNS, errors=True),),
     description=(
-        "A recorded PC is the return address of the compiler's call, minus the KASLR offset: what is shown is the line of the "
+        "A recorded PC is the return address of the compiler's call, minus the KASLR offset; the line shown is that of the "
         "call before it."
     ),
     arguments=(
-        Argument(("pcs",), Value.PC, "as recorded", count=Count.SOME, metavar="PC"),
-        Argument(("--address",), Value.FLAG, "they are addresses in the running kernel, KASLR offset included"),
+        Argument(("pcs",), Value.PC, "PCs as recorded", count=Count.SOME, metavar="PC"),
+        Argument(("--address",), Value.FLAG, "take addresses in the running kernel, KASLR offset included"),
     ),
     examples=(Example("sym ffffffff81234567", "one PC of a trace"),),
 )

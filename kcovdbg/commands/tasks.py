@@ -1,100 +1,83 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``tasks``: what KCOV does in each task."""
+"""``tasks``: tasks and their KCOV state."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 from kcovdbg.abi.mode import PREFIX
-from kcovdbg.commands.argument import Argument, Count, Value, WordError
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
-from kcovdbg.commands.suggest import suggest
-from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.task import Role, Task
+from kcovdbg.engine.argument import Argument, Count, Value, WordError
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.suggestions import suggest
+from kcovdbg.model.state import Part, State
+from kcovdbg.model.syscall import Syscall
+from kcovdbg.model.task import Task
 from kcovdbg.render.column import Column
-from kcovdbg.render.kind import ADDRESS, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID, TEXT, WORD
-from kcovdbg.render.renderable import Table
-from kcovdbg.walk.objects import find_capacity
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.renderable import PIPED_WIDTH, Table
+from kcovdbg.render.value_kinds import ADDRESS, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID, SYSCALL, TEXT, WORD
+from kcovdbg.render.wording import count_text, role_text, syscall_text
+from kcovdbg.render.writer import Format
 
 
 def _field(name: str) -> Callable[[Task], Any]:
     return lambda task: getattr(task.fields, name)
 
 
-def role_text(task: Task) -> str:
-    """Say in one word or a few what collects into a task."""
-    role = "?" if task.role is None else "-" if task.role is Role.NONE else task.role.value
-    if task.beneath is not None and task.beneath is not Role.NONE:
-        role += f" over {task.beneath.value}"
-    if task.owns_remote:
-        role = "remote owner" if role == "-" else f"{role}, remote owner"
-    return role
+_COLUMNS: Final = (
+    Column("pid", PID, value=_field("pid")),
+    Column("tgid", PID, value=_field("tgid"), priority=6),
+    Column("comm", COMM, value=_field("comm"), elastic=8),
+    Column("task", ADDRESS, value=_field("address"), priority=5),
+    Column("cpu", CPU, value=_field("cpu"), priority=3),
+    Column("kcov", ADDRESS, value=_field("kcov"), priority=1),
+    Column("kcov_remote", ADDRESS, value=_field("kcov_remote"), priority=2, hide_empty=True),
+    Column("kcov_mode", MODE, title="MODE", value=lambda task: task.mode),
+    Column("kcov_mode_raw", WORD, value=_field("kcov_mode")),
+    Column("in_ctxsw", BOOL),
+    Column("kcov_size", NUMBER, title="SIZE", value=_field("kcov_size"), priority=7, hide_empty=True),
+    Column("kcov_area", ADDRESS, title="AREA", value=_field("kcov_area"), priority=4, hide_empty=True),
+    Column("kcov_sequence", NUMBER, title="SEQUENCE", value=_field("kcov_sequence"), priority=8, hide_empty=True),
+    Column("kcov_handle", HANDLE, title="HANDLE", value=_field("kcov_handle"), priority=2, hide_empty=True),
+    Column("kcov_softirq", NUMBER, value=_field("kcov_softirq")),
+    Column("role", TEXT, text=role_text, elastic=12),
+    Column("beneath", TEXT),
+    Column("owns_remote", BOOL),
+    Column(
+        "count",
+        NUMBER,
+        text=lambda task: count_text(task.count, task.capacity, task.full),
+        style=lambda task: "warning" if task.full else "number",
+    ),
+    Column("capacity", NUMBER),
+    Column("full", BOOL),
+)
 
 
-def count_text(count: int | None, capacity: int | None, full: bool | None) -> str | None:
-    """Show how full a buffer is: ``11/65535``, ``FULL 65535/65535``."""
-    if count is None:
-        return None
-    text = str(count) if capacity is None else f"{count}/{capacity}"
-    return f"FULL {text}" if full else text
+def _syscall_column(state: State) -> Column:
+    """Return the column of the system calls that a state has."""
+
+    def find(task: Task) -> Syscall | None:
+        return state.syscall(task.fields.address).call
+
+    def text(task: Task) -> str | None:
+        call = find(task)
+        return None if call is None else syscall_text(call)
+
+    return Column("syscall", SYSCALL, value=find, text=text, elastic=12, priority=2, hide_empty=True)
 
 
-def make_columns(context: Context) -> tuple[Column, ...]:
-    """Return the columns of a table of tasks."""
-
-    def capacity(task: Task) -> int | None:
-        fields = task.fields
-        if fields.kcov_area or not task.owns_remote:
-            return find_capacity(context.layout, task.mode, fields.kcov_size, fields.trace_size)
-        # The count is that of the buffer that the owner of remote handles maps.
-        pointer = fields.kcov_remote or fields.kcov
-        try:
-            kcov = context.census.kcov(pointer) if pointer else None
-        except KcovdbgError:
-            return None
-        if kcov is None or kcov.mode is None:
-            return None
-        return find_capacity(context.layout, context.layout.object_mode_name(kcov.mode), kcov.size, kcov.trace_size)
-
-    return (
-        Column("pid", PID, value=_field("pid")),
-        Column("tgid", PID, value=_field("tgid"), priority=6),
-        Column("comm", COMM, value=_field("comm"), elastic=8),
-        Column("task", ADDRESS, value=_field("address"), priority=5),
-        Column("cpu", CPU, value=_field("cpu"), priority=3),
-        Column("kcov", ADDRESS, value=_field("kcov")),
-        Column("kcov_remote", ADDRESS, value=_field("kcov_remote"), priority=2, hide_empty=True),
-        Column("kcov_mode", MODE, title="MODE", value=lambda task: task.mode),
-        Column("kcov_mode_raw", WORD, value=_field("kcov_mode")),
-        Column("in_ctxsw", BOOL),
-        Column("kcov_size", NUMBER, title="SIZE", value=_field("kcov_size"), priority=7, hide_empty=True),
-        Column("kcov_area", ADDRESS, title="AREA", value=_field("kcov_area"), priority=4, hide_empty=True),
-        Column("kcov_sequence", NUMBER, title="SEQUENCE", value=_field("kcov_sequence"), priority=8, hide_empty=True),
-        Column("kcov_handle", HANDLE, title="HANDLE", value=_field("kcov_handle"), priority=1, hide_empty=True),
-        Column("kcov_softirq", NUMBER, value=_field("kcov_softirq")),
-        Column("role", TEXT, text=role_text, elastic=12),
-        Column("beneath", TEXT),
-        Column("owns_remote", BOOL),
-        Column(
-            "count",
-            NUMBER,
-            text=lambda task: count_text(task.count, capacity(task), task.full),
-            style=lambda task: "warning" if task.full else "number",
-        ),
-        Column("full", BOOL),
-    )
-
-
-_SHOWN = (
+_SHOWN: Final = (
     "pid",
     "comm",
     "kcov_mode",
     "count",
     "role",
+    "syscall",
     "kcov",
     "kcov_handle",
     "kcov_remote",
@@ -107,8 +90,15 @@ _SHOWN = (
 )
 
 
+def _unknown_syscalls(state: State) -> Iterator[str]:
+    """Yield one line about all tasks whose system calls are unknown; JSON has each task's own."""
+    unknown = [call.error for call in state.syscalls.values() if call.error is not None]
+    if unknown:
+        yield f"{unknown[0]} ({len(unknown)} tasks)" if len(unknown) > 1 else unknown[0]
+
+
 def _matches(task: Task, wanted: str) -> bool:
-    """Tell whether a task is meant by a word: its tid, a pattern of names or a part of its name."""
+    """Return whether a word selects a task: its thread id, a pattern of its name, or a part of its name."""
     if wanted.isdecimal():
         return int(wanted) == task.fields.pid
     if any(character in wanted for character in "*?["):
@@ -116,8 +106,8 @@ def _matches(task: Task, wanted: str) -> bool:
     return wanted in (task.fields.comm or "")
 
 
-def select(tasks: Iterable[Task], wanted: Sequence[str]) -> tuple[list[Task], list[str]]:
-    """Return the tasks that any of these words means, and the words that mean none."""
+def _select(tasks: Iterable[Task], wanted: Sequence[str]) -> tuple[list[Task], list[str]]:
+    """Return the tasks that any of these words selects, and the words that select none."""
     found: list[Task] = []
     missed = dict.fromkeys(wanted)
     for task in tasks:
@@ -132,50 +122,64 @@ def select(tasks: Iterable[Task], wanted: Sequence[str]) -> tuple[list[Task], li
 def _run(context: Context, args: Namespace) -> Table:
     modes = sorted(name.upper().removeprefix(PREFIX) for name in context.layout.modes)
     if args.mode is not None and modes and args.mode not in modes:
-        hint = suggest(args.mode, modes) or f"it has {', '.join(modes)}"
-        raise WordError(f"this kernel has no mode {args.mode}", None, hint=hint)
-    # Whoever names a task wants to see it, whether KCOV has to do with it or not.
+        hint = suggest(args.mode, modes) or f"its modes: {', '.join(modes)}"
+        raise WordError(f"this kernel has no mode '{args.mode}'", None, hint=hint)
+    # A task that is named by its id is shown even without KCOV state.
     by_tid = any(word.isdecimal() for word in args.tasks)
-    tasks: Sequence[Task] = context.census.tasks(all_tasks=args.all or by_tid)
+    every = args.all or by_tid
+    tasks: Sequence[Task] = context.state(Part.ALL_TASKS).all_tasks if every else context.state(Part.TASKS).tasks
     remarks: list[str] = []
     if args.tasks:
-        tasks, missed = select(tasks, args.tasks)
-        remarks = [f"no task {'is' if word.isdecimal() else 'with KCOV state matches'} {word}" for word in missed]
+        tasks, missed = _select(tasks, args.tasks)
+        remarks = [f"no task {word}" if word.isdecimal() else f"no task with KCOV state matches '{word}'" for word in missed]
         if missed and not tasks:
             context.status = 2
     if args.mode is not None:
         tasks = [task for task in tasks if task.mode == args.mode]
+    state = context.reader.read(Part.NOTHING, syscalls=[task.fields for task in tasks])
+
+    def errors(task: Task) -> tuple[str, ...]:
+        error = state.syscall(task.fields.address).error
+        return task.errors if error is None or context.format is Format.TEXT else (*task.errors, error)
+
+    if context.format is Format.TEXT:
+        remarks += _unknown_syscalls(state)
+
     return Table(
-        make_columns(context),
+        (*_COLUMNS, _syscall_column(state)),
         tasks,
-        remarks=(*context.census.remarks(), *remarks),
-        empty="no such task" if args.tasks or args.mode else "no task" if args.all else "no task has KCOV state",
-        errors=lambda task: task.errors,
+        remarks=(*context.notes, *remarks),
+        empty="no such task" if args.tasks or args.mode else "no task" if args.all else "no task with KCOV state",
+        errors=errors,
         label=lambda task: f"task {task.fields.pid}",
         show=_SHOWN,
+        piped_width=PIPED_WIDTH,
     )
 
 
-TASKS = Command(
+COMMAND: Final = Command(
     name="tasks",
-    summary="tasks with KCOV state: mode, buffer, who collects into them",
+    summary="list tasks with KCOV state: mode, buffer, and what collects into them",
+    topic=Topic.STATE,
     run=_run,
+    row_types=(RowType((*_COLUMNS, Column("syscall", SYSCALL)), errors=True),),
     description=(
-        "COUNT is the number of records in the task's buffer and how many fit. ROLE tells what collects into the task now: "
-        "local (it traces itself), remote-section (it is a background thread working for somebody else's handle), "
-        "softirq-section (it is interrupted by one; what it did before follows 'over'), remote owner (it did "
-        "KCOV_REMOTE_ENABLE, others collect for it).\n\n"
-        "A sequence number alone is no state, and is left out but with -a: tasks keep it when they stop."
+        "COUNT is the number of records in the task's buffer and its capacity. ROLE is what collects into the task now: local "
+        "(the task traces itself), remote-section (a background thread works under another task's handle), softirq-section (a "
+        "softirq interrupted the task; the interrupted role follows 'over'), remote owner (the task did KCOV_REMOTE_ENABLE, "
+        "others collect for it). SYSCALL is the system call that the task is in, by the registers saved on its stack; a "
+        "task that runs on a CPU may be in none, and without the CPU's registers that is unknown.\n\n"
+        "A task with a sequence number and nothing else is shown only with -a: tasks keep the number when they stop."
     ),
     arguments=(
-        Argument(("-a", "--all"), Value.FLAG, "tasks without KCOV state too"),
-        Argument(("--mode",), Value.MODE, "only tasks in this mode, such as trace-pc", metavar="M"),
+        Argument(("-a", "--all"), Value.FLAG, "also list tasks without KCOV state"),
+        Argument(("--mode",), Value.MODE, "list only tasks in this mode, such as trace-pc", metavar="M"),
         Argument(
             ("tasks",), Value.TASK, "thread ids, patterns (syz*) or parts of names", count=Count.ANY, metavar="PATTERN|TID"
         ),
     ),
     examples=(
-        Example("tasks", "who has KCOV open, and how full are the buffers?"),
+        Example("tasks", "which tasks collect coverage, and how full are their buffers?"),
         Example("tasks --mode trace-pc 'syz*'", "executors that trace PCs"),
         Example("tasks -a --json", "every task, for a script"),
     ),

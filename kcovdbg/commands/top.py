@@ -7,20 +7,23 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kcovdbg.analysis.algebra import is_expression
-from kcovdbg.analysis.counting import count_pcs, pc_sequence
-from kcovdbg.analysis.folding import find_runs
-from kcovdbg.analysis.ranking import Share, count_repeats, group_key, rank
-from kcovdbg.commands.argument import Argument, Value
-from kcovdbg.commands.buffer import FILTERS, FRAME_COLUMNS, TEXT_PCS
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import Filter, find_buffer, find_counts, name_remarks
+from kcovdbg.analysis.loop_folding import find_runs
+from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
+from kcovdbg.analysis.set_expressions import is_expression
+from kcovdbg.analysis.top import Share, count_repeats, group_key, rank
+from kcovdbg.engine.argument import Argument, Value
+from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
+from kcovdbg.engine.buffer_sources import find_buffer, find_counts, name_remarks
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
-from kcovdbg.render.kind import NUMBER, PATH, SHARE, SYMBOL, WORD
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.record_columns import approximate_errors, frames_column
 from kcovdbg.render.renderable import Lines, Renderable, Table
-from kcovdbg.render.wording import title
+from kcovdbg.render.value_kinds import NUMBER, PATH, SHARE, SYMBOL, WORD
+from kcovdbg.render.wording import APPROXIMATE, buffer_title
 from kcovdbg.render.writer import Format
 
 _SHOWN: Final = 25
@@ -37,12 +40,18 @@ class _Row(NamedTuple):
 
     @property
     def function(self) -> str | None:
-        # A file has many functions: that of its hottest PC isn't it.
+        # A file has many functions, of which its hottest PC has one.
         return self.location.frames[0].function if self.location.frames and self.by != "file" else None
 
     @property
     def line(self) -> int | None:
         return self.location.frames[0].line if self.location.frames and self.by == "pc" else None
+
+
+def _function_text(row: _Row) -> str:
+    if row.function is None:
+        return f"{row.share.pc:#x}"
+    return f"{row.function} {APPROXIMATE}" if row.location.approximate else row.function
 
 
 def _make_columns(by: str, has_order: bool) -> tuple[Column, ...]:
@@ -57,27 +66,28 @@ def _make_columns(by: str, has_order: bool) -> tuple[Column, ...]:
             json_only=not has_order,
             priority=1,
         ),
-        Column("function", SYMBOL, elastic=16, json_only=by == "file", text=lambda row: row.function or f"{row.share.pc:#x}"),
+        Column("function", SYMBOL, elastic=16, json_only=by == "file", text=_function_text),
         Column("file", PATH, elastic=16, elide_start=True),
         Column("line", NUMBER, json_only=by != "pc"),
         Column("pc", WORD, value=lambda row: row.share.pc, title="HOTTEST PC" if by != "pc" else "PC", priority=3),
-        Column("frames", items=FRAME_COLUMNS, value=lambda row: row.location.frames, json_only=True),
+        frames_column(lambda row: row.location.frames),
     )
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
-    names = context.session.names
+    names = context.workspace.names
     remarks = [*name_remarks(context)]
     if is_expression(args.what):
-        # A set has no order, so that nothing can be said about loops.
-        counts = find_counts(context, args.what, remarks)
+        # A set has no order, so it shows no loops.
+        counts, its_remarks, _ = find_counts(context, args.what)
+        remarks += its_remarks
         heading, sequence = f"{args.what}, {len(counts)} points", None
     else:
         buffer = find_buffer(context, args.what)
         remarks += buffer.remarks
-        counts, heading, sequence = count_pcs(buffer), title(buffer), pc_sequence(buffer)
+        counts, heading, sequence = count_pcs(buffer), buffer_title(buffer), pc_sequence(buffer)
     names.learn(counts)
-    wanted = Filter(names, args.function or (), args.file or ())
+    wanted = make_filter(names, args)
     if not wanted.passes_all:
         counts = {pc: count for pc, count in counts.items() if wanted(pc)}
     repeats = (
@@ -86,41 +96,57 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     shares = rank(counts, group_key(args.by, names), repeats)
     limit = args.n if args.n is not None else _SHOWN if context.format is Format.TEXT else len(shares)
     if len(shares) > limit:
-        remarks.append(f"{len(shares) - limit} more: {sum(share.records for share in shares[limit:])} records; -n shows them")
+        remarks.append(
+            f"{len(shares) - limit} more lines with {sum(share.records for share in shares[limit:])} records; -n shows them"
+        )
     wasted = sum(share.repeats for share in shares)
     total = sum(counts.values())
     if wasted:
-        remarks.append(
-            f"{wasted} of {total} records ({wasted / total:.0%}) only repeat a point of the same run of one function"
-        )
+        remarks.append(f"{wasted} of {total} records ({wasted / total:.0%}) repeat a point within one run of a function")
     yield Lines(((("header", heading),),))
     yield Table(
         _make_columns(args.by, sequence is not None),
         tuple(_Row(share, names[share.pc], args.by) for share in shares[:limit]),
         remarks=remarks,
         empty="no records",
+        errors=lambda row: approximate_errors(row.location) if args.by != "file" else (),
     )
 
 
-TOP = Command(
+COMMAND: Final = Command(
     name="top",
-    summary="what fills a buffer, by function, file or PC",
+    summary="show what fills a buffer, by function, file or PC",
+    topic=Topic.BUFFERS,
     run=_run,
+    row_types=(
+        RowType(
+            _make_columns("pc", has_order=True),
+            {
+                "repeats": Meaning(
+                    "records of points that the same run of a function already had", "a set of points has no order", "records"
+                ),
+                "pc": Meaning("PC of the group with the most records"),
+                "function": Meaning("name of the function", "grouped by file, or unknown"),
+                "line": Meaning("line in the file", "not grouped by PC, or unknown"),
+            },
+            errors=True,
+        ),
+    ),
     description=(
-        "REPEATS counts the records of points that the same run of one function already had: what a loop in a helper adds to "
-        "the buffer without covering anything new. Inlined functions are counted as themselves."
+        "REPEATS counts the records of points that the same run of a function already had: what a loop in a helper adds to "
+        "the buffer without covering anything new. Inlined functions count separately."
     ),
     arguments=(
-        Argument(("what",), Value.BUFFER, "which", metavar="WHAT"),
-        Argument(("--by",), Value.CHOICE, "what to sum up by", choices=("function", "file", "pc"), default="function"),
-        Argument(("-n",), Value.NUMBER, f"at most so many lines; {_SHOWN} by default", metavar="N"),
+        Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
+        Argument(("--by",), Value.CHOICE, "group records by this", choices=("function", "file", "pc"), default="function"),
+        Argument(("-n",), Value.NUMBER, f"show at most N lines; default {_SHOWN}", metavar="N"),
         *FILTERS,
         TEXT_PCS,
     ),
     examples=(
         Example("top 41", "why is the buffer full?"),
-        Example("top file:boot.kcov --by file", "which parts of the kernel?"),
-        Example("top '@a - @b'", "of what only one trace has"),
+        Example("top file:boot.kcov --by file", "which parts of the kernel are in a boot trace?"),
+        Example("top '@a - @b'", "only the points that @b lacks"),
     ),
     needs=frozenset(),
 )

@@ -7,35 +7,33 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.record import RecordFormat
-from kcovdbg.analysis.calls import build_calls, find_events
-from kcovdbg.commands.argument import Argument, Value
-from kcovdbg.commands.buffer import FRAME_COLUMNS
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
-from kcovdbg.commands.what import find_buffer, name_remarks
+from kcovdbg.analysis.call_tree import build_calls, find_events
+from kcovdbg.engine.argument import Argument, Value
+from kcovdbg.engine.buffer_sources import find_buffer, name_remarks
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.call import Call, CallKind
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
-from kcovdbg.render.kind import NUMBER, PATH, SYMBOL, TEXT, WORD
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.record_columns import frames_column, where_column
 from kcovdbg.render.renderable import Lines, Renderable, Table
-from kcovdbg.render.wording import frame_text, title
+from kcovdbg.render.value_kinds import NUMBER, SYMBOL, TEXT, WORD
+from kcovdbg.render.wording import buffer_title, place_text
+from kcovdbg.series.table import call_mode_hint
 
 
 class _Row(NamedTuple):
     call: Call
     location: Location
 
-    @property
-    def function(self) -> str | None:
-        return self.location.frames[-1].function if self.location.frames else None
-
 
 _NOTES: Final = {
     CallKind.CALL: "",
-    CallKind.BEGUN_EARLIER: "was running when the trace began",
-    CallKind.UNFINISHED: "runs on after the last record",
+    CallKind.BEGUN_EARLIER: "running when the trace began",
+    CallKind.UNFINISHED: "still running at the last record",
 }
 
 _COLUMNS: Final = (
@@ -48,53 +46,57 @@ _COLUMNS: Final = (
     Column(
         "function",
         SYMBOL,
-        value=lambda row: row.function,
-        text=lambda row: "  " * row.call.depth + (row.function or f"{row.call.pc:#x}"),
+        value=lambda row: row.location.symbol,
+        text=lambda row: "  " * row.call.depth + (row.location.symbol or f"{row.call.pc:#x}"),
     ),
-    Column(
-        "where",
-        PATH,
-        text=lambda row: frame_text(row.location.frames[-1]) if row.location.frames else None,
-        text_only=True,
-        elastic=16,
-        elide_start=True,
-        priority=1,
-    ),
+    where_column(lambda row: place_text(row.location.frames[-1]) if row.location.frames else None, priority=1),
     Column("note", TEXT, title="", text=lambda row: _NOTES[row.call.kind], text_only=True, elastic=12, priority=2),
     Column("pc", WORD, value=lambda row: row.call.pc, json_only=True),
-    Column("frames", items=FRAME_COLUMNS, value=lambda row: row.location.frames, json_only=True),
+    frames_column(lambda row: row.location.frames),
 )
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     buffer = find_buffer(context, args.what)
-    if buffer.encoding.format is not RecordFormat.PC_EXT:
+    if not buffer.encoding.codec.has_calls:
         raise CapabilityError(
-            f"{args.what} has no entry and exit records: a tree needs a kernel with KCOV_TRACE_PC_EXT, and that mode",
-            hint="buffer shows runs of one function, which aren't calls",
+            f"{args.what} has no entry and exit records",
+            hint=f"{call_mode_hint()}; buffer shows runs of one function, which are not calls",
         )
     calls = build_calls(find_events(buffer))
     if args.depth is not None:
         calls = [call for call in calls if call.depth < args.depth]
-    names = context.session.names
+    names = context.workspace.names
     names.learn(call.pc for call in calls)
-    yield Lines(((("header", title(buffer)),),))
+    yield Lines(((("header", buffer_title(buffer)),),))
     rows = (_Row(call, names[call.pc]) for call in calls)
-    yield Table(_COLUMNS, rows, remarks=(*buffer.remarks, *name_remarks(context)), empty="no entry or exit is in the buffer")
+    yield Table(_COLUMNS, rows, remarks=(*buffer.remarks, *name_remarks(context)), empty="no entry or exit record")
 
 
-TREE = Command(
+COMMAND: Final = Command(
     name="tree",
-    summary="call tree from entry and exit records",
+    summary="show the call tree from entry and exit records",
+    topic=Topic.BUFFERS,
     run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "index": Meaning("index of the first record of the call"),
+                "last": Meaning("index of the last record of the call"),
+                "kind": Meaning("`call`, `begun-earlier` (no entry record) or `unfinished` (no exit record)"),
+                "function": Meaning("name of the function", "the address is in no known function"),
+            },
+        ),
+    ),
     description=(
-        "RECORDS counts those of calls within, too. A trace that starts or ends within calls has these calls all the same: "
-        "what was running before it began encloses what came until its exit."
+        "RECORDS includes the records of nested calls. Calls that were running when the trace began or ended are shown as "
+        "well: one that began earlier encloses everything up to its exit."
     ),
     arguments=(
-        Argument(("what",), Value.BUFFER, "which", metavar="WHAT"),
-        Argument(("--depth",), Value.NUMBER, "only so many levels", metavar="N"),
+        Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
+        Argument(("--depth",), Value.NUMBER, "show N levels", metavar="N"),
     ),
-    examples=(Example("tree 41 --depth 3", "the outer three levels"),),
+    examples=(Example("tree 41 --depth 3", "the outermost three levels"),),
     needs=frozenset(),
 )

@@ -8,74 +8,79 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from kcovdbg.analysis.located_records import PcFilter
 from kcovdbg.collect.machine import is_this_machine
-from kcovdbg.commands.argument import Argument, Count, Value, WordError
-from kcovdbg.commands.buffer import TEXT_PCS
-from kcovdbg.commands.command import Command, Example
-from kcovdbg.commands.session import Context
-from kcovdbg.commands.viewing import Side, View
-from kcovdbg.commands.what import FD, find_buffer, name_remarks, read_both_views
+from kcovdbg.engine.argument import Argument, Count, Value, WordError
+from kcovdbg.engine.buffer_arguments import NOT_FUNCTION, TEXT_PCS
+from kcovdbg.engine.buffer_sources import FD, find_buffer, name_remarks, read_both_views, syscall_remarks
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.trace_view import TracePane, TraceView
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.render.renderable import Line, Lines
 
-# Without a terminal: wide enough for two functions with their places.
+# Without a terminal: enough for two functions with their places.
 _WIDTH: Final = 160
 _LEAST: Final = 20
+_MOST: Final = 10_000
 
 
-def make_view(context: Context, what: str, other: str | None, *, by_index: bool) -> View:
-    """Read the buffers and put them beside each other.
+def make_view(context: Context, what: str, other: str | None, wanted: PcFilter, *, by_index: bool) -> TraceView:
+    """Read the buffers and make a view of them.
 
-    :raises KcovdbgError: when one can't be read.
+    :param wanted: leaves out the other records.
+    :raises KcovdbgError: when one cannot be read.
     """
-    names = context.session.names
+    names = context.workspace.names
     if other is None and what.startswith(FD):
-        target = context.session.optional_target
+        target = context.workspace.optional_target
         if target is not None and is_this_machine(target):
-            return _make_both_views(context, what)
-    left = Side(find_buffer(context, what), names)
-    right = None if other is None else Side(find_buffer(context, other), names)
+            return _make_both_views(context, what, wanted)
+    left = TracePane(find_buffer(context, what), names, wanted)
+    right = None if other is None else TracePane(find_buffer(context, other), names, wanted)
     same = right is not None and right.buffer.address == left.buffer.address is not None
-    return View(left, right, by_index=by_index or same, source=context.session.source, remarks=name_remarks(context))
+    # A task may have both buffers.
+    remarks = [remark for pane in filter(None, (left, right)) for remark in syscall_remarks(context, pane.buffer)]
+    remarks = [*dict.fromkeys(remarks), *name_remarks(context)]
+    return TraceView(left, right, by_index=by_index or same, source=context.workspace.source, remarks=remarks)
 
 
-def _make_both_views(context: Context, what: str) -> View:
-    """Put what user space sees beside what the kernel holds."""
+def _make_both_views(context: Context, what: str, wanted: PcFilter) -> TraceView:
+    """Make a view of the user's and the kernel's side of a buffer."""
     try:
-        return _read_both_views(context, what)
+        return _read_both_views(context, what, wanted)
     except KcovdbgError as error:
-        # The kernel's view needs no process that maps the buffer.
-        remarks = [f"only the kernel's view: {error}", *name_remarks(context)]
-        side = Side(find_buffer(context, what), context.session.names)
-        return View(side, source=context.session.source, remarks=remarks)
+        # The kernel's side needs no process that maps the buffer.
+        remarks = [f"kernel's view only: {error}", *name_remarks(context)]
+        side = TracePane(find_buffer(context, what), context.workspace.names, wanted)
+        return TraceView(side, source=context.workspace.source, remarks=remarks)
 
 
-def _read_both_views(context: Context, what: str) -> View:
+def _read_both_views(context: Context, what: str, wanted: PcFilter) -> TraceView:
     compared = read_both_views(context, what)
-    found = [f"FINDING: {finding}" for finding in compared.findings] or ["user space sees what the kernel holds"]
-    names = context.session.names
-    return View(
-        Side(compared.user, names),
-        Side(compared.kernel, names),
+    found = [f"FINDING: {finding}" for finding in compared.findings] or ["the user's view and the kernel's are equal"]
+    names = context.workspace.names
+    return TraceView(
+        TracePane(compared.user, names, wanted),
+        TracePane(compared.kernel, names, wanted),
         by_index=True,
-        source=context.session.source,
+        source=context.workspace.source,
         remarks=[*found, *name_remarks(context)],
-        renew=lambda: _read_both_views(replace(context, _census=None), what),
+        renew=lambda: _read_both_views(replace(context, _reader=None), what, wanted),
     )
 
 
 def _run(context: Context, args: Namespace) -> Lines | None:
-    if args.width is not None and args.width < _LEAST:
-        raise WordError(f"a width of {args.width} has no room for two sides", str(args.width))
-    show = context.session.show_view
+    if args.width is not None and not _LEAST <= args.width <= _MOST:
+        raise WordError(f"view: --width {args.width} is impossible, {_LEAST} to {_MOST} are possible", str(args.width))
+    show = context.workspace.show_view
     if not args.text and (show is None or not context.terminal.is_terminal):
         raise CapabilityError(
-            "view needs a terminal, and the answer doesn't go to one"
-            if show is not None
-            else "view needs a terminal of its own",
-            hint="view --text prints the same side by side",
+            "view: standard output is not a terminal" if show is not None else "view: no full-screen view here",
+            hint="view --text prints the same",
         )
-    view = make_view(context, args.what, args.other, by_index=args.by_index)
+    wanted = PcFilter(context.workspace.names, None, None, args.not_function)
+    view = make_view(context, args.what, args.other, wanted, by_index=args.by_index)
     if args.fold:
         view.rows = view.folded()
     if args.text or show is None:
@@ -85,38 +90,40 @@ def _run(context: Context, args: Namespace) -> Lines | None:
     return None
 
 
-def _text_lines(view: View, width: int) -> Iterator[Line]:
+def _text_lines(view: TraceView, width: int) -> Iterator[Line]:
     yield view.heading(width)
     for number in range(len(view.rows)):
         yield view.line(view.rows.row(number), width)
 
 
-VIEW = Command(
+COMMAND: Final = Command(
     name="view",
-    summary="a buffer full-screen with its source, or two side by side",
+    summary="view a buffer with its source full-screen, or two side by side",
+    topic=Topic.BUFFERS,
     run=_run,
     description=(
-        "Two traces are aligned by what they have in common; one buffer under two names, or --by-index, record by record: what "
-        "user space maps must be what the kernel writes. On this machine's own kernel, fd:PID/FD alone shows just these two, "
-        "read anew every second, and what differs beyond the record in flight as a finding; user:PID/FD names the user's side. "
-        "At the last record the view follows what is added. In the view ? shows the keys.\n\n"
-        "--text prints the two sides instead, in the terminal's width or that of --width: < is only on the left, > only on the "
-        "right, | stands between two that differ."
+        "Two traces are aligned by the records that they have in common. With --by-index, or when both names are those of one "
+        "buffer, records are paired by index. On this machine's own kernel, fd:PID/FD alone shows the user's view of the "
+        "buffer beside the kernel's, rereads both every second, and reports differences beyond the record in flight as "
+        "findings; user:PID/FD names the user's view. At the last record the view follows new ones. ? shows the keys.\n\n"
+        "--text prints the two sides instead, as wide as the terminal or as --width says: < marks records only on the left, > "
+        "only on the right, | a pair that differs."
     ),
     arguments=(
-        Argument(("what",), Value.BUFFER, "the left one", metavar="A"),
-        Argument(("other",), Value.BUFFER, "the right one", count=Count.OPTIONAL, metavar="B"),
-        Argument(("--text",), Value.FLAG, "print it"),
-        Argument(("--width",), Value.NUMBER, f"columns of --text; {_WIDTH} where there is no terminal", metavar="N"),
-        Argument(("--by-index",), Value.FLAG, "pair records by their index"),
-        Argument(("--fold",), Value.FLAG, "start with what is alike folded"),
+        Argument(("what",), Value.BUFFER, "the buffer, or the left one", metavar="A"),
+        Argument(("other",), Value.BUFFER, "the right buffer", count=Count.OPTIONAL, metavar="B"),
+        Argument(("--text",), Value.FLAG, "print the view as text"),
+        Argument(("--width",), Value.NUMBER, f"width of --text; {_WIDTH} without a terminal", metavar="N"),
+        Argument(("--by-index",), Value.FLAG, "pair records by index"),
+        Argument(("--fold",), Value.FLAG, "fold equal records and runs of one function"),
+        NOT_FUNCTION,
         TEXT_PCS,
     ),
     examples=(
-        Example("view 41", "look through a trace"),
+        Example("view 41", "browse a trace"),
         Example("view @before 41", "two traces side by side"),
-        Example("view fd:41/3", "what user space sees beside what the kernel holds, on this machine"),
-        Example("view file:run.kcov fd:41/1000", "what was collected in a guest beside the guest's memory (--qemu)"),
+        Example("view fd:41/3", "the user's view beside the kernel's, on this machine"),
+        Example("view file:run.kcov fd:41/1000", "a trace collected in a guest beside the guest's memory (--qemu)"),
     ),
     needs=frozenset(),
 )

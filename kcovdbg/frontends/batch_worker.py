@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Asks one file of a batch: ``python -m kcovdbg.frontends.batch_worker``, with the job as JSON on standard input.
+"""Runs the commands of a batch on one file, as ``python -m kcovdbg.frontends.batch_worker`` with the job on standard input.
 
-Says a line of JSON for the file, then one for each command when its rows are in the data set.
+Writes a line of JSON for the file, then one for each command when its rows are in the data set.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from kcovdbg.collect.trace_file import read_header, read_trace
 from kcovdbg.commands import COMMANDS
-from kcovdbg.commands.batch_job import Job
-from kcovdbg.commands.line import parse_line
-from kcovdbg.commands.run import answer, explain, find_command
-from kcovdbg.commands.session import Context, Session
+from kcovdbg.engine.batch_job import BatchJob
+from kcovdbg.engine.command_line import parse_line
+from kcovdbg.engine.completion.cursor import quote
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.runner import answer, explain, find_command
+from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.frontends.completion.cursor import quote
 from kcovdbg.render.parquet import import_arrow, write_parquet
-from kcovdbg.render.renderable import Clear, Flush, Lines, Record, Table
+from kcovdbg.render.renderable import Clear, Fields, Flush, Lines, Table
 from kcovdbg.render.writer import Format
-from kcovdbg.symbols.resolve import open_symbolizer
-from kcovdbg.target import dumpfile, elf
-from kcovdbg.target.opening import TargetOptions, open_target
+from kcovdbg.symbols.symbolizer import open_symbolizer
+from kcovdbg.target import dump_file as dumpfile
+from kcovdbg.target.opener import TargetOptions, open_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,21 +34,21 @@ if TYPE_CHECKING:
 def main() -> int:
     """Run the job on standard input.
 
-    :return: 2 where nothing could be asked; then the last line of standard error says why.
+    :return: the exit status: 2 if no command could be run, with the reason as the last line of standard error.
     """
     given: dict[str, Any] = json.load(sys.stdin)
-    job = Job(given["path"], tuple(given["lines"]), given["output"], _pairs(given["symbols"]), given["timeout"])
+    job = BatchJob(given["path"], tuple(given["lines"]), given["output"], _pairs(given["symbols"]), given["timeout"])
     try:
         import_arrow()
         is_dump = dumpfile.identify(job.path).is_dump
-        session, build_id = _open_dump(job) if is_dump else _open_trace(job)
+        workspace, build_id = _open_dump(job) if is_dump else _open_trace(job)
         _say({"build_id": build_id})
         for line in job.lines:
-            _say(_run(session, job, line, build_id))
-    except Exception as error:  # noqa: BLE001 - whatever it is, this file can't be asked
+            _say(_run(workspace, job, line, build_id))
+    except Exception as error:  # noqa: BLE001 - any error means that this file failed
         told = explain(error)
         hint = f"; {told.hint}" if told.hint else ""
-        print(f"{told}{hint}", file=sys.stderr)  # noqa: T201 - this process's answer
+        print(f"{told}{hint}", file=sys.stderr)  # noqa: T201 - the parent reads it
         return 2
     return 0
 
@@ -61,14 +62,14 @@ def _say(said: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
-def _open_dump(job: Job) -> tuple[Session, str | None]:
-    """Open a dump with the debug info of its build, so that the others' needn't be looked at."""
+def _open_dump(job: BatchJob) -> tuple[Workspace, str | None]:
+    """Open a dump with the debug info of its build alone."""
     wanted = _read_build_id(job.path)
     paths = [path for build_id, path in job.symbols if build_id is None or wanted is None or build_id == wanted]
     if job.symbols and not paths:
-        raise KcovdbgError(f"none of the debug info given is that of build-id {wanted}")
+        raise KcovdbgError(f"no debug info given for build-id {wanted}")
     target = open_target(TargetOptions(core=job.path, symbols=paths))
-    return Session(COMMANDS, lambda: target), target.build_id
+    return Workspace(COMMANDS, lambda: target), target.build_id
 
 
 def _read_build_id(path: str) -> str | None:
@@ -76,49 +77,43 @@ def _read_build_id(path: str) -> str | None:
 
     Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in v5.9).
     """
-    notes = dumpfile.read_notes(dumpfile.unpack(path).path)
-    for order in "<>":
-        for note in elf.parse_notes(notes, order):
-            if note.name == "VMCOREINFO":
-                lines = note.desc.decode("ascii", "replace").splitlines()
-                return next((line.removeprefix("BUILD-ID=") for line in lines if line.startswith("BUILD-ID=")), None)
-    return None
+    return dumpfile.read_vmcoreinfo(dumpfile.unpack(path).path).get("BUILD-ID")
 
 
-def _open_trace(job: Job) -> tuple[Session, str | None]:
-    """Make a session without a kernel; names come from the debug info of the trace's build.
+def _open_trace(job: BatchJob) -> tuple[Workspace, str | None]:
+    """Return a workspace without a kernel, with names from the debug info of the trace's build.
 
-    :raises KcovdbgError: when the file is no trace either.
+    :raises KcovdbgError: when the file is not a trace either.
     """
     read_trace(job.path)
     header = read_header(Path(job.path))
     build_id = None if header is None else header.build_id
     image = next((path for known, path in job.symbols if build_id is not None and known == build_id), None)
-    session = Session(COMMANDS)
-    if build_id is not None:
-        unpacked = None if image is None else dumpfile.unpack(image).path
-        session.symbolizer = open_symbolizer(0, build_id=build_id, image=unpacked, may_build=False)
-    return session, build_id
+    if build_id is None:
+        return Workspace(COMMANDS), None
+    unpacked = None if image is None else dumpfile.unpack(image).path
+    symbolizer = open_symbolizer(0, build_id=build_id, image=unpacked, may_build=False)
+    return Workspace(COMMANDS, find_symbolizer=lambda _target: symbolizer), build_id
 
 
-def _run(session: Session, job: Job, line: str, build_id: str | None) -> dict[str, object]:
+def _run(workspace: Workspace, job: BatchJob, line: str, build_id: str | None) -> dict[str, object]:
     """Run a command and put its rows into the data set."""
     try:
         words = [word.text for word in parse_line(line.replace("{}", quote(f"file:{job.path}"))).words]
-        command, args = find_command(session, words)
-        context = Context(session, command, session.terminal(), Format.JSON)
+        command, args = find_command(workspace, words)
+        context = Context(workspace, command, workspace.terminal(), Format.JSON)
         path = Path(job.output, f"command={command.name}", f"{job.key}-{job.lines.index(line)}.parquet")
         constants = {"dump": job.path, "dump_build_id": build_id, "line": line}
         rows = write_parquet(path, _tables(answer(context, args)), constants)
-    except Exception as error:  # noqa: BLE001 - the other commands are asked all the same
+    except Exception as error:  # noqa: BLE001 - continue with the other commands
         told = explain(error)
         return {"line": line, "status": told.status, "rows": 0, "error": str(told)}
     return {"line": line, "status": context.status, "rows": rows, "error": None}
 
 
-def _tables(renderables: Iterator[Table | Record | Lines | Flush | Clear]) -> Iterator[Table | Record]:
+def _tables(renderables: Iterator[Table | Fields | Lines | Flush | Clear]) -> Iterator[Table | Fields]:
     for renderable in renderables:
-        if isinstance(renderable, (Table, Record)):
+        if isinstance(renderable, (Table, Fields)):
             yield renderable
         elif isinstance(renderable, Lines) and renderable.data is not None:
             yield renderable.data

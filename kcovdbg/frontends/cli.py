@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from kcovdbg import __version__
-from kcovdbg.collect.job import Jobs
+from kcovdbg.collect.background_job import Jobs
 from kcovdbg.commands import COMMANDS
-from kcovdbg.commands.argument import WordError
-from kcovdbg.commands.command import CommandTable
-from kcovdbg.commands.jobs import announce, end_jobs
-from kcovdbg.commands.run import INTERRUPTED, explain, report, run_reporting, run_words
-from kcovdbg.commands.session import Session
-from kcovdbg.commands.terminal import find_terminal
-from kcovdbg.commands.viewing import View
+from kcovdbg.engine.argument import WordError
+from kcovdbg.engine.background_jobs import announce_jobs, end_jobs
+from kcovdbg.engine.command import CommandTable
+from kcovdbg.engine.help_text import command_list_lines
+from kcovdbg.engine.runner import INTERRUPTED, explain, report, run_reporting, run_words
+from kcovdbg.engine.settings import read_settings
+from kcovdbg.engine.terminal import find_terminal
+from kcovdbg.engine.trace_view import TraceView
+from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.frontends.options import (
     GENERAL_OPTIONS,
@@ -31,26 +33,29 @@ from kcovdbg.frontends.options import (
     Options,
     parse_options,
 )
+from kcovdbg.frontends.standard_streams import replace_closed_streams
+from kcovdbg.render.grid import remark_line
 from kcovdbg.render.renderable import Line
-from kcovdbg.target import Target
+from kcovdbg.render.theme import Color
+from kcovdbg.target.protocol import Target
 
 if TYPE_CHECKING:
-    from kcovdbg.target.opening import TargetOptions
+    from kcovdbg.target.opener import TargetOptions
 
 
 def open_with_drgn(options: TargetOptions) -> Target:
     """Open the target that the options name.
 
-    :raises KcovdbgError: when it can't be opened.
+    :raises KcovdbgError: when it cannot be opened.
     """
-    # It brings drgn, which help and usage errors do without.
-    from kcovdbg.target.opening import open_target
+    # Imported here: it imports drgn, which help and usage errors do without.
+    from kcovdbg.target.opener import open_target
 
     return open_target(options)
 
 
-def show_view(view: View) -> None:
-    """Show a view full-screen; prompt_toolkit costs a tenth of a second, which only views pay."""
+def show_view(view: TraceView) -> None:
+    """Show a view full-screen; importing prompt_toolkit takes a tenth of a second, so only views do."""
     import_module("kcovdbg.frontends.shell.view").show_view(view)
 
 
@@ -67,96 +72,123 @@ def main(
     :param commands: the command table.
     :return: the exit status.
     """
+    replace_closed_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # What the locale can't encode must not end an answer.
+            # A character that the locale cannot encode must not end an answer.
             stream.reconfigure(errors="backslashreplace")
-    session = Session(commands)
-    # Needed before options are understood, for errors in them.
-    session.debug = "--debug" in arguments
+    # For errors in the options.
+    workspace = Workspace(commands, debug="--debug" in arguments)
     try:
-        options = parse_options(arguments, commands)
-        session = Session(commands, lambda: open_target(options.target), color=options.color)
-        session.debug = options.debug
-        session.show_view = show_view
-        session.source_folders = options.source_folders
-        session.substitutions = options.substitutions
-        session.jobs = Jobs(_background_program(options))
+        settings = read_settings(commands, os.environ)
+        options = parse_options(arguments, commands, settings.aliases)
+        color = settings.color if options.color is None else options.color
+        workspace = Workspace(
+            commands,
+            lambda: _tell_if_stopped(open_target(options.target), options, color),
+            color=color,
+            show_view=show_view,
+            jobs=Jobs(_background_program(options)),
+            source_folders=(*options.source_folders, *settings.source_dirs),
+            substitutions=(*options.substitutions, *settings.substitute_paths),
+            settings=settings,
+            named_files=_find_named_files(options),
+            debug=options.debug,
+        )
         try:
-            status = _run(session, options)
+            status = _run(workspace, options)
         finally:
-            for line in end_jobs(session):
-                sys.stdout.write(f"{session.terminal().painter.paint(line)}\n")
+            for line in end_jobs(workspace):
+                sys.stdout.write(f"{workspace.terminal().painter.paint(line)}\n")
         sys.stdout.flush()
     except KeyboardInterrupt:
         status = INTERRUPTED
     except BrokenPipeError:
         status = 0
-    except Exception as error:  # noqa: BLE001 - whatever it is, the user gets a line and not a traceback
-        report(session, error)
+    except Exception as error:  # noqa: BLE001 - the user gets a line, not a traceback
+        report(workspace, error)
         status = explain(error).status
     _settle_stdout()
     return status
 
 
-def _background_program(options: Options) -> tuple[str, ...]:
-    """Return what runs kcovdbg in another process, on this machine's kernel with the symbols that the user gave for it."""
+def _tell_if_stopped(target: Target, options: Options, color: Color) -> Target:
+    """Tell the user of single commands that the machine is stopped; the shell and info show it themselves."""
+    is_shell = not options.words and not options.commands and options.script is None and sys.stdin.isatty()
+    if not is_shell and options.words[:1] not in (("info",), ("resume",)):
+        note = target.stop_note()
+        if note is not None:
+            terminal = find_terminal(color)
+            terminal.stderr.write(f"{terminal.error_painter.paint(remark_line(note))}\n")
+            terminal.stderr.flush()
+    return target
+
+
+def _find_named_files(options: Options) -> tuple[str, ...]:
+    """Return the files on the command line, which no output may overwrite; commands may also come from standard input."""
     target = options.target
-    program = (sys.executable, "-m", "kcovdbg.frontends.background", str(os.getpid()))
+    named = (target.core, *target.symbols, *target.files, options.script, "/dev/stdin")
+    return tuple(path for path in named if path is not None)
+
+
+def _background_program(options: Options) -> tuple[str, ...]:
+    """Return the words that run kcovdbg in another process, on this machine's kernel with the symbols that the user named."""
+    target = options.target
+    program = (sys.executable, "-m", "kcovdbg.frontends.background_process", str(os.getpid()))
     if target.core or target.qemu or target.gdb_remote or target.demo:
-        # The kernel that is looked at is another one.
+        # The symbols are those of another kernel.
         return program
     return (*program, *(word for path in (*target.symbols, *target.files) for word in ("-s", path)))
 
 
-def _run(session: Session, options: Options) -> int:
+def _run(workspace: Workspace, options: Options) -> int:
     if options.version:
         sys.stdout.write(f"kcovdbg {__version__}\n")
         return 0
     if options.help:
-        return _print_help(session)
+        return _print_help(workspace)
     if options.words:
         try:
-            return run_words(session, options.words)
+            return run_words(workspace, options.words)
         except WordError as error:
             raise _explain_misplaced(error) from error
     if options.commands:
-        return max(run_reporting(session, line) for line in options.commands)
+        return max(run_reporting(workspace, line) for line in options.commands)
     if options.script is not None:
         with Path(options.script).open(encoding="utf-8", errors="surrogateescape") as script:
-            return _run_script(session, script, options.script)
+            return _run_script(workspace, script, options.script)
     if not sys.stdin.isatty():
-        return _run_script(session, sys.stdin, "standard input")
-    return _start_shell(session, options)
+        return _run_script(workspace, sys.stdin, "standard input")
+    return _start_shell(workspace, options)
 
 
-def _run_script(session: Session, lines: Iterable[str], name: str) -> int:
-    """Run every line; one that fails doesn't keep the others from being run."""
+def _run_script(workspace: Workspace, lines: Iterable[str], name: str) -> int:
+    """Run all lines, including those after one that fails."""
     status = 0
     for number, line in enumerate(lines, 1):
-        # So that a script can be made executable; a comment to the command language too.
+        # The first line of an executable script.
         if number == 1 and line.startswith("#!"):
             continue
-        status = max(status, run_reporting(session, line.rstrip("\n"), f"{name}:{number}"))
-        for told in announce(session):
-            sys.stdout.write(f"{session.terminal().painter.paint(told)}\n")
+        status = max(status, run_reporting(workspace, line.rstrip("\n"), f"{name}:{number}"))
+        for told in announce_jobs(workspace):
+            sys.stdout.write(f"{workspace.terminal().painter.paint(told)}\n")
     return status
 
 
-def _start_shell(session: Session, options: Options) -> int:
+def _start_shell(workspace: Workspace, options: Options) -> int:
     try:
         shell = import_module("kcovdbg.frontends.shell")
     except ModuleNotFoundError as error:
         raise KcovdbgError(
-            f"the shell needs {error.name}, which isn't installed", hint="commands work without it: kcovdbg tasks"
+            f"the shell needs {error.name}, which is not installed", hint="single commands work without it: kcovdbg tasks"
         ) from error
-    status: int = shell.run_shell(session, quiet=options.quiet)
+    status: int = shell.run_shell(workspace, quiet=options.quiet)
     return status
 
 
 def _explain_misplaced(error: WordError) -> UsageError:
-    """Say where the program's own options belong when one comes behind a command."""
+    """Return the error with a hint where the program's options belong, if one comes after a command."""
     name = (error.word or "").split("=", 1)[0]
     is_ours = any(name in option.names for option in (*TARGET_OPTIONS, *GENERAL_OPTIONS))
     explained = UsageError(str(error), hint=f"{name} comes before the command" if is_ours else error.hint)
@@ -164,9 +196,9 @@ def _explain_misplaced(error: WordError) -> UsageError:
     return explained
 
 
-def _print_help(session: Session) -> int:
-    terminal = find_terminal(session.color)
-    for line in _help_lines(session.commands):
+def _print_help(workspace: Workspace) -> int:
+    terminal = find_terminal(workspace.color)
+    for line in _help_lines(workspace.commands):
         terminal.stdout.write(f"{terminal.painter.paint(line)}\n")
     return 0
 
@@ -183,12 +215,11 @@ def _help_lines(commands: CommandTable) -> Iterator[Line]:
     for option in GENERAL_OPTIONS:
         yield _option_line(option)
     yield ()
-    yield (("header", "Commands:"), ("", " kcovdbg help COMMAND tells about one"))
-    for command in commands:
-        yield (("command", f"  {command.name:<12}"), ("", command.summary))
+    yield from command_list_lines(commands)
     yield ()
-    yield (("", "Without a command: the shell, or the lines of standard input where that isn't a terminal."),)
-    yield (("header", "Exit status: "), ("", "0 fine; 1 check found violations, or diff a difference; 2 failed; 130 C-c."))
+    yield (("hint", "kcovdbg help COMMAND shows help for a command."),)
+    yield (("", "Without a command, runs the shell, or the lines of standard input if that is not a terminal."),)
+    yield (("header", "Exit status: "), ("", "0 success; 1 check found violations, or diff a difference; 2 failure; 130 C-c."))
 
 
 def _option_line(option: Option) -> Line:
@@ -201,15 +232,15 @@ def _option_line(option: Option) -> Line:
 
 
 def _settle_stdout(stdout: TextIO | None = None) -> None:
-    """Keep Python from complaining at its end that nobody reads standard output any more."""
+    """Flush standard output, and keep Python from reporting at exit that its reader is gone."""
     stdout = sys.stdout if stdout is None else stdout
     try:
         stdout.flush()
     except OSError:
-        # Closed by its reader, or on a full disk: what mattered was told already. Python flushes once more, and some of its
-        # versions (3.11.2 is one) have kept what couldn't be written.
+        # The reader is gone or the disk is full, which was reported. Python flushes again at exit, and some versions (3.11.2)
+        # keep what could not be written.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
     except ValueError:
-        # Closed by ourselves.
+        # Closed before.
         pass

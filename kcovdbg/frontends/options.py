@@ -1,40 +1,41 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The program's own options, and what its words mean: which target, which commands."""
+"""The program's own options."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from kcovdbg.commands.command import CommandTable
-from kcovdbg.commands.suggest import suggest
+from kcovdbg.engine.command import CommandTable
+from kcovdbg.engine.suggestions import suggest
 from kcovdbg.errors import UsageError
 from kcovdbg.render.theme import Color
 
 if TYPE_CHECKING:
-    from kcovdbg.target.opening import TargetOptions
+    from kcovdbg.target.opener import TargetOptions
 
 USAGE: Final = "kcovdbg [TARGET] [-s VMLINUX]… [-e COMMAND]… [-q] [SCRIPT | COMMAND [ARGUMENT…]]"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line, understood."""
+    """The parsed command line."""
 
     target: TargetOptions
     commands: tuple[str, ...] = ()
     """Lines to run, in order."""
     words: tuple[str, ...] = ()
-    """A command with its arguments, instead of lines."""
+    """A command with its arguments, in place of lines."""
     script: str | None = None
     source_folders: tuple[str, ...] = ()
     substitutions: tuple[tuple[str, str], ...] = ()
     """Prefixes of source paths, as debug info names them and as they are here."""
     quiet: bool = False
-    color: Color = Color.AUTO
+    color: Color | None = None
+    """None where the user gave none."""
     debug: bool = False
     help: bool = False
     version: bool = False
@@ -57,29 +58,29 @@ class Option:
 
 
 TARGET_OPTIONS: Final = (
-    Option(("-c", "--core"), "crash dump, compressed or not, or a slice", "PATH"),
+    Option(("-c", "--core"), "a crash dump, compressed or not, or a slice", "PATH"),
     Option(("-k", "--kernel"), "the running kernel (default when no target is given)"),
-    Option(("--qemu",), "running QEMU guest through QMP: path of a unix socket, or host:port", "ADDR"),
-    Option(("--gdb-remote",), "anything with a GDB stub: host:port", "ADDR"),
+    Option(("--qemu",), "a running QEMU guest, through QMP: path of a Unix socket, or host:port", "ADDR"),
+    Option(("--gdb-remote",), "a GDB stub: host:port", "ADDR"),
     Option(("--demo",), "the bundled demo dump"),
-    Option(("-s", "--symbols"), "vmlinux, or debug info of a module", "PATH", repeatable=True),
+    Option(("-s", "--symbols"), "a vmlinux, or debug info of a module", "PATH", repeatable=True),
 )
 GENERAL_OPTIONS: Final = (
     Option(("-e", "--execute"), "run a command and exit", "COMMAND", repeatable=True),
-    Option(("--source-dir",), "root of the kernel's source tree", "PATH", repeatable=True),
-    Option(("--substitute-path",), "where debug info says FROM, the source is in TO", "FROM=TO", repeatable=True),
-    Option(("-q", "--quiet"), "no banner"),
-    Option(("--color",), "colours", "WHEN", choices=tuple(color.value for color in Color)),
+    Option(("--source-dir",), "the kernel's source tree", "PATH", repeatable=True),
+    Option(("--substitute-path",), "look in TO for source that debug info has in FROM", "FROM=TO", repeatable=True),
+    Option(("-q", "--quiet"), "show no banner"),
+    Option(("--color",), "use color", "WHEN", choices=tuple(color.value for color in Color)),
     Option(("--debug",), "show where errors come from"),
-    Option(("--version",), "tell the version"),
-    Option(("-h", "--help"), "tell this"),
+    Option(("--version",), "show the version"),
+    Option(("-h", "--help"), "show this help"),
 )
 OPTIONS: Final = (*TARGET_OPTIONS, *GENERAL_OPTIONS)
 
 
 class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, hint="kcovdbg --help tells the options")
+        raise UsageError(message, hint="kcovdbg --help lists the options")
 
 
 def _make_parser() -> ArgumentParser:
@@ -90,7 +91,7 @@ def _make_parser() -> ArgumentParser:
         elif option.repeatable:
             parser.add_argument(*option.names, action="append", default=[], metavar=option.metavar)
         elif option.choices:
-            parser.add_argument(*option.names, choices=option.choices, default=option.choices[0])
+            parser.add_argument(*option.names, choices=option.choices)
         else:
             parser.add_argument(*option.names, metavar=option.metavar)
     parser.add_argument("paths", nargs="*")
@@ -100,29 +101,30 @@ def _make_parser() -> ArgumentParser:
 def _parse_substitution(text: str) -> tuple[str, str]:
     old, equals, new = text.partition("=")
     if not old or not equals:
-        raise UsageError(f"--substitute-path takes FROM=TO, not {text}", hint="for instance /build/linux=/usr/src/linux")
+        raise UsageError(f"--substitute-path: expected FROM=TO, not '{text}'", hint="for instance /build/linux=/usr/src/linux")
     return old, new
 
 
-def parse_options(arguments: Sequence[str], commands: CommandTable) -> Options:
-    """Understand the program's arguments.
+def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Collection[str] = ()) -> Options:
+    """Parse the program's arguments.
 
-    :raises UsageError: when they can't be.
+    :param aliases: the user's names for commands.
+    :raises UsageError: when they are wrong.
     """
-    from kcovdbg.target.opening import TargetOptions
+    from kcovdbg.target.opener import TargetOptions
 
-    start = _find_command(arguments, commands)
+    start = _find_command(arguments, {*commands.names, *aliases})
     args, unknown = _make_parser().parse_known_intermixed_args(arguments[:start])
     if unknown:
         raise _refuse_option(unknown[0])
     words = tuple(arguments[start:])
     files, scripts = _find_scripts(args.paths, commands)
     if words and args.execute:
-        raise UsageError(f"-e and the command {words[0]} exclude each other", hint="give each command by an -e of its own")
+        raise UsageError(f"-e cannot be combined with the command '{words[0]}'", hint="give each command with its own -e")
     if scripts and (words or args.execute):
-        raise UsageError(f"{scripts[0]} is a script, and there is a command already", hint="one or the other")
+        raise UsageError(f"script '{scripts[0]}' cannot be combined with a command", hint="give one of them")
     if len(scripts) > 1:
-        raise UsageError(f"one script at a time, not {' and '.join(scripts)}")
+        raise UsageError(f"more than one script given: {', '.join(scripts)}")
     return Options(
         target=TargetOptions(
             core=args.core,
@@ -139,15 +141,15 @@ def parse_options(arguments: Sequence[str], commands: CommandTable) -> Options:
         source_folders=tuple(args.source_dir),
         substitutions=tuple(_parse_substitution(text) for text in args.substitute_path),
         quiet=args.quiet,
-        color=Color(args.color),
+        color=None if args.color is None else Color(args.color),
         debug=args.debug,
         help=args.help,
         version=args.version,
     )
 
 
-def _find_command(arguments: Sequence[str], commands: CommandTable) -> int:
-    """Return where the command's words begin: everything after its name is its own."""
+def _find_command(arguments: Sequence[str], names: Collection[str]) -> int:
+    """Return the index of the command's name: all words after it are the command's."""
     takes_value = {name for option in OPTIONS if option.metavar is not None for name in option.names}
     flags = {name for option in OPTIONS if option.metavar is None for name in option.names}
     index = 0
@@ -156,10 +158,10 @@ def _find_command(arguments: Sequence[str], commands: CommandTable) -> int:
         if word == "--":
             return len(arguments)
         if word.startswith("-") and word != "-":
-            # In a cluster of short options, -qe, the last one may take a value.
+            # The last of several short options in one word, as in -qe, may take a value.
             cluster = len(word) > 2 and word[1] != "-" and all(f"-{letter}" in flags for letter in word[1:-1])
             index += 2 if word in takes_value or (cluster and f"-{word[-1]}" in takes_value) else 1
-        elif word in commands:
+        elif word in names:
             return index
         else:
             index += 1
@@ -168,13 +170,13 @@ def _find_command(arguments: Sequence[str], commands: CommandTable) -> int:
 
 def _refuse_option(word: str) -> UsageError:
     name = word.split("=", 1)[0]
-    hint = suggest(name, [name for option in OPTIONS for name in option.names]) or "kcovdbg --help tells the options"
-    return UsageError(f"no option is called {name}", hint=hint)
+    hint = suggest(name, [name for option in OPTIONS for name in option.names]) or "kcovdbg --help lists the options"
+    return UsageError(f"unknown option '{name}'", hint=hint)
 
 
 def _find_scripts(paths: Sequence[str], commands: CommandTable) -> tuple[list[str], list[str]]:
-    """Tell what belongs to the target from what holds commands."""
-    from kcovdbg.target.dumpfile import FileKind, identify
+    """Return the files of the target, and the scripts."""
+    from kcovdbg.target.dump_file import FileKind, identify
 
     files: list[str] = []
     scripts: list[str] = []
@@ -183,16 +185,16 @@ def _find_scripts(paths: Sequence[str], commands: CommandTable) -> tuple[list[st
             hint = suggest(path, commands.names) or "kcovdbg help lists the commands"
             if "/" in path:
                 raise UsageError(
-                    f"there is no file {path}", hint="check the name; a relative one starts at the working directory"
+                    f"no such file: '{path}'", hint="check the path; relative paths start at the working directory"
                 )
-            raise UsageError(f"{path} is neither a command nor a file", hint=hint)
-        # What comes through a pipe can be read once, and only commands are read so.
+            raise UsageError(f"'{path}' is neither a command nor a file", hint=hint)
+        # A pipe can be read only once, which suits a script alone.
         is_script = Path(path).is_fifo() or (identify(path) is FileKind.OTHER and not _is_binary(path))
         (scripts if is_script else files).append(path)
     return files, scripts
 
 
 def _is_binary(path: str) -> bool:
-    # A vmlinuz for instance, which whoever opens the target has more to say about.
+    # A vmlinuz, for instance: opening the target reports what is wrong with it.
     with Path(path).open("rb") as file:
         return b"\0" in file.read(4096)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A coverage buffer as it was read: plain words, and what must be known to read them."""
+"""A coverage buffer: its words, and how to decode them."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from kcovdbg.abi.record import Encoding
 
 
 class Gap(NamedTuple):
-    """Records that couldn't be read; their words are zero and mean nothing."""
+    """Records that could not be read. Their words are zero and mean nothing."""
 
     first: int
-    """Index of the first record that isn't whole."""
+    """Index of the first incomplete record."""
     length: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """One buffer, read once. Two buffers are the same when they are one object: comparing words is an analysis of its own."""
+    """One buffer, read once. Compared by identity: comparing the words of two is an analysis of its own."""
 
     name: str
-    """As the user named it: ``41``, ``file:PATH``."""
+    """Name that the user gave: ``41``, ``file:PATH``."""
     encoding: Encoding
     words: array[int] = field(repr=False)
-    """From the first record to the last one used, as stored; typecode Q or I. Nothing may change them."""
+    """From the first record to the last one, as stored; typecode Q or I. They must not be changed."""
     count: int
-    """Records in ``words``: the stored count, clamped to what fits and what could be read."""
+    """Records in ``words``: the stored count, clamped to the capacity and to what could be read."""
     stored_count: int | None = None
-    """The count word; user space can write it. None where it couldn't be read, or the format has none."""
+    """The count word, which user space can write. None if it could not be read, or the format has none."""
     capacity: int | None = None
-    """How many records fit; None where the buffer's size isn't known."""
+    """How many records fit; None if the size of the buffer is unknown."""
     address: int | None = None
     size: int | None = None
-    """In words of the kernel."""
+    """In kernel words."""
     mode: str | None = None
     pid: int | None = None
     comm: str | None = None
     kcov: int | None = None
-    """The ``struct kcov`` that it belongs to or collects for."""
+    """The ``struct kcov`` that owns the buffer, or for which a section collects."""
     kaslr_offset: int = 0
-    """To be added to a recorded PC."""
+    """Add it to a recorded PC for the address in the running kernel."""
     live: bool = False
     private: bool = False
-    """Whether user space has no way to write it: areas of remote sections while they are in use."""
+    """Whether user space cannot write it: the area of a section."""
     bits_set: int | None = None
-    """Of a buffer with a bitmap: how many bits are set."""
+    """How many bits are set, if the buffer has or is a bitmap."""
     gaps: tuple[Gap, ...] = ()
-    """Ascending, not touching one another."""
+    """Ascending, with whole records between them."""
     remarks: tuple[str, ...] = ()
-    """What a reader must know: clamped, full, still being written, missing pages; each a line."""
+    """Notes for the reader, each a line: clamped, full, being written, missing pages."""
     edges: Buffer | None = field(default=None, repr=False)
-    """Where an object records addresses and edges at once (January 2025 series): the other buffer."""
+    """The second buffer of an object that writes both at once."""
 
     @property
     def full(self) -> bool | None:
-        """Whether nothing more fits: then it can't be told from one that was cut. None where the size isn't known."""
+        """Whether no further record fits: then some may have been dropped. None if that is unknown."""
         return None if self.capacity is None or not self.encoding.has_count else self.count >= self.capacity

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Calls in a trace with entry and exit records (KCOV_TRACE_PC_EXT)."""
+"""Calls in a trace with entry and exit records."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import NamedTuple
 
 
 class CallKind(str, Enum):
-    """How much of a call is in the buffer."""
+    """Which part of a call is in the buffer."""
 
     CALL = "call"
-    """From its entry to its exit."""
+    """All of it, from entry to exit."""
     BEGUN_EARLIER = "begun-earlier"
-    """Its entry was before the buffer's first record: it shows by its exit only."""
+    """Its exit only: the entry was before the first record."""
     UNFINISHED = "unfinished"
-    """The buffer ends within it."""
+    """Its entry only: the buffer ends within it."""
 
 
 class Call(NamedTuple):
     """One call of a function."""
 
     depth: int
-    """0 for the outermost ones that the buffer knows of."""
+    """0 for the outermost calls in the buffer."""
     kind: CallKind
     pc: int
-    """Of its entry, or of its exit when it began earlier."""
+    """PC of its entry, or of its exit if it began earlier."""
     first: int
     """Index of its first record."""
     last: int
-    """Index of its last one."""
+    """Index of its last record."""
     points: int
-    """Records between, those of calls within not counted."""
+    """Records between, without those of nested calls."""
 
 
 class Edge(NamedTuple):
-    """Where a call opens or closes on an axis of records: record ``i`` takes the place from ``i`` to ``i + 1``."""
+    """Begin or end of a call on an axis of records, where record ``i`` is between ``i`` and ``i + 1``."""
 
     at: int
     is_open: bool

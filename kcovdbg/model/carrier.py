@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What carries a handle beside tasks: background work begins its sections with it."""
+"""Carriers of handles besides tasks: background work starts its sections with the handle."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class CarrierKind(str, Enum):
-    """Which kind of object it is."""
+    """The kind of a carrier."""
 
     VHOST = "vhost worker"
     """``struct vhost_worker``, up to v6.3 ``struct vhost_dev``."""
@@ -19,7 +19,7 @@ class CarrierKind(str, Enum):
 
 
 class Carrier(NamedTuple):
-    """One object with a handle."""
+    """One carrier."""
 
     kind: CarrierKind
     address: int

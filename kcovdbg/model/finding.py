@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a check found."""
+"""The findings of ``check``."""
 
 from __future__ import annotations
 
@@ -8,53 +8,53 @@ from typing import NamedTuple
 
 
 class Severity(str, Enum):
-    """How bad a finding is."""
+    """How severe a finding is."""
 
     ERROR = "error"
-    """The kernel can't bring this about by itself: a bug of the kernel, or damage."""
+    """The kernel cannot do this by design: a bug of the kernel, or damage."""
     WARNING = "warning"
-    """User space can bring it about, or another tree's KCOV."""
+    """User space, or another tree's KCOV, can cause it."""
     TRANSIENT = "transient"
-    """Whoever holds a lock, or is inside a function of KCOV, may be about to put it right."""
+    """The holder of a lock, or a task inside a function of KCOV, may be about to resolve it."""
     RACING = "racing"
-    """A live kernel changed it while it was looked at."""
+    """A live kernel changed it during the check."""
     ADVICE = "advice"
-    """Legal, and hardly what anybody wants."""
+    """Legal, but probably unintended."""
 
     @property
     def is_violation(self) -> bool:
-        """Whether something is wrong for sure."""
+        """Whether an invariant is violated."""
         return self in (Severity.ERROR, Severity.WARNING)
 
 
 class Certainty(str, Enum):
-    """How sure a finding is."""
+    """How certain a finding is."""
 
     CERTAIN = "certain"
-    """All that it rests on was read."""
+    """Everything that it depends on was read."""
     LIKELY = "likely"
-    """There is another explanation, which is rare."""
+    """There is another, rare explanation."""
     UNSURE = "unsure"
-    """Something that would explain it couldn't be read."""
+    """Something that may explain it is unreadable."""
 
 
 class Cause(NamedTuple):
-    """A known bug that leaves what was found."""
+    """A known bug that leaves the state that was found."""
 
     bug: str
     fixed: str
-    """Where: a release, or a date with the stable releases that took the fix."""
+    """The first release without it, or a date with the stable releases that took the fix."""
     certainty: Certainty
-    """How much speaks for it: likely or unsure. No state proves which code has run."""
+    """LIKELY or UNSURE: no state proves which code has run."""
     reason: str
-    """Why it isn't surer."""
+    """Why it is not more certain."""
 
     def __str__(self) -> str:
         return f"{self.bug} (fixed: {self.fixed})"
 
 
 class Finding(NamedTuple):
-    """One violated invariant, or how many more there are of a rule."""
+    """One violated invariant, or the number of further violations of a rule."""
 
     rule: str
     severity: Severity
@@ -62,16 +62,16 @@ class Finding(NamedTuple):
     """What it is about: ``kcov 0xffff…``, ``task 41 (syz-executor)``."""
     message: str
     values: tuple[tuple[str, str], ...] = ()
-    """What disagrees, or decides: names and values."""
+    """What disagrees: names and values."""
     certainty: Certainty = Certainty.CERTAIN
     reason: str | None = None
-    """Why it isn't certain, or only transient."""
+    """Why it is not certain, or only transient."""
     causes: tuple[Cause, ...] = ()
-    """The known bugs with this signature, the likeliest first."""
+    """The known bugs that leave this state, the likeliest first."""
     more: int = 0
-    """Where it isn't 0, this stands for so many of the rule that are left out."""
+    """How many violations of the rule this stands for, which are left out; 0 for a finding of its own."""
     is_least: bool = False
-    """Whether there may be more than that: nobody has counted further."""
+    """Whether there may be more than that, because counting stopped."""
 
     @property
     def cause(self) -> str | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which KCOV a kernel has."""
+"""The generation of a kernel's KCOV."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The era of a kernel's KCOV by its members, and what is added to it."""
+    """The row of the table of generations that a kernel belongs to, and the posted series in it."""
 
     era: str
-    """As in the table of generations: ``E9a``; ``E5-E6`` where types can't tell."""
+    """Name of the row: ``E9a``; ``E5-E6`` if types do not show which of the two."""
     variants: tuple[str, ...] = ()
-    """Posted series and trees recognised on top of the era."""
+    """Posted series."""
     features: frozenset[str] = frozenset()
-    """The facts that code asks for, see :mod:`kcovdbg.abi.era`."""
+    """Features of mainline (:mod:`kcovdbg.abi.generations`) and of posted series (:mod:`kcovdbg.series`)."""
     unrecognised: tuple[str, ...] = ()
-    """Members and enumerators that look like KCOV's and that no known generation has."""
+    """Members and enumerators that look like KCOV's, but no known generation or series has them."""
     missing: tuple[str, ...] = ()
-    """Members, enumerators and structures that a kernel of this generation has, and that the debug info of this one lacks."""
+    """Members, enumerators and structures that kernels of this generation have, but this debug info lacks."""
 
     def has(self, feature: str) -> bool:
-        """Tell whether this kernel has the feature."""
+        """Return whether the kernel has a feature."""
         return feature in self.features

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``struct kcov`` and who refers to it."""
+"""``struct kcov``, the references to it, and the files that lead to it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from kcovdbg.abi.mode import is_tracing
 
 
 class Reference(NamedTuple):
@@ -27,12 +29,12 @@ class Reference(NamedTuple):
 
 
 class KcovFields(NamedTuple):
-    """What ``struct kcov`` says, read in one piece; None is a member that this kernel doesn't have."""
+    """``struct kcov``, read in one piece; None is a member that this kernel does not have, or that is unreadable."""
 
     address: int
     refcount: int | None
     lock: bytes
-    """The raw ``spinlock_t``: all zero when nobody holds it and lock debugging is off; empty where the kernel's isn't known."""
+    """The raw ``spinlock_t``; empty where its place is unknown."""
     mode: int | None
     size: int | None
     """In words of the kernel."""
@@ -43,17 +45,32 @@ class KcovFields(NamedTuple):
     remote_size: int | None
     sequence: int | None
     trace: int | None = None
-    """Where the count word is, in kernels with KCOV_UNIQUE_ENABLE (2025 series): behind a bitmap, or the area itself."""
+    """Address of the count word, in kernels whose buffers may have words before it."""
     trace_size: int | None = None
     """In words of the kernel, the count word included."""
 
 
+class KcovFile(NamedTuple):
+    """A descriptor of a process, or a mapping of it, whose file belongs to KCOV."""
+
+    pid: int | None
+    """Process: the tgid of the tasks that share the file table or the address space."""
+    file: int
+    """``struct file *``."""
+    kcov: int
+    """``file->private_data``."""
+    fd: int | None = None
+    start: int | None = None
+    end: int | None = None
+    pgoff: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Kcov:
-    """A ``struct kcov`` with what its fields mean and everybody who refers to it."""
+    """A ``struct kcov`` with what its fields mean and the references to it."""
 
     fields: KcovFields | None
-    """None for a buffer whose ``struct kcov`` can't be found or read."""
+    """None where it is unreadable."""
     address: int | None
     mode: str | None
     pid: int | None
@@ -69,11 +86,20 @@ class Kcov:
     """The roads that led to it: ``task``, ``saved``, ``remote``, ``fd``, ``vma``, ``vmalloc``."""
     errors: tuple[str, ...] = ()
     edge_area: int | None = None
-    """Of the January 2025 series: the buffer for edges, beside ``area``."""
+    """The second buffer, which holds edges, in kernels that have one beside ``area``."""
     edge_count: int | None = None
-    """Its first word."""
+    """The first word of that buffer."""
+    own_areas: frozenset[int] = frozenset()
+    """The vmalloc areas that it allocated, as far as they are known."""
+    knows_own_areas: bool = True
+    """Whether ``own_areas`` are all."""
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether its mode is one in which it collects."""
+        return self.mode is not None and is_tracing(self.mode)
 
     @property
     def counted(self) -> int:
-        """The references that were found and that the kernel counts."""
+        """How many references were found that the kernel counts."""
         return sum(reference.counts for reference in self.references)

@@ -23,4 +23,11 @@ class Location(NamedTuple):
     frames: tuple[Frame, ...]
     """Innermost first."""
     remark: str | None = None
-    """Why there are no frames, or why they are approximate."""
+    """Why there are no frames, or what they are not."""
+    approximate: bool = False
+    """Whether a tail call was recorded whose function is unknown: the frames are its caller's."""
+
+    @property
+    def symbol(self) -> str | None:
+        """The function that the code was compiled into: the outermost frame's."""
+        return self.frames[-1].function if self.frames else None

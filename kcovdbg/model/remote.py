@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 
 class RemoteHandle(NamedTuple):
-    """One ``struct kcov_remote``: background sections that start with this handle collect for this object."""
+    """One ``struct kcov_remote``: remote sections with this handle collect for this object."""
 
     address: int
     handle: int | None
     bucket: int
-    """Where it was found; :func:`kcovdbg.abi.handle.find_bucket` says where it belongs."""
+    """The bucket that holds it; :func:`kcovdbg.abi.handle.find_bucket` returns the right one."""
     kcov: int | None
     pid: int | None
     """Of the object's owner, ``kcov->t``."""

@@ -1,28 +1,23 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A task's KCOV fields."""
+"""Tasks: their KCOV fields, saved state, and what these mean."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from kcovdbg.model.session import Role, Session
 
-class Role(str, Enum):
-    """What collects into a task."""
-
-    NONE = "none"
-    LOCAL = "local"
-    REMOTE_SECTION = "remote-section"
-    SOFTIRQ_SECTION = "softirq-section"
+_PF_KTHREAD: Final = 0x00200000
+_PF_EXITING: Final = 0x00000004
 
 
 class SavedState(NamedTuple):
-    """An interrupted session, parked while a softirq section runs.
+    """The fields of a session that a softirq section interrupted.
 
     Linux kernel commit 5ff3b30ab57d ("kcov: collect coverage from interrupts") (in v5.8) keeps it in
-    ``struct kcov_percpu_data``; "kcov: fix data corruption and race conditions on PREEMPT_RT" (August 2026, stable trees
-    too) in ``struct task_struct``.
+    ``struct kcov_percpu_data``; "kcov: fix data corruption and race conditions on PREEMPT_RT" (August 2026, back-ported to
+    stable kernels) in ``struct task_struct``.
     """
 
     where: str
@@ -47,8 +42,17 @@ class SavedState(NamedTuple):
         return not (self.kcov or self.mode or self.size or self.area or self.sequence)
 
 
+class CpuState(NamedTuple):
+    """``struct kcov_percpu_data`` of one CPU (v5.8 up to August 2026)."""
+
+    cpu: int
+    irq_area: int | None
+    saved: SavedState
+    """Its task is unknown here: it is the CPU's current one."""
+
+
 class TaskFields(NamedTuple):
-    """What ``struct task_struct`` says, read in one piece; None is a member that this kernel doesn't have."""
+    """``struct task_struct``, read in one piece; None is a member that this kernel does not have, or that is unreadable."""
 
     address: int
     pid: int | None
@@ -76,9 +80,21 @@ class TaskFields(NamedTuple):
     saved_kcov: int | None
     saved_sequence: int | None
     trace: int | None = None
-    """Where the count word is, in kernels with KCOV_UNIQUE_ENABLE (2025 series): behind a bitmap, or the area itself."""
+    """Address of the count word, in kernels whose buffers may have words before it."""
     trace_size: int | None = None
     """In words of the kernel, the count word included."""
+    stack: int | None = None
+    """The lowest address of its kernel stack."""
+
+    @property
+    def is_exiting(self) -> bool:
+        """Whether the task exits: ``PF_EXITING``."""
+        return bool((self.flags or 0) & _PF_EXITING)
+
+    @property
+    def is_kernel_thread(self) -> bool:
+        """Whether it is a kernel thread: ``PF_KTHREAD``."""
+        return bool((self.flags or 0) & _PF_KTHREAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +102,33 @@ class Task:
     """A task with what its fields mean."""
 
     fields: TaskFields
-    mode: str | None
-    """``enum kcov_mode`` without prefix, flags masked; None where it can't be read."""
+    session: Session
+    """What the task's own fields describe."""
     in_ctxsw: bool | None
-    role: Role | None
-    """What collects into it now; None where the ``struct kcov`` that decides it can't be read."""
-    beneath: Role | None
-    """The role of the session that a softirq section interrupted; None where there is none, or it can't be told."""
+    """``KCOV_IN_CTXSW``."""
     owns_remote: bool | None
-    """Owner of a KCOV_REMOTE_ENABLE; None where this kernel has none, or it can't be told."""
+    """Whether it is the owner of a KCOV_REMOTE_ENABLE; None where this kernel has none, or it is unknown."""
     count: int | None
     """The count word of the buffer that ``buffer TID`` shows: its own area, or the object's of a remote owner."""
+    capacity: int | None
+    """How many records fit that buffer."""
     full: bool | None
     saved: SavedState | None
+    interrupted: Session | None = None
+    """The session in ``saved``, which a softirq section interrupted."""
     errors: tuple[str, ...] = ()
+
+    @property
+    def mode(self) -> str | None:
+        """``enum kcov_mode`` without prefix, flags masked; None where it is unreadable."""
+        return self.session.mode
+
+    @property
+    def role(self) -> Role | None:
+        """What collects into it now; None where that is not certain."""
+        return self.session.certain_role
+
+    @property
+    def beneath(self) -> Role | None:
+        """The role of the interrupted session; None where there is none, or it is not certain."""
+        return None if self.interrupted is None else self.interrupted.certain_role

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Model -> text, JSON and CSV.
+"""Rendering of the model as text, JSON, CSV, HTML and export formats.
 
-What commands return are renderables (:mod:`kcovdbg.render.renderable`): tables, records and styled lines, all of them data.
-:mod:`kcovdbg.render.writer` writes them in one of the three formats; nothing else in kcovdbg formats a table.
+Commands return renderables (:mod:`kcovdbg.render.renderable`): tables, fields and styled lines, all of them data.
+:mod:`kcovdbg.render.writer` writes them as text, JSON or CSV; :mod:`kcovdbg.render.wording` puts things into words.
 """

@@ -9,48 +9,54 @@ from operator import attrgetter
 from typing import Any
 
 from kcovdbg.render.escape import escape
-from kcovdbg.render.kind import ABSENT, TEXT, Kind
+from kcovdbg.render.value_kinds import ABSENT, TEXT, ValueKind
 
 KEEP = 0
-"""The priority of a column that is never dropped for lack of width."""
+"""The priority of a column that is never dropped."""
 DETAIL = 3
-"""From this priority on a column is dropped before any other column is shortened for it."""
+"""From this priority on a column is dropped before any other column is shortened for it, and in a table with a ``piped_width``
+is shown on terminals only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: where its values come from and how they are shown."""
+    """One column: the source of its values and how they are shown."""
 
     key: str
     """In JSON and CSV; the kernel's own member name where one exists."""
-    kind: Kind = TEXT
+    kind: ValueKind = TEXT
     title: str | None = None
-    """Above the column in text; the key in capitals by default."""
+    """The heading in text; by default the key in capitals."""
     value: Callable[[Any], Any] | None = None
     """Takes a row and returns the value, None where there is none; by default the row's item or attribute named by the key."""
     text: Callable[[Any], str | None] | None = None
-    """Takes a row and returns what the text view shows, where that isn't what the kind makes of the value; None: nothing."""
+    """Takes a row and returns its text, None for nothing; by default the kind formats the value."""
     style: str | Callable[[Any], str] | None = None
     """Style class, or a function from a row to one; by default the kind's."""
     align_right: bool | None = None
     """By default as the kind says."""
     priority: int = KEEP
-    """In a terminal that is too narrow the columns with the highest numbers go first, from ``DETAIL`` on before any column is
-    shortened; ``KEEP`` stays."""
+    """In a narrow terminal columns with the highest priority are dropped first, from ``DETAIL`` on before any column is
+    shortened; ``KEEP`` is never dropped."""
     elastic: int | None = None
     """The width down to which the text may be shortened in a narrow terminal; None: never."""
+    wraps: bool = False
+    """As the last column, wrap the text in a narrow terminal instead of shortening it."""
     elide_start: bool = False
     """Shorten at the start."""
     json_only: bool = False
     text_only: bool = False
     hide_empty: bool = False
-    """Leave the column out of the text view when no row has a value there, or only zeros."""
+    """Leave the column out of the text view when no row has a value there, or only zeros; one without any value is always left
+    out."""
+    is_chosen: bool = False
+    """Whether the user chose it, so that it is shown even without values."""
     items: tuple[Column, ...] | None = None
-    """Of a list of structures: what their members are."""
+    """The members of the structures in a list."""
 
     @property
     def heading(self) -> str:
-        """What stands above the column."""
+        """The heading of the column."""
         return self.key.upper() if self.title is None else self.title
 
     @property
@@ -64,11 +70,11 @@ class Column:
             return self.value
         key = self.key
         attribute = attrgetter(key)
-        # Checked each time, and so for the one type that makes it cheap.
+        # Checked for each row, so only for the type that is cheap to check.
         return lambda row: row[key] if isinstance(row, dict) else attribute(row)
 
     def formatter(self) -> Callable[[Any], str]:
-        """Return the function from a row to what the text view shows: printable, on one line."""
+        """Return the function from a row to its text: printable, on one line."""
         if self.text is not None:
             text = self.text
             return lambda row: escape(ABSENT if (shown := text(row)) is None else shown)
@@ -83,7 +89,7 @@ class Column:
         return self.kind.style if self.style is None else self.style
 
     def encoder(self) -> Callable[[Any], object]:
-        """Return the function from a row to what JSON holds."""
+        """Return the function from a row to its value in JSON."""
         read, encode = self.reader(), self.kind.json
         if self.items is not None:
             members = [(item.key, item.encoder()) for item in self.items if not item.text_only]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-r"""Text from a kernel's memory is hostile: task names, paths and symbol names may hold what a terminal obeys.
+r"""Escaping of text from the kernel's memory: task names, paths and symbol names can contain terminal escapes.
 
-Everything that isn't printable is shown as ``\xNN``, ``\uNNNN`` or ``\UNNNNNNNN``: control characters, escapes, line ends,
-bidirectional controls, zero-width characters and bytes that aren't UTF-8. A backslash stays as it is, which makes escaping
+Characters that are not printable are shown as ``\xNN``, ``\uNNNN`` or ``\UNNNNNNNN``: control characters, escapes, line ends,
+bidirectional controls, zero-width characters and bytes that are not UTF-8. A backslash stays as it is, which makes escaping
 idempotent.
 """
 
@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 # str.isprintable() refuses categories Cc, Cf (bidirectional controls, zero-width joiners, soft hyphens), Cs, Co, Cn, Zl, Zp and
-# Zs but the space. These are letters and marks to Unicode, and invisible to readers:
+# Zs except the space. Unicode classifies these as letters and marks, but they are invisible:
 _INVISIBLE: Final = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
 _HAS_INVISIBLE: Final = re.compile(f"[{_INVISIBLE}]")
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
@@ -20,7 +20,7 @@ _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 def _escape_character(character: str) -> str:
     code = ord(character)
-    # What the "surrogateescape" error handler made of a byte is shown as that byte.
+    # A byte from the "surrogateescape" error handler.
     if 0xDC80 <= code <= 0xDCFF:
         return f"\\x{code - 0xDC00:02x}"
     if code <= 0xFF:
@@ -29,7 +29,7 @@ def _escape_character(character: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Make text safe for a terminal, on one line."""
+    """Return text that is safe for a terminal, on one line."""
     if text.isprintable() and (text.isascii() or not _HAS_INVISIBLE.search(text)):
         return text
     return "".join(
@@ -39,7 +39,7 @@ def escape(text: str) -> str:
 
 
 def escape_surrogates(text: str) -> str:
-    """Replace what no encoding can carry, and leave the rest to a format that escapes by itself, as JSON does."""
+    """Return text without surrogates, for a format that escapes other characters itself, such as JSON."""
     if text.isascii() or not _SURROGATES.search(text):
         return text
     return _SURROGATES.sub(lambda match: _escape_character(match[0]), text)

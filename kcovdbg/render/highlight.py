@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Source text in colours, by pygments; plain where it isn't installed."""
+"""Source text with syntax colors by pygments; plain without it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kcovdbg.render.escape import escape
 from kcovdbg.render.renderable import Fragment
 
 _TAB: Final = 8
-# A token's type -> style class, the first that fits. Few colours: marks of coverage must stand out among them.
+# Token type -> style class; the first match counts. Few colors, so that the marks of coverage stand out.
 _STYLES: Final = (
     ("Token.Comment.Preproc", "source.macro"),
     ("Token.Comment", "source.comment"),
@@ -37,9 +37,9 @@ def _style_of(token: str) -> str:
 
 
 def highlight(lines: Sequence[str], file: str) -> list[list[Fragment]]:
-    """Colour lines of a file; a part of it is read as if it were all, so that a comment begun before isn't seen as one.
+    """Return the styled lines of a part of a file, lexed by itself: a comment that began earlier is not recognized.
 
-    :param file: its name: the suffix tells the language.
+    :param file: its name, whose suffix determines the language.
     """
     expanded = [line.expandtabs(_TAB) for line in lines]
     lexer = _find_lexer(file.rpartition(".")[2])
@@ -54,6 +54,6 @@ def highlight(lines: Sequence[str], file: str) -> list[list[Fragment]]:
                 found.append([])
             if part:
                 found[-1].append((style, escape(part)))
-    # A line continued by a backslash at the end of the part may give one line more or less.
+    # A backslash at the end of the part can make one line more or less.
     del found[len(lines) :]
     return found + [[] for _ in range(len(lines) - len(found))]

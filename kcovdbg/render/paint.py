@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Styled fragments -> a line of text, with or without colours."""
+"""Styled fragments as text, with or without colors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _RESET: Final = "\x1b[0m"
 
 
 class Painter:
-    """Turns fragments into text.
+    """Turns styled fragments into text.
 
-    This is the one way from data to a terminal: whatever a fragment holds, only the painter's own escapes get through.
+    All data goes to a terminal through a painter, which escapes it: no escape sequence gets through except the painter's.
 
-    :param theme: style class -> SGR parameters; None paints plainly.
+    :param theme: style class -> SGR parameters; None for plain text.
     """
 
     def __init__(self, theme: Mapping[str, str] | None = None) -> None:
@@ -30,7 +30,7 @@ class Painter:
         return cls(THEME)
 
     def paint(self, line: Line) -> str:
-        """Return one line, without line end and trailing blanks."""
+        """Return a line of text without line end and trailing blanks."""
         starts = self._starts
         if not starts:
             return escape("".join([text for _, text in line])).rstrip(" ")

@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Rows -> a Parquet file with the keys of JSON, and the same column types whatever the rows hold.
+"""Parquet files with the keys of JSON and column types that do not depend on the rows.
 
-Types come from the columns, not from the values: files of many dumps make one data set only if a column without any value has
-the type that it has elsewhere.
+Types come from the columns, not from the values: the files of many dumps form one data set only if a column without values
+has its type as well.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kcovdbg.errors import CapabilityError
+from kcovdbg.output_file import open_output
 from kcovdbg.render.column import Column
-from kcovdbg.render.jsonarray import encode_rows
-from kcovdbg.render.renderable import Record, Table
+from kcovdbg.render.json_array import encode_rows
+from kcovdbg.render.renderable import Fields, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,23 +31,23 @@ _BATCH: Final = 65536
 def import_arrow() -> Any:
     """Return pyarrow.
 
-    :raises CapabilityError: where it isn't installed.
+    :raises CapabilityError: when it is not installed.
     """
     try:
         arrow = import_module("pyarrow")
         import_module("pyarrow.parquet")
     except ImportError as error:
         raise CapabilityError(
-            "Parquet files need pyarrow, which isn't installed", hint="pip install 'kcovdbg[farm]'"
+            "Parquet files need pyarrow, which is not installed", hint="pip install 'kcovdbg[farm]'"
         ) from error
     return arrow
 
 
 def make_schema(columns: Sequence[Column], *, errors: bool, constants: Iterable[str] = ()) -> pa.Schema:
-    """Return the schema of a table: addresses and words are text, as in JSON; what has no type of its own is JSON in text.
+    """Return the schema of a table: addresses and words are text, as in JSON; values without a type are JSON in text.
 
-    :param errors: whether rows say what couldn't be read of them.
-    :param constants: columns of text in front.
+    :param errors: whether rows have errors.
+    :param constants: text columns in front.
     """
     arrow = import_arrow()
     fields = [arrow.field(name, arrow.string()) for name in constants]
@@ -69,25 +70,25 @@ def _find_type(arrow: Any, column: Column) -> Any:
     return arrow.list_(arrow.string()) if column.kind.name == "list" else arrow.string()
 
 
-def write_parquet(path: Path, tables: Iterable[Table | Record], constants: Mapping[str, str | None]) -> int:
-    """Write tables of one command under each other into a file, which gets its name when it is whole.
+def write_parquet(path: Path, tables: Iterable[Table | Fields], constants: Mapping[str, str | None]) -> int:
+    """Write the tables of one command to a file, which gets its name when it is complete.
 
-    :param constants: what every row says, in front of its own columns.
+    :param constants: values of every row, in front of its own columns.
     :return: the number of rows; without a table no file is written.
-    :raises CapabilityError: where pyarrow isn't installed.
-    :raises OSError: when it can't be written.
+    :raises CapabilityError: when pyarrow is not installed.
+    :raises OSError: when the file cannot be written.
     """
     arrow = import_arrow()
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     writer = None
     number = 0
-    try:
+    with contextlib.ExitStack() as stack:
         for table in tables:
             keys = [column for column in table.columns if not column.text_only]
             schema = make_schema(keys, errors=table.errors is not None, constants=constants)
             if writer is None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                writer = arrow.parquet.ParquetWriter(temporary, schema, compression="zstd")
+                stream = stack.enter_context(open_output(path))
+                writer = stack.enter_context(arrow.parquet.ParquetWriter(stream, schema, compression="zstd"))
             rows: list[dict[str, object]] = []
             for row in encode_rows(table):
                 rows.append({**constants, **_fit(row, schema)})
@@ -97,25 +98,18 @@ def write_parquet(path: Path, tables: Iterable[Table | Record], constants: Mappi
                     rows.clear()
             writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
             number += len(rows)
-        if writer is not None:
-            writer.close()
-            temporary.replace(path)
-    finally:
-        if writer is not None:
-            writer.close()
-        temporary.unlink(missing_ok=True)
     return number
 
 
 def _fit(row: Mapping[str, object], schema: pa.Schema) -> dict[str, object]:
-    """Make the values of a row those of the schema; a number that doesn't fit is left out, and the row says so."""
+    """Return a row with the types of the schema; a number that is too large is left out, and noted in the row's errors."""
     arrow = import_arrow()
     fitted: dict[str, object] = {}
     unfit: list[str] = []
     for key, value in row.items():
         kind = schema.field(key).type
         if isinstance(value, int) and not isinstance(value, bool) and arrow.types.is_int64(kind) and abs(value) > _LARGEST:
-            unfit.append(f"{key}: {value} doesn't fit into 64 bits with a sign")
+            unfit.append(f"{key}: {value} does not fit a signed 64-bit number")
             fitted[key] = None
         else:
             fitted[key] = _convert(arrow, value, kind)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What commands return: data that the writer knows how to show.
+"""What commands return: data that the writer can show.
 
-Remarks say what is missing from an answer. They are read after the rows, so that a walk's own list, which grows while it goes,
-can be handed over as it is.
+Remarks say what is missing from an answer. They are read after the rows, so that an iterator can yield what the rows showed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kcovdbg.render.column import Column
 
@@ -18,37 +17,51 @@ Fragment: TypeAlias = tuple[str, str]
 Line: TypeAlias = Sequence[Fragment]
 
 
+PIPED_WIDTH: Final = 100
+"""The ``piped_width`` of tables that people read in logs and mail."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows under columns; an array of objects in JSON."""
 
     columns: Sequence[Column]
     rows: Iterable[Any]
-    """Dictionaries, or anything that the columns' accessors take. An iterator is written as it goes."""
+    """Dictionaries, or anything that the columns accept. An iterator is written as it is read."""
     remarks: Iterable[str] = ()
     empty: str | None = None
-    """What to say instead of a table without rows."""
+    """The text in place of a table without rows."""
     errors: Callable[[Any], Sequence[str]] | None = None
-    """From a row to what couldn't be read of it: the key ``errors`` in JSON, notes below the table in text."""
+    """From a row to what could not be read of it: the key ``errors`` in JSON, notes below the table in text."""
     label: Callable[[Any], str] | None = None
-    """From a row to what it is called in such a note."""
+    """From a row to its name in such a note."""
     details: Callable[[Any], Iterable[Line]] | None = None
-    """From a row to lines below it in text."""
+    """From a row to the lines below it in text."""
     show: Sequence[str] | None = None
-    """The keys of the columns that the text view has, in its order; by default all that aren't ``json_only``."""
+    """The keys of the columns in text, in order; by default all that are not ``json_only``."""
+    piped_width: int | None = None
+    """The width that text keeps to where it does not go to a terminal; None: any."""
+    is_wide: bool = False
+    """Whether text has all columns in full."""
+    is_vertical: bool = False
+    """Whether text has a line per value."""
 
     @property
     def text_columns(self) -> list[Column]:
         """The columns of the text view."""
+        every = [column for column in self.columns if not column.json_only]
         if self.show is None:
-            return [column for column in self.columns if not column.json_only]
+            return every
         by_key = {column.key: column for column in self.columns}
-        return [by_key[key] for key in self.show]
+        shown = [by_key[key] for key in self.show]
+        if self.is_wide or self.is_vertical:
+            shown += [column for column in every if column.key not in self.show]
+        return shown
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One row, its values below each other; an array of one object in JSON."""
+class Fields:
+    """One row with a line per value; an array of one object in JSON."""
 
     columns: Sequence[Column]
     row: Any
@@ -62,22 +75,24 @@ class Lines:
     """Styled lines."""
 
     lines: Iterable[Line]
-    data: Table | Record | None = None
-    """What stands for them in JSON and CSV; None: nothing."""
+    data: Table | Fields | None = None
+    """Their data in JSON and CSV, None for nothing."""
     remarks: Iterable[str] = ()
+    is_prose: bool = False
+    """Whether lines are wrapped at the terminal's width."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """The end of one of several answers: what was written so far is complete and gets out."""
+    """The end of one of several answers: flush the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Start on an empty screen, on a terminal."""
+    """Clear the screen, on a terminal."""
 
 
-Renderable: TypeAlias = Table | Record | Lines | Flush | Clear
+Renderable: TypeAlias = Table | Fields | Lines | Flush | Clear
 
 
 def text_lines(text: str, style: str = "") -> Lines:

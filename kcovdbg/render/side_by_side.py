@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Two texts side by side, in one line of a given width. Nothing is dropped without a sign: what is cut ends in an ellipsis."""
+"""Two texts side by side in one line of a given width; cut text ends in an ellipsis."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from kcovdbg.render.width import elide, elide_start, pad, text_width
 
 GUTTER: Final = 3
 """Columns between two sides."""
-_STYLES: Final = {"<": "left", ">": "right", "|": "changed", "=": "", " ": ""}
+_STYLES: Final = {"<": "left", ">": "right", "|": "changed", " ": ""}
+
+_COUNTS: Final = ("record", " bits", "FULL", " shown")
 
 
 def panel_width(width: int) -> int:
-    """Return how wide each side is on a screen of this width."""
+    """Return the width of each side on a screen of this width."""
     return max((width - GUTTER) // 2, 1)
 
 
 def fit(line: Line, width: int, *, fill: bool = True) -> list[Fragment]:
-    """Cut or fill a line so that it takes exactly so many columns.
+    """Cut or fill a line to a width.
 
-    :param fill: False to leave a short line short: each cell that is drawn costs time.
+    :param fill: False to leave a short line as it is, because drawing cells takes time.
     """
     fitted: list[Fragment] = []
     room = width
@@ -44,7 +46,7 @@ def fit(line: Line, width: int, *, fill: bool = True) -> list[Fragment]:
 
 
 def pair(left: Line | None, mark: str, right: Line | None, width: int) -> list[Fragment]:
-    """Put two lines beside each other.
+    """Join two lines side by side.
 
     :param left: None for a gap.
     :param mark: ``=``, ``<``, ``>``, ``|`` or a blank, between them.
@@ -56,27 +58,49 @@ def pair(left: Line | None, mark: str, right: Line | None, width: int) -> list[F
 
 
 def join(left: Line, mark: str, right: Line) -> list[Fragment]:
-    """Put two lines beside each other that have their widths already."""
+    """Join two lines that already have their widths."""
+    if mark == "=":
+        # Plain, so that the colors of functions and paths are not taken for those of differences.
+        return [*_plain(left), ("gutter", " │ "), *_plain(right)]
     style = _STYLES.get(mark, "")
-    shown = " │ " if mark in ("=", " ") else f" {mark} "
+    shown = " │ " if mark == " " else f" {mark} "
     return [*_restyle(left, style), (style or "gutter", shown), *_restyle(right, style)]
 
 
+def _plain(line: Line) -> Line:
+    return [("", text) for _, text in line]
+
+
 def _restyle(line: Line, style: str) -> Line:
-    """Let what differs stand out as a whole, instead of by what it is."""
+    """Return the line in one style, for a difference."""
     return [(style, text) for _, text in line] if style else line
 
 
-def columns(texts: Sequence[tuple[str, str, int]], width: int, *, fill: bool = False) -> list[Fragment]:
-    """Lay out the parts of one record: each has a width, the last but one gives way, and the last is cut at its start.
+def fit_title(title: str, width: int) -> str:
+    """Return a title of parts that are separated by commas, without its least important parts if it is too wide.
 
-    :param texts: style, text and width of each; a width of 0 is what is left over, shared by those that have it.
-    :param fill: whether blanks fill what remains; the line is never wider than the width.
+    The name, the first part, and the number of records stay.
+    """
+    parts = title.split(", ")
+    droppable = [part for part in parts[1:] if not any(word in part for word in _COUNTS)]
+    # The object's address is of less use than its task.
+    for part in sorted(droppable, key=lambda part: not part.startswith("kcov ")):
+        if text_width(escape(", ".join(parts))) <= width:
+            break
+        parts.remove(part)
+    return ", ".join(parts)
+
+
+def columns(texts: Sequence[tuple[str, str, int]], width: int, *, fill: bool = False) -> list[Fragment]:
+    """Lay out the parts of one record in a width; the last part is cut at its start.
+
+    :param texts: style, text and width of each; parts of width 0 share the remaining width.
+    :param fill: whether to fill the line with blanks.
     """
     flexible = [index for index, (_, _, size) in enumerate(texts) if not size]
     fixed = sum(size for _, _, size in texts) + len(texts) - 1
     if fixed > width or not flexible:
-        # Too narrow for its parts: what fits of them, from the first on.
+        # Too narrow: show the first parts.
         return fit([(style, f"{text} ") for style, text, _ in texts], width, fill=fill)
     room = width - fixed
     parts: list[Fragment] = []
@@ -89,7 +113,7 @@ def columns(texts: Sequence[tuple[str, str, int]], width: int, *, fill: bool = F
         else:
             wide = text_width(text)
             if index != flexible[-1]:
-                # A function's name first; its place takes what remains.
+                # The function's name first; its place gets the rest.
                 share = max(room * 3 // 5, room - text_width(escape(texts[flexible[-1]][1])))
                 if wide > share:
                     text = elide(text, share)

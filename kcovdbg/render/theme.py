@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which style class looks how, and whether a stream gets colours at all."""
+"""Styles, and whether a stream gets colors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, TextIO
 
-# Only the sixteen colours that a terminal's own theme defines, none of which is unreadable on a light or a dark background.
+# Only the sixteen colors of the terminal's theme, which are readable on light and dark backgrounds.
 THEME: Final[Mapping[str, str]] = MappingProxyType(
     {
         "header": "1",
@@ -33,7 +33,7 @@ THEME: Final[Mapping[str, str]] = MappingProxyType(
         "source.macro": "35",
         "source.string": "33",
         "source.number": "36",
-        "changed": "33",
+        "changed": "35",
         "gutter": "2",
         "left": "31",
         "right": "32",
@@ -42,11 +42,11 @@ THEME: Final[Mapping[str, str]] = MappingProxyType(
         "command": "1",
     }
 )
-"""Style class -> parameters of SGR. A class that isn't here is plain."""
+"""Style class -> SGR parameters; other classes are plain."""
 
 
 class Color(str, Enum):
-    """What the user said about colours."""
+    """When to use color."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -54,18 +54,18 @@ class Color(str, Enum):
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Tell whether what is written goes to a terminal."""
+    """Return whether a stream is a terminal."""
     try:
         return stream.isatty()
     except (AttributeError, ValueError):
-        # Replaced streams may lack it, closed ones refuse it.
+        # Replaced streams can lack isatty, and closed ones raise.
         return False
 
 
 def wants_color(color: Color, *, terminal: bool, environment: Mapping[str, str]) -> bool:
-    """Decide whether to colour.
+    """Return whether to use color.
 
-    :param environment: ``NO_COLOR``, set and not empty, and ``TERM=dumb`` say no; see https://no-color.org.
+    :param environment: ``NO_COLOR``, set and not empty, and ``TERM=dumb`` turn it off; see https://no-color.org.
     """
     if color is not Color.AUTO:
         return color is Color.ALWAYS

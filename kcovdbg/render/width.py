@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""How many columns of a terminal a text takes."""
+"""The width of text in columns of a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ELLIPSIS = "…"
 @cache
 def _character_width() -> Callable[[str], int]:
     try:
-        # A table that is newer than Python's own; GDB's Python may lack it.
+        # Newer than Python's own table; GDB's Python may lack it.
         from wcwidth import wcwidth
     except ImportError:
         return _unicodedata_width
@@ -35,7 +35,7 @@ def text_width(text: str) -> int:
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
-    """Fill text with blanks up to a width, on its left when ``right``."""
+    """Pad text with blanks to a width, on the left if ``right``."""
     if text.isascii():
         return text.rjust(width) if right else text.ljust(width)
     blanks = " " * (width - text_width(text))
@@ -43,7 +43,7 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 
 
 def elide(text: str, width: int) -> str:
-    """Shorten text that is wider than this, with an ellipsis at its end."""
+    """Shorten text to a width, with an ellipsis at its end."""
     if text_width(text) <= width:
         return text
     if width <= 1:
@@ -52,7 +52,7 @@ def elide(text: str, width: int) -> str:
 
 
 def elide_start(text: str, width: int) -> str:
-    """Shorten text at its start: of a path the end is what tells."""
+    """Shorten text at its start, as suits a path."""
     if text_width(text) <= width:
         return text
     if width <= 1:

@@ -1,41 +1,44 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Writes what a command returned, in the format that was asked for."""
+"""Writing of what a command returned, in the requested format."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 from typing import TextIO
 
-from kcovdbg.render.csvrows import write_csv
-from kcovdbg.render.grid import record_lines, remark_line, table_lines
-from kcovdbg.render.jsonarray import JsonArray
+from kcovdbg.render.csv_rows import write_csv
+from kcovdbg.render.grid import fields_lines, remark_line, table_lines
+from kcovdbg.render.json_array import JsonArray, json_lines
 from kcovdbg.render.paint import Painter
-from kcovdbg.render.renderable import Clear, Flush, Line, Lines, Record, Renderable, Table
+from kcovdbg.render.paragraph import wrap_line
+from kcovdbg.render.renderable import Clear, Fields, Flush, Line, Lines, Renderable, Table
 
 _CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
 class Format(str, Enum):
-    """How an answer is written."""
+    """The format of an answer."""
 
     TEXT = "text"
     JSON = "json"
     CSV = "csv"
+    JSONL = "jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where an answer goes."""
+    """The destination of an answer."""
 
     stream: TextIO
     remarks: TextIO
-    """Takes the remarks of an answer in a format that has no place for them."""
+    """Takes the remarks of an answer in JSON or CSV, which have no place for them."""
     format: Format = Format.TEXT
     painter: Painter = field(default_factory=Painter)
     width: int | None = None
-    """Of the terminal; None where the stream isn't one."""
+    """Width of the terminal; None where the stream is not a terminal."""
     remark_painter: Painter = field(default_factory=Painter)
 
 
@@ -46,6 +49,8 @@ def write(renderables: Iterable[Renderable], output: Output) -> None:
     """
     if output.format is Format.JSON:
         _write_json(renderables, output)
+    elif output.format is Format.JSONL:
+        _write_json_lines(renderables, output)
     elif output.format is Format.CSV:
         _write_csv(renderables, output)
     else:
@@ -57,11 +62,15 @@ def _write_text(renderables: Iterable[Renderable], output: Output) -> None:
     for renderable in renderables:
         if isinstance(renderable, Table):
             _write_lines(table_lines(renderable, output.width), output)
-        elif isinstance(renderable, Record):
-            _write_lines(record_lines(renderable, output.width), output)
+        elif isinstance(renderable, Fields):
+            _write_lines(fields_lines(renderable, output.width), output)
         elif isinstance(renderable, Lines):
-            _write_lines(renderable.lines, output)
-            _write_lines(map(remark_line, renderable.remarks), output)
+            lines = renderable.lines
+            if renderable.is_prose:
+                lines = chain.from_iterable(wrap_line(line, output.width) for line in lines)
+            _write_lines(lines, output)
+            for remark in renderable.remarks:
+                _write_lines(wrap_line(remark_line(remark), output.width), output)
         elif isinstance(renderable, Flush):
             output.stream.flush()
         elif output.width is not None:
@@ -94,6 +103,19 @@ def _write_json(renderables: Iterable[Renderable], output: Output) -> None:
         array.close()
 
 
+def _write_json_lines(renderables: Iterable[Renderable], output: Output) -> None:
+    for renderable in renderables:
+        if isinstance(renderable, Flush):
+            output.stream.flush()
+        table = _find_data(renderable)
+        if table is not None:
+            for line in json_lines(table):
+                output.stream.write(line)
+                # A reader of the stream gets each row when it is known.
+                output.stream.flush()
+            _write_remarks(renderable, table, output)
+
+
 def _write_csv(renderables: Iterable[Renderable], output: Output) -> None:
     for renderable in renderables:
         if isinstance(renderable, Flush):
@@ -104,13 +126,13 @@ def _write_csv(renderables: Iterable[Renderable], output: Output) -> None:
             _write_remarks(renderable, table, output)
 
 
-def _find_data(renderable: Renderable) -> Table | Record | None:
+def _find_data(renderable: Renderable) -> Table | Fields | None:
     if isinstance(renderable, Lines):
         return renderable.data
     return None if isinstance(renderable, (Flush, Clear)) else renderable
 
 
-def _write_remarks(renderable: Renderable, table: Table | Record, output: Output) -> None:
+def _write_remarks(renderable: Renderable, table: Table | Fields, output: Output) -> None:
     remarks = [*table.remarks]
     if isinstance(renderable, Lines):
         remarks += renderable.remarks

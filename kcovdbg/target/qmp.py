@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""QEMU's machine protocol: the socket that drgn reads a guest through, and what we say on it besides.
+"""QMP, QEMU's machine protocol, on the connection that drgn reads a guest through.
 
-A QMP socket serves one client at a time, so drgn and we share one connection. drgn reads all replies to what it sent before it
-returns, so between its calls the stream is ours.
+A QMP socket serves one client at a time, so drgn and kcovdbg share a connection. drgn reads all replies to its commands before
+it returns: between its calls the stream is free.
 """
 
 from __future__ import annotations
@@ -18,24 +18,34 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from kcovdbg.errors import TargetError
-from kcovdbg.target import elf
-from kcovdbg.target.address import SocketAddress, connect
+from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import GoneError, TargetError
+from kcovdbg.target.connection import MachineState
 from kcovdbg.target.rsp import StubReadError
+from kcovdbg.target.socket_address import SocketAddress, connect, is_closed_by_peer
+from kcovdbg.target.stop_record import (
+    describe_record,
+    read_record,
+    remove_record,
+    signals_as_exit,
+    signals_delayed,
+    write_record,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _GREETING_TIMEOUT: Final = 5.0
 _REPLY_TIMEOUT: Final = 30.0
-_HINT: Final = "start QEMU with -qmp unix:PATH,server=on,wait=off and give that PATH"
+_HINT: Final = "start QEMU with -qmp unix:PATH,server=on,wait=off and give PATH"
 
 
 class Qmp:
     """One connection.
 
     :param address: of QEMU's QMP socket.
-    :raises TargetError: when nothing listens there, it is busy, or it doesn't speak QMP.
+    :raises TargetError: when nothing listens there, it is busy, or it is not a QMP socket.
     """
 
     def __init__(self, address: SocketAddress, timeout: float = _GREETING_TIMEOUT) -> None:
@@ -51,33 +61,33 @@ class Qmp:
         self._socket.settimeout(None)
 
     def duplicate(self) -> int:
-        """Return a file descriptor of the connection, greeting still unread, for drgn: it closes it with its Program."""
+        """Return a file descriptor of the connection, with the greeting unread, for drgn, whose Program closes it."""
         return os.dup(self._socket.fileno())
 
     def close(self) -> None:
-        """End the connection, drgn's duplicate included, so that QEMU can serve the next client. May be called twice."""
+        """Close the connection, drgn's duplicate included, so that QEMU serves the next client. May be called twice."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def peer_memory_is_readable(self) -> bool:
-        """Tell whether drgn can read QEMU's memory directly: on this machine, with the rights to trace it."""
+        """Return whether drgn can read QEMU's memory directly: on this machine, with permission to trace it."""
         if self._socket.family != socket.AF_UNIX:
             return False
         size = struct.calcsize("3i")
         pid = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[0]
         try:
-            # Opening it asks for the same rights as process_vm_readv().
+            # Opening it needs the same permissions as process_vm_readv().
             os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
         except OSError:
             return False
         return True
 
     def execute(self, command: str, fd: int | None = None, **arguments: Any) -> Any:
-        """Run a command and return what it returns. Capabilities must have been negotiated, as drgn does.
+        """Run a command and return its result. Capabilities must have been negotiated, as drgn does.
 
-        :param fd: a file descriptor to send along, for getfd.
-        :raises TargetError: when QEMU refuses or is gone.
+        :param fd: a file descriptor to send with it, for getfd.
+        :raises TargetError: when QEMU refuses the command or is gone.
         """
         return self._execute(command, arguments, fd)
 
@@ -93,42 +103,87 @@ class Qmp:
             self._socket.sendmsg([json.dumps(message).encode() + b"\n"], ancillary)
             while True:
                 reply = self._receive(deadline)
-                # Events, and replies to an earlier command of ours that timed out, are passed over.
+                # Others are events, or replies to a command that timed out.
                 if reply.get("id") == ident:
                     break
         except (OSError, ValueError) as error:
-            raise TargetError(f"QEMU at {self.address.text} doesn't answer: {error}") from None
+            if isinstance(error, ConnectionError):
+                raise GoneError(f"QEMU at {self.address.text}") from None
+            raise TargetError(f"no answer from QEMU at {self.address.text}: {error}") from None
         finally:
             with contextlib.suppress(OSError):
                 self._socket.settimeout(None)
         if "error" in reply:
-            raise TargetError(f"QEMU refuses {command}: {reply['error'].get('desc', reply['error'])}")
+            raise TargetError(f"QEMU refused {command}: {reply['error'].get('desc', reply['error'])}")
         return reply.get("return")
 
+    def is_gone(self) -> bool:
+        """Return whether QEMU has closed the connection, as when it ends."""
+        return is_closed_by_peer(self._socket)
+
+    def state(self) -> MachineState:
+        """Ask what the guest does."""
+        try:
+            return MachineState.RUNNING if self.is_running() else MachineState.STOPPED
+        except GoneError:
+            return MachineState.GONE
+
     def is_running(self) -> bool:
-        """Tell whether the guest's CPUs run."""
+        """Return whether the guest's CPUs run."""
         return bool(self.execute("query-status")["running"])
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[bool]:
-        """Let the guest stand still inside the block; it goes on afterwards if it ran before."""
-        was_running = self.is_running()
-        if was_running:
-            self.execute("stop")
-        try:
+        """Stop the guest for a block; afterwards it continues if it ran before."""
+        if not self.is_running():
             yield True
-        finally:
-            if was_running:
-                self.execute("cont")
+            return
+        with signals_as_exit():
+            try:
+                write_record(self.address)
+                self.execute("stop")
+                yield True
+            finally:
+                with signals_delayed():
+                    self.execute("cont")
+                    remove_record(self.address)
+
+    def stop_note(self) -> str | None:
+        """Return a note on who stopped the guest, None while it runs."""
+        status = self.execute("query-status")
+        if status["running"]:
+            # The guest that was stopped has ended, or was continued by hand.
+            remove_record(self.address)
+            return None
+        record = read_record(self.address)
+        if record is None:
+            return f"the guest is stopped, and not by kcovdbg; its state in QEMU is '{status['status']}'"
+        return describe_record(record)
+
+    def resume(self) -> None:
+        """Let a guest go on that an ended run of kcovdbg left stopped.
+
+        :raises TargetError: when none did.
+        """
+        record = read_record(self.address)
+        if self.is_running():
+            raise TargetError(f"the guest at {self.address.text} is running")
+        if record is None or record.is_running:
+            raise TargetError(
+                f"the guest at {self.address.text} was not left stopped by kcovdbg",
+                hint="in QEMU's monitor, cont lets it go on",
+            )
+        self.execute("cont")
+        remove_record(self.address)
 
     def monitor(self, line: str) -> str:
-        """Run a command of the monitor for humans."""
+        """Run a command of the human monitor and return its output."""
         return str(self._execute("human-monitor-command", {"command-line": line}, None))
 
     def read_physical(self, address: int, size: int) -> bytes:
-        """Read physical memory through the monitor: slow, for what has to be read before drgn can read anything.
+        """Read physical memory through the monitor: slow, for what is read before drgn can.
 
-        :raises StubReadError: when QEMU doesn't show it.
+        :raises StubReadError: when it cannot be read.
         """
         text = self.monitor(f"xp /{size}xb {address:#x}")
         found = bytes(int(byte, 16) for line in text.splitlines() for byte in re.findall(r"\b0x([0-9a-f]{2})\b", line))
@@ -137,41 +192,39 @@ class Qmp:
         return found
 
     def read_notes(self) -> bytes:
-        """Return the ELF notes that QEMU would write into a dump: registers of each CPU, VMCOREINFO.
+        """Return the ELF notes of a dump by QEMU: registers of each CPU, VMCOREINFO.
 
-        :raises TargetError: when QEMU can't, or isn't on this machine.
+        :raises TargetError: when QEMU cannot write one, or is not on this machine.
         """
         if self._socket.family != socket.AF_UNIX:
-            raise TargetError("QEMU hands files over by unix sockets only")
-        with tempfile.TemporaryFile() as file:
+            raise TargetError("QEMU takes files over unix sockets only")
+        with tempfile.NamedTemporaryFile(prefix="kcovdbg-") as file:
             self.execute("getfd", fd=file.fileno(), fdname="kcovdbg")
-            # A page is the least that it writes; the notes are before it.
-            self.execute("dump-guest-memory", paging=False, protocol="fd:kcovdbg", begin=0, length=4096)
-            try:
-                return elf.read_note_segments(file, elf.read_header(file))
-            except elf.ElfError as error:
-                raise TargetError(f"QEMU wrote a dump that can't be read: {error}") from None
+            # At least a page is written; the notes are before it.
+            self.execute("dump-guest-memory", paging=False, protocol="fd:kcovdbg", begin=0, length=PAGE_SIZE)
+            with ElfFile(file.name, "QEMU's dump") as core:
+                return core.read_notes()
 
     def _check_greeting(self, timeout: float) -> None:
-        hint = "it serves one client at a time: end the other one, or start QEMU with one more -qmp for kcovdbg alone"
+        hint = "it serves one client at a time: end the other one, or start QEMU with a second -qmp for kcovdbg"
         deadline = time.monotonic() + timeout
         start = b""
         while b"\n" not in start:
             if start and time.monotonic() > deadline:
-                # Peeking gives the same piece again without waiting.
-                raise TargetError(f"QMP at {self.address.text} gives no whole greeting within {timeout:g} s", hint=hint)
+                # Peeking returns the same bytes again at once.
+                raise TargetError(f"QMP at {self.address.text}: incomplete greeting after {timeout:g} s", hint=hint)
             self._socket.settimeout(max(deadline - time.monotonic(), 0.01))
             try:
-                # Left in the stream, as drgn wants to read it.
+                # Left in the stream, for drgn to read.
                 start = self._socket.recv(4096, socket.MSG_PEEK)
             except TimeoutError:
-                raise TargetError(f"QMP at {self.address.text} gives no greeting within {timeout:g} s", hint=hint) from None
+                raise TargetError(f"QMP at {self.address.text}: no greeting within {timeout:g} s", hint=hint) from None
             except OSError as error:
                 raise TargetError(f"QMP at {self.address.text}: {error.strerror or error}", hint=hint) from None
             if not start:
-                raise TargetError(f"QMP at {self.address.text} closed the connection", hint=hint)
+                raise TargetError(f"QMP at {self.address.text}: connection closed", hint=hint)
             if not start.lstrip().startswith(b"{"):
-                raise TargetError(f"{self.address.text} doesn't speak QMP", hint=f"{_HINT}; a monitor for humans won't do")
+                raise TargetError(f"{self.address.text} is not a QMP socket", hint=f"{_HINT}; a human monitor is not QMP")
             if b"\n" not in start:
                 time.sleep(0.01)
 
@@ -180,7 +233,7 @@ class Qmp:
             self._socket.settimeout(max(deadline - time.monotonic(), 0.01))
             data = self._socket.recv(65536)
             if not data:
-                raise ConnectionResetError("it closed the connection")
+                raise ConnectionResetError("connection closed")
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         message = json.loads(line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The protocol of GDB's remote stubs, as far as reading memory goes."""
+"""GDB's remote serial protocol: the commands that read memory and registers."""
 
 from __future__ import annotations
 
@@ -9,29 +9,32 @@ import socket
 import time
 from typing import Final
 
+from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import TargetError
-from kcovdbg.target.address import SocketAddress, connect
+from kcovdbg.target.connection import MachineState
+from kcovdbg.target.socket_address import SocketAddress, connect, is_closed_by_peer
+from kcovdbg.target.stop_record import describe_record, read_record, remove_record, signals_delayed, write_record
 
-_HINT: Final = "start QEMU with -gdb tcp::1234 (or -s), or type gdbserver in its monitor; give that address"
+_HINT: Final = "start QEMU with -gdb tcp::1234 (or -s), or run gdbserver in its monitor; give that address"
 _PACKET: Final = re.compile(rb"\$([^#$]*)#([0-9a-fA-F]{2})", re.DOTALL)
 _STOP: Final = (b"T", b"S")
-# More than a stub would send at once; what says more is no stub.
+# More than any stub sends at once.
 _MAX_BUFFER: Final = 16 << 20
 _RETRIES: Final = 3
 
 
 class StubReadError(Exception):
-    """The stub can't read memory there."""
+    """The stub cannot read memory at this address."""
 
 
 class RspClient:
     """One connection to a stub.
 
-    Attaching stops the kernel. :meth:`close` lets it go on if it ran before.
+    Attaching stops the machine; :meth:`close` continues it if it ran before.
 
     :param address: of the stub.
     :param timeout: for each answer, in seconds.
-    :raises TargetError: when nothing listens there, it doesn't answer, or it isn't a stub.
+    :raises TargetError: when nothing listens there, it does not answer, or it is not a stub.
     """
 
     def __init__(self, address: SocketAddress, timeout: float = 10.0) -> None:
@@ -45,7 +48,7 @@ class RspClient:
         self.reads = 0
         try:
             if self._socket.family == socket.AF_INET:
-                # Each read is a small packet that waits for its answer.
+                # Each read waits for the answer to a small packet.
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._attach()
         except BaseException:
@@ -53,10 +56,10 @@ class RspClient:
             raise
 
     def _give_up(self) -> None:
-        """Leave before having attached.
+        """Close before having attached.
 
-        A stub that is busy takes our connection when the other client leaves it, stops the kernel for us, and finds us gone: so
-        what lets the kernel go on is left behind for it to read.
+        A busy stub accepts this connection when its client leaves, and stops the machine; it then reads this packet, which
+        continues it.
         """
         with contextlib.suppress(OSError):
             self._socket.settimeout(0)
@@ -64,12 +67,14 @@ class RspClient:
         self._socket.close()
 
     def _attach(self) -> None:
-        # QEMU keeps "multiprocess" from one client to the next, and then ignores a `D` that names no process: so we always
-        # ask for it, and always name the process.
+        # QEMU keeps "multiprocess" for the next client, and then ignores a `D` without a process: always ask for it, always
+        # send the process.
         self._send(b"qSupported:multiprocess+;hwbreak+")
         reply = self._receive(time.monotonic() + self._timeout)
-        # A kernel that ran when we attached announces that it stopped, before any answer; one that stood still says nothing.
+        # A machine that ran sends a stop reply before any answer; one that was stopped already sends none.
         self.was_running = reply.startswith(_STOP)
+        if self.was_running:
+            write_record(self.address)
         while reply.startswith(_STOP):
             reply = self._receive(time.monotonic() + self._timeout)
         self.features = dict(_split_feature(item) for item in reply.decode(errors="replace").split(";") if item)
@@ -80,21 +85,46 @@ class RspClient:
         self.is_multiprocess = "multiprocess+" in self.features
         stop = self._ask(b"?")
         if not stop.startswith(_STOP):
-            raise TargetError(f"the stub at {self.address.text} has nothing to debug: it says {stop[:40]!r}", hint=_HINT)
+            raise TargetError(f"the stub at {self.address.text} has no machine: {stop[:40]!r}", hint=_HINT)
         if match := re.search(rb"thread:p([0-9a-fA-F]+)\.", stop):
             self._process = f"{int(match[1], 16):x}"
 
+    def stop_note(self) -> str | None:
+        """Return a note on the run of kcovdbg that left the machine stopped, None when none did."""
+        record = None if self.was_running else read_record(self.address)
+        return None if record is None else describe_record(record)
+
+    def resume(self) -> str:
+        """Let a machine go on, at :meth:`close`, that an ended run of kcovdbg left stopped; return a note on that.
+
+        :raises TargetError: when none did.
+        """
+        record = None if self.was_running else read_record(self.address)
+        if record is None or record.is_running:
+            raise TargetError(
+                f"the machine at {self.address.text} was not left stopped by kcovdbg",
+                hint="the debugger that stopped it lets it go on",
+            )
+        self.was_running = True
+        return "the machine goes on when kcovdbg ends"
+
     def close(self) -> None:
-        """Detach: the kernel runs on if it ran before, and stands still if it stood still. May be called twice."""
+        """Detach: the machine continues if it ran before. May be called twice."""
         if self._socket.fileno() < 0:
             return
+        with signals_delayed():
+            self._detach()
+            if self.was_running:
+                remove_record(self.address)
+
+    def _detach(self) -> None:
         try:
             if self._is_physical:
-                # QEMU keeps it for whoever connects next: a GDB would read physical memory and not know.
+                # QEMU keeps it for the next client, which would read physical memory unknowingly.
                 self.use_virtual_memory()
             if self.was_running:
                 self._send(f"D;{self._process}".encode() if self.is_multiprocess else b"D")
-                # The answer says that the stub has done it; without it, closing might come first.
+                # Closed before its answer, the stub might not have detached.
                 with contextlib.suppress(TargetError):
                     self._receive(time.monotonic() + min(self._timeout, 5.0))
         except TargetError:
@@ -102,8 +132,16 @@ class RspClient:
         finally:
             self._socket.close()
 
+    def is_gone(self) -> bool:
+        """Return whether the stub has closed the connection, as when the machine ends."""
+        return is_closed_by_peer(self._socket)
+
+    def state(self) -> MachineState:
+        """Return what the machine does: it is stopped as long as the stub is connected."""
+        return MachineState.GONE if self.is_gone() else MachineState.STOPPED
+
     def use_physical_memory(self) -> bool:
-        """Make later reads physical, as QEMU can; tell whether the stub does."""
+        """Make later reads physical; return whether the stub can, as QEMU's does."""
         self._is_physical = self._ask(b"Qqemu.PhyMemMode:1") == b"OK"
         return self._is_physical
 
@@ -113,7 +151,7 @@ class RspClient:
         self._is_physical = False
 
     def monitor(self, command: str) -> str | None:
-        """Run a command of the stub's own monitor; None where it has none.
+        """Run a command of the stub's monitor and return its output, None when it has no such command.
 
         :raises TargetError: when the connection is lost.
         """
@@ -125,23 +163,23 @@ class RspClient:
                 return text.decode(errors="replace")
             if not reply or (reply.startswith(b"E") and len(reply) == 3):
                 return None
-            # KGDB and others may answer without O.
+            # kgdb and others may answer without O.
             with contextlib.suppress(ValueError):
                 text += bytes.fromhex(reply.removeprefix(b"O").decode())
                 if not reply.startswith(b"O"):
                     return text.decode(errors="replace")
 
     def registers(self, thread: int | None = None) -> bytes:
-        """Return the general registers of a CPU in GDB's order, empty where the stub doesn't say.
+        """Return the general registers of a CPU in GDB's order, empty when the stub does not have them.
 
-        :param thread: the stub's number of the CPU, from 1; the one that stopped by default.
+        :param thread: the stub's number of the CPU, from 1; by default the CPU that stopped.
         """
         if thread is not None:
             name = f"p{self._process}.{thread:x}" if self.is_multiprocess else f"{thread:x}"
             if self._ask(f"Hg{name}".encode()) != b"OK":
                 return b""
         try:
-            # What a stub doesn't know of a register it writes as x.
+            # Unknown digits are sent as x.
             return bytes.fromhex(self._ask(b"g").decode().replace("x", "0"))
         except ValueError:
             return b""
@@ -149,13 +187,13 @@ class RspClient:
     def read(self, address: int, size: int) -> bytes:
         """Read memory, virtual or physical as chosen.
 
-        :param size: in bytes; of any size, and split as the stub wants it.
-        :raises StubReadError: when the stub can't read any of it.
+        :param size: in bytes; split into packets as the stub takes them.
+        :raises StubReadError: when the stub cannot read all of it.
         :raises TargetError: when the connection is lost.
         """
         piece = max((self.packet_size - 4) // 2, 16)
-        if self.packet_size % 4096 == 0:
-            # QEMU takes half of its packet size exactly: a page is two reads, not three.
+        if self.packet_size % PAGE_SIZE == 0:
+            # QEMU reads exactly half of its packet size: a page takes two packets, not three.
             piece = self.packet_size // 2
         if size <= piece:
             return self._read_piece(address, size)
@@ -174,7 +212,7 @@ class RspClient:
                 pass
         if not reply or reply.startswith(b"E") or len(reply) < 2 * size:
             raise StubReadError(f"{address:#x}: {reply[:20].decode(errors='replace')}")
-        raise TargetError(f"the stub at {self.address.text} answers a read with {reply[:40]!r}")
+        raise TargetError(f"the stub at {self.address.text}: invalid answer to a read: {reply[:40]!r}")
 
     def _ask(self, command: bytes) -> bytes:
         self._send(command)
@@ -201,7 +239,7 @@ class RspClient:
                 return _unescape(match[1])
             damaged += 1
             if damaged > _RETRIES:
-                raise TargetError(f"the stub at {self.address.text} sends damaged packets")
+                raise TargetError(f"the stub at {self.address.text}: damaged packets")
             self._acknowledge(b"-")
 
     def _acknowledge(self, sign: bytes) -> None:
@@ -213,26 +251,26 @@ class RspClient:
     def _fill(self, deadline: float) -> None:
         remaining = deadline - time.monotonic()
         try:
-            # A timeout of 0 would mean not to wait at all, with another error.
+            # A timeout of 0 makes the socket non-blocking.
             self._socket.settimeout(max(remaining, 0.001))
             data = self._socket.recv(65536)
         except TimeoutError:
             raise TargetError(
-                f"the GDB stub at {self.address.text} doesn't answer within {self._timeout:g} s",
+                f"the GDB stub at {self.address.text}: no answer within {self._timeout:g} s",
                 hint="it serves one client at a time: detach the other debugger",
             ) from None
         except OSError as error:
             raise self._lost(error) from None
         if not data:
-            raise self._lost(ConnectionResetError("it closed the connection"))
+            raise self._lost(ConnectionResetError("connection closed"))
         self._buffer += data
         if len(self._buffer) > _MAX_BUFFER:
-            raise TargetError(f"what listens at {self.address.text} is no GDB stub", hint=_HINT)
+            raise TargetError(f"{self.address.text} is not a GDB stub", hint=_HINT)
 
     def _lost(self, error: OSError) -> TargetError:
         return TargetError(
-            f"the GDB stub at {self.address.text} is gone: {error.strerror or error}",
-            hint="the machine may have ended, or another debugger holds the stub",
+            f"lost the GDB stub at {self.address.text}: {error.strerror or error}",
+            hint="the machine may have ended, or another debugger uses the stub",
         )
 
 

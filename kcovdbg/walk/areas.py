@@ -1,55 +1,45 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The lists of areas that remote sections left for the next one.
+"""The lists of free areas, which remote sections reuse.
 
 While an area is on a list its first bytes are a ``struct kcov_remote_area``; while it is in use they are the count word.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
-from kcovdbg.abi.era import Feature
+from kcovdbg.abi.generations import Feature
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.target import Target
-from kcovdbg.walk.chain import Links, follow_list
+from kcovdbg.model.area import IRQ_LIST, TASK_LIST, CachedArea
+from kcovdbg.target.lists import Links, follow_list
+from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import AREA, Layout
-from kcovdbg.walk.pointer import check_pointer, read_word
 
-TASK_LIST: Final = "task"
-IRQ_LIST: Final = "irq"
 # The cache is never trimmed, but there is an area for each section that ran at once, and each takes at least a page.
 MAX_AREAS: Final = 1 << 16
 """Areas on a list; one with more is damaged."""
 
 
-class CachedArea(NamedTuple):
-    """What ``struct kcov_remote_area`` says."""
-
-    address: int
-    size: int | None
-    """In words."""
-    list: str
-
-
 def read_cached_areas(target: Target, layout: Layout) -> tuple[tuple[CachedArea, ...], tuple[str, ...]]:
     """Read the free areas: ``kcov_remote_areas``, one list, or since August 2026 one for tasks and one for softirqs.
 
-    :return: the areas in the lists' order, and remarks on what couldn't be read.
+    :return: the areas in the lists' order, and remarks on what could not be read.
     """
     if not layout.generation.has(Feature.REMOTE):
         return (), ()
     if layout.area is None:
-        return (), (f"the debug info has no {AREA}: cached areas can't be read",)
+        return (), (f"the debug info has no {AREA}: cached areas could not be read",)
     try:
         heads = target.symbol("kcov_remote_areas").address
     except MissingSymbolError as error:
-        return (), (f"cached areas can't be found: {error}",)
+        return (), (f"cached areas could not be found: {error}",)
     names = (TASK_LIST, IRQ_LIST) if layout.generation.has(Feature.AREA_LISTS) else (TASK_LIST,)
     area = layout.area
     try:
         link_offset = area.offset("next")
     except MissingTypeError as error:
-        return (), (f"cached areas can't be found: {error}",)
+        return (), (f"cached areas could not be found: {error}",)
 
     def read_area(link: int) -> tuple[tuple[int, int | None], Links]:
         address = link - link_offset
@@ -65,7 +55,7 @@ def read_cached_areas(target: Target, layout: Layout) -> tuple[tuple[CachedArea,
         try:
             ends = Links(read_word(target, head), read_word(target, head + target.word_size))
         except ReadError as error:
-            remarks.append(f"the list of {name} areas can't be read: {error}")
+            remarks.append(f"the list of {name} areas could not be read: {error}")
             continue
         chain = follow_list(head, ends, read_area, MAX_AREAS, moving=target.live)
         while True:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage buffers, read by the names that users give them: ``41``, ``kcov:0x…``, ``area:0x…``, ``fd:41/3``, ``saved:0``.
+"""Coverage buffers, read by name: ``41``, ``kcov:0x…``, ``area:0x…``, ``fd:41/3``, ``saved:0``.
 
-A buffer is read in one piece. Its count is the user's to write, so that it is clamped; while a section uses an area, nobody but
-the kernel writes it, and its count is taken at its word and checked. The kernel raises the count before it writes the record,
-so that the last record of a live kernel's buffer may be old: it is read again (:func:`_settle`).
+A buffer is read in one piece. User space can write its count, which is therefore clamped; only the kernel writes the area of a
+section, and a count there that is too large is corruption. The kernel raises the count before it writes the record, so the last
+record of a live kernel's buffer may be old: it is read again (:func:`_settle`).
 """
 
 from __future__ import annotations
@@ -13,53 +13,47 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
-from kcovdbg.abi.era import Feature
 from kcovdbg.abi.mode import is_tracing
-from kcovdbg.abi.record import Encoding, RecordFormat
+from kcovdbg.abi.record import Encoding
 from kcovdbg.errors import KcovdbgError, ReadError
 from kcovdbg.model.buffer import Buffer, Gap
-from kcovdbg.target import Target
-from kcovdbg.walk.block import read_partly
-from kcovdbg.walk.census import Census
-from kcovdbg.walk.encoding import find_doubtful, find_encoding, guess_encoding, read_stored_count
+from kcovdbg.model.state import StateSource
+from kcovdbg.target.pointer import check_pointer
+from kcovdbg.target.protocol import Target
+from kcovdbg.target.struct_layout import read_partly
+from kcovdbg.walk.buffer_names import Place, allocated_words, find_place
+from kcovdbg.walk.encoding import find_encoding, guess_doubtful, guess_encoding, read_stored_count
 from kcovdbg.walk.layout import Layout
-from kcovdbg.walk.place import Place, allocated_words, find_place
-from kcovdbg.walk.pointer import check_pointer
 
-# A live buffer that is reset again and again while it is read.
+# How often a live buffer that is reset while it is read is read again.
 _RETRIES: Final = 3
-# An area whose size nobody tells is read this far at most: 8 MiB of 64-bit words.
+# Limit for an area of unknown size, in words: 8 MiB on 64-bit kernels.
 _UNKNOWN_SIZE: Final = 1 << 20
-# Of missing pages in a row, until the rest of a buffer is taken for missing too.
+# After so many missing pages in a row the rest of a buffer counts as missing.
 _PATIENCE: Final = 256
 _INT_MAX: Final = 0x7FFFFFFF
-_NOUNS: Final = {
-    RecordFormat.PC: "addresses",
-    RecordFormat.CMP: "comparisons",
-    RecordFormat.PC_EXT: "addresses with entries and exits",
-    RecordFormat.UNIQUE_BITMAP: "addresses behind a bitmap",
-}
 
 
-def read_buffer(target: Target, layout: Layout, census: Census, name: str) -> Buffer:
+def read_buffer(target: Target, layout: Layout, source: StateSource, name: str) -> Buffer:
     """Read the buffer with this name.
 
     :param name: ``41`` (a task: what collects into it, or what the owner of a KCOV_REMOTE_ENABLE owns), ``kcov:0x…``,
         ``area:0x…``, ``fd:41/3`` (process and descriptor), ``saved:0`` (CPU), ``saved:t41`` (task).
-    :raises UsageError: when the name is of no such form.
-    :return: where addresses and edges are recorded at once, those with these beside.
-    :raises KcovdbgError: when there is no such buffer.
-    :raises ReadError: when nothing of it can be read.
+    :return: the buffer, with the second one in ``edges`` if both are being written.
+    :raises UsageError: if the name has no such form.
+    :raises KcovdbgError: if there is no such buffer.
+    :raises ReadError: if nothing of it can be read.
     """
-    place = find_place(target, layout, census, name)
+    place = find_place(target, layout, source, name)
     buffer = read_place(target, layout, place)
     if place.edges is None:
         return buffer
-    part = replace(place, address=place.edges, mode="TRACE_UNIQ_EDGE", edges=None, remarks=(), doubt=None)
+    second = layout.traits.second_buffer
+    part = replace(place, address=place.edges, mode=None if second is None else second.mode, edges=None, remarks=(), doubt=None)
     try:
         return replace(buffer, edges=read_place(target, layout, part))
     except ReadError as error:
-        return replace(buffer, remarks=(*buffer.remarks, f"the edges' own buffer can't be read: {error}"))
+        return replace(buffer, remarks=(*buffer.remarks, f"buffer of edges cannot be read: {error}"))
 
 
 class _Bytes(NamedTuple):
@@ -67,49 +61,47 @@ class _Bytes(NamedTuple):
 
     data: bytes
     gaps: tuple[tuple[int, int], ...]
-    """Offset and size of what couldn't be read."""
+    """Offset and size of the parts that could not be read."""
 
 
 def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
     """Read a buffer whose place is known.
 
-    :raises ReadError: when nothing of it can be read, or the place is no kernel address.
+    :raises ReadError: if nothing of it can be read, or the place is no kernel address.
     """
     check_pointer(target, place.address, "buffer", layout.buffer_word)
     place = _with_possible_size(layout, place)
-    encoding, remarks = find_encoding(target, layout, place)
+    encoding, said = find_encoding(target, layout, place)
+    remarks = [*place.remarks, *said]
     if place.doubt is not None:
-        encoding = find_doubtful(target, layout, place, encoding)
-        remarks.append(f"{place.doubt}: that its records are {_NOUNS[encoding.format]} is a guess")
-    remarks = [*place.remarks, *remarks]
+        encoding = guess_doubtful(target, layout, place, encoding)
+        remarks.append(f"{place.doubt}: read as {encoding.codec.noun}, which is a guess")
     if not encoding.has_count:
-        return _read_bitmap(target, layout, place, encoding, remarks)
+        return _read_uncounted(target, layout, place, encoding, tuple(remarks))
     stored = read_stored_count(target, place.address, encoding)
     if stored is None:
-        remarks.append("the page with the count can't be read: records may be left over from an earlier use")
+        remarks.append("page with the count cannot be read: records may be left over from an earlier use")
     size = _UNKNOWN_SIZE if place.size is None else place.size
-    capacity = _capacity(layout, encoding, size)
+    capacity = encoding.capacity(size, layout.buffer_word)
     if stored and place.doubt is None and (place.mode is None or not is_tracing(place.mode)):
         guessed = guess_encoding(target, layout, place, encoding, stored, size)
         if guessed is not None:
-            encoding, capacity = guessed, _capacity(layout, guessed, size)
-            remarks.append(f"nothing collects into the buffer: that its records are {_NOUNS[encoding.format]} is a guess")
+            encoding, capacity = guessed, guessed.capacity(size, layout.buffer_word)
+            remarks.append(f"nothing collects into the buffer: read as {encoding.codec.noun}, which is a guess")
     bits_set = None
-    if encoding.bitmap_words:
+    if encoding.prefix_words:
         bitmap, missing = read_partly(target, place.address, encoding.count_offset)
         bits_set = record.count_bits(bitmap)
-        remarks += [f"{sum(size for _, size in missing)} bytes of the bitmap can't be read"] if missing else []
+        remarks += [f"{sum(size for _, size in missing)} bytes of the bitmap cannot be read"] if missing else []
     used = 0 if place.cached else capacity if stored is None else min(stored, capacity)
     if stored is not None and stored > capacity and not place.cached:
         remarks.append(_clamp_remark(place, stored, capacity))
-        if layout.generation.has(Feature.UNIQUE_BITMAP) and not (place.mode and is_tracing(place.mode)):
-            # kcov_reset() of the series forgets the bitmap (kcov-abi.md 6).
-            remarks.append(
-                "or it was enabled with KCOV_UNIQUE_ENABLE: then a bitmap comes first, which the kernel has forgotten"
-            )
+        if layout.traits.has_prefix and not (place.mode and is_tracing(place.mode)):
+            # kcov_reset() of such kernels forgets the prefix (kcov-abi.md 6).
+            remarks.append("or the buffer starts with a bitmap, whose size the kernel does not keep after a session")
     read = _read_records(target, place.address, encoding, used)
     if len(read.data) < used * encoding.record_size:
-        remarks.append(f"{used} records were counted: from {len(read.data) // encoding.record_size} on their pages are missing")
+        remarks.append(f"count is {used}, but pages are missing from record {len(read.data) // encoding.record_size} on")
         used = len(read.data) // encoding.record_size
         read = read._replace(data=read.data[: used * encoding.record_size])
     elif target.live and stored is not None and used and not place.cached:
@@ -122,11 +114,11 @@ def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
     gaps = _record_gaps(read.gaps, encoding, used)
     if gaps:
         lost = sum(gap.length for gap in gaps)
-        remarks.append(f"{lost} of {used} records can't be read: their pages are missing, from record {gaps[0].first} on")
+        remarks.append(f"{lost} of {used} records cannot be read: pages are missing from record {gaps[0].first} on")
     if used and not gaps and record.pc_words(words, encoding)[used - 1] == 0:
-        remarks.append("the last record is zero: the kernel raises the count before it writes, and was about to")
+        remarks.append("last record is zero: the kernel raises the count before it writes the record")
     if place.size is None:
-        remarks.append("the buffer's size isn't known: whether it is full can't be told")
+        remarks.append("size of the buffer is unknown: it may be full")
     elif stored is not None and used >= capacity > 0:
         remarks.append(full_remark(capacity))
     return replace(
@@ -142,7 +134,7 @@ def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
 
 
 def _empty_buffer(target: Target, place: Place, encoding: Encoding) -> Buffer:
-    """Make a buffer of all that is known before it is read."""
+    """Return a buffer without records, with all that is known before it is read."""
     return Buffer(
         name=place.name,
         encoding=encoding,
@@ -161,26 +153,22 @@ def _empty_buffer(target: Target, place: Place, encoding: Encoding) -> Buffer:
 
 
 def _with_possible_size(layout: Layout, place: Place) -> Place:
-    """Take a size for what it is when it is larger than any kernel allows (kcov-abi.md K3)."""
+    """Take a size that is larger than any kernel allows for unknown (kcov-abi.md K3)."""
     if place.size is None or place.size <= _INT_MAX // layout.buffer_word:
         return place
-    remark = f"its size is {place.size} words, and no buffer is as large: it is corrupt, and taken for unknown"
+    remark = f"size of {place.size} words is corrupt: no buffer is as large; taken for unknown"
     return replace(place, size=None, remarks=(*place.remarks, remark))
 
 
 def full_remark(capacity: int) -> str:
-    """Say what it means that a buffer is full: the kernel drops a record without a word (kcov-abi.md 3.3)."""
-    return f"full: all {capacity} records that fit are used, so that what came later may be missing"
-
-
-def _capacity(layout: Layout, encoding: Encoding, size: int) -> int:
-    return record.find_capacity(encoding.format, size, layout.buffer_word, bitmap_words=encoding.bitmap_words)
+    """Return the remark for a full buffer: the kernel drops further records silently (kcov-abi.md 3.3)."""
+    return f"full: all {capacity} records are used; later ones may be missing"
 
 
 def _clamp_remark(place: Place, stored: int, capacity: int) -> str:
     if place.private:
-        return f"the count is {stored:#x}, {capacity} records fit: user space can't write it, so that this is corruption"
-    return f"the count is {stored:#x}, {capacity} records fit: user space wrote it, or it is corrupt; it is cut to what fits"
+        return f"count is {stored:#x} but {capacity} records fit: corrupt, as user space cannot write it"
+    return f"count is {stored:#x} but {capacity} records fit: written by user space, or corrupt; clamped"
 
 
 def _read_records(target: Target, address: int, encoding: Encoding, count: int) -> _Bytes:
@@ -195,9 +183,9 @@ def _read_records(target: Target, address: int, encoding: Encoding, count: int) 
 def _settle(
     target: Target, place: Place, encoding: Encoding, capacity: int, stored: int, used: int, read: _Bytes
 ) -> tuple[int, int, _Bytes, list[str]]:
-    """Look at a live buffer again: its last record may have been on its way, and its user may have reset it.
+    """Read the end of a live buffer again: its last record may be incomplete, and its user may have reset it.
 
-    :return: the count, the records to show, their bytes, and remarks.
+    :return: the count, how many records to show, their bytes, and remarks.
     """
     width = encoding.record_size
     for _ in range(_RETRIES):
@@ -205,7 +193,7 @@ def _settle(
         if now is None:
             return stored, used, read, []
         if now >= stored:
-            # What was counted before is written by now, but for the last record where its writer was interrupted.
+            # All counted records are written by now, except the last one if its writer was interrupted.
             offset = (used - 1) * width
             try:
                 last = target.read(place.address + encoding.records_offset + offset, width)
@@ -213,23 +201,23 @@ def _settle(
                 return stored, used, read, []
             if last == read.data[offset:]:
                 return stored, used, read, []
-            remark = f"record {used - 1} was being written while it was read"
+            remark = f"record {used - 1} was written while the buffer was read"
             return stored, used, read._replace(data=read.data[:offset] + last), [remark]
         stored, used = now, min(now, capacity)
         read = _read_records(target, place.address, encoding, used)
         if not used:
             return stored, used, read, ["the buffer was reset while it was read"]
-    return stored, used, read, ["the buffer is being reset again and again: records of several rounds may be mixed"]
+    return stored, used, read, ["the buffer was reset repeatedly while it was read: records of several rounds may be mixed"]
 
 
 def _last_written(words: array[int], encoding: Encoding) -> int:
-    """Return how many records there are up to the last one that isn't zero."""
+    """Return how many records there are up to the last one that is not zero."""
     pcs = record.pc_words(words, encoding)
     return next((index + 1 for index in range(len(pcs) - 1, -1, -1) if pcs[index]), 0)
 
 
 def _record_gaps(missing: tuple[tuple[int, int], ...], encoding: Encoding, used: int) -> tuple[Gap, ...]:
-    """Turn spans of missing bytes into spans of records that aren't whole."""
+    """Return spans of missing bytes as spans of incomplete records."""
     gaps: list[Gap] = []
     for offset, size in missing:
         first = offset // encoding.record_size
@@ -243,22 +231,24 @@ def _record_gaps(missing: tuple[tuple[int, int], ...], encoding: Encoding, used:
     return tuple(gaps)
 
 
-def _read_bitmap(target: Target, layout: Layout, place: Place, encoding: Encoding, remarks: list[str]) -> Buffer:
-    """Read the buffer of KCOV_INIT_UNIQUE, in which records are set bits."""
-    # Without a count only its size tells what is still of the bitmap.
+def _read_uncounted(target: Target, layout: Layout, place: Place, encoding: Encoding, remarks: tuple[str, ...]) -> Buffer:
+    """Read a buffer that is a bitmap of the kernel's text, in which records are set bits."""
+    # Without a count, the end of the bitmap is that of the memory.
     size = allocated_words(target, layout, place.address) if place.size is None else place.size
     if size is None:
-        raise KcovdbgError(f"how long the bitmap at {place.address:#x} is can't be told", hint="info names what is lacking")
+        raise KcovdbgError(
+            f"length of the bitmap at {place.address:#x} is unknown", hint="info names what the debug info lacks"
+        )
     data, missing = read_partly(target, place.address, size * layout.buffer_word, _PATIENCE)
     if missing:
-        remarks.append(f"{sum(size for _, size in missing)} bytes of the bitmap can't be read: what they cover isn't shown")
-    pcs = record.text_bitmap_pcs(data, encoding)
-    remarks.append("a bit stands for four bytes of text: addresses are rounded down, and in no order of time")
+        unread = sum(size for _, size in missing)
+        remarks = (*remarks, f"{unread} bytes of the bitmap cannot be read; records in them are missing")
+    pcs = encoding.codec.decode_uncounted(data, encoding)
     return replace(
         _empty_buffer(target, place, replace(encoding, word_size=8, big_endian=False)),
         words=pcs,
         count=len(pcs),
-        capacity=_capacity(layout, encoding, size),
+        capacity=encoding.capacity(size, layout.buffer_word),
         bits_set=len(pcs),
-        remarks=tuple(remarks),
+        remarks=(*remarks, "one bit per four bytes of text: addresses are rounded down, and not in order of time"),
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Who carries a common handle beside tasks: vhost workers, usbip devices, and packets that wait in a queue.
+"""Carriers of a common handle besides tasks: vhost workers, usbip devices, and queued packets.
 
-They are looked for where the kernel keeps them in reach: behind descriptors, in each CPU's backlog, in the table of usbip's
-host controllers. What a driver holds by itself isn't found: an answer from here is never that nobody carries a handle.
+They are found behind descriptors, in each CPU's backlog, and in the table of usbip's host controllers. Carriers that only a
+driver refers to are not found, so that the list is never known to be complete.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.carrier import Carrier, CarrierKind
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target import Member, Target
-from kcovdbg.walk.block import find_member
+from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_word
+from kcovdbg.target.protocol import Member, Target
+from kcovdbg.target.remark_log import Remarks
+from kcovdbg.target.struct_layout import find_member
 from kcovdbg.walk.files import FileWalk, OpenFile
-from kcovdbg.walk.pointer import check_pointer, is_kernel_pointer, read_word
-from kcovdbg.walk.remarks import Remarks
 
 # A queue is bounded by its socket's buffer; a list longer than that is damage.
 _MAX_PACKETS: Final = 1 << 16
@@ -85,7 +85,7 @@ class CarrierWalk:
                 device = file.private + self._target.member(type_name, member).offset
                 yield from self._workers_of(device, place)
             except MissingTypeError as error:
-                self.remarks.note(f"{place}: its workers can't be found: {error}")
+                self.remarks.note(f"{place}: its workers could not be found: {error}")
             except ReadError as error:
                 self.remarks.note(f"{place}: {error}")
 
@@ -197,7 +197,7 @@ class CarrierWalk:
         while packet not in (head, 0):
             check_pointer(target, packet, "struct sk_buff")
             if packet in seen or len(seen) >= _MAX_PACKETS:
-                raise ReadError(f"its list doesn't end, at {packet:#x}", packet)
+                raise ReadError(f"its list has no end, at {packet:#x}", packet)
             seen.add(packet)
             yield Carrier(CarrierKind.SKB, packet, self._number(packet, handle), place)
             packet = self._number(packet, following)
@@ -213,7 +213,7 @@ class CarrierWalk:
             ports = target.member("struct vhci_hcd", "vdev")
             size, controller = target.type_size("struct vhci_device"), target.type_size("struct vhci")
         except (MissingSymbolError, MissingTypeError, ReadError):
-            # The module isn't loaded, or its debug info isn't known.
+            # The module is not loaded, or its debug info is unknown.
             return
         try:
             if not 0 <= count <= _MAX_CONTROLLERS:

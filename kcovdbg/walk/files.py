@@ -7,32 +7,18 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.model.kcov import KcovFile
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target import Target
-from kcovdbg.walk.block import BlockLayout
-from kcovdbg.walk.pointer import check_pointer, is_kernel_pointer, read_word
-from kcovdbg.walk.remarks import Remarks
+from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_word
+from kcovdbg.target.protocol import Target
+from kcovdbg.target.remark_log import Remarks
+from kcovdbg.target.struct_layout import BlockLayout
 
-# sysctl fs.nr_open can't be raised above this on 64-bit kernels in practice; an absurd max_fds is damage.
+# In practice sysctl fs.nr_open is below this on 64-bit kernels: a larger max_fds is damage.
 _MAX_FDS: Final = 1 << 24
-# A table of garbage isn't read to its end.
+# Limit for unreadable files, after which a table is taken for garbage.
 _MAX_BAD_FILES: Final = 16
 _BITS: Final = [[bit for bit in range(8) if byte >> bit & 1] for byte in range(256)]
-
-
-class KcovFile(NamedTuple):
-    """A descriptor of a process, or a mapping of it, whose file belongs to KCOV."""
-
-    pid: int | None
-    """Process: the tgid of the tasks that share the file table or the address space."""
-    file: int
-    """``struct file *``."""
-    kcov: int
-    """``file->private_data``."""
-    fd: int | None = None
-    start: int | None = None
-    end: int | None = None
-    pgoff: int | None = None
 
 
 class OpenFile(NamedTuple):
@@ -52,7 +38,7 @@ class OpenFile(NamedTuple):
 def _require(layout: BlockLayout) -> BlockLayout:
     """Return a layout all of whose members are there.
 
-    :raises MissingTypeError: when one isn't.
+    :raises MissingTypeError: when one is missing.
     """
     for name in layout.names:
         layout.offset(name)
@@ -76,7 +62,7 @@ class FileWalk:
             self._file = _require(BlockLayout(target, "struct file", {"f_op": ("f_op",), "private_data": ("private_data",)}))
             self._fops = frozenset({target.symbol("kcov_fops").address})
         except (MissingSymbolError, MissingTypeError) as error:
-            self.remarks.note(f"files of KCOV can't be recognised: {error}")
+            self.remarks.note(f"files of KCOV could not be recognized: {error}")
             return
         try:
             self._table = _require(
@@ -85,7 +71,7 @@ class FileWalk:
             self._fdt = target.member("struct files_struct", "fdt").offset
             self._has_tables = True
         except MissingTypeError as error:
-            self.remarks.note(f"descriptors can't be listed: {error}")
+            self.remarks.note(f"descriptors could not be listed: {error}")
 
     def for_each_descriptor(self, tasks: Iterable[TaskFields]) -> Iterator[KcovFile]:
         """Yield descriptors of KCOV's files; a table that tasks share is read once, for its first task."""
@@ -101,7 +87,7 @@ class FileWalk:
             try:
                 descriptors = self._read_descriptors(task.files)
             except ReadError as error:
-                self.remarks.note(f"the file table of process {task.tgid} can't be read: {error}")
+                self.remarks.note(f"the file table of process {task.tgid} could not be read: {error}")
                 continue
             self._bad = 0
             for fd, file in descriptors:
@@ -112,12 +98,12 @@ class FileWalk:
                     self.remarks.note(f"the file table of process {task.tgid} is damaged: the rest of it is left out")
                     break
         if unknown:
-            self.remarks.note(f"the file tables of {unknown} tasks aren't known: descriptors of KCOV may be missing")
+            self.remarks.note(f"the file tables of {unknown} tasks are unknown: descriptors of KCOV may be missing")
 
     def for_each_file(self, tasks: Iterable[TaskFields], operations: Collection[int]) -> Iterator[OpenFile]:
         """Yield descriptors of files that have one of these ``f_op``, each file once.
 
-        What can't be read is left out: what these files lead to is extra, and the walk over KCOV's own says what is damaged.
+        Unreadable files are left out here; the walk over KCOV's own files reports them.
         """
         if not self._has_tables:
             return
@@ -148,7 +134,7 @@ class FileWalk:
             return
         source = self._target.vmas
         if source is None:
-            self.remarks.note("this target can't list mappings: objects that only a mapping refers to may be missing")
+            self.remarks.note("this target cannot list mappings: objects that only a mapping refers to may be missing")
             return
         seen: set[int] = set()
         unknown = 0
@@ -164,9 +150,9 @@ class FileWalk:
                     if kcov is not None:
                         yield KcovFile(task.tgid, vma.file, kcov, start=vma.start, end=vma.end, pgoff=vma.pgoff)
             except ReadError as error:
-                self.remarks.note(f"the mappings of process {task.tgid} can't be read: {error}")
+                self.remarks.note(f"the mappings of process {task.tgid} could not be read: {error}")
         if unknown:
-            self.remarks.note(f"the address spaces of {unknown} tasks aren't known: mappings of KCOV may be missing")
+            self.remarks.note(f"the address spaces of {unknown} tasks are unknown: mappings of KCOV may be missing")
 
     def _read_descriptors(self, files: int) -> list[tuple[int, int]]:
         check_pointer(self._target, files, "struct files_struct")
@@ -191,9 +177,9 @@ class FileWalk:
         return [(fd, int.from_bytes(pointers[fd * word : (fd + 1) * word], order)) for fd in fds]  # type: ignore[arg-type]
 
     def find_kcov(self, file: int, what: str) -> int | None:
-        """Return the object behind a ``struct file``, None where it isn't one of KCOV's.
+        """Return the object behind a ``struct file``, None where it is not a file of KCOV.
 
-        :param what: whose file it is, for the remark where it can't be read.
+        :param what: names the file in a remark when it is unreadable.
         """
         if not self._fops:
             # The walk's remarks say why.

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which generation of KCOV this kernel has, by its members, and where these lie.
+"""Detection of a kernel's KCOV: its generation, the posted series in it, and where the members lie that walkers read.
 
-The detection order is that of kcov-abi.md 9: first match wins in each group. Nothing here looks at a release number.
+The detection order is that of kcov-abi.md 9: the first match wins in each group. No release number is looked at. Posted series
+(:mod:`kcovdbg.series`) add their own members to those of mainline, which are here.
 """
 
 from __future__ import annotations
@@ -11,23 +12,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kcovdbg.abi import mode
-from kcovdbg.abi.era import Feature, Variant
+from kcovdbg.abi import mode, structures
+from kcovdbg.abi.generations import Feature
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, TargetError
 from kcovdbg.model.generation import Generation
-from kcovdbg.target import Target
-from kcovdbg.walk.block import BlockLayout
+from kcovdbg.series import table
+from kcovdbg.series.declaration import Detection, Series
+from kcovdbg.series.table import Traits
+from kcovdbg.target.protocol import Target
+from kcovdbg.target.struct_layout import BlockLayout, find_member
 
-TASK: Final = "struct task_struct"
-KCOV: Final = "struct kcov"
-REMOTE: Final = "struct kcov_remote"
-AREA: Final = "struct kcov_remote_area"
-PERCPU: Final = "struct kcov_percpu_data"
-STATE: Final = "struct kcov_state"
-MODE: Final = "enum kcov_mode"
+TASK: Final = structures.TASK
+KCOV: Final = structures.KCOV
+REMOTE: Final = structures.REMOTE
+AREA: Final = structures.AREA
+PERCPU: Final = structures.PERCPU
+MODE: Final = structures.MODE
 
-# The paths of each field, newest kernel first. The deduplication series of 2025 moved size, area and sequence into
-# struct kcov_state, in its first version inside a further member `s`.
+# The paths of each field in mainline, newest kernel first; series add theirs.
 _TASK_FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "pid": ("pid",),
     "tgid": ("tgid",),
@@ -39,26 +41,27 @@ _TASK_FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "on_cpu": ("on_cpu",),
     "mm": ("mm",),
     "files": ("files",),
-    "kcov_mode": ("kcov_mode", "kcov_state.mode"),
-    "kcov_size": ("kcov_size", "kcov_state.size", "kcov_state.s.size"),
-    "kcov_area": ("kcov_area", "kcov_state.area", "kcov_state.s.area"),
+    "kcov_mode": ("kcov_mode",),
+    "kcov_size": ("kcov_size",),
+    "kcov_area": ("kcov_area",),
     "kcov": ("kcov",),
     "kcov_remote": ("kcov_remote",),
     "kcov_handle": ("kcov_handle",),
-    "kcov_sequence": ("kcov_sequence", "kcov_state.sequence", "kcov_state.s.sequence"),
+    "kcov_sequence": ("kcov_sequence",),
     "kcov_softirq": ("kcov_softirq",),
     "saved_mode": ("kcov_saved_mode",),
     "saved_size": ("kcov_saved_size",),
     "saved_area": ("kcov_saved_area",),
     "saved_kcov": ("kcov_saved_kcov",),
     "saved_sequence": ("kcov_saved_sequence",),
-    # Where the count word is, and the words from it on: behind the bitmap of KCOV_UNIQUE_ENABLE.
-    "trace": ("kcov_state.trace", "kcov_state.s.trace"),
-    "trace_size": ("kcov_state.trace_size", "kcov_state.s.trace_size"),
+    # The count word and the words from it on, if a prefix may come before it; no mainline kernel has that.
+    "trace": (),
+    "trace_size": (),
+    "stack": ("stack",),
 }
-# What lies far before the rest, and is wanted of the tasks only that are shown.
-_LATE_FIELDS: Final = ("flags", "cpu", "on_cpu")
-# What a walk over the lists needs besides.
+# Members that lie far before the others, and are read only of tasks that are shown.
+_LATE_FIELDS: Final = ("flags", "cpu", "on_cpu", "stack")
+# Members that a walk over the lists of tasks needs.
 _TASK_LINKS: Final[Mapping[str, Sequence[str]]] = {
     "tasks_next": ("tasks.next",),
     "tasks_prev": ("tasks.prev",),
@@ -68,18 +71,18 @@ _TASK_LINKS: Final[Mapping[str, Sequence[str]]] = {
 }
 _KCOV_FIELDS: Final[Mapping[str, Sequence[str]]] = {
     # refcount_t since Linux kernel commit 39e07cb60860 ("kcov: convert kcov.refcount to refcount_t") (in v5.1), atomic_t
-    # before; called rc in the posting of 2016.
-    "refcount": ("refcount.refs.counter", "refcount.counter", "rc.refs.counter", "rc.counter"),
+    # before.
+    "refcount": ("refcount.refs.counter", "refcount.counter"),
     "lock": ("lock",),
-    "mode": ("mode", "state.mode"),
-    "size": ("size", "state.size", "state.s.size"),
-    "area": ("area", "state.area", "state.s.area"),
+    "mode": ("mode",),
+    "size": ("size",),
+    "area": ("area",),
     "t": ("t",),
     "remote": ("remote",),
     "remote_size": ("remote_size",),
-    "sequence": ("sequence", "state.sequence", "state.s.sequence"),
-    "trace": ("state.trace", "state.s.trace"),
-    "trace_size": ("state.trace_size", "state.s.trace_size"),
+    "sequence": ("sequence",),
+    "trace": (),
+    "trace_size": (),
 }
 _REMOTE_FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "handle": ("handle",),
@@ -91,13 +94,13 @@ _AREA_FIELDS: Final[Mapping[str, Sequence[str]]] = {"next": ("list.next",), "pre
 _PERCPU_FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "irq_area": ("irq_area",),
     "saved_mode": ("saved_mode",),
-    "saved_size": ("saved_size", "saved_state.size", "saved_state.s.size"),
-    "saved_area": ("saved_area", "saved_state.area", "saved_state.s.area"),
+    "saved_size": ("saved_size",),
+    "saved_area": ("saved_area",),
     "saved_kcov": ("saved_kcov",),
-    "saved_sequence": ("saved_sequence", "saved_state.sequence", "saved_state.s.sequence"),
+    "saved_sequence": ("saved_sequence",),
 }
 
-# What each generation has, to notice what the debug info of one lacks: fields by the feature that brings them.
+# Fields that a kernel has, by the feature that brings them: others are missing from the debug info.
 _ALWAYS: Final = ""
 _EXPECTED_OF_TASK: Final[Mapping[str, str]] = {
     _ALWAYS: (
@@ -106,24 +109,17 @@ _EXPECTED_OF_TASK: Final[Mapping[str, str]] = {
     Feature.REMOTE: "kcov_handle kcov_sequence",
     Feature.SOFTIRQ: "kcov_softirq",
     Feature.SAVED_IN_TASK: "saved_mode saved_size saved_area saved_kcov saved_sequence",
-    Feature.UNIQUE_BITMAP: "trace trace_size",
 }
 _EXPECTED_OF_KCOV: Final[Mapping[str, str]] = {
     _ALWAYS: "refcount lock mode size area t",
     Feature.REMOTE: "remote remote_size sequence",
-    Feature.UNIQUE_BITMAP: "trace trace_size",
 }
 _EXPECTED_OF_REMOTE: Final[Mapping[str, str]] = {Feature.REMOTE: "handle kcov next pprev"}
 _EXPECTED_OF_AREA: Final[Mapping[str, str]] = {Feature.REMOTE: "next prev size"}
 _EXPECTED_OF_PERCPU: Final[Mapping[str, str]] = {
     Feature.SAVED_PER_CPU: "irq_area saved_mode saved_size saved_area saved_kcov saved_sequence"
 }
-_EXPECTED_MODES: Final[Mapping[str, str]] = {
-    Feature.COMPARISONS: "DISABLED TRACE_PC TRACE_CMP",
-    Feature.UNIQUE_MAPS: "REMOTE TRACE_UNIQ_PC TRACE_UNIQ_EDGE TRACE_UNIQ_CMP",
-    Feature.TEXT_BITMAP: "INIT_TRACE INIT_UNIQUE UNIQUE_PC",
-}
-# Other structures that the walkers follow, and what of them.
+# Members of other structures that walkers follow.
 _EXPECTED_ELSEWHERE: Final = (
     ("struct signal_struct", "thread_head"),
     ("struct files_struct", "fdt"),
@@ -136,50 +132,28 @@ _EXPECTED_ELSEWHERE: Final = (
     ("struct rq", "curr"),
 )
 
-# What posted series bring beside that, which check looks at and which tells formats apart: of each the paths, newest first.
-_EXPECTED_OF_SERIES: Final[Mapping[str, Sequence[tuple[str, Sequence[str]]]]] = {
-    Feature.UNIQUE_BITMAP: (
-        *((TASK, (f"kcov_state.{name}", f"kcov_state.s.{name}")) for name in ("bitmap", "bitmap_size")),
-        *((KCOV, (f"state.{name}", f"state.s.{name}")) for name in ("bitmap", "bitmap_size")),
-    ),
-    Feature.UNIQUE_MAPS: (
-        *((KCOV, (name,)) for name in ("map", "map_edge")),
-        *(("struct kcov_map", (name,)) for name in ("buckets", "pool", "mem", "area")),
-        *(("struct kcov_entry", (name,)) for name in ("ent", "node")),
-    ),
-    Feature.EXT_RECORDS: (
-        (TASK, ("kcov_ext_format",)),
-        (KCOV, ("kcov_ext_format",)),
-        (PERCPU, ("saved_kcov_ext_format",)),
-    ),
-    Feature.PC_RANGE: ((KCOV, ("pc_range.start",)), (KCOV, ("pc_range.end",))),
-}
-
-# Everything whose meaning some generation defines; a member with kcov in its name beyond these is said to be unknown.
+# Members that the tables above define; any other one with kcov in its name is reported as unrecognized.
 _KNOWN_TASK_MEMBERS: Final = frozenset(
-    "kcov_mode kcov_size kcov_area kcov kcov_remote kcov_handle kcov_sequence kcov_softirq kcov_state kcov_ext_format "
-    "kcov_writing kcov_saved_mode kcov_saved_size kcov_saved_area kcov_saved_kcov kcov_saved_sequence "
-    "kcov_dataflow_seq kcov_df_size kcov_df_area kcov_df_enabled kcov_df_seq kcov_df kcov_df_remote_depth".split()
+    "kcov_mode kcov_size kcov_area kcov kcov_remote kcov_handle kcov_sequence kcov_softirq "
+    "kcov_saved_mode kcov_saved_size kcov_saved_area kcov_saved_kcov kcov_saved_sequence".split()
 )
-_KNOWN_KCOV_MEMBERS: Final = frozenset(
-    "refcount rc lock mode size area t remote remote_size sequence state kcov_ext_format pc_range prev_pc map map_edge".split()
-)
-_KNOWN_MODES: Final = frozenset(
-    "DISABLED INIT TRACE TRACE_PC TRACE_CMP REMOTE INVALID UNIQUE_PC TRACE_UNIQUE_PC TRACE_UNIQ_PC TRACE_UNIQ_EDGE "
-    "TRACE_UNIQ_CMP INIT_TRACE INIT_UNIQUE".split()
-)
+_KNOWN_KCOV_MEMBERS: Final = frozenset("refcount lock mode size area t remote remote_size sequence".split())
+_KNOWN_MODES: Final = frozenset("DISABLED INIT TRACE TRACE_PC TRACE_CMP REMOTE".split())
+
+
+_MAINLINE_TRAITS: Final = Traits()
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The places of everything that the walkers read in one kernel.
+    """The places of everything that walkers read in one kernel.
 
-    A structure that the debug info doesn't have is None; what needs it says so.
+    A structure that the debug info does not have is None; walkers that need it raise an error that names it.
     """
 
     generation: Generation
     task: BlockLayout
-    """``struct task_struct``: the fields of :class:`~kcovdbg.model.task.TaskFields` but the address, then the links."""
+    """``struct task_struct``: the fields of :class:`~kcovdbg.model.task.TaskFields` without the address, then the links."""
     kcov: BlockLayout | None
     remote: BlockLayout | None
     area: BlockLayout | None
@@ -187,107 +161,139 @@ class Layout:
     modes: Mapping[str, int]
     """``enum kcov_mode``."""
     mode_flags: int
-    """The bits of a task's mode word that aren't mode."""
+    """The flag bits in a task's mode word."""
     buffer_word: int
     """Bytes of one word of a buffer."""
+    in_ctxsw: int = 0
+    """The KCOV_IN_CTXSW bit, 0 in kernels without it."""
+    traits: Traits = _MAINLINE_TRAITS
+    """What the posted series in this kernel change."""
     near_task: BlockLayout | None = None
-    """The same as ``task`` without what ``late_task`` reads; None where one read of the target takes in all of it anyway."""
+    """``task`` without the fields of ``late_task``; None if one read of the target returns all of them anyway."""
     late_task: BlockLayout | None = None
     """``flags``, ``cpu`` and ``on_cpu``, in this order."""
     stack_cpu: tuple[int, int] | None = None
-    """Where a task doesn't tell its CPU: offsets of its stack, and of the CPU in the thread_info at the stack's base."""
+    """In kernels whose tasks do not tell their CPU: offsets of the stack, and of the CPU in the thread_info at its base."""
 
     def mode_name(self, word: int) -> str:
-        """Name the mode in a task's mode word, or a saved one, flags masked."""
+        """Return the name of the mode in a task's mode word, or a saved one, without flags."""
         return self.object_mode_name(mode.strip_flags(word, self.mode_flags))
 
     def object_mode_name(self, value: int) -> str:
-        """Name the mode in an object's mode word, which has no flags: a bit there is damage."""
-        if self.generation.has(Feature.UNIQUE_MAPS):
-            return mode.combined_name(value, self.modes)
-        return mode.mode_name(value, self.modes)
+        """Return the name of the mode in an object's mode word, which has no flags: a bit there is damage."""
+        name = mode.mode_name(value, self.modes)
+        if not mode.is_known(name) and any(series.combined_modes for series in self.traits.series):
+            return _combined_name(value, self.modes) or name
+        return name
 
 
 TASK_FIELD_COUNT: Final = len(_TASK_FIELDS)
+_MAINLINE: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
+    TASK: {**_TASK_FIELDS, **_TASK_LINKS},
+    KCOV: _KCOV_FIELDS,
+    REMOTE: _REMOTE_FIELDS,
+    AREA: _AREA_FIELDS,
+    PERCPU: _PERCPU_FIELDS,
+}
+
+
+def field_paths(type_name: str, field: str) -> tuple[str, ...]:
+    """Return the paths under which kernels have a field, mainline's newest first, then those of posted series."""
+    added = (
+        path
+        for series in table.SERIES
+        for member in series.members
+        if (member.type_name, member.field) == (type_name, field)
+        for path in member.paths
+    )
+    return (*_MAINLINE[type_name][field], *added)
+
+
+def _fields(type_name: str) -> dict[str, tuple[str, ...]]:
+    return {field: field_paths(type_name, field) for field in _MAINLINE[type_name]}
 
 
 def detect_layout(target: Target) -> Layout:
-    """Look at a kernel's types once.
+    """Detect a kernel's KCOV by its types.
 
-    :raises TargetError: when the kernel has no KCOV, or its debug info has no types.
+    :raises TargetError: if the kernel has no KCOV, or its debug info has no types.
     """
     try:
-        task = BlockLayout(target, TASK, {**_TASK_FIELDS, **_TASK_LINKS})
+        task = BlockLayout(target, TASK, _fields(TASK))
     except MissingTypeError:
         raise TargetError(
-            "the debug info has no struct task_struct", hint="give the kernel's vmlinux, with debug info, by -s VMLINUX"
+            "the debug info has no struct task_struct", hint="give the kernel's vmlinux with debug info: -s VMLINUX"
         ) from None
     if not (task.has("kcov_mode") or task.has("kcov_area") or task.has("kcov")):
         raise TargetError(
-            "this kernel has no KCOV: struct task_struct has no kcov members",
-            hint="build it with CONFIG_KCOV=y, or look at another one",
+            "this kernel has no KCOV: struct task_struct has no kcov members", hint="KCOV needs a kernel with CONFIG_KCOV=y"
         )
-    kcov = _find_layout(target, KCOV, _KCOV_FIELDS)
-    percpu = _find_layout(target, PERCPU, _PERCPU_FIELDS)
+    kcov = _find_layout(target, KCOV)
+    percpu = _find_layout(target, PERCPU)
     try:
         modes = dict(target.enumerators(MODE))
     except MissingTypeError:
         modes = {}
-    generation = _detect_generation(target, task, kcov, percpu, modes)
+    detected = table.detect_series(target, modes)
+    generation = _detect_generation(target, task, kcov, percpu, modes, detected)
+    traits = table.traits_of(generation.features)
     near, late = _split_task(target, task)
+    in_ctxsw = flags = 0
+    if generation.has(Feature.CTXSW_FLAG):
+        in_ctxsw = next((found.in_ctxsw for found in traits.series if found.in_ctxsw is not None), mode.IN_CTXSW)
+        flags = sum(flag.bit for flag in traits.flags)
     return Layout(
         generation=generation,
         task=task,
         kcov=kcov,
-        remote=_find_layout(target, REMOTE, _REMOTE_FIELDS),
-        area=_find_layout(target, AREA, _AREA_FIELDS),
+        remote=_find_layout(target, REMOTE),
+        area=_find_layout(target, AREA),
         percpu=percpu,
         modes=modes,
-        mode_flags=_find_mode_flags(generation),
-        buffer_word=4 if generation.has(Feature.WORDS_32) else target.word_size,
+        mode_flags=in_ctxsw | flags,
+        buffer_word=next((found.word_size for found in traits.series if found.word_size is not None), target.word_size),
+        in_ctxsw=in_ctxsw,
+        traits=traits,
         near_task=near,
         late_task=late,
         stack_cpu=_find_stack_cpu(target, task),
     )
 
 
+def _combined_name(value: int, enumerators: Mapping[str, int]) -> str | None:
+    """Return the name of a mode whose bits are modes, ``A|B``; None if a bit is none."""
+    parts = [(number, full) for full, number in enumerators.items() if number > 0 and value & number]
+    if sum(number for number, _ in parts) != value:
+        return None
+    return "|".join(mode.mode_name(number, enumerators) for number, _ in sorted(parts))
+
+
 def _split_task(target: Target, task: BlockLayout) -> tuple[BlockLayout | None, BlockLayout | None]:
-    """Split what is read of a task in two where a GDB stub would need two packets for each task otherwise."""
-    # Only targets have it that read over a wire.
+    """Split what is read of a task in two if a GDB stub would need two packets for each task otherwise."""
+    # Only targets that read over a wire have it.
     packet: int | None = getattr(target, "packet_size", None)
     if packet is None or task.span <= packet:
         return None, None
-    fields = {**_TASK_FIELDS, **_TASK_LINKS}
+    fields = _fields(TASK)
     near = BlockLayout(target, TASK, {name: () if name in _LATE_FIELDS else paths for name, paths in fields.items()})
     if near.span > packet:
         return None, None
-    return near, BlockLayout(target, TASK, {name: _TASK_FIELDS[name] for name in _LATE_FIELDS})
+    return near, BlockLayout(target, TASK, {name: fields[name] for name in _LATE_FIELDS})
 
 
-def _find_layout(target: Target, type_name: str, fields: Mapping[str, Sequence[str]]) -> BlockLayout | None:
+def _find_layout(target: Target, type_name: str) -> BlockLayout | None:
     try:
-        return BlockLayout(target, type_name, fields)
+        return BlockLayout(target, type_name, _fields(type_name))
     except MissingTypeError:
         return None
 
 
 def _has_member(target: Target, type_name: str, path: str) -> bool:
-    try:
-        target.member(type_name, path)
-    except MissingTypeError:
-        return False
-    return True
-
-
-def _find_mode_flags(generation: Generation) -> int:
-    if not generation.has(Feature.CTXSW_FLAG):
-        return 0
-    # KCOV_PAUSED leaves no trace in the types, and no mode is as large.
-    return mode.PAUSED | (mode.IN_CTXSW_LOCHMANN if generation.has(Feature.TEXT_BITMAP) else mode.IN_CTXSW)
+    return find_member(target, type_name, (path,)) is not None
 
 
 def _find_stack_cpu(target: Target, task: BlockLayout) -> tuple[int, int] | None:
-    """Say where the CPU of a task is that doesn't tell it: before v4.9, and longer on some architectures."""
+    """Find the CPU of a task that does not tell it: before v4.9, and longer on some architectures."""
     if task.has("cpu"):
         return None
     try:
@@ -297,10 +303,15 @@ def _find_stack_cpu(target: Target, task: BlockLayout) -> tuple[int, int] | None
 
 
 def _detect_generation(
-    target: Target, task: BlockLayout, kcov: BlockLayout | None, percpu: BlockLayout | None, modes: Mapping[str, int]
+    target: Target,
+    task: BlockLayout,
+    kcov: BlockLayout | None,
+    percpu: BlockLayout | None,
+    modes: Mapping[str, int],
+    detected: Sequence[tuple[Series, Detection]],
 ) -> Generation:
-    features: set[Feature] = set()
-    names = {name.upper().removeprefix(mode.PREFIX) for name in modes}
+    features: set[str] = set()
+    names = frozenset(map(mode.plain_name, modes))
     # Each by any of its members: one that is missing is a gap, not another generation.
     has_remote = (
         any(kcov is not None and kcov.has(name) for name in ("remote", "remote_size"))
@@ -310,11 +321,11 @@ def _detect_generation(
     )
     saved_in_task = any(task.has(name) for name in _SAVED)
     saved_per_cpu = percpu is not None and any(percpu.has(name) for name in ("irq_area", *_SAVED))
+    own_era = next((series.era for series, _ in detected if series.era is not None), None)
 
     # Group A: the base.
-    if (kcov is not None and _has_member(target, KCOV, "rc")) or any(name.startswith("kcov_mode_") for name in modes):
-        era = "E0"
-        features |= {Feature.WORDS_32, Feature.VMA_REFERENCES}
+    if own_era is not None:
+        era = own_era.name
     elif not has_remote and not names:
         # The enumeration alone tells them apart.
         era = "E1-E2"
@@ -333,7 +344,8 @@ def _detect_generation(
     # The mode was the enumeration itself, without flags, before Linux kernel commit 0ed557aa8139 ("sched/core / kcov: avoid
     # kcov_area during task switch") (in v4.18).
     member = task.members["kcov_mode"]
-    if has_remote or (member is not None and not member.type_name.startswith("enum") and era not in ("E0", "E1")):
+    is_word = member is not None and not member.type_name.startswith("enum")
+    if has_remote or (is_word and own_era is None and era != "E1"):
         features.add(Feature.CTXSW_FLAG)
 
     if Feature.SOFTIRQ in features:
@@ -355,25 +367,24 @@ def _detect_generation(
             era = "E7"
         elif Feature.SAVED_PER_CPU in features and not _has_member(target, PERCPU, "lock"):
             era = "E4"
-        # Group D, whether the buffer exists from KCOV_INIT_TRACE on, can't be seen in the types: E5-E6.
+        # Group D, whether the buffer exists from KCOV_INIT_TRACE on, is in no type: E5-E6.
     # Group E: one list of areas, or one for tasks and one for softirqs.
     if Feature.REMOTE in features and (_area_list_count(target) == 2 or Feature.SAVED_IN_TASK in features):
         features.add(Feature.AREA_LISTS)
+    # Group F: what posted series add.
+    for _, detection in detected:
+        features |= detection.features
 
-    variants = _detect_variants(target, kcov, names, features)
+    plain = frozenset(feature.value if isinstance(feature, Feature) else feature for feature in features)
     return Generation(
         era=era,
-        variants=tuple(variant.value for variant in variants),
-        features=frozenset(feature.value for feature in features),
-        unrecognised=_find_unrecognised(target, names),
-        missing=tuple(_find_missing(target, task, kcov, percpu, names, features)),
+        variants=tuple(detection.variant.text for _, detection in detected if detection.variant is not None),
+        features=plain,
+        unrecognised=_find_unrecognized(target, names),
+        missing=tuple(_find_missing(target, task, kcov, percpu, modes, plain, detected)),
     )
 
 
-# What moved into struct kcov_state (2025 deduplication series).
-_IN_STATE: Final = frozenset(
-    "kcov_size kcov_area kcov_sequence size area sequence saved_size saved_area saved_sequence".split()
-)
 _SAVED: Final = ("saved_mode", "saved_size", "saved_area", "saved_kcov", "saved_sequence")
 
 
@@ -390,60 +401,50 @@ def _find_missing(
     task: BlockLayout,
     kcov: BlockLayout | None,
     percpu: BlockLayout | None,
-    names: set[str],
-    features: set[Feature],
+    modes: Mapping[str, int],
+    features: frozenset[str],
+    detected: Sequence[tuple[Series, Detection]],
 ) -> Iterator[str]:
-    """Yield what a kernel of this generation has and the debug info lacks."""
-    paths = {
-        TASK: {**_TASK_FIELDS, **_TASK_LINKS},
-        KCOV: _KCOV_FIELDS,
-        REMOTE: _REMOTE_FIELDS,
-        AREA: _AREA_FIELDS,
-        PERCPU: _PERCPU_FIELDS,
-    }
+    """Iterate over what a kernel of this generation has and the debug info lacks."""
+    added = [member for series, _ in detected for member in series.members if (member.feature or series.feature) in features]
     for type_name, layout, expected in (
         (TASK, task, _EXPECTED_OF_TASK),
         (KCOV, kcov, _EXPECTED_OF_KCOV),
-        (REMOTE, _find_layout(target, REMOTE, _REMOTE_FIELDS), _EXPECTED_OF_REMOTE),
-        (AREA, _find_layout(target, AREA, _AREA_FIELDS), _EXPECTED_OF_AREA),
+        (REMOTE, _find_layout(target, REMOTE), _EXPECTED_OF_REMOTE),
+        (AREA, _find_layout(target, AREA), _EXPECTED_OF_AREA),
         (PERCPU, percpu, _EXPECTED_OF_PERCPU),
     ):
+        moved = {member.field: member.paths for member in added if member.type_name == type_name and member.field}
         wanted = [field for feature, fields in expected.items() if feature in (_ALWAYS, *features) for field in fields.split()]
+        # A field of mainline is expected where mainline has it, a field of a series alone wherever the series is.
+        wanted += [field for field in moved if not _MAINLINE[type_name][field]]
         if layout is None:
             if wanted:
                 yield type_name
             continue
         for field in wanted:
             if not layout.has(field):
-                likely = [
-                    path
-                    for path in paths[type_name][field]
-                    if path.startswith("rc.") == (Feature.WORDS_32 in features and field == "refcount")
-                    and (not path.endswith("state.mode") or _has_member(target, STATE, "s"))
-                    and ("state." in path or not (Feature.STATE_STRUCT in features and field in _IN_STATE))
-                ]
-                yield f"{type_name}.{_likely_path(target, type_name, likely or paths[type_name][field])}"
-    if Feature.SOFTIRQ in features and not features & {Feature.SAVED_IN_TASK, Feature.SAVED_PER_CPU}:
+                paths = moved.get(field) or _MAINLINE[type_name][field]
+                yield f"{type_name}.{_likely_path(target, type_name, paths)}"
+    if Feature.SOFTIRQ in features and not features & {Feature.SAVED_IN_TASK.value, Feature.SAVED_PER_CPU.value}:
         yield PERCPU
-    wanted = [name for feature, found in _EXPECTED_MODES.items() if feature in features for name in found.split()]
-    if Feature.UNIQUE_BITMAP in features and not names & {"UNIQUE_PC", "TRACE_UNIQUE_PC"}:
-        wanted.append("TRACE_UNIQUE_PC" if _has_member(target, STATE, "s") else "UNIQUE_PC")
-    if Feature.TEXT_BITMAP not in features and Feature.COMPARISONS in features:
-        wanted.append("INIT")
-    if Feature.COMPARISONS not in features and Feature.WORDS_32 not in features:
-        wanted += ["DISABLED", "TRACE"]
-    if Feature.WORDS_32 in features and not names:
-        yield "kcov_mode_trace"
-    if Feature.SAVED_IN_TASK in features and not features & {Feature.OWNER_MEMBER, Feature.MODE_REMOTE}:
+    yield from (name for name in _expected_modes(features, detected) if name not in modes)
+    if Feature.SAVED_IN_TASK in features and not features & {Feature.OWNER_MEMBER.value, Feature.MODE_REMOTE.value}:
         yield f"{TASK}.kcov_remote, or else {mode.PREFIX}REMOTE"
-    yield from (f"{mode.PREFIX}{name}" for name in wanted if name not in names)
     for type_name, name in _EXPECTED_ELSEWHERE:
         if not _has_member(target, type_name, name):
             yield f"{type_name}.{name}"
-    for feature, members in _EXPECTED_OF_SERIES.items():
-        for type_name, found in members if feature in features else ():
-            if not any(_has_member(target, type_name, path) for path in found):
-                yield f"{type_name}.{_likely_path(target, type_name, found)}"
+    for member in added:
+        if member.field is None and member.expected and find_member(target, member.type_name, member.paths) is None:
+            yield f"{member.type_name}.{_likely_path(target, member.type_name, member.paths)}"
+
+
+def _expected_modes(features: frozenset[str], detected: Sequence[tuple[Series, Detection]]) -> Iterator[str]:
+    names = ("DISABLED", "TRACE_PC", "TRACE_CMP", "INIT") if Feature.COMPARISONS in features else ("DISABLED", "TRACE")
+    replaced = frozenset(name for series, _ in detected for name in series.replaced)
+    yield from (full for name in names if (full := mode.PREFIX + name) not in replaced)
+    for _, detection in detected:
+        yield from detection.enumerators
 
 
 def _likely_path(target: Target, type_name: str, paths: Sequence[str]) -> str:
@@ -469,50 +470,25 @@ def _area_list_count(target: Target) -> int:
     return length or 1
 
 
-def _detect_variants(target: Target, kcov: BlockLayout | None, names: set[str], features: set[Feature]) -> list[Variant]:
-    # Group F: what postings and other trees add.
-    variants: list[Variant] = []
-    if any(name.startswith("TRACE_UNIQ_") for name in names) or _has_member(target, KCOV, "map_edge"):
-        variants.append(Variant.UNIQUE_MAPS)
-        features.add(Feature.UNIQUE_MAPS)
-    if names & {"INIT_UNIQUE", "INIT_TRACE"}:
-        variants.append(Variant.INIT_UNIQUE)
-        features.add(Feature.TEXT_BITMAP)
-    if _has_member(target, TASK, "kcov_state") or _has_member(target, KCOV, "state"):
-        features.add(Feature.STATE_STRUCT)
-        if _has_member(target, STATE, "s") or _has_member(target, STATE, "mode"):
-            variants.append(Variant.UNIQUE_ENABLE_1)
-            features |= {Feature.UNIQUE_BITMAP, Feature.UNIQUE_ENABLE_V1}
-        elif any(_has_member(target, STATE, name) for name in ("bitmap", "bitmap_size")):
-            variants.append(Variant.UNIQUE_ENABLE)
-            features.add(Feature.UNIQUE_BITMAP)
-        else:
-            variants.append(Variant.STATE_ONLY)
-    if any(_has_member(target, type_name, "kcov_ext_format") for type_name in (TASK, KCOV)):
-        variants.append(Variant.EXT_RECORDS)
-        features.add(Feature.EXT_RECORDS)
-    if kcov is not None and _has_member(target, KCOV, "pc_range"):
-        variants.append(Variant.PC_RANGE)
-        features.add(Feature.PC_RANGE)
-    if _has_member(target, TASK, "kcov_writing"):
-        variants.append(Variant.WRITING)
-        features.add(Feature.WRITING)
-    if any(_has_member(target, TASK, name) for name in ("kcov_df", "kcov_df_seq", "kcov_df_remote_depth")):
-        variants.append(Variant.DATAFLOW_FILE)
-        features.add(Feature.DATAFLOW)
-    elif any(
-        _has_member(target, TASK, name) for name in ("kcov_dataflow_seq", "kcov_df_area", "kcov_df_size", "kcov_df_enabled")
-    ):
-        variants.append(Variant.DATAFLOW)
-        features.add(Feature.DATAFLOW)
-    return variants
+def known_members(type_name: str) -> frozenset[str]:
+    """Return the names of all members of a type that some generation or series has."""
+    mainline = {TASK: _KNOWN_TASK_MEMBERS, KCOV: _KNOWN_KCOV_MEMBERS}.get(type_name, frozenset())
+    paths = (
+        path for series in table.SERIES for added in series.members if added.type_name == type_name for path in added.paths
+    )
+    return mainline.union(path.split(".")[0] for path in paths)
 
 
-def _find_unrecognised(target: Target, names: set[str]) -> tuple[str, ...]:
-    found = [
-        f"{TASK}.{name}" for name in target.member_names(TASK) if name.startswith("kcov") and name not in _KNOWN_TASK_MEMBERS
-    ]
+def known_modes() -> frozenset[str]:
+    """Return the names of all modes that some generation or series has, without prefix."""
+    return _KNOWN_MODES.union(*(series.known_modes for series in table.SERIES))
+
+
+def _find_unrecognized(target: Target, names: frozenset[str]) -> tuple[str, ...]:
+    of_task = known_members(TASK)
+    found = [f"{TASK}.{name}" for name in target.member_names(TASK) if name.startswith("kcov") and name not in of_task]
     with contextlib.suppress(MissingTypeError):
-        found += [f"{KCOV}.{name}" for name in target.member_names(KCOV) if name not in _KNOWN_KCOV_MEMBERS]
-    found += [f"{mode.PREFIX}{name}" for name in sorted(names - _KNOWN_MODES)]
+        of_kcov = known_members(KCOV)
+        found += [f"{KCOV}.{name}" for name in target.member_names(KCOV) if name not in of_kcov]
+    found += [f"{mode.PREFIX}{name}" for name in sorted(names - known_modes())]
     return tuple(found)

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Whether a lock is held, by its bytes: what disagrees meanwhile may be about to be put right."""
+"""Locks: whether one is held, by its bytes."""
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from kcovdbg.errors import KcovdbgError, MissingTypeError
-from kcovdbg.target import Target
+from kcovdbg.model.spin_lock import SpinLock
+from kcovdbg.target.protocol import Target
 
 _SPINLOCK: Final = "spinlock_t"
+_PERCPU: Final = "struct kcov_percpu_data"
 # Of PREEMPT_RT, where a spinlock is a mutex with an owner: Linux kernel commit 0f383b6dc96e ("locking/spinlock: Provide RT
 # variant") (in v5.15), and the series outside of mainline before it.
 _OWNERS: Final = ("lock.owner", "lock.rtmutex.owner")
@@ -16,38 +18,12 @@ _RAW: Final = ("rlock.raw_lock", "rlock")
 
 
 def is_preempt_rt(target: Target) -> bool:
-    """Tell whether this is a PREEMPT_RT kernel: its spinlocks have an owner."""
+    """Return whether this is a PREEMPT_RT kernel: its spinlocks have an owner."""
     return any(_has(target, path) for path in _OWNERS)
 
 
-class SpinLock(NamedTuple):
-    """Where a ``spinlock_t`` says whether somebody holds it, on one kernel."""
-
-    start: int
-    size: int
-    byteorder: Literal["little", "big"]
-    has_owner: bool
-    """Whether that is an owner, of PREEMPT_RT."""
-    has_tickets: bool
-    """Whether it is a pair of tickets (arm; riscv and others before they queue)."""
-
-    def is_held(self, lock: bytes) -> bool:
-        """Tell whether somebody holds a lock.
-
-        :param lock: a ``spinlock_t``.
-        """
-        word = lock[self.start :][: self.size]
-        if self.has_owner:
-            # The lowest bit says that there are waiters.
-            return bool(int.from_bytes(word, self.byteorder) & ~1)
-        if not any(word):
-            return False
-        # Of tickets: free when the one being served is the next one to be drawn.
-        return not self.has_tickets or word[:2] != word[2:4]
-
-
 def find_spin_lock(target: Target) -> SpinLock:
-    """Find out what a kernel's spinlocks look like."""
+    """Return the layout of a kernel's spinlocks."""
     order: Literal["little", "big"] = "big" if target.big_endian else "little"
     for path in _OWNERS:
         if _has(target, path):
@@ -60,13 +36,32 @@ def find_spin_lock(target: Target) -> SpinLock:
 
 
 def is_symbol_held(target: Target, name: str) -> bool | None:
-    """Tell whether somebody holds a global ``spinlock_t``, None where that can't be read."""
+    """Return whether a global ``spinlock_t`` is held, None where it is unreadable."""
     try:
         symbol = target.symbol(name)
         size = target.type_size(_SPINLOCK)
         return find_spin_lock(target).is_held(target.read(symbol.address, size))
     except KcovdbgError:
         return None
+
+
+def read_cpu_lock_owner(target: Target, cpu: int) -> int | None:
+    """Return the task, ``struct task_struct *``, that holds the lock of a CPU's ``kcov_percpu_data``; 0 when nobody does.
+
+    On PREEMPT_RT the lock is a mutex with an owner; elsewhere it only has one with lock debugging.
+
+    :return: None where the lock has no owner, or it is unreadable.
+    """
+    paths = ("lock.lock.owner", "lock.lock.rtmutex.owner") if is_preempt_rt(target) else ("lock.owner",)
+    for path in paths:
+        try:
+            member = target.member(_PERCPU, path)
+            data = target.read(target.per_cpu("kcov_percpu_data", cpu) + member.offset, member.size)
+        except KcovdbgError:
+            continue
+        # The lowest bit says that there are waiters.
+        return int.from_bytes(data, "big" if target.big_endian else "little") & ~1
+    return None
 
 
 def _has(target: Target, path: str) -> bool:

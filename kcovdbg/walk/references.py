@@ -1,174 +1,186 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every ``struct kcov``, by all roads that lead to one, and who refers to it."""
+"""Every ``struct kcov``, found by each road of kcov-abi.md 10, and the references to it."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from kcovdbg.abi import mode as modes
-from kcovdbg.abi.era import Feature
 from kcovdbg.errors import MissingTypeError, ReadError
-from kcovdbg.model.kcov import Kcov, KcovFields, Reference
-from kcovdbg.model.task import Role
-from kcovdbg.walk.files import FileWalk, KcovFile
+from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, Reference
+from kcovdbg.model.state import Source
+from kcovdbg.series.table import user_allocators
+from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.objects import (
     decode_kcov,
     find_capacity,
-    find_edges,
     find_fill,
     find_implausible,
     looks_like_kcov,
     read_count,
 )
-from kcovdbg.walk.readings import USER_CALLERS, Readings, plain_name
-from kcovdbg.walk.sessions import Sessions
+from kcovdbg.walk.sessions import SessionWalk
+from kcovdbg.walk.structure_cache import StructureCache
+
+
+class _Found(NamedTuple):
+    """One road to an object."""
+
+    kcov: int
+    road: str
+    reference: Reference | None = None
+    errors: tuple[str, ...] = ()
+    """Why the reference may be missing or wrong."""
 
 
 class ReferenceWalk:
-    """Who refers to what in one look at a kernel.
+    """The references in one look at a kernel.
 
-    :param readings: what was read.
-    :param sessions: what it means.
+    :param cache: its structures.
+    :param sessions: its sessions.
     """
 
-    def __init__(self, readings: Readings, sessions: Sessions) -> None:
-        self._readings = readings
-        self._target = readings.target
-        self._layout = readings.layout
+    def __init__(self, cache: StructureCache, sessions: SessionWalk) -> None:
+        self._cache = cache
+        self._target = cache.target
+        self._layout = cache.layout
         self._sessions = sessions
+        self._roads: dict[int, list[str]] = defaultdict(list)
+        self._references: dict[int, list[Reference]] = defaultdict(list)
+        self._errors: dict[int, list[str]] = defaultdict(list)
+        self._lacking: dict[Source, tuple[str, ...]] = {Source.SLAB: (), Source.LOST: ()}
 
-    def find_objects(self) -> Mapping[int, Kcov]:
-        """Find every ``struct kcov``, by every road of kcov-abi.md 10, with everybody who refers to it."""
-        roads: dict[int, list[str]] = defaultdict(list)
-        references: dict[int, list[Reference]] = defaultdict(list)
-        uncertain: dict[int, list[str]] = defaultdict(list)
+    def find_objects(self) -> tuple[Mapping[int, Kcov], Mapping[Source, tuple[str, ...]]]:
+        """Find every ``struct kcov`` with the references to it.
 
-        for address, road, reference in self._references(uncertain):
-            if road not in roads[address]:
-                roads[address].append(road)
-            if reference is not None:
-                references[address].append(reference)
-        self._add_files(self._readings.files, roads, references)
-        self._add_attached(roads, references)
-        self._add_unreferenced(roads, references)
-        return {
-            address: self._object(address, tuple(references[address]), tuple(roads[address]), uncertain.get(address, ()))
-            for address in sorted(roads)
-        }
-
-    def _references(self, uncertain: dict[int, list[str]]) -> Iterator[tuple[int, str, Reference | None]]:
-        """Yield (object, road, reference) for what tasks, saved state and the hash refer to.
-
-        :param uncertain: takes, by object, what may be a reference and can't be told.
+        :return: the objects by their address, and what could not be searched.
         """
-        for task in self._sessions.tasks():
+        for found in (*self._of_sessions(), *self._of_handles(), *self._of_files()):
+            self._add(found)
+        for address in tuple(self._roads):
+            self._add_enabled(address)
+        self._add_unreferenced()
+        objects = {address: self._object(address) for address in sorted(self._roads)}
+        return objects, self._lacking
+
+    def _add(self, found: _Found) -> None:
+        roads = self._roads[found.kcov]
+        if found.road not in roads:
+            roads.append(found.road)
+        if found.reference is not None:
+            self._references[found.kcov].append(found.reference)
+        self._errors[found.kcov] += found.errors
+
+    def _of_sessions(self) -> Iterator[_Found]:
+        for task in self._sessions.with_state:
             fields = task.fields
             if fields.kcov:
-                section = task.role in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION)
-                # The reference of a session that is the object's own task is counted by the object's `t`, below.
-                yield fields.kcov, "task", Reference("section", 1, fields.pid, cpu=fields.cpu) if section else None
-                if task.role is None:
-                    uncertain[fields.kcov].append(f"whether task {fields.pid} refers to it by a section can't be told")
+                # A local session's reference is that of the object's `t`, which _add_enabled() counts.
+                reference = Reference("section", 1, fields.pid, cpu=fields.cpu) if task.session.is_section else None
+                doubt = f"it is unknown whether task {fields.pid} refers to it by a section"
+                yield _Found(fields.kcov, "task", reference, (doubt,) if task.role is None else ())
             if fields.kcov_remote:
-                yield fields.kcov_remote, "task", None
-            if task.saved is not None and task.saved.kcov:
-                # A section that was interrupted keeps its own reference; a local session's is that of `t`.
-                counts = int(task.beneath is Role.REMOTE_SECTION)
-                yield task.saved.kcov, "saved", Reference("saved", counts, fields.pid, cpu=task.saved.cpu)
-                if task.beneath is None:
-                    uncertain[task.saved.kcov].append(f"whether task {fields.pid}'s saved session is a section can't be told")
-        for saved in self._sessions.saved:
-            if saved.task is None and saved.kcov:
-                counts = int(self._sessions.saved_role(saved, uncertain[saved.kcov]) is Role.REMOTE_SECTION)
-                yield saved.kcov, "saved", Reference("saved", counts, cpu=saved.cpu)
-        for entry in self._readings.remote_map.entries:
+                yield _Found(fields.kcov_remote, "task")
+            if task.interrupted is not None and task.interrupted.kcov:
+                # An interrupted section keeps its own reference.
+                counts = int(task.interrupted.is_section)
+                doubt = f"it is unknown whether task {fields.pid}'s saved session is a section"
+                cpu = None if task.saved is None else task.saved.cpu
+                reference = Reference("saved", counts, fields.pid, cpu=cpu)
+                yield _Found(task.interrupted.kcov, "saved", reference, (doubt,) if task.beneath is None else ())
+        for saved, session in self._sessions.unattributed:
+            if saved.kcov:
+                reference = Reference("saved", int(session.is_section), cpu=saved.cpu)
+                yield _Found(saved.kcov, "saved", reference, session.errors)
+
+    def _of_handles(self) -> Iterator[_Found]:
+        for entry in self._cache.remote_map.entries:
             if entry.kcov is not None:
                 # Hash entries hold no reference.
-                yield entry.kcov, "remote", Reference("remote", 0, handle=entry.handle)
+                yield _Found(entry.kcov, "remote", Reference("remote", 0, handle=entry.handle))
 
-    def _add_files(
-        self, files: tuple[KcovFile, ...], roads: dict[int, list[str]], references: dict[int, list[Reference]]
-    ) -> None:
+    def _of_files(self) -> Iterator[_Found]:
         counted: set[int] = set()
-        per_mapping = self._layout.generation.has(Feature.VMA_REFERENCES)
-        for file in files:
+        per_mapping = self._layout.traits.counts_mappings
+        for file in self._cache.files:
             kind = "vma" if file.fd is None else "fd"
             if per_mapping and kind == "vma" and file.file not in counted:
-                # The mapping has a reference of its own beside that of the file, which nothing else shows.
-                references[file.kcov].append(Reference("fd", 1, file=file.file))
+                # The mapping has a reference of its own besides the file's, which nothing else shows.
+                yield _Found(file.kcov, kind, Reference("fd", 1, file=file.file))
             counts = int(file.file not in counted or (per_mapping and kind == "vma"))
             counted.add(file.file)
-            if kind not in roads[file.kcov]:
-                roads[file.kcov].append(kind)
-            references[file.kcov].append(Reference(kind, counts, file.pid, file.fd, file.file, file.start))
+            yield _Found(file.kcov, kind, Reference(kind, counts, file.pid, file.fd, file.file, file.start))
 
-    def _add_attached(self, roads: Mapping[int, list[str]], references: dict[int, list[Reference]]) -> None:
-        """Add the reference that an enabled task holds: one exactly while ``kcov->t`` is set (kcov-abi.md K1)."""
-        for address in roads:
-            try:
-                fields = self._readings.kcov(address)
-            except (ReadError, MissingTypeError):
-                continue
-            if fields.task:
-                references[address].insert(0, Reference("task", 1, self._readings.owner(fields.task)[0]))
+    def _add_enabled(self, address: int) -> None:
+        """Add the reference for the task that an object is enabled for: it has one while ``t`` is set (kcov-abi.md K1)."""
+        fields = self._cache.kcov_or_none(address)
+        references = self._references[address]
+        if fields is not None and fields.task and not any(found.kind == "task" for found in references):
+            references.insert(0, Reference("task", 1, self._cache.owner(fields.task)[0]))
 
-    def _add_unreferenced(self, roads: dict[int, list[str]], references: dict[int, list[Reference]]) -> None:
-        """Look for objects that no road led to, and for files that no table or mapping shows."""
+    def _add_unreferenced(self) -> None:
+        """Add files that no table or mapping shows, and objects that nothing leads to."""
         if self._layout.kcov is None or not self._layout.kcov.has("area"):
-            # Then nothing tells whose a buffer is.
+            # Then the owner of a buffer is unknown.
             return
-        areas = self._readings.buffers_of(roads)
-        lost = {area.start for area in self._readings.kcov_areas if plain_name(area.caller) in USER_CALLERS} - areas
-        unbalanced = any(
-            (kcov := self._readings.kcov_or_none(address)) is not None
-            and (kcov.refcount or 0) > sum(reference.counts for reference in references[address])
-            for address in roads
-        )
-        slab = self._target.slab
-        if not (lost or unbalanced):
+        allocators = user_allocators()
+        buffers = {area.start for area in self._cache.kcov_areas if area.allocator in allocators}
+        lost = buffers - self._known_areas()
+        if not lost and not any(map(self._is_unbalanced, self._roads)):
             return
-        if slab is None:
-            self._readings.lacking["slab"] = (
-                "this target can't search the slab allocator: files that no process holds aren't found",
-            )
+        if self._target.slab is None:
+            self._lacking[Source.SLAB] = ("this target cannot search slab memory: files that no process holds are not found",)
         else:
-            self._search_files(slab.for_each_file(), roads, references)
-            areas = self._readings.buffers_of(roads)
-            if lost - areas and self._layout.kcov is not None:
-                self._search_slab(lost - areas, roads)
-                areas = self._readings.buffers_of(roads)
-        self._readings.lacking["lost"] = tuple(
-            f"no struct kcov that can be read refers to the buffer at {area:#x}" for area in sorted(lost - areas)
+            for found in self._of_unlisted_files():
+                self._add(found)
+                self._add_enabled(found.kcov)
+            lost = buffers - self._known_areas()
+            if lost:
+                for found in self._of_slab_objects(lost):
+                    self._add(found)
+                lost = buffers - self._known_areas()
+        self._lacking[Source.LOST] = tuple(
+            f"no readable struct kcov refers to the buffer at {area:#x}" for area in sorted(lost)
         )
 
-    def _search_files(self, files: Iterator[int], roads: dict[int, list[str]], references: dict[int, list[Reference]]) -> None:
-        """Find files of KCOV that are in flight over a socket, registered with io_uring, or leaked."""
-        known = {reference.file for found in references.values() for reference in found}
+    def _known_areas(self) -> set[int]:
+        """Return the areas of the objects found so far."""
+        found: set[int] = set()
+        for address in self._roads:
+            fields = self._cache.kcov_or_none(address)
+            if fields is not None:
+                found |= self._cache.own_areas(fields)[0]
+        return found
+
+    def _is_unbalanced(self, address: int) -> bool:
+        fields = self._cache.kcov_or_none(address)
+        return fields is not None and (fields.refcount or 0) > sum(found.counts for found in self._references[address])
+
+    def _of_unlisted_files(self) -> Iterator[_Found]:
+        """Yield files that are in flight over a socket, registered with io_uring, or leaked."""
+        slab = self._target.slab
+        assert slab is not None
+        known = {reference.file for found in self._references.values() for reference in found}
         walk = FileWalk(self._target)
         try:
             extra = tuple(
                 KcovFile(0, file, kcov)
-                for file in files
+                for file in slab.for_each_file()
                 if file not in known and (kcov := walk.find_kcov(file, "a struct file of the slab cache")) is not None
             )
         except ReadError as error:
-            self._readings.lacking["slab"] = (f"the slab cache of files can't be read to its end: {error}",)
+            self._lacking[Source.SLAB] = (f"the slab cache of files is incomplete: {error}",)
             return
         for file in extra:
-            if "file" not in roads[file.kcov]:
-                roads[file.kcov].append("file")
-            references[file.kcov].append(Reference("fd", 1, file=file.file))
-            fields = self._readings.kcov_or_none(file.kcov)
-            if fields is not None and fields.task and not any(found.kind == "task" for found in references[file.kcov]):
-                references[file.kcov].insert(0, Reference("task", 1, self._readings.owner(fields.task)[0]))
+            yield _Found(file.kcov, "file", Reference("fd", 1, file=file.file))
 
-    def _search_slab(self, areas: set[int], roads: dict[int, list[str]]) -> None:
-        """Find the objects of buffers that nothing leads to, by what a ``struct kcov`` looks like (kcov-abi.md 10.7)."""
-        layout = self._layout.kcov
-        slab = self._target.slab
-        if layout is None or slab is None:
-            return
+    def _of_slab_objects(self, areas: set[int]) -> Iterator[_Found]:
+        """Yield what looks like the ``struct kcov`` of a buffer to which nothing leads (kcov-abi.md 10.7)."""
+        layout, slab = self._layout.kcov, self._target.slab
+        assert layout is not None
+        assert slab is not None
         try:
             for item in slab.for_each_slab_object(layout.size):
                 block = item.data[layout.start : layout.start + layout.span]
@@ -176,70 +188,65 @@ class ReferenceWalk:
                     continue
                 fields = decode_kcov(self._layout, item.address, block)
                 if fields.area in areas and looks_like_kcov(self._target, fields, fields.area or 0):
-                    roads[item.address].append("vmalloc")
+                    yield _Found(item.address, "vmalloc")
         except ReadError as error:
-            self._readings.lacking["slab"] = (f"the slab caches can't be read to their end: {error}",)
+            self._lacking[Source.SLAB] = (f"the slab caches are incomplete: {error}",)
 
-    def _object(
-        self, address: int, references: tuple[Reference, ...], roads: tuple[str, ...], uncertain: Iterable[str]
-    ) -> Kcov:
+    def _object(self, address: int) -> Kcov:
+        references, roads = tuple(self._references[address]), tuple(self._roads[address])
+        errors = list(self._errors[address])
         try:
-            fields = self._readings.kcov(address)
+            fields = self._cache.kcov(address)
         except (ReadError, MissingTypeError) as error:
-            return Kcov(None, address, None, None, None, None, None, None, references, roads, (str(error), *uncertain))
-        errors: list[str] = [*uncertain]
+            return Kcov(None, address, None, None, None, None, None, None, references, roads, (str(error), *errors))
         problem = find_implausible(self._target, self._layout, fields)
         if problem is not None:
-            errors.append(f"it isn't a struct kcov, or not any more: {problem}")
+            errors.append(f"it is no longer a struct kcov: {problem}")
         if fields.task is None:
-            errors.append("whom it is enabled for can't be told: that reference isn't counted")
+            errors.append("the task that it is enabled for is unknown: that reference is not counted")
         pid = comm = None
         if fields.task:
-            pid, comm, problem = self._readings.owner(fields.task)
+            pid, comm, problem = self._cache.owner(fields.task)
             if problem is not None:
                 errors.append(problem)
         mode = None if fields.mode is None else self._layout.object_mode_name(fields.mode)
-        count, full = find_fill(
-            self._target,
-            self._layout,
-            fields.area,
-            fields.size,
-            mode,
-            errors,
-            fields.trace,
-            fields.trace_size,
-            address,
-        )
+        fill = find_fill(self._target, self._layout, fields.area, fields.size, mode, fields.trace, fields.trace_size, address)
+        errors += fill.problems
         capacity = None
         if mode is not None and modes.is_known(mode):
             capacity = find_capacity(self._layout, mode, fields.size, fields.trace_size)
-        edge_area, edge_count = self._edges(fields, errors)
+        edge_area, edge_count, problem = self._edges(fields)
+        if problem is not None:
+            errors.append(problem)
+        own_areas, knows_own_areas = self._cache.own_areas(fields)
         return Kcov(
             fields,
             address,
             mode,
             pid,
             comm,
-            count,
+            fill.count,
             capacity,
-            full,
+            fill.full,
             references,
             roads,
             tuple(errors),
             edge_area,
             edge_count,
+            own_areas,
+            knows_own_areas,
         )
 
-    def _edges(self, fields: KcovFields, errors: list[str]) -> tuple[int | None, int | None]:
-        """Return where an object's edges are and how many, in kernels where they have a buffer of their own."""
-        if not self._layout.generation.has(Feature.UNIQUE_MAPS):
-            return None, None
+    def _edges(self, fields: KcovFields) -> tuple[int | None, int | None, str | None]:
+        """Return the address and the count of an object's second buffer, which holds edges, and what is unreadable."""
+        second = self._layout.traits.second_buffer
+        if second is None:
+            return None, None, None
         if not fields.area:
-            return fields.area, None
+            return fields.area, None, None
         area = None
         try:
-            area = find_edges(self._target, fields.address)
-            return area, read_count(self._target, self._layout, area, "TRACE_UNIQ_EDGE")
+            area = second.find(self._target, fields.address)
+            return area, read_count(self._target, self._layout, area, second.mode), None
         except (ReadError, MissingTypeError) as error:
-            errors.append(f"the edges' own buffer: {error}")
-            return area, None
+            return area, None, f"buffer for edges: {error}"

@@ -5,26 +5,26 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.era import Feature
+from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import find_bucket
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.target import Target
-from kcovdbg.walk.chain import follow_chain
+from kcovdbg.target.lists import follow_chain
+from kcovdbg.target.pointer import check_pointer
+from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import REMOTE, Layout
-from kcovdbg.walk.pointer import check_pointer
 
-# DEFINE_HASHTABLE(kcov_remote_map, 4) in every version seen; the symbol's own type says when that changes.
+# DEFINE_HASHTABLE(kcov_remote_map, 4) in every known version; the symbol's type is used where it is known.
 _DEFAULT_BUCKETS: Final = 16
 # Each KCOV_REMOTE_ENABLE registers up to 257 handles; and they spread over 16 chains.
 MAX_CHAIN: Final = 1 << 16
 """Entries of a chain; one with more is damaged."""
-# Of 500 owners with all handles that they may have; whoever loops one chain may loop them all.
+# The handles of 500 owners with as many as they may have: damage may loop every chain.
 MAX_ENTRIES: Final = 1 << 17
 """Entries of all chains together."""
 
 
 class RemoteEntry(NamedTuple):
-    """What ``struct kcov_remote`` says."""
+    """``struct kcov_remote``."""
 
     address: int
     handle: int | None
@@ -33,7 +33,7 @@ class RemoteEntry(NamedTuple):
 
 
 class RemoteMap(NamedTuple):
-    """The entries of the hash and what couldn't be read of it."""
+    """The entries of the hash, and what could not be read of it."""
 
     buckets: int
     entries: tuple[RemoteEntry, ...]
@@ -48,20 +48,20 @@ def read_remote_map(target: Target, layout: Layout) -> RemoteMap:
     if not layout.generation.has(Feature.REMOTE):
         return RemoteMap(0, (), (f"this kernel's KCOV ({layout.generation.era}) has no remote handles",))
     if layout.remote is None:
-        return RemoteMap(0, (), (f"the debug info has no {REMOTE}: handles can't be read",))
+        return RemoteMap(0, (), (f"the debug info has no {REMOTE}: handles could not be read",))
     try:
         head = target.symbol("kcov_remote_map")
         _, length = target.variable_type("kcov_remote_map")
         link_offset = layout.remote.offset("next")
     except (MissingSymbolError, MissingTypeError) as error:
-        return RemoteMap(0, (), (f"handles can't be found: {error}",))
+        return RemoteMap(0, (), (f"handles could not be found: {error}",))
     buckets = length or _DEFAULT_BUCKETS
     word = target.word_size
     order = "big" if target.big_endian else "little"
     try:
         heads = target.read(head.address, buckets * word)
     except ReadError as error:
-        return RemoteMap(buckets, (), (f"kcov_remote_map can't be read: {error}",))
+        return RemoteMap(buckets, (), (f"kcov_remote_map could not be read: {error}",))
 
     entries: list[RemoteEntry] = []
     remarks: list[str] = []
@@ -74,9 +74,9 @@ def read_remote_map(target: Target, layout: Layout) -> RemoteMap:
             address = link - link_offset
             check_pointer(target, address, REMOTE)
             handle, kcov, following, back = remote.read(target, address)
-            # An entry that is in the wrong bucket is shown, and one with a damaged link back: what is both is none.
+            # An entry in the wrong bucket is shown, and so is one with a damaged link back; one with both is not an entry.
             if back not in (None, before) and not target.live and (handle is None or find_bucket(handle, bits, word) != bucket):
-                raise ReadError(f"{address:#x}, which {before:#x} leads to, isn't an entry of it", address)
+                raise ReadError(f"{address:#x}, which {before:#x} leads to, is not an entry of it", address)
             return RemoteEntry(address, handle, kcov, bucket), following
 
         chain = follow_chain(first, 0, read_entry, min(MAX_CHAIN, MAX_ENTRIES - len(entries)), head.address + bucket * word)

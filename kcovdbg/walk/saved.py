@@ -4,25 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
-from kcovdbg.abi.era import Feature
+from kcovdbg.abi.generations import Feature
 from kcovdbg.errors import MissingSymbolError, ReadError
-from kcovdbg.model.task import SavedState, TaskFields
-from kcovdbg.target import Target
+from kcovdbg.model.task import CpuState, SavedState, TaskFields
+from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
 
 
-class PerCpu(NamedTuple):
-    """What ``struct kcov_percpu_data`` of a CPU says (v5.8 up to August 2026)."""
-
-    cpu: int
-    irq_area: int | None
-    saved: SavedState
-    """Not tied to a task: which one it interrupted is the CPU's current one."""
-
-
-def read_per_cpu(target: Target, layout: Layout) -> tuple[tuple[PerCpu, ...], tuple[str, ...]]:
+def read_per_cpu(target: Target, layout: Layout) -> tuple[tuple[CpuState, ...], tuple[str, ...]]:
     """Read ``kcov_percpu_data`` of every possible CPU.
 
     :return: an instance per CPU, and remarks. Where the kernel keeps nothing there the symbol may be absent altogether: that
@@ -31,21 +21,21 @@ def read_per_cpu(target: Target, layout: Layout) -> tuple[tuple[PerCpu, ...], tu
     features = layout.generation
     if layout.percpu is None or not (features.has(Feature.SAVED_PER_CPU) or features.has(Feature.IRQ_AREA_PER_CPU)):
         return (), ()
-    found: list[PerCpu] = []
+    found: list[CpuState] = []
     remarks: list[str] = []
     for cpu in target.cpus():
         try:
             address = target.per_cpu("kcov_percpu_data", cpu)
             irq_area, mode, size, area, kcov, sequence = layout.percpu.read(target, address)
         except (MissingSymbolError, ReadError) as error:
-            remarks.append(f"kcov_percpu_data of CPU {cpu} can't be read: {error}")
+            remarks.append(f"kcov_percpu_data of CPU {cpu} could not be read: {error}")
             continue
-        found.append(PerCpu(cpu, irq_area, SavedState("cpu", cpu, None, None, None, mode, size, area, kcov, sequence)))
+        found.append(CpuState(cpu, irq_area, SavedState("cpu", cpu, None, None, None, mode, size, area, kcov, sequence)))
     return tuple(found), tuple(remarks)
 
 
 def find_saved(
-    layout: Layout, tasks: Iterable[TaskFields], per_cpu: Iterable[PerCpu], current: Mapping[int, int]
+    layout: Layout, tasks: Iterable[TaskFields], per_cpu: Iterable[CpuState], current: Mapping[int, int]
 ) -> tuple[SavedState, ...]:
     """Return the sessions that are saved now.
 
@@ -58,13 +48,13 @@ def find_saved(
     found: list[SavedState] = []
     for instance in per_cpu:
         saved = instance.saved
-        # The deduplication series of 2025 leaves saved_mode stale when it restores; the object tells whether one is saved.
-        stale = layout.generation.has(Feature.STATE_STRUCT) and not saved.kcov
+        # If the saved mode stays when a session is restored, the object tells whether one is saved.
+        stale = layout.traits.leaves_saved_state and not saved.kcov
         if saved.is_empty or stale:
             continue
         task = by_address.get(current.get(instance.cpu, 0))
         if task is None:
-            found.append(saved._replace(errors=(f"the current task of CPU {instance.cpu} can't be read",)))
+            found.append(saved._replace(errors=(f"the current task of CPU {instance.cpu} could not be read",)))
         else:
             found.append(saved._replace(task=task.address, pid=task.pid, comm=task.comm))
     return tuple(found)

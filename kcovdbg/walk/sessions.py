@@ -1,54 +1,73 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which session each task is in: what its fields mean, together with what is saved and whose object it is."""
+"""The session that each task is in, by its fields, its saved state and the object that it refers to."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.abi import mode as modes
-from kcovdbg.abi.era import Feature
+from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.abi.generations import Feature
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFields
-from kcovdbg.model.task import Role, SavedState, Task, TaskFields
+from kcovdbg.model.session import Role, Session
+from kcovdbg.model.task import SavedState, Task, TaskFields
+from kcovdbg.target.pointer import is_kernel_pointer
 from kcovdbg.walk.layout import TASK_FIELD_COUNT
-from kcovdbg.walk.objects import PAGE, find_fill, find_implausible
-from kcovdbg.walk.pointer import is_kernel_pointer
-from kcovdbg.walk.readings import Readings
+from kcovdbg.walk.objects import find_capacity, find_fill, find_implausible
 from kcovdbg.walk.saved import find_saved, saved_in_task
+from kcovdbg.walk.structure_cache import StructureCache
 from kcovdbg.walk.tasks import complete_task, read_stack_cpu, read_task
 
-# How often a live kernel is asked again when what was read disagrees: the state of a running task is consistent again within
-# a system call.
+# How often a task of a live kernel is read again while its fields disagree: they agree again within a system call.
 _RETRIES: Final = 3
 
 
-class Sessions:
-    """The sessions of one look at a kernel.
+class _Decision(NamedTuple):
+    """The role of a session, and what speaks against it."""
 
-    :param readings: what was read.
+    role: Role | None
+    is_certain: bool = True
+    errors: tuple[str, ...] = ()
+    is_owner_mark: bool = False
+
+
+class _Owned(NamedTuple):
+    """The object of a task's KCOV_REMOTE_ENABLE."""
+
+    kcov: KcovFields | None
+    owns: bool | None
+    """Whether the task did a KCOV_REMOTE_ENABLE; None where that is unknown."""
+    errors: tuple[str, ...] = ()
+
+
+class SessionWalk:
+    """The sessions in one look at a kernel.
+
+    :param cache: its structures.
     """
 
-    def __init__(self, readings: Readings) -> None:
-        self._readings = readings
-        self._target = readings.target
-        self._layout = readings.layout
+    def __init__(self, cache: StructureCache) -> None:
+        self._cache = cache
+        self._target = cache.target
+        self._layout = cache.layout
+        self._generation = cache.layout.generation
         self._interpreted: dict[int, Task] = {}
 
     @cached_property
     def saved(self) -> tuple[SavedState, ...]:
         """The sessions that are saved now."""
-        per_cpu = self._readings.per_cpu
-        needs_current = self._layout.generation.has(Feature.SAVED_PER_CPU)
-        found = find_saved(self._layout, self._readings.task_fields, per_cpu, self._readings.current if needs_current else {})
+        current = self._cache.current if self._generation.has(Feature.SAVED_PER_CPU) else {}
+        found = find_saved(self._layout, self._cache.task_fields, self._cache.per_cpu, current)
         if self._layout.late_task is None:
             return found
         return tuple(saved if saved.cpu is not None else saved._replace(cpu=self._cpu_of(saved.task)) for saved in found)
 
     def _cpu_of(self, task: int | None) -> int | None:
         try:
-            return complete_task(self._target, self._layout, self._readings.by_address[task or 0]).cpu
+            return complete_task(self._target, self._layout, self._cache.by_address[task or 0]).cpu
         except (KeyError, ReadError):
             return None
 
@@ -56,35 +75,26 @@ class Sessions:
     def _saved_by_task(self) -> Mapping[int, SavedState]:
         return {saved.task: saved for saved in self.saved if saved.task is not None}
 
-    def tasks(self, *, all_tasks: bool = False) -> tuple[Task, ...]:
-        """Interpret the tasks.
+    @cached_property
+    def unattributed(self) -> tuple[tuple[SavedState, Session], ...]:
+        """The saved sessions whose task is unknown."""
+        return tuple((saved, self._decide_saved(saved)) for saved in self.saved if saved.task is None)
 
-        :param all_tasks: those without any KCOV state too.
-        """
-        # Everything that decides about a task's state is in its fields, but for a session saved on its CPU.
+    @cached_property
+    def with_state(self) -> tuple[Task, ...]:
+        """The tasks with KCOV state."""
+        # A session that is saved on its CPU leaves no trace in its task's fields.
         saved = self._saved_by_task
         return tuple(
             self._task(fields)
-            for fields in self._readings.task_fields
-            if all_tasks or fields.address in saved or self.has_state(fields)
+            for fields in self._cache.task_fields
+            if fields.address in saved or has_state(fields, self._layout.mode_flags)
         )
 
-    def has_state(self, fields: TaskFields) -> bool:
-        """Tell whether a task has anything of KCOV's.
-
-        A sequence alone is no state: kcov_stop() leaves it behind. Neither is the flag of a task that is switched out.
-        """
-        return bool(
-            fields.kcov
-            or fields.kcov_remote
-            or fields.saved_kcov
-            or fields.kcov_area
-            or fields.kcov_size
-            or fields.kcov_handle
-            or fields.kcov_softirq
-            or fields.saved_mode
-            or modes.strip_flags(fields.kcov_mode or 0, self._layout.mode_flags)
-        )
+    @cached_property
+    def all_tasks(self) -> tuple[Task, ...]:
+        """Every task."""
+        return tuple(self._task(fields) for fields in self._cache.task_fields)
 
     def _task(self, fields: TaskFields) -> Task:
         task = self._interpreted.get(fields.address)
@@ -97,18 +107,18 @@ class Sessions:
         for _ in range(_RETRIES if self._target.live else 0):
             if not task.errors:
                 return task
-            # A live kernel moves: read the task again, and its objects.
+            # The kernel may have changed the task between two reads.
             try:
                 fields = read_task(self._target, self._layout, fields.address)
             except ReadError:
                 break
             for pointer in (fields.kcov, fields.kcov_remote, fields.saved_kcov):
-                self._readings.forget(pointer or 0)
+                self._cache.forget(pointer or 0)
             task = self.interpret(fields)
         return task
 
     def interpret(self, fields: TaskFields) -> Task:
-        """Say what a task's fields mean."""
+        """Return a task with its sessions and the fill of its buffer."""
         layout = self._layout
         errors: list[str] = []
         try:
@@ -117,149 +127,196 @@ class Sessions:
             errors.append(str(error))
         if fields.cpu is None and layout.stack_cpu is not None:
             fields = fields._replace(cpu=read_stack_cpu(self._target, layout.stack_cpu, fields.address))
-        errors += [f"{name} can't be read" for name in layout.task.names[:TASK_FIELD_COUNT] if self._is_lost(fields, name)]
+        errors += [f"{name} is unreadable" for name in layout.task.names[:TASK_FIELD_COUNT] if self._is_lost(fields, name)]
         word = fields.kcov_mode
-        mode = None if word is None else layout.mode_name(word)
-        if (word or 0) & layout.mode_flags & modes.PAUSED:
-            errors.append("bit 29 of its mode is set: KCOV_PAUSED of a posted series, or damage")
-        role = self._role(mode, fields.kcov, fields.kcov_area, errors)
-        if fields.kcov_softirq not in (None, 0, 1):
-            errors.append(f"kcov_softirq is {fields.kcov_softirq:#x}")
-            role = None
-        elif fields.kcov_softirq:
-            role = Role.SOFTIRQ_SECTION
-        elif fields.kcov_softirq is None and role is Role.REMOTE_SECTION and layout.generation.has(Feature.SOFTIRQ):
-            errors.append("whether its section is a softirq's can't be told without kcov_softirq")
-            role = None
+        errors += [flag.remark for flag in layout.traits.flags if flag.remark and (word or 0) & layout.mode_flags & flag.bit]
+        session = self._decide_own(fields)
+        errors += session.errors
         saved = self._saved_of(fields)
-        beneath = None if saved is None else self.saved_role(saved, errors)
+        interrupted = None if saved is None else self._decide_saved(saved)
+        errors += () if interrupted is None else interrupted.errors
         if saved is None and fields.kcov_softirq and not self.sees_saved:
-            errors.append("what its softirq section interrupted can't be told")
-        owned, owns_remote = self._owned(fields, mode, errors)
+            errors.append("the session that its softirq section interrupted is unknown")
+        owned = self._find_owned(fields, session, interrupted)
+        errors += owned.errors
         area, size, trace, trace_size = fields.kcov_area, fields.kcov_size, fields.trace, fields.trace_size
-        mode_of_buffer, kcov = mode, fields.kcov
-        if area == 0 and owned is not None:
-            area, size, trace, trace_size, kcov = owned.area, owned.size, owned.trace, owned.trace_size, owned.address
-            mode_of_buffer = None if owned.mode is None else layout.object_mode_name(owned.mode)
-        count, full = find_fill(self._target, self._layout, area, size, mode_of_buffer, errors, trace, trace_size, kcov)
+        mode_of_buffer, kcov = session.mode, fields.kcov
+        if area == 0 and owned.kcov is not None:
+            own = owned.kcov
+            area, size, trace, trace_size, kcov = own.area, own.size, own.trace, own.trace_size, own.address
+            mode_of_buffer = None if own.mode is None else layout.object_mode_name(own.mode)
+        fill = find_fill(self._target, layout, area, size, mode_of_buffer, trace, trace_size, kcov)
+        errors += fill.problems
+        # How many records fit depends on the mode.
+        is_named = mode_of_buffer is not None and modes.is_known(mode_of_buffer)
+        capacity = find_capacity(layout, mode_of_buffer, size, trace_size) if is_named else None
         return Task(
             fields=fields,
-            mode=mode,
-            in_ctxsw=bool(word & layout.mode_flags & ~modes.PAUSED)
-            if word is not None and layout.modes and layout.generation.has(Feature.CTXSW_FLAG)
+            in_ctxsw=bool(word & layout.in_ctxsw)
+            if word is not None and layout.modes and self._generation.has(Feature.CTXSW_FLAG)
             else None,
-            role=role,
-            beneath=beneath,
-            owns_remote=owns_remote,
-            count=count,
-            full=full,
+            session=session,
+            interrupted=interrupted,
+            owns_remote=owned.owns,
+            count=fill.count,
+            capacity=capacity,
+            full=fill.full,
             saved=saved,
             errors=tuple(dict.fromkeys(errors)),
         )
 
     def _is_lost(self, fields: TaskFields, name: str) -> bool:
-        """Tell whether a member that this kernel has is in a page that couldn't be read."""
+        """Return whether a member that this kernel has is on an unreadable page."""
         return getattr(fields, name) is None and self._layout.task.has(name)
 
     def _saved_of(self, fields: TaskFields) -> SavedState | None:
-        if self._layout.generation.has(Feature.SAVED_IN_TASK):
+        if self._generation.has(Feature.SAVED_IN_TASK):
             saved = saved_in_task(fields)
             return None if saved.is_empty else saved
         return self._saved_by_task.get(fields.address)
 
     @cached_property
     def sees_saved(self) -> bool:
-        """Whether every saved session is known, and whose it is."""
-        generation, percpu = self._layout.generation, self._layout.percpu
-        if not generation.has(Feature.SAVED_PER_CPU):
-            return generation.has(Feature.SAVED_IN_TASK)
+        """Whether every saved session and its task are known."""
+        percpu = self._layout.percpu
+        if not self._generation.has(Feature.SAVED_PER_CPU):
+            return self._generation.has(Feature.SAVED_IN_TASK)
         return (
-            len(self._readings.per_cpu) == len(self._readings.current) == len(self._target.cpus())
+            len(self._cache.per_cpu) == len(self._cache.current) == len(self._target.cpus())
             and percpu is not None
             and percpu.has("saved_kcov")
         )
 
-    def saved_role(self, saved: SavedState, errors: list[str]) -> Role | None:
+    def _decide_own(self, fields: TaskFields) -> Session:
+        mode = None if fields.kcov_mode is None else self._layout.mode_name(fields.kcov_mode)
+        session = Session(
+            fields.address,
+            False,
+            mode,
+            fields.kcov_size,
+            fields.kcov_area,
+            fields.kcov,
+            fields.kcov_sequence,
+            None,
+        )
+        return self.decide_session(session, fields.kcov_softirq)
+
+    def _decide_saved(self, saved: SavedState) -> Session:
         mode = None if saved.mode is None else self._layout.mode_name(saved.mode)
-        return self._role(mode, saved.kcov, saved.area, errors)
+        session = Session(saved.task, True, mode, saved.size, saved.area, saved.kcov, saved.sequence, None)
+        return self.decide_session(session, 0)
 
-    def _role(self, mode: str | None, kcov: int | None, area: int | None, errors: list[str]) -> Role | None:
-        """Say what a session collects: a local one's area is the object's own, a section's never is (kcov-abi.md T2, T6).
+    def decide_session(self, session: Session, softirq: int | None) -> Session:
+        """Return a session with its role: local, a remote or softirq section, or only the mark of a remote owner.
 
-        :return: None where something that decides it isn't known.
+        :param softirq: ``task->kcov_softirq`` where the task's own fields describe the session, 0 for a saved one.
         """
+        decision = self._decide(session, softirq)
+        if softirq not in (None, 0, 1):
+            errors = (*decision.errors, f"kcov_softirq is {softirq:#x}")
+            decision = decision._replace(is_certain=False, errors=errors)
+        elif softirq and decision.role is not Role.LOCAL:
+            decision = decision._replace(role=Role.SOFTIRQ_SECTION, is_certain=True)
+        elif softirq:
+            errors = (*decision.errors, "kcov_softirq is set, but the area is the object's own buffer")
+            decision = decision._replace(is_certain=False, errors=errors)
+        elif softirq is None and decision.role is Role.REMOTE_SECTION and self._generation.has(Feature.SOFTIRQ):
+            errors = (*decision.errors, "without kcov_softirq it is unknown whether its section is a softirq section")
+            decision = decision._replace(is_certain=False, errors=errors)
+        return session._replace(**decision._asdict())
+
+    def _decide(self, session: Session, softirq: int | None) -> _Decision:
+        mode, area, kcov = session.mode, session.area, session.kcov
         if mode is None:
-            return None
+            return _Decision(None)
+        is_idle = modes.is_known(mode) and not modes.is_tracing(mode)
         if not modes.is_known(mode):
             if self._layout.modes:
-                errors.append(f"mode {mode} is none of this kernel's")
-                return None
+                return _Decision(None, False, (f"mode {mode} is not one of this kernel's modes",))
             # Without names for modes: only a session has an area.
             if area is None:
-                return None
-            if not area:
-                return Role.NONE
-        elif not modes.is_tracing(mode):
-            return Role.NONE
-        if kcov is None:
-            return None
+                return _Decision(None)
+            is_idle = not area
         if not kcov:
-            # A mode without an object is the boot-time self-test's (v6.11): nothing collects into the task.
-            return Role.NONE
+            # A mode without an object is that of the boot-time self-test (v6.11), which records nothing.
+            return _Decision(Role.NONE if is_idle or kcov is not None else None)
         try:
-            fields = self._readings.kcov(kcov)
+            fields = self._cache.kcov(kcov)
         except (ReadError, MissingTypeError) as error:
-            errors.append(f"kcov {kcov:#x}: {error}")
-            return None
+            return _Decision(Role.NONE) if is_idle else _Decision(None, False, (f"kcov {kcov:#x}: {error}",))
+        is_owner = fields.task is not None and fields.task == session.task
+        if is_idle:
+            return _Decision(Role.NONE, is_owner_mark=is_owner and bool(fields.remote))
         problem = find_implausible(self._target, self._layout, fields)
-        if problem is not None:
-            errors.append(f"kcov {kcov:#x} isn't a struct kcov, or not any more: {problem}")
-            return None
-        if not self._layout.generation.has(Feature.REMOTE):
-            return Role.LOCAL
-        if area and not is_kernel_pointer(self._target, area, PAGE):
-            errors.append(f"its area {area:#x} is no buffer's address")
-            return None
-        if area is None or fields.area is None:
-            errors.append(f"whether it traces itself can't be told without the {'task' if area is None else 'object'}'s area")
-            return None
-        return Role.LOCAL if fields.area == area else Role.REMOTE_SECTION
+        errors: tuple[str, ...] = () if problem is None else (f"kcov {kcov:#x} is no longer a struct kcov: {problem}",)
+        if not self._generation.has(Feature.REMOTE):
+            return _Decision(Role.LOCAL, not errors, errors)
+        # The area of a local session is the object's own buffer, that of a section never is (kcov-abi.md T2, T6).
+        if area is not None and area == fields.area:
+            return _Decision(Role.LOCAL, not errors, errors)
+        is_local = is_owner and not fields.remote and not softirq
+        if area and not is_kernel_pointer(self._target, area, PAGE_SIZE):
+            errors += (f"kcov_area {area:#x} is not the address of a buffer",)
+        elif area is None or fields.area is None:
+            whose = "task" if area is None else "object"
+            errors += (f"without the {whose}'s area it is unknown whether the session is local",)
+        elif is_local:
+            errors += (f"kcov_area {area:#x} is not the buffer of kcov {kcov:#x}, which is enabled for this task",)
+        return _Decision(Role.LOCAL if is_local else Role.REMOTE_SECTION, not errors, errors)
 
-    def _owned(self, fields: TaskFields, mode: str | None, errors: list[str]) -> tuple[KcovFields | None, bool | None]:
-        """Return the object of a KCOV_REMOTE_ENABLE that this task did, and whether it did one; None where it can't be told."""
-        if not self._layout.generation.has(Feature.REMOTE):
-            return None, None
-        saved = self._saved_of(fields)
-        own_member = self._layout.generation.has(Feature.OWNER_MEMBER)
-        saved_mode = None if saved is None or saved.mode is None else self._layout.mode_name(saved.mode)
-        marked = modes.REMOTE in (mode, saved_mode)
-        unknown = saved is not None and saved.kcov is None
-        unknown = unknown or bool(saved is None and fields.kcov_softirq and not self.sees_saved)
-        # From August 2026 on, one of both marks an owner.
-        unknown = unknown or (
-            self._layout.generation.has(Feature.SAVED_IN_TASK)
-            and not own_member
-            and not self._layout.generation.has(Feature.MODE_REMOTE)
+    def _find_owned(self, fields: TaskFields, session: Session, interrupted: Session | None) -> _Owned:
+        """Find the object of a KCOV_REMOTE_ENABLE that this task did."""
+        if not self._generation.has(Feature.REMOTE):
+            return _Owned(None, None)
+        own_member = self._generation.has(Feature.OWNER_MEMBER)
+        marked = modes.REMOTE in (session.mode, None if interrupted is None else interrupted.mode)
+        unknown = (
+            marked
+            or (interrupted is not None and interrupted.kcov is None)
+            or bool(interrupted is None and fields.kcov_softirq and not self.sees_saved)
+            or (fields.kcov_remote if own_member else fields.kcov) is None
+            # From August 2026 on, one of both marks an owner.
+            or (
+                self._generation.has(Feature.SAVED_IN_TASK) and not own_member and not self._generation.has(Feature.MODE_REMOTE)
+            )
         )
-        unknown = unknown or marked or (fields.kcov_remote if own_member else fields.kcov) is None
-        pointers = [fields.kcov_remote, fields.kcov, None if saved is None else saved.kcov]
+        errors: list[str] = []
+        pointers = [fields.kcov_remote, fields.kcov, None if interrupted is None else interrupted.kcov]
         for pointer in dict.fromkeys(pointers):
             if not pointer:
                 continue
             try:
-                kcov = self._readings.kcov(pointer)
+                kcov = self._cache.kcov(pointer)
             except (ReadError, MissingTypeError) as error:
                 errors.append(f"kcov {pointer:#x}: {error}")
                 unknown = True
                 continue
-            if kcov.remote and kcov.task == fields.address:
-                return kcov, True
-            if (marked or (own_member and pointer == fields.kcov_remote)) and None in (kcov.remote, kcov.task):
-                # The task itself says so.
-                return kcov, True
+            is_marked = marked or (own_member and pointer == fields.kcov_remote)
+            if (kcov.remote and kcov.task == fields.address) or (is_marked and None in (kcov.remote, kcov.task)):
+                return _Owned(kcov, True, tuple(errors))
             unknown = (
                 unknown
                 or (kcov.remote is None and kcov.task in (None, fields.address))
                 or (kcov.task is None and bool(kcov.remote))
             )
-        return None, True if marked else None if unknown else False
+        return _Owned(None, True if marked else None if unknown else False, tuple(errors))
+
+
+def has_state(fields: TaskFields, mode_flags: int) -> bool:
+    """Return whether a task has KCOV state.
+
+    A sequence is not state, because kcov_stop() leaves it behind; nor is the flag of a task that is switched out.
+
+    :param mode_flags: the bits of the mode word that are not mode.
+    """
+    return bool(
+        fields.kcov
+        or fields.kcov_remote
+        or fields.saved_kcov
+        or fields.kcov_area
+        or fields.kcov_size
+        or fields.kcov_handle
+        or fields.kcov_softirq
+        or fields.saved_mode
+        or modes.strip_flags(fields.kcov_mode or 0, mode_flags)
+    )

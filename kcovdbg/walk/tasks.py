@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target import Target
+from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.protocol import Target
+from kcovdbg.target.remark_log import Remarks
 from kcovdbg.walk.layout import TASK, TASK_FIELD_COUNT, Layout
-from kcovdbg.walk.pointer import check_pointer, read_word
-from kcovdbg.walk.remarks import Remarks
 
 # PID_MAX_LIMIT on 64-bit kernels.
 _MAX_PID: Final = 4 * 1024 * 1024
@@ -29,7 +29,7 @@ PF_EXITING: Final = 0x00000004
 def decode_comm(data: bytes) -> str:
     r"""Decode ``task_struct.comm``, which holds any bytes but NUL.
 
-    What isn't UTF-8 is shown as ``\xNN``; what a terminal would obey is the renderers' to escape.
+    Bytes that are not UTF-8 become ``\xNN``; renderers escape control characters.
     """
     return data.split(b"\0", 1)[0].decode("utf-8", "backslashreplace")
 
@@ -41,12 +41,12 @@ def _make_fields(address: int, values: tuple[Any, ...]) -> TaskFields:
 
 
 def is_pid(number: int | None) -> bool:
-    """Tell whether this can be a task's number, or isn't known."""
+    """Return whether a number can be a thread id, or is unknown."""
     return number is None or 0 <= number <= _MAX_PID
 
 
 def _is_leader(values: tuple[Any, ...]) -> bool:
-    """Tell whether this can be a process: its first thread has the process's number. Zeroed memory has none."""
+    """Return whether this can be a thread group leader, whose pid is its tgid; zeroed memory is none."""
     pid, tgid = values[0], values[1]
     return is_pid(pid) and is_pid(tgid) and (None in (pid, tgid) or pid == tgid) and pid != 0
 
@@ -54,7 +54,7 @@ def _is_leader(values: tuple[Any, ...]) -> bool:
 class TaskWalk:
     """One walk over the tasks.
 
-    Iterating yields :class:`TaskFields`; afterwards ``remarks`` says what couldn't be reached or read.
+    Iterating yields :class:`TaskFields`; afterwards ``remarks`` holds what could not be reached or read.
 
     :param target: the kernel.
     :param layout: of this kernel.
@@ -67,8 +67,7 @@ class TaskWalk:
         self._limit = _MAX_TASKS
         self._was_raised = False
         self.remarks = Remarks()
-        # A live kernel's lists change between two reads: that an element doesn't lead back to where one came from tells
-        # nothing there.
+        # A live kernel's lists change between two reads, so that links back prove nothing.
         self._moving = target.live
         names = layout.task.names
         self._comm = names.index("comm")
@@ -83,7 +82,7 @@ class TaskWalk:
             init = self._target.symbol("init_task").address
             tasks_offset = self._layout.task.offset("tasks_next")
         except (MissingSymbolError, MissingTypeError) as error:
-            self.remarks.note(f"the task list can't be found: {error}")
+            self.remarks.note(f"the task list could not be found: {error}")
         else:
             yield from self._walk_processes(init, tasks_offset)
         yield from self._walk_cpus()
@@ -96,21 +95,21 @@ class TaskWalk:
             return layout.read(self._target, address)
         except ReadError:
             values, lost = layout.read_partly(self._target, address)
-            self.remarks.note(f"task {address:#x}: {', '.join(lost)} can't be read")
+            self.remarks.note(f"task {address:#x}: {', '.join(lost)} could not be read")
             return values
 
     def _walk_processes(self, init: int, tasks_offset: int) -> Iterator[TaskFields]:
         try:
             values = self._read(init)
         except ReadError as error:
-            self.remarks.note(f"the task list can't be read: {error}")
+            self.remarks.note(f"the task list could not be read: {error}")
             return
         comm = values[self._comm]
         # INIT_TASK_COMM, to which each CPU's idle task adds its number. What else is read there is no name.
         if comm is not None and not comm.startswith(b"swapper"):
             self.remarks.note(
-                f"init_task is called {decode_comm(comm)!r}, not swapper: its members aren't where this debug info has them; "
-                "it is another build's, or GCC's RANDSTRUCT plugin moved them, of which GCC's debug info says nothing"
+                f"init_task is called {decode_comm(comm)!r}, not swapper: its layout is not that of this debug info; "
+                "it is another build's, or GCC's RANDSTRUCT plugin moved members, which GCC's debug info does not show"
             )
         backwards = values[self._tasks_prev]
         yield from self._walk_group(init, values)
@@ -120,7 +119,7 @@ class TaskWalk:
         self.remarks.note(f"the task list is broken: {broken}; what can be reached from its other end follows")
         broken = yield from self._follow(backwards, init, tasks_offset, self._tasks_prev, self._tasks_next)
         if broken is not None and "twice" not in broken:
-            self.remarks.note(f"the task list is broken from its other end too: {broken}")
+            self.remarks.note(f"the task list is also broken from its other end: {broken}")
 
     def _follow(
         self, node: int | None, init: int, tasks_offset: int, link: int, back: int
@@ -129,7 +128,7 @@ class TaskWalk:
         before = init + tasks_offset
         while self._may_go_on():
             if node is None:
-                return "a link can't be read"
+                return "a link could not be read"
             leader = node - tasks_offset
             if leader == init:
                 return None
@@ -140,15 +139,15 @@ class TaskWalk:
             except ReadError as error:
                 return str(error)
             if not _is_leader(values):
-                return f"{leader:#x}, which it leads to, is no process"
+                return f"{leader:#x}, to which it leads, is not a process"
             if not self._moving and values[back] not in (None, before):
-                return f"{leader:#x}, which it leads to, doesn't lead back"
+                return f"{leader:#x}, to which it leads, does not link back"
             yield from self._walk_group(leader, values)
             before, node = node, values[link]
         return f"it has more than {self._limit} tasks"
 
     def _may_go_on(self) -> bool:
-        """Tell whether there may be another task: where there are very many, the kernel's own count of threads decides."""
+        """Return whether there may be another task: with very many tasks, ``nr_threads`` is the limit."""
         if len(self._seen) < self._limit:
             return True
         if not self._was_raised:
@@ -157,7 +156,7 @@ class TaskWalk:
         return len(self._seen) < self._limit
 
     def _count_threads(self) -> int:
-        """Return ``nr_threads``, an int, and the idle tasks, which it leaves out; 0 where it can't be."""
+        """Return ``nr_threads``, an int, plus the idle tasks, which it does not count; 0 where it is unreadable."""
         try:
             data = self._target.read(self._target.symbol("nr_threads").address, 4)
         except (MissingSymbolError, ReadError):
@@ -177,11 +176,11 @@ class TaskWalk:
             node_offset = self._layout.task.offset("thread_next")
             self._layout.task.offset("signal")
         except MissingTypeError as error:
-            if not any(remark.startswith("threads can't") for remark in self.remarks):
-                self.remarks.note(f"threads can't be followed: {error}")
+            if not any(remark.startswith("threads could not") for remark in self.remarks):
+                self.remarks.note(f"threads could not be followed: {error}")
             return
         if following is None or signal is None:
-            self.remarks.note(f"the threads of process {values[1]} can't be followed: a link can't be read")
+            self.remarks.note(f"the threads of process {values[1]} could not be followed: a link could not be read")
             return
         if not signal:
             # An exiting leader has no signal_struct any more.
@@ -203,7 +202,7 @@ class TaskWalk:
     ) -> Generator[TaskFields, None, str | None]:
         """Follow a ring of threads from its leader on; return why it ended early, None where it came around.
 
-        The leader isn't always the first on it: after an execve of another thread, for instance.
+        The leader is not always the first one: for example after execve() in another thread.
 
         :param start: the leader's own link.
         :param head: the ring's head, in ``struct signal_struct``, which is no thread.
@@ -216,7 +215,7 @@ class TaskWalk:
         passed_head = False
         while self._may_go_on():
             if node is None:
-                return "a link can't be read"
+                return "a link could not be read"
             if node == start or (is_first and node == head):
                 return None
             if node == head:
@@ -237,9 +236,9 @@ class TaskWalk:
             except ReadError as error:
                 return str(error)
             if not is_pid(values[0]) or values[0] == 0 or (values[1] != tgid and None not in (values[1], tgid)):
-                return f"{thread:#x}, which it leads to, is no thread of it"
+                return f"{thread:#x}, to which it leads, is not a thread of it"
             if not self._moving and values[back] not in (None, before):
-                return f"{thread:#x}, which it leads to, doesn't lead back"
+                return f"{thread:#x}, to which it leads, does not link back"
             self._seen.add(thread)
             yield _make_fields(thread, values)
             before, node = node, values[link]
@@ -258,17 +257,21 @@ class TaskWalk:
                         continue
                     values = self._read(address)
                 except (MissingSymbolError, MissingTypeError, ReadError) as error:
-                    self.remarks.note(f"CPU {cpu}'s {'idle' if member == 'idle' else 'current'} task can't be read: {error}")
+                    self.remarks.note(
+                        f"CPU {cpu}'s {'idle' if member == 'idle' else 'current'} task could not be read: {error}"
+                    )
                     continue
                 if not (is_pid(values[0]) and is_pid(values[1])):
-                    self.remarks.note(f"CPU {cpu}'s {'idle' if member == 'idle' else 'current'} task {address:#x} is no task")
+                    self.remarks.note(
+                        f"CPU {cpu}'s {'idle' if member == 'idle' else 'current'} task {address:#x} is not a task"
+                    )
                     continue
                 self._seen.add(address)
                 yield _make_fields(address, values)
 
 
 def find_current_tasks(target: Target) -> dict[int, int]:
-    """Return each CPU's current task, ``struct task_struct *``; CPUs where it can't be read are left out."""
+    """Return each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
     found: dict[int, int] = {}
     for cpu in target.cpus():
         try:
@@ -282,18 +285,18 @@ def find_current_tasks(target: Target) -> dict[int, int]:
 
 
 def complete_task(target: Target, layout: Layout, fields: TaskFields) -> TaskFields:
-    """Read what a walk has left out of a task's fields; see :attr:`Layout.near_task`.
+    """Return a task's fields with those that the walk left out; see :attr:`Layout.near_task`.
 
-    :raises ReadError: when it can't be read.
+    :raises ReadError: when it is unreadable.
     """
     if layout.late_task is None or fields.flags is not None:
         return fields
-    flags, cpu, on_cpu = layout.late_task.read(target, fields.address)
-    return fields._replace(flags=flags, cpu=cpu, on_cpu=on_cpu)
+    flags, cpu, on_cpu, stack = layout.late_task.read(target, fields.address)
+    return fields._replace(flags=flags, cpu=cpu, on_cpu=on_cpu, stack=stack)
 
 
 def read_stack_cpu(target: Target, places: tuple[int, int], task: int) -> int | None:
-    """Return the CPU of a task whose thread_info is at its stack's base, None where that can't be read.
+    """Return the CPU of a task whose thread_info is at its stack's base, None where that is unreadable.
 
     :param places: as :attr:`Layout.stack_cpu`.
     """
@@ -311,7 +314,7 @@ def read_task(target: Target, layout: Layout, address: int) -> TaskFields:
     """Read one task's fields.
 
     :param address: ``struct task_struct *``.
-    :raises ReadError: when it can't be read, or is no kernel address.
+    :raises ReadError: when it is unreadable, or not a kernel address.
     """
     check_pointer(target, address, TASK)
     return _make_fields(address, layout.task.read(target, address))

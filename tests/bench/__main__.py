@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kcovdbg.symbols.build import build_table
-from kcovdbg.symbols.table import Table
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.table_builder import build_table
 from tests.bench import buffers, symbols, views
 from tests.bench.measure import Result, format_result
 from tests.bench.traces import record
@@ -40,8 +40,9 @@ def main() -> int:
     if parts:
         with tempfile.TemporaryDirectory() as folder:
             path = build_table(built.vmlinux, folder=Path(folder), symbolizer=shutil.which("llvm-symbolizer"))
+            assert path is not None
             for part in parts:
-                for result in part.run(Table(path), traces, options.rounds):
+                for result in part.run(LocationTable(path), traces, options.rounds):
                     show(result)
     return 0 if all(result.good for result in results) else 1
 

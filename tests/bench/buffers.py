@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Buffers: distinct PCs, sets, kept traces, ordered comparison."""
+"""Buffers: distinct PCs, counts of many runs, kept traces, ordered comparison."""
 
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 import tempfile
@@ -13,38 +12,30 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from kcovdbg.abi.record import Encoding, RecordFormat
-from kcovdbg.analysis.hot import Alignment, Numbering, Words, align, has_native
-from kcovdbg.analysis.keeping import keep
-from kcovdbg.analysis.pcset import PcUniverse
+from kcovdbg.abi.record import PC, Encoding
+from kcovdbg.analysis.compact_buffer import keep
+from kcovdbg.analysis.native_loops import Block, Numbering, find_blocks, has_native
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.symbols.points import PointKind
-from kcovdbg.symbols.resolve import Symbolizer
-from kcovdbg.symbols.table import Table
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.bench.measure import Result, at_most, best, bounded, faster
 
-SETS = 5000
+RUNS = 2000
 
 
-def _distinct(trace: array[int], text: tuple[int, int]) -> array[int]:
-    return Numbering(text).number(Words(trace))
-
-
-def _text(table: Table) -> tuple[int, int]:
+def _text(table: LocationTable) -> tuple[int, int]:
     ranges = table.text_ranges()
     return min(part.start for part in ranges), max(part.end for part in ranges)
 
 
-def run(table: Table, traces: dict[str, array[int]], rounds: int) -> Iterator[Result]:
+def run(table: LocationTable, traces: dict[str, array[int]], rounds: int) -> Iterator[Result]:
     text = _text(table)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         yield from _dedup(text, traces, folder, rounds)
-        yield from _sets(table, traces, rounds)
+        yield from _runs(traces)
         for trace in ("tcp-a", "mixed-a"):
-            buffer = Buffer(trace, Encoding(RecordFormat.PC, 8), traces[trace], len(traces[trace]))
+            buffer = Buffer(trace, Encoding(PC, 8), traces[trace], len(traces[trace]))
             kept = keep(buffer, "@bench", trace).size / 1024
             bound = 16.0 if len(traces[trace]) < 1 << 17 else 256.0
             yield bounded(f"keep {trace}, {len(traces[trace])} records, in order", kept, bound, "KiB")
@@ -62,58 +53,48 @@ def _dedup(text: tuple[int, int], traces: dict[str, array[int]], folder: Path, r
         path.write_bytes(trace.tobytes())
         output = subprocess.run([str(program), str(path), str(2 * rounds)], capture_output=True, check=True).stdout
         time, count = (int(number) for number in output.split())
-        assert len(numbering.number(Words(trace))) == count
-        mine = best(lambda trace=trace: numbering.number(Words(trace)), 4 * rounds)
+        assert len(numbering.number(trace)) == count
+        mine = best(partial(numbering.number, trace), 4 * rounds)
         goal = 10 if len(trace) < 1 << 17 else 8
         yield faster(f"distinct PCs of {name}, {len(trace)} records", mine, time / 1e9, "std::sort+unique", goal)
 
 
-def _sets(table: Table, traces: dict[str, array[int]], rounds: int) -> Iterator[Result]:
-    text = _text(table)
-    pools = [_distinct(traces[name], text) for name in ("mixed-a", "mixed-b")]
-    # What both cover of six thousand PCs differs in some hundred.
-    left, right = (array("Q", sorted(random.Random(seed).sample(pools[seed].tolist(), 6000))) for seed in (0, 1))
-    universe = PcUniverse(table.pcs(PointKind.PC))
-    a, b = universe.make_set(left), universe.make_set(right)
-    x, y = np.array(left), np.array(right)
-    mine = best(lambda: [(a - b, b - a, a & b) for _ in range(100)], 2 * rounds) / 100
-    theirs = best(lambda: [(np.setdiff1d(x, y), np.setdiff1d(y, x), np.intersect1d(x, y)) for _ in range(10)], 2 * rounds)
-    yield faster("compare two sets of 6000 PCs", mine, theirs / 10, "numpy", 10)
+def _runs(traces: dict[str, array[int]]) -> Iterator[Result]:
     measured = subprocess.run(
-        [sys.executable, "-m", "tests.bench.memory", str(table.path), str(SETS)],
+        [sys.executable, "-m", "tests.bench.memory", str(RUNS)],
         input=b"".join(len(trace).to_bytes(8, "little") + trace.tobytes() for trace in traces.values()),
         capture_output=True,
         check=True,
     )
     facts = json.loads(measured.stdout)
-    yield bounded(f"memory of {SETS} sets, {facts['mean']:.0f} PCs each, per PC", facts["bytes_per_pc"], 1.5, "B")
+    yield bounded(f"memory of the counts of {RUNS} runs, {facts['distinct']} distinct PCs", facts["mib"], 16, "MiB")
 
 
-def _diff(table: Table, traces: dict[str, array[int]], folder: Path, rounds: int) -> Iterator[Result]:
+def _diff(table: LocationTable, traces: dict[str, array[int]], folder: Path, rounds: int) -> Iterator[Result]:
     text = _text(table)
     files = {}
     for name, trace in traces.items():
         files[name] = folder / f"{name}.txt"
         files[name].write_text("".join(f"{pc:#x}\n" for pc in trace))
 
-    def compare(left: str, right: str) -> Alignment:
+    def compare(left: str, right: str) -> tuple[tuple[Block, ...], bool]:
         numbering = Numbering(text)
-        words = [Words(traces[left]), Words(traces[right])]
+        words = [traces[left], traces[right]]
         pcs = numbering.number(*words)
         functions: dict[str | None, int] = {}
         groups = array("I")
         for location in Symbolizer(table=table).locate_all(pcs):
             name = location.frames[-1].function if location.frames else None
             groups.append(functions.setdefault(name, len(functions)))
-        return align(numbering.ids(words[0]), numbering.ids(words[1]), groups)
+        return find_blocks(numbering.ids(words[0]), numbering.ids(words[1]), groups)
 
     def by_diff(left: str, right: str) -> None:
         subprocess.run(["diff", str(files[left]), str(files[right])], stdout=subprocess.DEVNULL)
 
     def describe(left: str, right: str) -> str:
-        found = compare(left, right)
-        same = sum(block[2] for block in found.blocks)
-        return f"{left} and {right} in order: {same} equal{', coarse' if found.is_coarse else ''}"
+        blocks, is_coarse = compare(left, right)
+        same = sum(block.length for block in blocks)
+        return f"{left} and {right} in order: {same} equal{', coarse' if is_coarse else ''}"
 
     half = max(1, rounds // 2)
     near = 0.0

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What sets of PCs take, seen from outside: traces on standard input, JSON on standard output."""
+"""Memory of the counts of many runs, measured in a process of its own: traces on standard input, JSON on standard output."""
 
-import gc
 import json
 import random
 import sys
 from array import array
+from collections import Counter
 from pathlib import Path
 
-from kcovdbg.analysis.hot import Numbering, Words
-from kcovdbg.analysis.pcset import PcUniverse
-from kcovdbg.symbols.points import PointKind
-from kcovdbg.symbols.table import Table
+from kcovdbg.analysis.run_counts import RunCounts
 
 
 def resident() -> int:
@@ -20,34 +17,27 @@ def resident() -> int:
 
 
 def main() -> None:
-    table = Table(sys.argv[1])
-    wanted = int(sys.argv[2])
+    wanted = int(sys.argv[1])
     traces = []
     while size := sys.stdin.buffer.read(8):
         traces.append(array("Q", sys.stdin.buffer.read(8 * int.from_bytes(size, "little"))))
-    ranges = table.text_ranges()
-    numbering = Numbering((min(part.start for part in ranges), max(part.end for part in ranges)))
-    universe = PcUniverse(table.pcs(PointKind.PC))
     rng = random.Random(3)
 
-    def make():
-        # A program's trace: some stretches of what was really recorded.
-        parts = []
+    def make_run() -> Counter[int]:
+        # A run: some stretches of what was really recorded.
+        run: Counter[int] = Counter()
         for _ in range(rng.randrange(1, 6)):
             trace = rng.choice(traces)
             length = rng.randrange(500, 20_000)
             start = rng.randrange(max(1, len(trace) - length))
-            parts.append(Words(trace[start : start + length]))
-        return universe.make_set(numbering.number(*parts))
+            run.update(trace[start : start + length])
+        return run
 
-    for _ in range(200):
-        make()
-    gc.collect()
+    for _ in range(10):
+        make_run()
     before = resident()
-    kept = [make() for _ in range(wanted)]
-    gc.collect()
-    pcs = sum(len(one) for one in kept)
-    print(json.dumps({"bytes_per_pc": (resident() - before) / pcs, "mean": pcs / len(kept)}))
+    runs = RunCounts(make_run() for _ in range(wanted))
+    print(json.dumps({"mib": (resident() - before) / (1 << 20), "distinct": len(runs.pcs)}))
 
 
 if __name__ == "__main__":

@@ -7,18 +7,18 @@ import shutil
 import subprocess
 import tempfile
 from array import array
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from kcovdbg.symbols.build import build_table
-from kcovdbg.symbols.cache import table_path
-from kcovdbg.symbols.elf import ElfFile
-from kcovdbg.symbols.points import find_points
-from kcovdbg.symbols.resolve import Symbolizer, open_symbolizer, read_text_ranges
-from kcovdbg.symbols.table import Table
-from kcovdbg.target.drgn_source import frames_at, open_image
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.symbols.coverage_points import find_points
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer, read_text_ranges
+from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_cache import table_path
+from kcovdbg.target.drgn.locations import frames_at, open_image
 from tests.bench.measure import Result, at_most, best, best_of_each, bounded, faster
 from tests.lab.kernel import Kernel
 
@@ -40,8 +40,9 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
     llvm = shutil.which("llvm-symbolizer")
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        with closing(ElfFile(image)) as elf:
+        with ElfFile(image) as elf:
             build_id = elf.build_id
+            assert build_id is not None
             text = sum(section.size for section in elf.text_sections())
             scan = best(lambda: find_points(elf), max(1, rounds // 2))
         # An absolute time, unlike all others here: the issue gives it, for a quiet machine.
@@ -59,7 +60,7 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
         build()
         folder = scratch / "1"
         if llvm is not None:
-            every = [pc - 1 for pc in Table(table_path(build_id, folder)).pcs()]
+            every = [pc - 1 for pc in LocationTable(table_path(build_id, folder)).pcs()]
             command = [llvm, f"--obj={image}", "--inlines", "--functions=short"]
             mine, time = best_of_each(build, partial(_run, command, every, scratch), rounds=max(1, rounds // 2))
             yield at_most(f"build the table, {len(every)} PCs", mine, time, "llvm-symbolizer", 2.5)
@@ -72,18 +73,18 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
             # By a symbolizer that hasn't named any yet.
             assert len(Symbolizer(table=table).locate_all(pcs)) == PCS
 
-        table = Table(table_path(build_id, folder))
+        table = LocationTable(table_path(build_id, folder))
         look_up_again()
         ranges = read_text_ranges(image)
         program = open_image(image, min(part.start for part in ranges), max(part.end for part in ranges))
-        others = {
+        others: dict[str, tuple[Callable[[], Any], int]] = {
             "addr2line -afi": (partial(_run, ["addr2line", "-afi", "-e", str(image)], addresses, scratch), 20),
             "drgn source_location": (lambda: [program.source_location(address) for address in addresses], 50),
         }
         if llvm is not None:
             command = [llvm, f"--obj={image}", "--inlines"]
             others["llvm-symbolizer"] = (partial(_run, command, addresses, scratch), 10)
-        ways = [look_up_again, *[look_up] * 3, *(way for way, _ in others.values())]
+        ways: list[Callable[[], Any]] = [look_up_again, *[look_up] * 3, *(way for way, _ in others.values())]
         again, *mine_and_others = best_of_each(*ways, rounds=rounds)
         mine, theirs = min(mine_and_others[:3]), mine_and_others[3:]
         for (other, (_, times)), time in zip(others.items(), theirs, strict=True):

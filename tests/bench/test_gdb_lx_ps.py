@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from tests.gdb.gdb_run import have_gdb, run_gdb
 from tests.lab.conftest import kernel, standing_guest, userland
+from tests.support.gdb_run import have_gdb, run_gdb
 
 __all__ = ["kernel", "standing_guest", "userland"]
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import resource
 import time
 from array import array
@@ -16,27 +17,24 @@ from prompt_toolkit.layout import HSplit, Layout, Window
 from prompt_toolkit.layout.controls import UIContent, UIControl
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from kcovdbg.abi.record import Encoding, RecordFormat
-from kcovdbg.analysis.naming import Names
-from kcovdbg.commands.viewing import Side, View
+from kcovdbg.abi.record import PC, Encoding
+from kcovdbg.analysis.pc_names import Names
+from kcovdbg.engine.trace_view import TracePane, TraceView
 from kcovdbg.frontends.shell.view import ViewScreen
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.symbols.resolve import Symbolizer
-from kcovdbg.symbols.table import Table
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.bench.measure import Result, at_most, bounded
 
 SIZE = Size(50, 160)
 RECORDS = 1 << 20
 
 
-class _Nowhere:
+class _Nowhere(io.StringIO):
     encoding = "utf-8"
 
-    def write(self, data: str) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
+    def write(self, data: str) -> int:
+        return len(data)
 
     def isatty(self) -> bool:
         return True
@@ -81,7 +79,7 @@ def plain_frame(count: int) -> float:
         return _frames(application, lambda _number: None, count)
 
 
-def view_frame(view: View, count: int, step: int) -> float:
+def view_frame(view: TraceView, count: int, step: int) -> float:
     """What a frame of a view costs after moving by so many rows."""
     with create_pipe_input() as keys:
         screen = ViewScreen(view, terminal_input=keys, terminal_output=_output())
@@ -96,21 +94,21 @@ def _stretch(trace: Sequence[int]) -> array[int]:
     return words[:RECORDS]
 
 
-def run(table: Table, traces: dict[str, array[int]], rounds: int) -> Iterator[Result]:
+def run(table: LocationTable, traces: dict[str, array[int]], rounds: int) -> Iterator[Result]:
     names = Names(Symbolizer(table=table).locate_all)
-    encoding = Encoding(RecordFormat.PC, 8)
-    sides = [Side(Buffer(name, encoding, _stretch(traces[name]), RECORDS), names) for name in ("vfs-a", "vfs-b")]
+    encoding = Encoding(PC, 8)
+    sides = [TracePane(Buffer(name, encoding, _stretch(traces[name]), RECORDS), names) for name in ("vfs-a", "vfs-b")]
     count = 20 * rounds
     empty = plain_frame(count)
     for what, view in (
-        ("one trace", View(sides[0])),
-        ("two by index", View(*sides, by_index=True)),
-        ("two aligned", View(*sides)),
+        ("one trace", TraceView(sides[0])),
+        ("two by index", TraceView(*sides, by_index=True)),
+        ("two aligned", TraceView(*sides)),
     ):
         for move, step in (("line", 1), ("page", 47)):
             frame = view_frame(view, count, step)
             yield at_most(f"a frame of {what}, {RECORDS} records, by {move}", frame, empty, "prompt_toolkit, blank", 3)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    view_frame(View(*sides, by_index=True), 40 * rounds, 4999)
+    view_frame(TraceView(*sides, by_index=True), 40 * rounds, 4999)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     yield bounded("memory that scrolling through them takes", grown, 8, "MiB")

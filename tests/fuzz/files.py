@@ -28,13 +28,14 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.cli import main as kcovdbg
 from kcovdbg.model.location import Frame
 from kcovdbg.render.escape import escape
-from kcovdbg.symbols.cache import open_table, table_path
-from kcovdbg.symbols.points import PointKind
-from kcovdbg.symbols.resolve import open_symbolizer
-from kcovdbg.symbols.table import TableWriter, TextRange
-from kcovdbg.target import dumpfile, programs
-from kcovdbg.target.opening import find_demo
-from tests.fuzz.damages import EXTREME, HOSTILE
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import TableWriter, TextRange
+from kcovdbg.symbols.symbolizer import open_symbolizer
+from kcovdbg.symbols.table_cache import open_table, table_path
+from kcovdbg.target import dump_file as dumpfile
+from kcovdbg.target.drgn import programs
+from kcovdbg.target.opener import find_demo
+from tests.fuzz.damage_kinds import EXTREME, HOSTILE
 from tests.fuzz.run import RAW
 
 if TYPE_CHECKING:

@@ -16,24 +16,26 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.commands.run import find_command, run_command, run_line
-from kcovdbg.commands.session import Context, Session
-from kcovdbg.commands.terminal import Terminal
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.runner import find_command, run_command, run_line
+from kcovdbg.engine.terminal import Terminal
+from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.render.errorlines import error_lines
+from kcovdbg.model.state import Part, Source
+from kcovdbg.render.error_lines import error_lines
 from kcovdbg.render.paint import Painter
 from kcovdbg.render.theme import Color
-from kcovdbg.walk.census import Census
 from kcovdbg.walk.layout import detect_layout
-from tests.fuzz.damaged import DamagedTarget, open_damaged
-from tests.fuzz.damages import Places, do_damage
+from kcovdbg.walk.state import StateReader, read_state
+from tests.fuzz.damage_kinds import Places, do_damage
+from tests.fuzz.damaged_target import DamagedTarget, open_damaged
 from tests.fuzz.oracle import Oracle
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Iterator
 
-    from kcovdbg.commands.command import Command
+    from kcovdbg.engine.command import Command
     from kcovdbg.walk.layout import Layout
 
 SECONDS = 20
@@ -41,6 +43,7 @@ SECONDS = 20
 # What a terminal obeys: C0 but for the newline, DEL, C1, and controls of direction.
 RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # The state commands, and the walk whose remarks say what is missing of each.
+_PARTS = Part.TASKS | Part.ALL_TASKS | Part.SAVED | Part.REMOTE | Part.AREAS | Part.OBJECTS
 STATE = {
     "tasks -a": ("tasks",),
     "objects": ("tasks", "remote", "files"),
@@ -112,9 +115,9 @@ class Fuzzer:
     def __init__(self, target: DamagedTarget | None = None) -> None:
         self.target = target or open_damaged()
         self.layout: Layout = detect_layout(self.target)
-        self.names = Session(COMMANDS, lambda: self.target).names
+        self.names = Workspace(COMMANDS, lambda: self.target).names
         self._parsed: dict[str, tuple[Command, Namespace]] = {}
-        snapshot = Census(self.target, self.layout).snapshot()
+        snapshot = read_state(self.target, self.layout, _PARTS)
         self.places = Places(self.target, snapshot)
         # What is read by a whole run is what can be damaged.
         self.target.use_memo(False)
@@ -135,13 +138,13 @@ class Fuzzer:
             self.case(seed, figures)
         return figures
 
-    def run_line(self, session: Session, line: str, terminal: Terminal) -> int:
+    def run_line(self, workspace: Workspace, line: str, terminal: Terminal) -> int:
         """Run a command as a user does; what comes again and again is parsed once."""
         if line not in self._parsed:
             if line.split(" -")[0] not in ("info", "tasks", "objects", "remote", "areas", "percpu", "check"):
-                return run_line(session, line, terminal)
-            self._parsed[line] = find_command(session, line.split())
-        return run_command(session, *self._parsed[line], terminal)
+                return run_line(workspace, line, terminal)
+            self._parsed[line] = find_command(workspace, line.split())
+        return run_command(workspace, *self._parsed[line], terminal)
 
     def case(self, seed: int, figures: Figures) -> None:
         """Run one case."""
@@ -178,9 +181,9 @@ class Case:
         self._name = name
         self._random = random
         self.is_changed = False
-        self._session = Session(COMMANDS, lambda: fuzzer.target)
-        self._session.layout = fuzzer.layout
-        self._session.names = fuzzer.names
+        self._workspace = Workspace(COMMANDS, lambda: fuzzer.target)
+        self._workspace.layout = fuzzer.layout
+        self._workspace.names = fuzzer.names
 
     def questions(self) -> list[str]:
         """Commands about something that this case's dice choose."""
@@ -229,7 +232,7 @@ class Case:
         oracle = fuzzer.oracle
         oracle.begin()
         oracle.take_tasks([])
-        with self._shared() as census:
+        with self._shared() as reader:
             for line, sources in STATE.items():
                 text, said = self.command(f"{line} --json")
                 rows = self._parse(line, text)
@@ -239,7 +242,7 @@ class Case:
                     self.is_changed = True
                 if line == "tasks -a":
                     oracle.take_tasks(rows)
-                remarks = census.lacks(*sources)
+                remarks = reader.recall().lacks(*map(Source, sources))
                 # Counted only where the user sees it.
                 remarks = tuple(remark for remark in remarks if remark.isprintable() and remark in said)
                 figures.rows += len(rows)
@@ -256,15 +259,15 @@ class Case:
             ]
 
     @contextlib.contextmanager
-    def _shared(self) -> Iterator[Census]:
+    def _shared(self) -> Iterator[StateReader]:
         """Let several commands share one look."""
-        census = Census(self._fuzzer.target, self._fuzzer.layout)
-        original = Context.census
-        Context.census = property(lambda _self: census)  # type: ignore[assignment,method-assign]
+        reader = StateReader(self._fuzzer.target, self._fuzzer.layout)
+        original = Context.reader
+        Context.reader = property(lambda _self: reader)  # type: ignore[assignment,method-assign]
         try:
-            yield census
+            yield reader
         finally:
-            Context.census = original  # type: ignore[method-assign]
+            Context.reader = original  # type: ignore[method-assign]
 
     def rows(self, line: str) -> list[dict[str, Any]]:
         """Run a command and return its rows."""
@@ -289,7 +292,7 @@ class Case:
         terminal = Terminal(out, err, 120, Painter(), Painter(), Color.NEVER)
         figures.commands += 1
         try:
-            status = self._fuzzer.run_line(self._session, line, terminal)
+            status = self._fuzzer.run_line(self._workspace, line, terminal)
             figures.violated += status == 1 and line.startswith("check")
         except KcovdbgError as error:
             figures.refused += 1

@@ -4,12 +4,13 @@
 import pytest
 
 from kcovdbg.abi.handle import find_bucket
-from kcovdbg.analysis.check.looking import check
+from kcovdbg.analysis.check.runner import check
 from kcovdbg.model.finding import Severity
-from kcovdbg.model.task import Role
-from kcovdbg.walk.census import Census
+from kcovdbg.model.session import Role
+from kcovdbg.model.state import Part
 from kcovdbg.walk.layout import detect_layout
-from tests.fuzz.damaged import open_damaged
+from kcovdbg.walk.state import StateReader, read_state
+from tests.fuzz.damaged_target import open_damaged
 
 KCOV, TASK, REMOTE, AREA = "struct kcov", "struct task_struct", "struct kcov_remote", "struct kcov_remote_area"
 
@@ -18,7 +19,7 @@ KCOV, TASK, REMOTE, AREA = "struct kcov", "struct task_struct", "struct kcov_rem
 def opened():
     target = open_damaged()
     layout = detect_layout(target)
-    return target, layout, Census(target, layout).snapshot()
+    return target, layout, read_state(target, layout, ~Part.NOTHING)
 
 
 @pytest.fixture
@@ -30,12 +31,12 @@ def demo(opened):
 
 
 def look(target, layout):
-    return check(target, layout, Census(target, layout), pause=lambda _seconds: None)
+    return check(StateReader(target, layout), pause=lambda _seconds: None)
 
 
 def an_object(snapshot, **wanted):
     """The first object with these members, and in use by somebody but the section in flight."""
-    busy = {task.fields.kcov for task in snapshot.tasks if task.role is Role.SOFTIRQ_SECTION}
+    busy = {task.fields.kcov for task in snapshot.all_tasks if task.role is Role.SOFTIRQ_SECTION}
     busy |= {saved.kcov for saved in snapshot.saved}
     return next(
         kcov.fields
@@ -45,7 +46,7 @@ def an_object(snapshot, **wanted):
 
 
 def a_task(snapshot, comm):
-    return next(task.fields for task in snapshot.tasks if task.fields.comm == comm)
+    return next(task.fields for task in snapshot.all_tasks if task.fields.comm == comm)
 
 
 def test_healthy(demo):
@@ -110,14 +111,14 @@ def list_looped(target, snapshot):
 
 
 def chain_looped(target, snapshot):
-    entry = snapshot.remote[0]
+    entry = snapshot.handles[0]
     node = target.member(REMOTE, "hnode").offset
     target.write_word(entry.address + node, entry.address + node)
     return {"R1"}
 
 
 def wrong_bucket(target, snapshot):
-    entry = next(entry for entry in snapshot.remote if entry.handle >> 56)
+    entry = next(entry for entry in snapshot.handles if entry.handle >> 56)
     other = next(n for n in range(1 << 20, 1 << 21) if find_bucket(1 << 56 | n, 4, 8) != entry.bucket)
     target.put(entry.address, REMOTE, "handle", 1 << 56 | other)
     return {"R2"}
@@ -125,7 +126,7 @@ def wrong_bucket(target, snapshot):
 
 def registered_twice(target, snapshot):
     by_bucket = {}
-    for entry in snapshot.remote:
+    for entry in snapshot.handles:
         if entry.bucket in by_bucket:
             target.put(entry.address, REMOTE, "handle", by_bucket[entry.bucket].handle)
             return {"R3"}
@@ -141,7 +142,7 @@ def left_over_session(target, snapshot):
 
 
 def area_in_use_and_free(target, snapshot):
-    task = next(task.fields for task in snapshot.tasks if task.role is Role.SOFTIRQ_SECTION)
+    task = next(task.fields for task in snapshot.all_tasks if task.role is Role.SOFTIRQ_SECTION)
     free = next(area for area in snapshot.areas if area.state == "cached")
     target.put(task.address, TASK, "kcov_area", free.address)
     # The area that it really uses is lost, and this one isn't of its size.

@@ -9,7 +9,10 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from tests.lab import cache, dump, generation, guest, kernel
 from tests.lab.errors import LabError, UnavailableError
@@ -34,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.lab", description="Real kernels with KCOV, in QEMU.")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
-    def verb(name: str, run, text: str) -> argparse.ArgumentParser:
+    def verb(name: str, run: Callable[[argparse.Namespace], int | None], text: str) -> argparse.ArgumentParser:
         added = verbs.add_parser(name, help=text, description=text)
         added.set_defaults(run=run)
         return added
@@ -143,6 +146,7 @@ def _dump(options: argparse.Namespace) -> None:
 def _dump_from(source: guest.Guest, options: argparse.Namespace) -> None:
     for line in options.say:
         source.ask(line)
+    stop: AbstractContextManager[dict[str, Any] | None]
     if options.state is None:
         stop = source.paused()
     else:
@@ -160,7 +164,7 @@ def _dump_from(source: guest.Guest, options: argparse.Namespace) -> None:
 
 
 def _write_slice(source: guest.Guest, output: Path) -> None:
-    from tests.lab.asking import run_kcovdbg, symbol_options
+    from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
 
     with tempfile.TemporaryDirectory(prefix="kcovlab-") as directory:
         whole = Path(directory) / "dump"

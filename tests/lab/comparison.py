@@ -282,10 +282,10 @@ def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str
             if row["state"] != "cached":
                 yield f"the area at {row['area']} is {row['state']}, no section is in flight"
     for start, size in private.items():
-        row = listed.get(start)
+        known = listed.get(start)
         # vmallocinfo counts whole pages and the guard page.
-        if row is not None and row["size"] is not None and (row["size"] * 8 + 4095) // 4096 * 4096 + 4096 != size:
-            yield f"the area at {start} has {row['size']} words, the guest says {size} bytes with guard page"
+        if known is not None and known["size"] is not None and (known["size"] * 8 + 4095) // 4096 * 4096 + 4096 != size:
+            yield f"the area at {start} has {known['size']} words, the guest says {size} bytes with guard page"
 
 
 # Of unique-maps.patch, whichever of them are inlined.
@@ -321,6 +321,9 @@ def _compare_errors(answers: Mapping[str, Rows]) -> Iterator[str]:
     for command, rows in answers.items():
         for row in rows:
             for error in row.get("errors") or ():
+                if command == "tasks" and "system call" in error and row["role"] == "none":
+                    # Slices have the stacks of all tasks only since system calls are read from them.
+                    continue
                 yield f"{command}: {error}"
 
 

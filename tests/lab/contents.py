@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tests.lab.asking import run_kcovdbg
 from tests.lab.comparison import lines_of, match_objects
+from tests.lab.kcovdbg_run import run_kcovdbg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

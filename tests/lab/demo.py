@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import zstandard
 
 from tests.lab import requirements
-from tests.lab.asking import run_kcovdbg
 from tests.lab.dump import truth_about, write_dump
 from tests.lab.errors import LabError
 from tests.lab.guest import Guest
 from tests.lab.initramfs import make_userland
+from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.lab.section import stopped_in
 
 if TYPE_CHECKING:

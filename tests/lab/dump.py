@@ -125,13 +125,11 @@ def _filter(raw: Path, arguments: tuple[str, ...]) -> Path:
     environment = os.environ | {"TMPDIR": str(raw.parent)}
     command = [program, *arguments, str(raw)]
     with filtered.open("wb") as stream, raw.with_name("said").open("w+b") as said:
-        if "-F" in arguments:
-            # The flattened format is for pipes.
-            output = stream
-        else:
+        # The flattened format is for pipes.
+        is_flattened = "-F" in arguments
+        if not is_flattened:
             command += ["-f", str(filtered)]
-            output = said
-        done = subprocess.run(command, check=False, stdout=output, stderr=said, env=environment)
+        done = subprocess.run(command, check=False, stdout=stream if is_flattened else said, stderr=said, env=environment)
         said.seek(0)
         text = said.read().decode(errors="replace")
     if done.returncode:

@@ -46,7 +46,7 @@ class Generation:
     """A kernel that keeps KCOV's state in one way."""
 
     recipe: Recipe
-    # As `info` names it: the row of kcovdbg.abi.era's table.
+    # As `info` names it: the row of kcovdbg.abi.generations's table.
     era: str
     # The posted series in it, as `info` names them.
     variants: tuple[str, ...] = ()

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import zstandard
 
-from tests.lab import requirements, situation, slimming
-from tests.lab.asking import run_kcovdbg, symbol_options
+from tests.lab import requirements, situation, slim_debug_info
 from tests.lab.comparison import COMMANDS, explain, find_differences, parse_outputs
 from tests.lab.contents import find_wrong_contents
 from tests.lab.errors import LabError
 from tests.lab.generation import DEBUG_INFO_OF
 from tests.lab.initramfs import make_userland
+from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
 from tests.lab.kernel import build
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def find_faults(truth: Mapping[str, Any], answers: Mapping[str, list[dict[str, A
 
 def make_golden(generation: Generation, destination: Path = DESTINATION, jobs: int | None = None) -> None:
     """Build, boot, compare in every situation, and write the directory of one generation."""
-    requirements.ensure(slimming.TOOLS)
+    requirements.ensure(slim_debug_info.TOOLS)
     kernel = build(generation.recipe, jobs)
     userland = make_userland(kernel)
     symbols = symbol_options(kernel, userland)
@@ -103,10 +103,10 @@ def make_golden(generation: Generation, destination: Path = DESTINATION, jobs: i
             raise LabError(f"the slice could not be made: {done.stderr}")
         platform = kernel.recipe.platform
         sources = {f"{name.removesuffix('.o')}.c" for name in (*platform.debug_info_of, *DEBUG_INFO_OF)}
-        slimming.slim(kernel.vmlinux, work / "vmlinux", sources, platform.tools)
+        slim_debug_info.slim(kernel.vmlinux, work / "vmlinux", sources, platform.tools)
         (work / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
         for name in ("slice", "vmlinux", "truth.json"):
-            slimming.compress(work / name, final)
+            slim_debug_info.compress(work / name, final)
         _require_same(answers, ask_golden(final))
         size = sum(path.stat().st_size for path in final.iterdir())
         if size > LIMIT:

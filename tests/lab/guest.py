@@ -53,8 +53,8 @@ class Machine:
     shares: tuple[tuple[str, str], ...] = ()
     # A directory of the host where the guest can write as well: with a share `root` for `Guest.run`.
     exchange: str = ""
-    # Another archive to boot with, for kernels without 9p: packed.py makes one with what programs of the host's need. The
-    # exchange is a directory of the host's alone then, and `Guest.run` and `Guest.fetch` copy.
+    # Another archive to boot with, for kernels without 9p: kcovdbg_initramfs.py packs the host's programs with their libraries.
+    # The guest does not see the exchange directory then, and `Guest.run` and `Guest.fetch` copy.
     packed: str = ""
     network: bool = False
     # Time is instructions executed, one of them a nanosecond, and none passes while nothing runs: what is measured in such a

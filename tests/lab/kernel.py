@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.lab import cache, requirements
 from tests.lab.errors import LabError, UnavailableError
@@ -58,7 +58,7 @@ class Kernel:
         """The kernel in a directory of the cache."""
         recorded = json.loads((directory / "recipe.json").read_text())["recipe"]
         # JSON has no tuples.
-        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
+        fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
         return cls(Recipe(**fields), directory)
 
     @property

@@ -129,7 +129,7 @@ RECIPES = {
             # Where variables live while a function runs is most of the debug info, and nothing here asks for it.
             flags=("-fno-var-tracking", "-gno-statement-frontiers"),
         ),
-        # What tests/gdb needs a kernel of its own for: page-table isolation and kgdb. As small as the demo's.
+        # What tests/integration/gdb needs a kernel of its own for: page-table isolation and kgdb. As small as the demo's.
         Recipe(
             name="pti",
             package="linux-source-6.12",

@@ -92,11 +92,11 @@ class State:
 
 
 def _in_task(section: dict[str, Any]) -> bool:
-    return section["context"] == "task" and section["collecting"] == "remote"
+    return bool(section["context"] == "task" and section["collecting"] == "remote")
 
 
 def _in_softirq(section: dict[str, Any], beneath: str | None) -> bool:
-    return section["context"] == "softirq" and section["collecting"] == "remote" and section["beneath"] == beneath
+    return bool(section["context"] == "softirq" and section["collecting"] == "remote" and section["beneath"] == beneath)
 
 
 STATES = {
@@ -146,7 +146,7 @@ def read_layout(kernel: Kernel) -> Layout:
     if "pcpu_hot" in symbols:
         hot = program.type("struct pcpu_hot")
         current = ("pcpu_hot", drgn.offsetof(hot, "current_task"))
-        preempt_count = ("pcpu_hot", drgn.offsetof(hot, "preempt_count"))
+        preempt_count: tuple[str | None, int] = ("pcpu_hot", drgn.offsetof(hot, "preempt_count"))
     elif "__preempt_count" in symbols:
         current, preempt_count = ("current_task", 0), ("__preempt_count", 0)
     else:
@@ -197,7 +197,7 @@ def _state_members(kind: drgn.Type, state: str, prefix: str) -> dict[str, Member
 
 def read_system_map(path: Path) -> dict[str, int]:
     """Symbols and their addresses, before KASLR."""
-    found = {}
+    found: dict[str, int] = {}
     for line in path.read_text().splitlines():
         address, _, name = line.split()
         found.setdefault(name, int(address, 16))

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tests.lab.asking import ROOT, symbol_options
 from tests.lab.errors import LabError
 from tests.lab.guest import Guest, Machine
+from tests.lab.kcovdbg_run import ROOT, symbol_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,13 +31,13 @@ Look: TypeAlias = "Callable[[Kernel, Userland, int], dict[str, Any]]"
 def storm_from_outside(kernel: Kernel, userland: Userland, seconds: int) -> dict[str, Any]:
     """Look through QMP.
 
-    :return: what :class:`tests.lab.looking.Seen` holds, and what the storm says of itself under ``storm``.
+    :return: what :class:`tests.lab.observer.Seen` holds, and what the storm says of itself under ``storm``.
     """
     with Guest(kernel, userland, Machine(cpus=2)) as guest:
         guest.wait_done()
         guest.send(f"storm {seconds}")
         guest.wait_truth(lambda line: line.get("state") == "storm" and line.get("running") is True)
-        command = [sys.executable, "-m", "tests.lab.looking", "--qemu", str(guest.sockets.debugger_qmp)]
+        command = [sys.executable, "-m", "tests.lab.observer", "--qemu", str(guest.sockets.debugger_qmp)]
         command += [*symbol_options(kernel, userland), "--seconds", str(seconds)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=2 * seconds + _MARGIN)
         return _put_together(guest, done.stdout, done.stderr, seconds)
@@ -53,7 +53,7 @@ def storm_from_inside(kernel: Kernel, userland: Userland, seconds: int) -> dict[
         machine = Machine(memory_mib=384, cpus=2, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(exchange))
         with Guest(kernel, userland, machine) as guest:
             guest.wait_done()
-            words = [sys.executable, "-m", "tests.lab.looking", "-s", str(kernel.vmlinux), "--seconds", str(seconds)]
+            words = [sys.executable, "-m", "tests.lab.observer", "-s", str(kernel.vmlinux), "--seconds", str(seconds)]
             words += ["--patience", "300", "--ready", f"{_SHARED}/ready"]
             # The storm's own wait takes what ends meanwhile for one of its processes: the looker ends after it. Of two CPUs
             # under 32 busy threads it would have a sixteenth.

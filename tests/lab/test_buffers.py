@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.lab.asking import ask_state, run_kcovdbg, symbol_options
 from tests.lab.comparison import match_objects
 from tests.lab.dump import truth_about
+from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -139,9 +139,11 @@ def test_full_and_hostile_buffers_say_so(standing_dump: DumpMaker) -> None:
     dump = standing_dump()
     names = names_of(dump)
     for state in ("kc-full", "kc-over", "kc-over-cmp"):
+        capacity = dump.states()[state]["capacity"]
         done = run_kcovdbg("-c", dump.path, *symbol_options(dump.kernel, dump.userland), "-e", f"buffer {names[state][0]} -n 3")
-        assert "FULL" in done.stdout
-        assert "what came later may be missing" in done.stdout
+        title, *_ = done.stdout.splitlines()
+        assert f"{capacity} of {capacity} records, FULL" in title
+        assert [line for line in done.stdout.splitlines() if line.startswith("note: full:") and str(capacity) in line]
 
 
 def test_running_guest(standing_guest: Guest) -> None:

@@ -6,16 +6,19 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.lab.asking import run_kcovdbg, symbol_options
 from tests.lab.guest import Machine
+from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
 from tests.lab.section import kaslr_offset, read_layout
 from tests.lab.situation import OOPSED, SITUATIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.lab.conftest import Booter, DumpMaker, StateDumpMaker
     from tests.lab.guest import Guest
 
@@ -58,11 +61,20 @@ def test_last_ends_in_the_faulting_function(crash_dump: DumpMaker) -> None:
     assert [name for name in path if name in met] == path
     assert [met[name] for name in path] == sorted(met[name] for name in path)
     text = run_kcovdbg("-c", dump.path, *symbols, "last").stdout
-    assert "it crashed in sysrq_handle_crash()" in text
+    (count,) = map(int, re.findall(r"^task .*: (\d+) records$", text, re.MULTILINE))
+    # The records of the crash handling are counted where the function in which it began is named.
+    assert f"sysrq_handle_crash(); {count - rows[-1]['index'] - 1} " in text
     report = run_kcovdbg("-c", dump.path, *symbols, "last", "--all")
     assert report.returncode == 0
-    assert "FULL, so that this is not the last" in report.stdout
+    assert_full_ones_are_said(report.stdout, dump.states())
     assert report.stdout.count("\n  stack\n") >= 20
+
+
+def assert_full_ones_are_said(text: str, states: Mapping[str, Mapping[str, Any]]) -> None:
+    """Assert that a warning about a full buffer names each task whose buffer is full."""
+    warnings = [line for line in text.splitlines() if "FULL" in line]
+    for name in ("kc-full", "kc-over"):
+        assert any(f"task {states[name]['tid']} ({name})" in line for line in warnings), warnings
 
 
 def test_last_of_an_oops(inflight_dump: StateDumpMaker) -> None:
@@ -83,9 +95,9 @@ def test_last_of_an_oops(inflight_dump: StateDumpMaker) -> None:
     assert [name for name in path if name in met] == path
     assert [met[name] for name in path] == sorted(met[name] for name in path)
     text = done.stdout[end:]
-    assert "it crashed in kcovlab_oops_inner()" in text
+    assert "kcovlab_oops_inner()" in text
     # The report of all says of each what it must: of the one that crashed, of full buffers, of who has none.
-    assert "FULL, so that this is not the last" in text
+    assert_full_ones_are_said(text, dump.states())
     assert text.count("\n  stack\n") >= 20
 
 
@@ -96,10 +108,13 @@ def test_last_of_named_tasks(standing_dump: DumpMaker) -> None:
     symbols = symbol_options(dump.kernel, dump.userland)
     done = run_kcovdbg("-c", dump.path, *symbols, "last", *wanted.values(), "--json")
     assert done.returncode == 0, done.stderr
-    assert f"task {wanted['kc-none']} (kc-none) had no coverage: KCOV isn't enabled in it" in done.stderr
-    assert f"task {wanted['kc-usb']} (kc-usb) had no coverage: others collect for it" in done.stderr
-    assert f"so that this is not the last of what task {wanted['kc-full']} (kc-full) did" in done.stderr
-    rows = [row for row in json.loads(done.stdout) if row["pid"] == int(wanted["kc-pc"])]
+    notes = done.stderr.splitlines()
+    for name in ("kc-none", "kc-usb"):
+        assert [line for line in notes if f"task {wanted[name]} ({name}) had no coverage: " in line], done.stderr
+    found = json.loads(done.stdout)
+    assert {row["comm"]: row["full"] for row in found} == {"kc-full": True, "kc-pc": False}
+    assert [line for line in notes if "FULL" in line and f"task {wanted['kc-full']} (kc-full)" in line], done.stderr
+    rows = [row for row in found if row["pid"] == int(wanted["kc-pc"])]
     told = states["kc-pc"]
     records = told["records"] if "records" in told else told["tail"]
     assert [row["pc"] for row in rows][-10:] == records[-10:]
@@ -166,7 +181,8 @@ def test_damage_on_a_running_guest(boot: Booter) -> None:
         status, rows = ask("check")
         assert (status, [row["rule"] for row in rows]) == (1, ["K1"])
         assert rows[0]["object"] == f"kcov {kcov['kcov']}"
-        assert "1 is leaked" in rows[0]["message"]
+        values = {value["name"]: value["value"] for value in rows[0]["values"]}
+        assert int(values["refcount"]) == int(values["found"]) + 1
         write(guest, int(kcov["kcov"], 16), (1).to_bytes(4, "little"))
         before = read(guest, int(area, 16), 8)
         write(guest, int(area, 16), int(area, 16).to_bytes(8, "little"))
@@ -212,7 +228,7 @@ def test_bugs_on_a_running_guest(boot: Booter) -> None:
     section = puzzle("open")
     _, (rows, tasks) = ask("check T12 K1", "tasks")
     (never_ended,) = [row for row in rows if row["rule"] == "T12"]
-    assert "its last work's section never ended" in never_ended["message"]
+    assert {"name": "stack", "value": "in worker_thread()"} in never_ended["values"]
     (worker,) = [row for row in tasks if row["comm"].startswith("kworker")]
     assert never_ended["object"] == f"task {worker['pid']} ({worker['comm']})"
     assert worker["kcov_sequence"] == section["sequence"]
@@ -225,7 +241,14 @@ def test_bugs_on_a_running_guest(boot: Booter) -> None:
     (kcov,) = [row["kcov"] for row in objects if row["size"] == left["size"]]
     # The memory of the task that is gone may be another's by now.
     assert {row["rule"] for row in rows if row["object"] == f"kcov {kcov}"} & {"K6", "T4"}
-    assert "its owner is gone and it stays registered for ever: see check" in {row["answer"] for row in answers}
+    assert_owner_is_gone(answers, kcov)
+
+
+def assert_owner_is_gone(why: list[dict[str, Any]], kcov: str) -> None:
+    """Assert that a handle is said to be registered for an object, and its owner to be gone."""
+    codes = {row["code"]: row["evidence"] for row in why}
+    assert f"kcov={kcov}" in codes["handle-registered"]
+    assert "owner-gone" in codes
 
 
 def test_lost_remote_references(boot: Booter) -> None:
@@ -250,7 +273,7 @@ def test_lost_remote_references(boot: Booter) -> None:
     (info,), rows, objects, why = answers
     if info["generation"] not in ("E4", "E5-E6"):
         assert (told["errno"], rows, done.returncode) == (0, [], 0)
-        assert "nobody has registered it: sections under it collect nothing" in {row["answer"] for row in why}
+        assert "handle-not-registered" in {row["code"] for row in why}
         return
     assert (told["errno"], done.returncode) == (errno.EEXIST, 1)
     (lost,) = [f"kcov {row['kcov']}" for row in objects if row["size"] == told["size"]]
@@ -258,7 +281,7 @@ def test_lost_remote_references(boot: Booter) -> None:
     found = [row for row in rows if row["object"] == lost and row["rule"] in ("K6", "T4")]
     assert found
     assert all("lost remote references" in row["cause"] for row in found)
-    assert "its owner is gone and it stays registered for ever: see check" in {row["answer"] for row in why}
+    assert_owner_is_gone(why, lost.removeprefix("kcov "))
 
 
 def test_damaged_memory_of_a_guest(boot: Booter) -> None:

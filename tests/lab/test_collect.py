@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,11 @@ import pytest
 
 from kcovdbg.abi import record
 from kcovdbg.collect.trace_file import read_header
-from kcovdbg.symbols.build import build_table
-from kcovdbg.symbols.llvm import find_symbolizer
-from tests.lab.asking import ROOT, run_kcovdbg
-from tests.lab.collecting import SHARED, Lab, put_programs
+from kcovdbg.symbols.llvm_symbolizer import find_symbolizer
+from kcovdbg.symbols.table_builder import build_table
+from tests.lab.collect_guest import SHARED, Lab, put_programs
 from tests.lab.guest import Guest, Machine
+from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +68,7 @@ def test_exit_statuses(lab: Lab) -> None:
     script += f"\n{lab.kcovdbg('collect --nonsense -- true')}; echo status $?"
     done = lab.guest.run(script, 300)
     assert [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("status ")] == [*words.values(), 125]
-    assert "there is no such command" in done.stderr
+    assert all(command in done.stderr for command in words)
 
 
 def test_threads_and_children_each_have_their_own(lab: Lab) -> None:
@@ -148,10 +149,6 @@ def test_user_space_sees_what_the_kernel_holds(lab: Lab, held: dict[str, Any], m
     assert " | " not in "".join(beside.stdout.splitlines()[1 : user.count])
 
 
-# What jobs says, on a line of its own between what two views show.
-BETWEEN = "nothing runs in the background"
-
-
 def test_both_views_in_the_guest(lab: Lab, held: dict[str, Any]) -> None:
     """Of a buffer that stands, of one that changes between any two looks, and of one that its process has mapped privately.
 
@@ -160,7 +157,9 @@ def test_both_views_in_the_guest(lab: Lab, held: dict[str, Any]) -> None:
     """
     where = f"fd:{held['pc']['pid']}/{held['pc']['fd']}"
     view = "view --text --width 100"
-    words = " ".join([f'-e "{view} {where}"', "-e jobs", *[f'-e "{view} $busy"'] * 5, "-e jobs", f'-e "{view} $private"'])
+    # What jobs writes as JSON, without jobs, is between what two views show.
+    between = '-e "jobs --json"'
+    words = " ".join([f'-e "{view} {where}"', between, *[f'-e "{view} $busy"'] * 5, between, f'-e "{view} $private"'])
     script = f"""
 {SHARED}/busy >{SHARED}/busy.json & first=$!
 {SHARED}/private >{SHARED}/private.json & second=$!
@@ -177,16 +176,17 @@ exit $status
     done = lab.guest.run(script, 300)
     assert done.returncode == 0, done.stderr
     assert json.loads((lab.exchange / "private.json").read_text())["count"] == 0
-    standing, changing, mapped = done.stdout.split(BETWEEN)
+    standing, changing, mapped = re.split(r"^\[\s*\]$", done.stdout, flags=re.MULTILINE)
     assert not [line for line in standing.splitlines() if " | " in line or " < " in line or " > " in line]
     shown = done.stdout + done.stderr
-    assert shown.count("user space sees what the kernel holds") == 6, shown
     assert "FINDING" not in standing + changing
     findings = [line for line in shown.splitlines() if "FINDING" in line]
     assert len(findings) == 2, shown
-    assert "the user sees a count of 0, the kernel holds " in findings[0]
-    assert "maps the buffer privately (MAP_PRIVATE)" in findings[1]
-    assert mapped
+    # What the user and the kernel have as counts.
+    assert re.findall(r"\d+", findings[0])[0] == "0", findings
+    assert "MAP_PRIVATE" in findings[1]
+    # Each of them is of both views: without a finding they are equal.
+    assert [view.count("user:") for view in (standing, changing, mapped)] == [1, 5, 1], shown
 
 
 def test_the_shell_watches_while_it_collects(lab: Lab) -> None:
@@ -200,13 +200,14 @@ def test_the_shell_watches_while_it_collects(lab: Lab) -> None:
     row = next(line for line in seen["tasks"].splitlines() if " tick " in line)
     assert "TRACE_PC" in row
     assert "kernel/sys.c" in seen["buffer"]
-    assert "user space sees what the kernel holds" in seen["view"]
+    assert f"user:{seen['name'].removeprefix('fd:')}" in seen["view"]
     assert "FINDING" not in seen["view"]
     assert seen["grew"] > 0
-    assert "[1] ended with status 143" in seen["end"]
+    assert re.search(r"\[1\] .* 143", seen["end"])
     assert "@collect1" in seen["kept"]
     assert seen["status"] == 0
-    assert "[2] ended with status 143" in seen["last"] or "[2] was ended by signal 15" in seen["last"]
+    # Its collector was ended, with what it had collected or before there was anything.
+    assert re.search(r"\[2\] .*( 143\b| signal 15\b)", seen["last"])
     lab.assert_nothing_is_left()
 
 
@@ -215,7 +216,9 @@ def test_a_buffer_grows_until_everything_fits(lab: Lab) -> None:
     assert done.returncode == 3, done.stderr
     told = [line for line in done.stderr.splitlines() if "was full" in line]
     assert told, done.stderr
-    assert all("was run again with" in line for line in told)
+    # Each names the size that was too small and the next one.
+    sizes = [list(map(int, re.findall(r"\d+", line))) for line in told]
+    assert sizes == [[4096 * 4**number, 4096 * 4 ** (number + 1)] for number in range(len(told))]
     buffer = lab.trace("grown.kcov")
     assert buffer.size == 4096 * 4 ** len(told)
     assert 4095 * 4 ** (len(told) - 1) <= buffer.count < buffer.size - 1
@@ -231,7 +234,7 @@ def test_text_for_other_tools(lab: Lab) -> None:
         words = ("buffer", f"file:{lab.exchange / name}", "--raw", "--json")
         done = run_kcovdbg("--qemu", lab.guest.sockets.debugger_qmp, "-s", lab.guest.kernel.vmlinux, *words)
         assert done.returncode == 0, done.stderr
-        assert f"are {noun} coverage points" in done.stderr
+        assert f"{noun} coverage points" in done.stderr
         assert [row["pc"] for row in json.loads(done.stdout)] == [f"{pc + 5:#x}" for pc in calls]
 
 
@@ -276,7 +279,7 @@ kill -TERM $first; wait $first; echo first $?
     done = lab.guest.run(script, 300)
     told = [line for line in done.stdout.splitlines() if line.startswith(("status", "first"))]
     assert told == ["status 125", "first 143"], done.stderr
-    assert "the handle common:0x77 is taken: task" in done.stderr
+    assert re.search(r"common:0x77: task \d+ ", done.stderr), done.stderr
     # SIGTERM ended the command, and what it had covered is there.
     assert lab.trace("first.kcov").count > 100
     lab.assert_nothing_is_left()
@@ -304,7 +307,7 @@ def test_doctor(lab: Lab) -> None:
     # Somebody else, who can read our Python wherever it lies, may neither open KCOV nor read the kernel's memory.
     nobody = "setpriv --reuid=65534 --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
     other = lab.guest.run(f"{nobody} env {lab.kcovdbg('doctor --json')}", 300)
-    assert other.returncode == 0, other.stderr
+    assert other.returncode == 1, other.stderr
     rows = json.loads(other.stdout)
     assert len(rows) == len(json.loads(done.stdout))
     refused = [row for row in rows if row["ok"] is False]

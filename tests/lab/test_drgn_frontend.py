@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.lab.asking import ask_state, run_kcovdbg, symbol_options
 from tests.lab.comparison import COMMANDS
+from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
 from tests.lab.section import STATES
-from tests.unit.screen import Screen
+from tests.support.screen import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def open_drgn(dump: Dump, state: Path) -> Screen:
     if not DRGN.exists():
         pytest.skip("drgn's command line isn't installed")
     words = (DRGN, "-q", "-c", dump.path, *symbol_options(dump.kernel, dump.userland))
-    plugin = "kcov=kcovdbg.frontends.drgn_plugin"
+    plugin = "kcov=kcovdbg.frontends.drgn.plugin"
     return Screen(*words, rows=50, columns=160, DRGN_PLUGINS=plugin, XDG_STATE_HOME=str(state))
 
 
@@ -63,9 +63,10 @@ def test_pipes_errors_and_interrupts(in_drgn: Screen) -> None:
     in_drgn.wait("HANDLE")
     in_drgn.wait(at_prompt)
     in_drgn.type("%kcov\r")
-    in_drgn.wait("help COMMAND tells about one")
+    in_drgn.wait("objects")
+    in_drgn.wait(at_prompt)
     in_drgn.type("%kcov taks\r")
-    in_drgn.wait("drgn: error: no command is called taks")
+    in_drgn.wait("drgn: error: unknown command 'taks'")
     in_drgn.type("%kcov watch 0.1 remote\r")
     in_drgn.wait("every 0.1 s: remote")
     in_drgn.type("\x03")

@@ -10,10 +10,10 @@ import pytest
 
 from tests.lab import kernel as kernels
 from tests.lab import requirements
-from tests.lab.asking import run_kcovdbg, symbol_options
 from tests.lab.generation import GENERATIONS
 from tests.lab.guest import Guest, Machine
 from tests.lab.initramfs import make_userland
+from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
 
 if TYPE_CHECKING:
     from tests.lab.kernel import Kernel

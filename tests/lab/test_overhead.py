@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.collecting import SHARED, Lab, put_programs
+from tests.lab.collect_guest import SHARED, Lab, put_programs
 from tests.lab.guest import Guest, Machine
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.asking import symbol_options
-from tests.unit.screen import Screen
+from tests.lab.kcovdbg_run import symbol_options
+from tests.support.screen import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.asking import ask_state, run_kcovdbg, symbol_options
 from tests.lab.comparison import explain, find_differences, lines_of
 from tests.lab.dump import FORMATS, truth_about
+from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
 from tests.lab.section import STATES
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.asking import run_kcovdbg
 from tests.lab.guest import Machine
+from tests.lab.kcovdbg_run import run_kcovdbg
 from tests.lab.usbip import find_modules
 
 if TYPE_CHECKING:
@@ -64,6 +64,6 @@ def test_usbip_device(boot: Booter, kernel: Kernel, tmp_path: Path) -> None:
     decoder = json.JSONDecoder()
     rows, end = decoder.raw_decode(found.stdout)
     answers = {row["answer"]: row["evidence"] for row in rows}
-    assert f"carried by task {pid} (python3): what these start in the background may run under it" in answers
+    assert any(f"carried by task {pid} (python3)" in answer for answer in answers)
     assert len(answers["carried by 1 usbip device, port 2 of vhci_hcd.0 (hs)"]) == 1
     assert "usbip" not in found.stdout[end:]

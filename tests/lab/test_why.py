@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from tests.lab.asking import run_kcovdbg, symbol_options
+from tests.lab.comparison import parse_outputs
 from tests.lab.guest import Guest, Machine
+from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
 from tests.lab.section import kaslr_offset, read_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tests.lab.conftest import StateDumpMaker
     from tests.lab.initramfs import Userland
@@ -32,15 +33,22 @@ class Puzzled(NamedTuple):
     answers: dict[str, dict[str, list[str]]]
     offset: int
 
-    def ask(self, question: object) -> str:
-        """Return the answers to a question, one a line."""
-        return "\n".join(self.answers[str(question)])
-
-    def evidence(self, question: object, answer: str) -> list[str]:
-        """Return what an answer that begins or ends like this rests on."""
-        found = [shown for text, shown in self.answers[str(question)].items() if answer in text]
-        assert len(found) == 1, (answer, self.ask(question))
+    def about(self, question: object, *evidence: str) -> str:
+        """Return the one answer whose evidence begins like this; its sentence names tasks and functions."""
+        answers = self.answers[str(question)]
+        found = [text for text, shown in answers.items() if tuple(shown[: len(evidence)]) == evidence]
+        assert len(found) == 1, (evidence, answers)
         return found[0]
+
+    def evidence(self, question: object, first: str) -> list[str]:
+        """Return the evidence of the one answer that rests on such a value first."""
+        found = [shown for shown in self.answers[str(question)].values() if shown[0].partition("=")[0] == first]
+        assert len(found) == 1, (first, self.answers[str(question)])
+        return found[0]
+
+    def values(self, question: object) -> set[str]:
+        """Return the names of all values that the answers rest on."""
+        return {value.partition("=")[0] for shown in self.answers[str(question)].values() for value in shown}
 
 
 def questions_about(states: dict[str, dict[str, Any]]) -> list[str]:
@@ -99,35 +107,43 @@ def tid(puzzled: Puzzled, state: str) -> int:
 
 
 def test_not_enabled(puzzled: Puzzled) -> None:
-    assert "neither open nor mapped" in puzzled.ask(tid(puzzled, "kc-none"))
-    assert "KCOV_INIT_TRACE was never called" in puzzled.ask(tid(puzzled, "kc-open"))
-    for state in ("kc-init", "kc-mapped"):
-        assert "is initialised, and was never enabled" in puzzled.ask(tid(puzzled, state))
+    for state, evidence in {
+        "kc-none": ["kcov=0x0"],
+        "kc-open": ["mode=DISABLED"],
+        "kc-init": ["mode=INIT", "sequence=1"],
+        "kc-mapped": ["mode=INIT", "sequence=1"],
+        "kc-off": ["mode=INIT", "sequence=2"],
+        "kc-exited": ["mode=INIT", "sequence=2"],
+    }.items():
+        assert list(puzzled.answers[str(tid(puzzled, state))].values()) == [evidence], state
     for state in ("kc-off", "kc-exited"):
         assert puzzled.states[state]["sequence"] == 2
-        assert "isn't enabled now (1 session ended)" in puzzled.ask(tid(puzzled, state))
+        assert "1 session " in puzzled.about(tid(puzzled, state), "mode=INIT", "sequence=2")
 
 
 def test_enabled_by_another_thread(puzzled: Puzzled) -> None:
-    answers = puzzled.ask(tid(puzzled, "kc-thr"))
+    answers = puzzled.answers[str(tid(puzzled, "kc-thr"))]
+    assert [shown[0].partition("=")[0] for shown in answers.values()] == ["t"] * 8
     for number in range(8):
         thread = puzzled.states[f"kc-thr/{number}"]
-        assert f"is enabled by another thread, task {thread['tid']} (kc-thr/{number})" in answers
+        assert sum(f"task {thread['tid']} (kc-thr/{number})" in answer for answer in answers) == 1
     owner = puzzled.states["kc-heir"]["owner_tid"]
-    assert f"is enabled by another thread, task {owner} (kc-dup)" in puzzled.ask(tid(puzzled, "kc-heir"))
+    ((answer, shown),) = puzzled.answers[str(tid(puzzled, "kc-heir"))].items()
+    assert f"task {owner} (kc-dup)" in answer
+    assert shown[0].startswith("t=0x")
 
 
 @pytest.mark.parametrize("state", ["kc-full", "kc-over"])
 def test_full(puzzled: Puzzled, state: str) -> None:
     told = puzzled.states[state]
     assert told["full"] is True
-    shown = puzzled.evidence(told["tid"], "its buffer is full: everything since is lost")
-    assert shown == [f"count={told['count']}", f"capacity={told['capacity']}"]
+    assert puzzled.evidence(told["tid"], "count") == [f"count={told['count']}", f"capacity={told['capacity']}"]
 
 
 def test_kaslr(puzzled: Puzzled) -> None:
     told = puzzled.states["kc-pc"]
-    shown = puzzled.evidence(told["tid"], f"there is coverage: {told['count']} records in its buffer")
+    shown = puzzled.evidence(told["tid"], "count")
+    assert shown[0] == f"count={told['count']}"
     assert shown[-1] == f"KASLR offset={puzzled.offset:#x}"
 
 
@@ -143,21 +159,34 @@ def test_module(puzzled: Puzzled) -> None:
     ]
     covered = len({pc for pc in records if start < pc <= end})
     assert covered
-    assert puzzled.evidence(question, "kcovlab_keep_inner() is covered; it is in a module") == [f"covered={covered}"]
-    other = puzzled.ask(f"{tid(puzzled, 'kc-off')} kcovlab_keep_inner")
-    assert "kcovlab_keep_inner() is in a module, and nothing of it is in the buffer" in other
+    assert puzzled.evidence(question, "covered") == [f"covered={covered}"]
+    other = f"{tid(puzzled, 'kc-off')} kcovlab_keep_inner"
+    assert puzzled.evidence(other, "covered") == ["covered=0", f"address={start:#x}"]
 
 
 def test_functions(puzzled: Puzzled) -> None:
     pc = tid(puzzled, "kc-pc")
-    assert "__do_sys_getppid() is covered" in puzzled.ask(f"{pc} __do_sys_getppid")
-    assert "isn't instrumented" in puzzled.ask(f"{pc} delay_tsc")
-    assert "has no function no_such_function" in puzzled.ask(f"{pc} no_such_function")
-    assert "tty_open() is instrumented, and none of its points is in the buffer" in puzzled.ask(f"{pc} tty_open")
-    hub = puzzled.ask(f"{pc} hub_event")
-    assert "hub_event() is instrumented, and none of its points is in the buffer" in hub
+
+    def points_of(function: str) -> dict[str, int]:
+        return {
+            name: int(value, 0)
+            for name, _, value in (shown.partition("=") for shown in puzzled.evidence(f"{pc} {function}", "points"))
+        }
+
+    covered = points_of("__do_sys_getppid")
+    assert covered["points"] == covered["covered"] == 1
+    # Without points a function is not instrumented, or not there.
+    for function in ("delay_tsc", "no_such_function"):
+        assert points_of(function) == {"points": 0}
+    for function in ("tty_open", "hub_event"):
+        found = points_of(function)
+        assert found.pop("points") > 0
+        assert found == {"covered": 0, "KASLR offset": puzzled.offset}
     usb = puzzled.states["kc-usb"]
-    assert f"hub_event() is covered in the background coverage of task {usb['tid']} (kc-usb): it ran there" in hub
+    elsewhere = puzzled.evidence(f"{pc} hub_event", "buffer")
+    assert int(elsewhere[1].removeprefix("covered=")) > 0
+    assert f"task {usb['tid']} (kc-usb)" in puzzled.about(f"{pc} hub_event", *elsewhere)
+    assert "buffer" not in puzzled.values(f"{pc} tty_open")
 
 
 def test_open_section_that_will_be_discarded(puzzled: Puzzled) -> None:
@@ -165,36 +194,40 @@ def test_open_section_that_will_be_discarded(puzzled: Puzzled) -> None:
     told = puzzled.states["kc-stale"]
     (worker,) = told["workers"]
     assert (told["sequence"], told["enabled"], told["section_in_flight"]) == (2, False, True)
-    answers = puzzled.ask(worker)
-    assert "hasn't ended: nothing of it is merged yet" in answers
-    shown = puzzled.evidence(worker, "will be discarded")
-    assert shown[:2] == ["section sequence=1", f"kcov sequence={told['sequence']}"]
-    owner = puzzled.ask(told["tid"])
-    assert f"a section for it is still open in task {worker}" in owner
-    assert "will be discarded" in owner
-    assert "nobody has registered any more" in puzzled.ask(worker)
-    assert "nobody has registered it: sections under it collect nothing" in puzzled.ask("common:0x7005")
+    assert puzzled.evidence(worker, "area")[1:] == ["sequence=1", f"kcov sequence={told['sequence']}"]
+    discarded = ["section sequence=1", f"kcov sequence={told['sequence']}", "remote=False"]
+    assert puzzled.evidence(worker, "section sequence") == discarded
+    assert puzzled.evidence(told["tid"], "section sequence") == discarded
+    shown = puzzled.evidence(told["tid"], "area")
+    assert shown == puzzled.evidence(worker, "area")[:2]
+    assert f"task {worker} " in puzzled.about(told["tid"], *shown)
+    # The worker still carries the handle, which is not registered any more.
+    assert "common:0x7005" in puzzled.about(worker, "kcov_handle=0x7005")
+    assert int(puzzled.evidence("common:0x7005", "registered")[0].removeprefix("registered=")) > 0
 
 
 def test_remote_size(puzzled: Puzzled) -> None:
-    assert "areas for its sections have no size" in puzzled.ask(tid(puzzled, "kc-nosize"))
+    assert puzzled.evidence(tid(puzzled, "kc-nosize"), "remote_size") == ["remote_size=0"]
     told = puzzled.states["kc-toolarge"]
     assert told["full"] is True
-    shown = puzzled.evidence(told["tid"], "areas for its sections are larger than its buffer")
+    shown = puzzled.evidence(told["tid"], "remote_size")
     assert shown == [f"remote_size={told['remote_size']}", f"size={told['size']}"]
-    assert "its buffer is full" in puzzled.ask(told["tid"])
+    assert puzzled.evidence(told["tid"], "count") == [f"count={told['count']}", f"capacity={told['capacity']}"]
     for state in ("kc-remote", "kc-skb"):
-        assert "areas for its sections" not in puzzled.ask(tid(puzzled, state))
+        assert "remote_size" not in puzzled.values(tid(puzzled, state))
 
 
 def test_nobody_looks_it_up(puzzled: Puzzled) -> None:
     """No section was ever begun for kc-parent; for kc-remote the guest's vhost worker began some."""
-    for question in (tid(puzzled, "kc-parent"), "common:0x4203"):
-        assert "nobody has looked its handles up in a task" in puzzled.ask(question)
+    told = puzzled.states["kc-parent"]
+    for question in (told["tid"], "common:0x4203"):
+        assert puzzled.evidence(question, "remote_size") == [f"remote_size={told['remote_size']}", "count=0"]
     assert puzzled.states["kc-remote"]["packets"] == 3
-    assert "nobody has looked its handles up" not in puzzled.ask(tid(puzzled, "kc-remote"))
-    assert "no handle leads to" in puzzled.ask(tid(puzzled, "kc-nohandle"))
-    assert "nobody has registered it" in puzzled.ask("usb:77")
+    assert "remote_size" not in puzzled.values(tid(puzzled, "kc-remote"))
+    assert puzzled.evidence(tid(puzzled, "kc-nohandle"), "handles") == ["handles=0"]
+    assert "handles" not in puzzled.values(told["tid"])
+    assert "registered" in puzzled.values("usb:77")
+    assert "registered" not in puzzled.values("usb:200")
 
 
 def test_somebody_else_has_it(puzzled: Puzzled) -> None:
@@ -202,59 +235,85 @@ def test_somebody_else_has_it(puzzled: Puzzled) -> None:
     assert told["errno"] == errno.EEXIST
     owner = puzzled.states["kc-remote"]
     assert told["wanted"] in owner["handles"]
-    answers = puzzled.ask(hex(told["wanted_number"]))
-    assert f"task {owner['tid']} (kc-remote) has registered it" in answers
-    assert "fails with EEXIST" in answers
+    question = hex(told["wanted_number"])
+    kcov = puzzled.evidence(owner["tid"], "kcov")[0]
+    answer = puzzled.about(question, kcov)
+    assert f"task {owner['tid']} (kc-remote)" in answer
+    assert "EEXIST" in answer
 
 
 def test_carriers(puzzled: Puzzled) -> None:
     told = puzzled.states["kc-skb"]
-    answers = puzzled.ask("common:0x5105")
     # A vhost worker is a thread of its owner's process, which inherits the handle, and has one of its own besides.
-    assert f"carried by task {told['tid']} (kc-skb), task {told['workers'][0]} (vhost-{told['tid']})" in answers
-    packets = puzzled.evidence("common:0x5105", f"the receive queue of descriptor {told['pid']}/{told['queue_fd']}")
+    tasks = puzzled.evidence("common:0x5105", "task")
+    assert len(tasks) == 2
+    answer = puzzled.about("common:0x5105", *tasks)
+    assert f"task {told['tid']} (kc-skb), task {told['workers'][0]} (vhost-{told['tid']})" in answer
+    packets = puzzled.evidence("common:0x5105", "sk_buff")
     assert len(packets) == told["queued"] == 2
-    assert f"carried by 2 sk_buffs, the receive queue of descriptor {told['pid']}/{told['queue_fd']}" in answers
-    device = f"carried by 1 vhost worker, vhost_net of descriptor {told['pid']}/{told['vhost_fd']}"
-    assert f"{device}, which task {told['workers'][0]} works for" in answers
+    assert f"descriptor {told['pid']}/{told['queue_fd']}" in puzzled.about("common:0x5105", *packets)
+    (device,) = puzzled.evidence("common:0x5105", "vhost")
+    answer = puzzled.about("common:0x5105", device)
+    assert f"vhost_net of descriptor {told['pid']}/{told['vhost_fd']}" in answer
+    assert f"task {told['workers'][0]}" in answer
     # Nobody else's.
-    assert "sk_buff" not in puzzled.ask("common:0x4203")
+    assert puzzled.values("common:0x4203").isdisjoint({"sk_buff", "vhost"})
 
 
 def test_inherited(puzzled: Puzzled) -> None:
     child, parent = puzzled.states["kc-child"], puzzled.states["kc-parent"]
     assert child["handle_of"] == "kc-parent"
-    assert "it carries common:0x4203, inherited: background work that it starts collects for" in puzzled.ask(child["tid"])
-    carried = f"carried by task {parent['tid']} (kc-parent), task {child['tid']} (kc-child)"
-    assert carried in puzzled.ask("common:0x4203")
-    assert "inherited, which nobody has registered any more" in puzzled.ask(tid(puzzled, "kc-orphan"))
+    kcov = puzzled.evidence(parent["tid"], "kcov")[0].removeprefix("kcov=")
+    answer = puzzled.about(child["tid"], "kcov_handle=0x4203")
+    assert "common:0x4203" in answer
+    assert f"kcov {kcov}" in answer
+    carried = f"task {parent['tid']} (kc-parent), task {child['tid']} (kc-child)"
+    assert carried in puzzled.about("common:0x4203", *puzzled.evidence("common:0x4203", "task"))
+    # Nobody has registered the orphan's any more: its background work is recorded for no object.
+    shown = puzzled.evidence(tid(puzzled, "kc-orphan"), "kcov_handle")
+    assert "kcov 0x" not in puzzled.about(tid(puzzled, "kc-orphan"), *shown)
 
 
-def ask_dump(inflight_dump: StateDumpMaker, state: str, *questions: str) -> tuple[dict[str, Any], list[str]]:
+def ask_dump(
+    inflight_dump: StateDumpMaker, state: str, *questions: str
+) -> tuple[Mapping[str, Any], dict[str, dict[str, list[str]]]]:
+    """Return the section in flight, and the evidence of each answer to each question about its task."""
     dump = inflight_dump(state)
     section = dump.section
     assert section is not None
     words = [word for question in questions for word in ("-e", f"why {question} --json".format(pid=section["pid"]))]
     done = run_kcovdbg("-c", dump.path, *symbol_options(dump.kernel, dump.userland), *words)
     assert done.returncode == 0, done.stderr
-    return section, done.stdout.split("\n]\n")
+    rows = parse_outputs(done.stdout, questions)
+    return section, {question: {row["answer"]: row["evidence"] for row in rows[question]} for question in questions}
 
 
 def test_interrupt_context(inflight_dump: StateDumpMaker) -> None:
     """A softirq on top of a task that traces itself: what runs there isn't the task's."""
-    section, (answers, function, *_) = ask_dump(
+    section, answers = ask_dump(
         inflight_dump, "softirq-over-local", "{pid}", "{pid} __usb_hcd_giveback_urb", "{pid} handle_softirqs"
     )
     assert section["context"] == "softirq"
-    assert "it is interrupted, and its CPU is in " in answers
-    assert "its own session is saved" in answers
-    assert "a softirq section on top of it collects for" in answers
-    assert "runs in an interrupt on top of the task now: KCOV leaves that out" in function
+    found = list(answers["{pid}"].values())
+    # The interrupt's frames, the section on top, and the task's own session beneath it.
+    (frames,) = (shown for shown in found if shown[0].startswith("#"))
+    assert frames[-1].split()[1].startswith("asm_")
+    area = [f"area={section['kcov_area']}", f"sequence={section['kcov_sequence']}"]
+    assert [shown[:2] for shown in found if shown[0].startswith("area=")] == [area]
+    saved = [f"kcov_softirq={section['kcov_softirq']}", f"saved area={section['saved']['area']}"]
+    assert saved in found
+    for function in ("__usb_hcd_giveback_urb", "handle_softirqs"):
+        shown = [one for one in answers[f"{{pid}} {function}"].values() if one[0].startswith("#")]
+        # The interrupt itself, and that the function runs in it.
+        assert len(shown) == 2, function
+        assert all(frame.split()[1] == function for frame in shown[1]), function
 
 
 def test_no_interrupt(inflight_dump: StateDumpMaker) -> None:
     """A worker inside of a section in task context isn't interrupted."""
-    section, (answers, *_) = ask_dump(inflight_dump, "hub-section", "{pid}")
+    section, answers = ask_dump(inflight_dump, "hub-section", "{pid}")
     assert section["context"] == "task"
-    assert "hasn't ended: nothing of it is merged yet" in answers
-    assert "is interrupted" not in answers
+    found = list(answers["{pid}"].values())
+    area = [f"area={section['kcov_area']}", f"sequence={section['kcov_sequence']}"]
+    assert [shown[:2] for shown in found if shown[0].startswith("area=")] == [area]
+    assert not any(value.startswith("#") for shown in found for value in shown)

@@ -17,12 +17,12 @@
 #include "collector.h"
 #include "follow.h"
 
-#define CHECK(condition)										\
-	do {												\
-		if (!(condition)) {									\
-			fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno);	\
-			abort();									\
-		}											\
+#define CHECK(condition) \
+	do { \
+		if (!(condition)) { \
+			fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
+			abort(); \
+		} \
 	} while (0)
 
 /* What the fake kernel does about the next call. */

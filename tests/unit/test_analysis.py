@@ -8,21 +8,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.abi.record import Kind, RecordFormat
-from kcovdbg.analysis.algebra import evaluate, is_expression
-from kcovdbg.analysis.aligning import align, exact_blocks
-from kcovdbg.analysis.calls import CallKind, Event, build_calls, find_events
-from kcovdbg.analysis.counting import count_pcs, pc_sequence
-from kcovdbg.analysis.difference import Side, compare
-from kcovdbg.analysis.folding import find_runs, fold_runs, round_length
-from kcovdbg.analysis.hot import has_native
-from kcovdbg.analysis.keeping import decode_ascending, encode_ascending, keep, restore
-from kcovdbg.analysis.lines import find_lines
-from kcovdbg.analysis.ranking import count_repeats, group_key, rank
-from kcovdbg.analysis.rows import ContentRows, IndexRows, Mark, SingleRows, filter_rows, fold_equal, fold_groups
+from kcovdbg.abi.record import CMP, PC, RecordKind
+from kcovdbg.analysis.alignment import align, exact_blocks
+from kcovdbg.analysis.call_tree import CallKind, Event, build_calls, find_events
+from kcovdbg.analysis.compact_buffer import decode_ascending, encode_ascending, keep, restore
+from kcovdbg.analysis.line_coverage import find_lines
+from kcovdbg.analysis.loop_folding import find_runs, fold_runs, round_length
+from kcovdbg.analysis.native_loops import has_native
+from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
+from kcovdbg.analysis.run_counts import DiffSide, RunCounts, compare_runs
+from kcovdbg.analysis.set_expressions import evaluate, is_expression
+from kcovdbg.analysis.top import count_repeats, group_key, rank
+from kcovdbg.analysis.view_rows import ContentRows, IndexRows, Mark, SingleRows, filter_rows, fold_equal, fold_groups
 from kcovdbg.errors import LineError
 from kcovdbg.model.buffer import Gap
-from tests.unit.traces import make_buffer, names, pc
+from kcovdbg.series.trace_pc_ext import PC_EXT
+from tests.support.traces import make_buffer, names, pc
 
 POINTS = st.builds(pc, st.integers(0, 12), st.integers(0, 7))
 TRACES = st.lists(POINTS, max_size=120)
@@ -51,7 +52,7 @@ def test_counts_leave_out_gaps(words, first, length):
 def test_counts_of_entries_and_exits():
     low = (1 << 56) - 1
     words = [pc(1) & low, pc(1), pc(1) & low | 1 << 60, 3 << 60 | 5, 0]
-    buffer = make_buffer(words, record_format=RecordFormat.PC_EXT)
+    buffer = make_buffer(words, codec=PC_EXT)
     assert count_pcs(buffer) == {pc(1): 3}
     assert list(pc_sequence(buffer)) == [pc(1)] * 3 + [0, 0]
 
@@ -130,16 +131,16 @@ def test_ranking(words, by):
 
 @given(st.lists(TRACES, min_size=1, max_size=4), st.lists(TRACES, min_size=1, max_size=4))
 def test_differences(left, right):
-    found = compare([Counter(run) for run in left], [Counter(run) for run in right])
+    found = compare_runs(RunCounts(map(Counter, left)), RunCounts(map(Counter, right)))
     lefts, rights = [set(run) for run in left], [set(run) for run in right]
     everywhere = set.intersection(*lefts, *rights)
     only_left = set.intersection(*lefts) - set.union(*rights)
     only_right = set.intersection(*rights) - set.union(*lefts)
-    by_side = {side: {row.pc for row in found.differences if row.side is side} for side in Side}
+    by_side = {side: {row.pc for row in found.differences if row.side is side} for side in DiffSide}
     assert found.common == len(everywhere)
-    assert by_side[Side.LEFT] == only_left
-    assert by_side[Side.RIGHT] == only_right
-    assert by_side[Side.FLICKER] == set.union(*lefts, *rights) - everywhere - only_left - only_right
+    assert by_side[DiffSide.LEFT] == only_left
+    assert by_side[DiffSide.RIGHT] == only_right
+    assert by_side[DiffSide.FLICKER] == set.union(*lefts, *rights) - everywhere - only_left - only_right
     for row in found.differences:
         assert row.records == sum(run.count(row.pc) for run in (*left, *right))
         assert row.left_runs == sum(row.pc in run for run in lefts)
@@ -224,7 +225,7 @@ def test_alignment(native, left, edits):
     found = align(left, right, native=native)
     check_alignment(found, left, right)
     assert (found.left, found.right) == (len(left), len(right))
-    if not found.coarse:
+    if not found.is_coarse:
         # Anchors may cost a little; never much of two traces as near as these.
         assert found.common >= longest_common(left, right) * 0.8
     if left == right:
@@ -240,7 +241,7 @@ def test_unlike_traces_say_that_the_answer_is_coarse(native):
     right = [chosen.randrange(1 << 20) for _ in range(200_000)]
     found = align(left, right, native=native)
     check_alignment(found, left, right)
-    assert found.coarse
+    assert found.is_coarse
 
 
 # Calls.
@@ -248,11 +249,11 @@ def test_unlike_traces_say_that_the_answer_is_coarse(native):
 
 def events(text):
     """Return records: capital letters enter, small ones leave, dots are points."""
-    kinds = {".": Kind.PC}
+    kinds = {".": RecordKind.PC}
     return [
         Event(
             index,
-            kinds.get(letter, Kind.ENTRY if letter.isupper() else Kind.EXIT),
+            kinds.get(letter, RecordKind.ENTRY if letter.isupper() else RecordKind.EXIT),
             pc(ord(letter.upper()) - 64 if letter != "." else 0),
         )
         for index, letter in enumerate(text)
@@ -300,8 +301,8 @@ def test_calls_are_always_balanced(text):
 def test_events_of_a_buffer():
     low = (1 << 56) - 1
     words = [pc(1) & low, 0, 5 << 60, pc(2), pc(1) & low | 1 << 60]
-    found = list(find_events(make_buffer(words, record_format=RecordFormat.PC_EXT, gaps=(Gap(3, 1),))))
-    assert found == [Event(0, Kind.ENTRY, pc(1)), Event(4, Kind.EXIT, pc(1))]
+    found = list(find_events(make_buffer(words, codec=PC_EXT, gaps=(Gap(3, 1),))))
+    assert found == [Event(0, RecordKind.ENTRY, pc(1)), Event(4, RecordKind.EXIT, pc(1))]
 
 
 # Lines.
@@ -324,10 +325,10 @@ def test_lines_of_executed_functions():
 
 
 # Close enough to the last address that what is guessed to be text would wrap.
-@example([0, 0, 0, (1 << 64) - 1048575], RecordFormat.PC)
-@given(WORDS, st.sampled_from([RecordFormat.PC, RecordFormat.CMP]))
-def test_kept_buffers_come_back_word_for_word(words, record_format):
-    buffer = make_buffer(words[: len(words) // 4 * 4], record_format=record_format, remarks=("x",), pid=3)
+@example([0, 0, 0, (1 << 64) - 1048575], PC)
+@given(WORDS, st.sampled_from([PC, CMP]))
+def test_kept_buffers_come_back_word_for_word(words, codec):
+    buffer = make_buffer(words[: len(words) // 4 * 4], codec=codec, remarks=("x",), pid=3)
     back = restore(keep(buffer, "@a", "41"))
     assert back.words == buffer.words
     assert (back.name, back.count, back.remarks, back.pid) == ("@a", buffer.count, ("x",), 3)

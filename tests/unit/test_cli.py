@@ -2,23 +2,21 @@
 import io
 import json
 import os
-import signal
-import subprocess
-import sys
+import re
 from pathlib import Path
 
 import pytest
 
 import kcovdbg
 from kcovdbg.commands import COMMANDS
-from kcovdbg.commands.argument import Argument, Count, Value
-from kcovdbg.commands.command import Command
+from kcovdbg.engine.argument import Argument, Count, Value
+from kcovdbg.engine.command import Command
 from kcovdbg.errors import TargetError, UsageError
 from kcovdbg.frontends.cli import main
 from kcovdbg.frontends.options import parse_options
 from kcovdbg.render.renderable import text_lines
-from kcovdbg.target.opening import TargetOptions
-from tests.unit.state import make_layout, make_target
+from kcovdbg.target.opener import TargetOptions
+from tests.support.state import make_layout, make_target
 
 ROOT = Path(kcovdbg.__file__).parent.parent
 
@@ -47,7 +45,7 @@ TABLE = COMMANDS.with_commands(*PROBES)
 
 @pytest.fixture
 def opened(monkeypatch):
-    monkeypatch.setattr("kcovdbg.commands.session.detect_layout", lambda _target: make_layout())
+    monkeypatch.setattr("kcovdbg.engine.workspace.detect_layout", lambda _target: make_layout())
     return []
 
 
@@ -102,7 +100,7 @@ def test_where_the_source_is():
     options = parse_options(["--source-dir", "/src", "--substitute-path", "/build/linux=/src=old", "-e", "info"], COMMANDS)
     assert options.source_folders == ("/src",)
     assert options.substitutions == (("/build/linux", "/src=old"),)
-    with pytest.raises(UsageError, match="takes FROM=TO, not /build"):
+    with pytest.raises(UsageError, match=r"FROM=TO.*/build"):
         parse_options(["--substitute-path", "/build", "-e", "info"], COMMANDS)
 
 
@@ -130,29 +128,31 @@ def test_a_command_has_the_rest_for_itself():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message", "hint"),
+    ("arguments", "named", "suggested"),
     [
-        (["taks"], "taks is neither a command nor a file", "did you mean tasks?"),
-        (
-            ["/no/such/vmcore"],
-            "there is no file /no/such/vmcore",
-            "check the name; a relative one starts at the working directory",
-        ),
-        (["--cor", "x"], "no option is called --cor", "did you mean --core or --color?"),
-        (["-z"], "no option is called -z", "kcovdbg --help tells the options"),
-        (["-c"], "argument -c/--core: expected one argument", "kcovdbg --help tells the options"),
-        (["--color", "blue", "info"], None, "kcovdbg --help tells the options"),
-        (["-e", "info", "tasks"], "-e and the command tasks exclude each other", "give each command by an -e of its own"),
+        (["taks"], {"taks"}, {"tasks"}),
+        (["/no/such/vmcore"], {"/no/such/vmcore"}, set()),
+        (["--cor", "x"], {"--cor"}, {"--core", "--color"}),
+        (["-z"], {"-z"}, {"--help"}),
+        (["-c"], {"--core"}, {"--help"}),
+        (["--color", "blue", "info"], {"--color", "blue"}, {"--help"}),
+        (["-e", "info", "tasks"], {"-e", "tasks"}, {"-e"}),
     ],
 )
-def test_bad_usage(cli, arguments, message, hint):
+def test_bad_usage(cli, arguments, named, suggested):
     with pytest.raises(UsageError) as caught:
         parse_options(arguments, COMMANDS)
-    assert message is None or str(caught.value) == message
-    assert caught.value.hint == hint
+    assert named <= words_of(str(caught.value))
+    assert caught.value.hint
+    assert suggested <= words_of(caught.value.hint)
     assert cli(*arguments) == ""
     assert cli.status == 2
-    assert cli.err == f"kcovdbg: {caught.value}\n  {hint}\n"
+    assert cli.err == f"kcovdbg: {caught.value}\n  {caught.value.hint}\n"
+
+
+def words_of(message):
+    """Return the words of a message, with options and paths whole."""
+    return set(re.findall(r"[/\w-]+(?:/[\w-]+)*", message.replace("/--", " --")))
 
 
 def test_a_script_through_a_pipe(files, tmp_path):
@@ -164,9 +164,9 @@ def test_a_script_through_a_pipe(files, tmp_path):
 
 
 def test_a_script_and_a_command(files):
-    with pytest.raises(UsageError, match="is a script"):
+    with pytest.raises(UsageError, match=re.escape(files["script"])):
         parse_options([files["script"], "-e", "info"], COMMANDS)
-    with pytest.raises(UsageError, match="one script"):
+    with pytest.raises(UsageError, match=re.escape(files["script"])):
         parse_options([files["script"], files["script"]], COMMANDS)
 
 
@@ -179,7 +179,7 @@ def test_a_command(cli, opened):
 def test_several_commands_share_a_target_and_the_highest_status(cli, opened):
     out = cli("-c", "dump", "-e", "info", "-e", "exit-with 1", "-e", "nonsense", "-e", "exit-with", "-e", "info | cat")
     assert out.count("status") == 2
-    assert cli.err.startswith("kcovdbg: no command is called nonsense\n")
+    assert re.match(r"kcovdbg: .*\bnonsense\b", cli.err)
     assert cli.status == 2
     assert len(opened) == 1
     cli("-e", "exit-with 1", "-e", "exit-with 0")
@@ -203,7 +203,9 @@ def test_exit_statuses(cli):
 def test_misplaced_options(cli):
     cli("tasks", "-c", "dump")
     assert cli.status == 2
-    assert cli.err == "kcovdbg: tasks has no option -c\n  -c comes before the command\n"
+    message, hint = cli.err.splitlines()
+    assert {"tasks", "-c"} <= words_of(message)
+    assert "-c" in words_of(hint)
 
 
 def test_help_and_version(cli, opened):
@@ -222,7 +224,9 @@ def test_standard_input_is_a_script(cli):
     assert cli.status == 1
     cli(stdin="exit-with\nnonsense\nexit-with\n")
     assert cli.out == "status 0\nstatus 0\n"
-    assert cli.err.startswith("kcovdbg: standard input:2: no command is called nonsense\n  nonsense\n  ^\n")
+    message, line, mark, *_ = cli.err.splitlines()
+    assert re.match(r"kcovdbg: standard input:2: .*\bnonsense\b", message)
+    assert (line, mark) == ("  nonsense", "  ^")
     assert cli.status == 2
     cli("-e", "exit-with", stdin="nonsense")
     assert cli.status == 0
@@ -250,60 +254,3 @@ def test_color(cli, monkeypatch):
     assert "\x1b[1m" in cli("-c", "x", "info")
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in cli("-c", "x", "info")
-
-
-def run(*arguments, **options):
-    options = {"capture_output": True, "text": True, "cwd": ROOT, "stdin": subprocess.DEVNULL} | options
-    return subprocess.run([sys.executable, "-m", "kcovdbg", *arguments], **options)
-
-
-def test_as_a_program():
-    assert run("--version").stdout == f"kcovdbg {kcovdbg.__version__}\n"
-    result = run("taks")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "kcovdbg: taks is neither a command nor a file\n  did you mean tasks?\n"
-    result = run(stdin=None, input="help | head -1\n!echo x\n")
-    assert result.stdout.split() == ["COMMAND", "SHOWS", "x"]
-    assert run(stdin=None, input="").returncode == 0
-
-
-@pytest.mark.parametrize("lines", [["help"], ["-e", "help", "-e", "help tasks"]])
-def test_a_closed_pipe_is_no_error(lines):
-    read, write = os.pipe()
-    os.close(read)
-    try:
-        result = run(*lines, capture_output=False, stdout=write, stderr=subprocess.PIPE)
-    finally:
-        os.close(write)
-    assert (result.returncode, result.stderr) == (0, "")
-
-
-def test_a_full_disk_is_one():
-    if not Path("/dev/full").exists():
-        pytest.skip("no /dev/full")
-    with Path("/dev/full").open("w") as full:
-        result = run("help", capture_output=False, stdout=full, stderr=subprocess.PIPE)
-    assert (result.returncode, result.stderr) == (2, "kcovdbg: No space left on device\n")
-
-
-def test_a_locale_that_cannot_show_it():
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    result = run("help", "tasks", env=environment)
-    assert result.returncode == 0
-    assert "[PATTERN|TID\\u2026]" in result.stdout
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_one_that_is_ended_leaves_nothing_behind(tmp_path, number):
-    """What was decompressed goes, when a terminal is closed for instance."""
-    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "kcovdbg", "--demo"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as process:
-        process.stdin.write("info\n")
-        process.stdin.flush()
-        # It reads on in a pipe, so that it is there, and knows the dump, until it is ended.
-        assert process.stdout.read(1)
-        assert list(tmp_path.glob("kcovdbg-*"))
-        process.send_signal(number)
-        assert process.wait(60) == 128 + number
-    assert list(tmp_path.glob("kcovdbg-*")) == []

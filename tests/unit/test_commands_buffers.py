@@ -3,15 +3,18 @@
 
 import json
 import struct
-from types import SimpleNamespace
 
 import pytest
 
+from kcovdbg.analysis.pc_names import Names
 from kcovdbg.collect.trace_file import side_path
-from kcovdbg.commands.run import run_line, run_reporting
-from kcovdbg.errors import CapabilityError, KcovdbgError
-from tests.unit.state import Streams, make_session
-from tests.unit.traces import BASE, names, pc
+from kcovdbg.engine.runner import run_line, run_reporting
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.model.location import Frame
+from kcovdbg.symbols.symbolizer import Symbolizer
+from tests.support.state import Streams, make_workspace
+from tests.support.stub import make_stub
+from tests.support.traces import BASE, locate, names, pc
 
 OFFSET = 0x1200000
 
@@ -22,11 +25,11 @@ def streams():
 
 
 @pytest.fixture
-def session(streams, monkeypatch):
-    session = make_session(streams, monkeypatch)
-    session.names = names()
-    session.symbolizer = None
-    return session
+def workspace(streams, monkeypatch):
+    workspace = make_workspace(streams, monkeypatch)
+    workspace.names = names()
+    workspace.symbolizer = None
+    return workspace
 
 
 @pytest.fixture
@@ -43,11 +46,11 @@ def trace(tmp_path):
 
 
 @pytest.fixture
-def ask(session, streams):
+def ask(workspace, streams):
     """Run a line; return what it wrote: rows of JSON, or lines of text."""
 
     def asked(line, status=0):
-        assert run_line(session, line) == status
+        assert run_line(workspace, line) == status
         output, _ = streams.take()
         return json.loads(output) if "--json" in line else output.splitlines()
 
@@ -141,7 +144,7 @@ def test_top(trace, ask):
     assert [row["pc"] for row in ask(f"top {name} --by pc --json")] == [hex(pc(1)), hex(pc(2)), hex(pc(25, 1))]
     lines = ask(f"top {name} -n 1")
     assert "60.0%" in lines[2]
-    assert any("2 more: 4 records" in line for line in lines)
+    assert any("2 more lines with 4 records" in line for line in lines)
     assert any("7 of 10 records (70%)" in line for line in lines)
 
 
@@ -154,7 +157,7 @@ def test_diff(trace, ask):
     ]
     lines = ask(f"diff {left} {right}", 1)
     assert lines[0] == "2 points on both sides"
-    assert any("give several of each" in line for line in lines)
+    assert any(" -- " in line for line in lines)
     assert ask(f"diff {left} {left} --json") == []
 
 
@@ -171,9 +174,33 @@ def test_diff_of_several_runs(trace, ask):
         ("flicker", hex(pc(5)), 1, 1),
         ("flicker", hex(pc(6)), 1, 0),
     ]
-    assert not any("give several" in text for text in ask(line, 1))
+    assert not any(" -- " in text for text in ask(line, 1))
     # What flickers on one side only is no difference.
     assert ask(f"diff {runs[0]} {runs[0]} -- {runs[0]} {runs[0]} --json") == []
+
+
+def test_diff_of_directories(trace, ask, tmp_path):
+    """A directory is the runs in it, a pattern those that match: the same answer as naming each."""
+    for side in "ab":
+        (tmp_path / side).mkdir()
+    words = {"a/1": [1, 2, 5], "a/2": [1, 2, 6], "b/1": [1, 3, 5], "b/2": [1, 3], "b/.hidden": [2]}
+    names = {name: trace(name, [pc(number) for number in numbers]) for name, numbers in words.items()}
+    expected = ask(f"diff {names['a/1']} {names['a/2']} -- {names['b/1']} {names['b/2']} --json", 1)
+    assert [row["side"] for row in expected] == ["left", "right", "flicker", "flicker"]
+    folder = f"file:{tmp_path}"
+    assert ask(f"diff {folder}/a {folder}/b --json", 1) == expected
+    assert ask(f"diff {folder}/a/* -- {names['b/1']} '{folder}/b/[2-9]' --json", 1) == expected
+    # What all traces say about themselves is said once.
+    for number in range(3):
+        trace(f"b/full{number}", [pc(1), pc(3)], size=3)
+    assert [line for line in ask(f"diff {folder}/a {folder}/b", 1) if "of 5 traces" in line and "3 of" in line]
+
+
+def test_directory_without_traces(workspace, streams, tmp_path):
+    (tmp_path / "x.json").mkdir()
+    for what in (tmp_path, tmp_path / "*.kcov"):
+        assert run_reporting(workspace, f"diff file:{what} file:{tmp_path}") == 2
+        assert f"'{what}'" in streams.take()[1]
 
 
 def test_diff_in_order(trace, ask):
@@ -193,7 +220,7 @@ def test_diff_in_order(trace, ask):
     assert ask(f"diff --ordered {left} {left} --json") == []
 
 
-def test_keep_and_sets(trace, ask, session):
+def test_keep_and_sets(trace, ask, workspace):
     a, b = trace("a", [pc(1), pc(2)]), trace("b", [pc(2), pc(3)])
     assert ask(f"keep @a {a} --json")[0]["count"] == 2
     ask(f"keep @b {b}")
@@ -203,11 +230,11 @@ def test_keep_and_sets(trace, ask, session):
     assert [row["pc"] for row in ask("top '@a - @b' --by pc --json")] == [hex(pc(1))]
     assert [row["pc"] for row in ask("buffer @b --json")] == [hex(pc(2)), hex(pc(3))]
     ask("keep @a --delete")
-    with pytest.raises(KcovdbgError, match="nothing is kept as @a"):
-        run_line(session, "buffer @a")
+    with pytest.raises(KcovdbgError, match="@a"):
+        run_line(workspace, "buffer @a")
 
 
-def test_tree(trace, ask, session):
+def test_tree(trace, ask, workspace):
     low = (1 << 56) - 1
     words = [pc(1) & low, pc(1, 1), pc(2) & low, pc(2, 1), pc(2, 2) & low | 1 << 60, pc(3) & low]
     name = trace("t", words, "TRACE_PC_EXT")
@@ -217,29 +244,29 @@ def test_tree(trace, ask, session):
         (1, "call", "fn_2", 2, 4),
         (1, "unfinished", "fn_3", 5, 5),
     ]
-    assert "runs on after the last record" in "\n".join(ask(f"tree {name}"))
+    assert [row["kind"] for row in ask(f"tree {name} --json")].count("unfinished") == 2
     assert len(ask(f"tree {name} --depth 1 --json")) == 1
     assert [row["kind"] for row in ask(f"buffer {name} --raw --json")] == ["entry", "pc", "entry", "pc", "exit", "entry"]
-    with pytest.raises(KcovdbgError, match="KCOV_TRACE_PC_EXT"):
-        run_line(session, f"tree {trace('p', WORDS)}")
+    with pytest.raises(KcovdbgError, match="entry and exit"):
+        run_line(workspace, f"tree {trace('p', WORDS)}")
 
 
-def test_view_as_text(trace, ask, session, streams):
+def test_view_as_text(trace, ask, workspace, streams):
     left, right = trace("a", WORDS), trace("b", [*WORDS[:5], pc(9), *WORDS[5:]])
     lines = ask(f"view {left} {right} --text --width 100")
     assert all(len(line) <= 100 for line in lines)
     assert sum(" > " in line for line in lines) == 1
     assert len([line for line in lines if "│" in line]) == len(WORDS) + 1
     folded = ask(f"view {left} {right} --text --fold --width 100")
-    assert any("equal records, from" in line for line in folded)
+    assert any("equal records" in line for line in folded)
     assert len(ask(f"view {left} --text")) >= len(WORDS)
-    with pytest.raises(KcovdbgError, match="needs a terminal") as caught:
-        run_line(session, f"view {left}")
+    with pytest.raises(KcovdbgError, match="view") as caught:
+        run_line(workspace, f"view {left}")
     assert "--text" in caught.value.hint
     shown = []
-    session.show_view = shown.append
+    workspace.show_view = shown.append
     streams.width = 80
-    run_line(session, f"view {left} {right}")
+    run_line(workspace, f"view {left} {right}")
     assert len(shown) == 1
 
 
@@ -251,8 +278,8 @@ def test_sym(ask):
     assert "inlined into fn_1" in "\n".join(ask(f"sym {pc(1, 2):x}"))
 
 
-def test_source_without_points(trace, ask, tmp_path, session):
-    session.source_folders = (str(tmp_path),)
+def test_source_without_points(trace, ask, tmp_path, workspace):
+    workspace.source_folders = (str(tmp_path),)
     (tmp_path / "dir").mkdir()
     (tmp_path / "dir" / "file_0.c").write_text("".join(f"line_{number};\n" for number in range(1, 130)))
     name = trace("a", [pc(1, 0), pc(1, 0), pc(1, 2), pc(25)])
@@ -274,23 +301,23 @@ def test_source_without_points(trace, ask, tmp_path, session):
     [
         ("buffer", "WHAT"),
         ("buffer fd:3", "fd:PID/FD"),
-        ("buffer nonsense", "names no buffer|is no number"),
-        ("buffer file:/none", "can't be read"),
-        ("diff @a", "diff compares two buffers"),
-        ("diff @a -- ", "both sides"),
+        ("buffer nonsense", "nonsense"),
+        ("buffer file:/none", "/none"),
+        ("diff @a", "diff A B"),
+        ("diff @a -- ", "--"),
         ("diff '& @a' @b", "missing"),
-        ("diff --ordered @a -- @b @c", "two buffers"),
+        ("diff --ordered @a -- @b @c", "--ordered"),
         ("keep a 41", "@"),
-        ("keep @a", "what"),
-        ("view file:/x --text --width 3", "no room"),
+        ("keep @a", "keep @a WHAT"),
+        ("view file:/x --text --width 3", "--width 3"),
         ("points vfs_read", "coverage points|image"),
-        ("top file:/none --by nothing", "isn't one of"),
+        ("top file:/none --by nothing", "nothing.*function, file, pc"),
     ],
 )
-def test_errors_are_one_line_with_a_hint(line, message, session, streams):
+def test_errors_are_one_line_with_a_hint(line, message, workspace, streams):
     import re
 
-    assert run_reporting(session, line) == 2
+    assert run_reporting(workspace, line) == 2
     output, errors = streams.take()
     assert output == ""
     assert re.search(message, errors)
@@ -298,23 +325,141 @@ def test_errors_are_one_line_with_a_hint(line, message, session, streams):
     assert "internal error" not in errors
 
 
-def test_damaged_files_give_what_there_is(ask, session, streams, tmp_path):
+def test_damaged_files_give_what_there_is(ask, workspace, streams, tmp_path):
     (tmp_path / "x").write_bytes(struct.pack("<4Q", (1 << 64) - 1, 0, pc(1), 5) + b"\1\2\3")
     rows = ask(f"buffer file:{tmp_path / 'x'} --json")
     assert [row["symbol"] for row in rows] == [None, "fn_1", None]
-    assert run_reporting(session, f"top file:{tmp_path / 'x'}") == 0
-    assert "the file is cut" in streams.take()[0]
+    assert run_reporting(workspace, f"top file:{tmp_path / 'x'}") == 0
+    assert "0xffffffffffffffff" in streams.take()[0]
 
 
-def test_points_that_are_still_being_found(session, streams, monkeypatch):
+def test_points_that_are_still_being_found(workspace, streams, monkeypatch):
     """On a slow machine it takes longer than anybody wants to wait: nothing is wrong with the vmlinux."""
-    from kcovdbg.commands import points
+    monkeypatch.setattr("kcovdbg.engine.coverage_points._PATIENCE", 0)
+    workspace.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=True)
+    with pytest.raises(CapabilityError) as refused:
+        run_line(workspace, "points vfs_read")
+    assert "vmlinux" not in f"{refused.value} {refused.value.hint}"
+    workspace.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=False, table_problem=None)
+    with pytest.raises(CapabilityError, match="vmlinux"):
+        run_line(workspace, "points vfs_read")
+    problem = CapabilityError("disk full", hint="free some")
+    workspace.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=False, table_problem=problem)
+    with pytest.raises(CapabilityError, match="disk full") as refused:
+        run_line(workspace, "points vfs_read")
+    assert refused.value.hint == "free some"
 
-    monkeypatch.setattr(points, "_PATIENCE", 0)
-    session.symbolizer = SimpleNamespace(table=None, waits_for_table=True)
-    with pytest.raises(CapabilityError, match="still being found") as refused:
-        run_line(session, "points vfs_read")
-    assert "ask again" in refused.value.hint
-    session.symbolizer = SimpleNamespace(table=None, waits_for_table=False)
-    with pytest.raises(CapabilityError, match="aren't known"):
-        run_line(session, "points vfs_read")
+
+NESTED = [pc(1, 0), *[pc(2, 0), pc(3, 0), pc(2, 1), pc(3, 0)] * 5, pc(1, 1), pc(4, 0), pc(1, 3), pc(4, 0)]
+
+
+def test_trace_chain_folds_loops(trace, ask):
+    name = trace("n.kcov", NESTED)
+    rows = ask(f"trace {name} --json")
+    assert set(rows[0]) == {"depth", "function", "file", "line", "records", "rounds", "class", "errors"}
+    assert [(row["function"], row["depth"], row["records"], row["rounds"]) for row in rows] == [
+        ("fn_1", 0, 3, 1),
+        ("fn_2", 1, 10, 5),
+        ("fn_3", 2, 10, 10),
+        ("fn_4", 1, 2, 2),
+    ]
+    assert (rows[3]["file"], rows[3]["line"], rows[3]["class"]) == ("dir/file_0.c", 100, None)
+    lines = ask(f"trace {name}")
+    assert lines[4].index("fn_3") == lines[2].index("fn_1") + 4
+
+
+def test_trace_unique_and_pages(trace, ask):
+    name = trace("n.kcov", [pc(3), pc(1), pc(3), pc(2), pc(1), 0])
+    rows = ask(f"trace {name} --unique --json")
+    assert [(row["function"], row["depth"], row["records"]) for row in rows] == [("fn_3", 0, 2), ("fn_1", 0, 2), ("fn_2", 0, 1)]
+    assert [row["function"] for row in ask(f"trace {name} --unique --json --offset 1 -n 1")] == ["fn_1"]
+    assert [row["function"] for row in ask(f"trace {name} --unique --json --offset 2")] == ["fn_2"]
+    assert ask(f"trace {name} --unique --json --offset 9") == []
+    assert [row["function"] for row in ask(f"trace {name} --unique --json --not-function 'fn_[13]'")] == ["fn_2"]
+
+
+def test_trace_of_system_calls_begins_anew(workspace, trace, ask):
+    workspace.names = _named({1: "__x64_sys_read", 2: "vfs_read", 3: "__x64_sys_write", 4: "vfs_write"})
+    rows = ask(f"trace {trace('s.kcov', [pc(1), pc(2), pc(3), pc(4), pc(1), pc(2)])} --json")
+    assert [(row["function"], row["depth"], row["rounds"]) for row in rows] == [
+        ("__x64_sys_read", 0, 2),
+        ("vfs_read", 1, 2),
+        ("__x64_sys_write", 0, 1),
+        ("vfs_write", 1, 1),
+    ]
+
+
+def test_trace_leaves_out_classes(workspace, trace, ask):
+    workspace.names = _named(
+        {1: "vfs_read", 2: "mutex_lock", 3: "kmem_cache_alloc_noprof", 4: "__do_sys_clock_nanosleep", 5: "ktime_get"},
+        {4: "kernel/time/posix-timers.c", 5: "kernel/time/timekeeping.c"},
+    )
+    name = trace("c.kcov", [pc(number) for number in (4, 1, 2, 3, 5)])
+
+    def functions(options):
+        return [(row["function"], row["class"]) for row in ask(f"trace {name} --json {options}")]
+
+    own = [("__do_sys_clock_nanosleep", None), ("vfs_read", None)]
+    assert functions("") == own
+    assert functions("--include locking") == [*own, ("mutex_lock", "locking")]
+    assert functions("--include all") == [
+        *own,
+        ("mutex_lock", "locking"),
+        ("kmem_cache_alloc_noprof", "memory-allocation"),
+        ("ktime_get", "time"),
+    ]
+    assert any("locking 1" in line and "memory-allocation 1" in line for line in ask(f"trace {name}"))
+    with pytest.raises(UsageError):
+        ask(f"trace {name} --include nonsense")
+    with pytest.raises(UsageError):
+        ask("trace")
+
+
+def test_trace_classes(ask):
+    wanted = ["locking", "rcu", "memory-allocation", "scheduling", "instrumentation", "copy", "time"]
+    assert [row["class"] for row in ask("trace --classes --json")] == wanted
+
+
+def test_trace_of_a_long_buffer_fits_on_two_screens(trace, ask):
+    # 400 functions, each calling the next ones in loops.
+    words = [pc(number, point) for number in range(400) for point in (0, 1, 2) for _ in range(34)]
+    name = trace("l.kcov", words)
+    assert len(words) > 40000
+    assert len(ask(f"trace {name}")) <= 105
+    assert len(ask(f"trace {name} --unique")) <= 105
+    assert len(ask(f"trace {name} --json")) == 400
+    shown = ask(f"trace {name} -n 150 --offset 10")
+    assert len([line for line in shown if "dir/file_" in line]) == 150
+
+
+def _named(functions, files=()):
+    """Return names with these functions in place of made-up ones."""
+
+    def locate_named(pcs):
+        found = []
+        for location in locate(pcs):
+            number = (location.address - BASE) // 0x100
+            file = dict(files).get(number, "fs/read_write.c")
+            found.append(location._replace(frames=(Frame(functions[number], file, 1, 1),)))
+        return found
+
+    return Names(locate_named)
+
+
+def test_not_function(trace, ask):
+    name = trace("a.kcov", WORDS)
+    rows = ask(f"buffer {name} --json --not-function 'fn_[23]'")
+    assert [row["index"] for row in rows] == [0, 1, 2, 23, 24, 25]
+    # Inlined functions count as well.
+    assert 2 not in [row["index"] for row in ask(f"buffer {name} --json --not-function helper_1")]
+    assert [row["function"] for row in ask(f"top {name} --json --not-function 'fn_*'")] == [None]
+    other = trace("b.kcov", [pc(1, 0), pc(1, 1), pc(5, 0)])
+    rows = ask(f"diff {name} {other} --json --not-function 'fn_[235]*'", status=1)
+    assert {row["frames"][-1]["function"] for row in rows if row["frames"]} == {"fn_1"}
+    left, right = trace("c.kcov", [pc(2), pc(1), pc(3)]), trace("d.kcov", [pc(1), pc(2), pc(4)])
+    ordered = ask(f"diff --ordered {left} {right} --json --not-function fn_2", status=1)
+    assert [(row["side"], row["index"]) for row in ordered] == [("left", 2), ("right", 2)]
+    assert ask(f"diff --ordered {left} {right} --json --not-function 'fn_[234]'") == []
+    view = ask(f"view {name} --text --not-function 'fn_[23]'")
+    assert [line.split()[0] for line in view[1:7]] == ["0", "1", "2", "23", "24", "25"]
+    assert len([line for line in view if "fn_" in line]) == 4

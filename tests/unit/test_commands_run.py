@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 import json
 import os
+import re
 import stat
 from pathlib import Path
 
 import pytest
 
 from kcovdbg.commands import COMMANDS
-from kcovdbg.commands.argument import EXPLANATIONS, Argument, Count, Value, WordError
-from kcovdbg.commands.command import Command, CommandTable, Example, Need
-from kcovdbg.commands.parse import parse_arguments
-from kcovdbg.commands.run import run_line, run_reporting, run_words
+from kcovdbg.engine.argument import EXPLANATIONS, Argument, Count, Value, WordError
+from kcovdbg.engine.argument_parser import parse_arguments
+from kcovdbg.engine.command import Command, CommandTable, Example, Need
+from kcovdbg.engine.runner import run_line, run_reporting, run_words
 from kcovdbg.errors import KcovdbgError, LineError, UsageError
 from kcovdbg.render.column import Column
 from kcovdbg.render.renderable import Lines, Table, text_lines
 from kcovdbg.render.theme import Color
-from tests.unit.state import Streams, make_session, make_target
+from tests.support.state import Streams, make_target, make_workspace
 
 
 def make_command(run=lambda _context, _args: None, name="probe", needs=frozenset(), **values):
@@ -28,7 +29,7 @@ def streams():
 
 
 @pytest.fixture
-def session(streams, monkeypatch):
+def workspace(streams, monkeypatch):
     def many(_context, _args):
         yield Table((Column("n"),), ({"n": number} for number in range(100_000)))
 
@@ -43,7 +44,7 @@ def session(streams, monkeypatch):
         context.status = 1
 
     words = Argument(("words",), Value.TEXT, "to say", count=Count.ANY)
-    return make_session(
+    return make_workspace(
         streams,
         monkeypatch,
         commands=COMMANDS.with_commands(
@@ -58,175 +59,177 @@ def session(streams, monkeypatch):
     )
 
 
-def test_a_line(session, streams):
-    assert run_line(session, "say hello 'you there' # really") == 0
+def test_a_line(workspace, streams):
+    assert run_line(workspace, "say hello 'you there' # really") == 0
     assert streams.take() == ("hello you there\n", "")
-    assert run_line(session, "   # nothing") == 0
-    assert run_line(session, "violated") == 1
-    assert run_words(session, ["say", "a b", "| c"]) == 0
+    assert run_line(workspace, "   # nothing") == 0
+    assert run_line(workspace, "violated") == 1
+    assert run_words(workspace, ["say", "a b", "| c"]) == 0
     assert streams.take() == ("a b | c\n", "")
 
 
-def test_a_pipeline(session, streams):
-    assert run_line(session, "say one two | tr a-z A-Z | cat") == 0
+def test_a_pipeline(workspace, streams):
+    assert run_line(workspace, "say one two | tr a-z A-Z | cat") == 0
     assert streams.take() == ("ONE TWO\n", "")
 
 
-def test_a_pipeline_that_has_seen_enough_is_no_error(session, streams):
-    assert run_line(session, "many | head -2") == 0
+def test_a_pipeline_that_has_seen_enough_is_no_error(workspace, streams):
+    assert run_line(workspace, "many | head -2") == 0
     assert streams.take() == ("N\n0\n", "")
 
 
-def test_grep_that_finds_nothing_is_no_error(session):
-    assert run_line(session, "say one | grep two") == 0
+def test_grep_that_finds_nothing_is_no_error(workspace):
+    assert run_line(workspace, "say one | grep two") == 0
 
 
-def test_a_pipeline_that_cannot_start(session):
+def test_a_pipeline_that_cannot_start(workspace):
     with pytest.raises(KcovdbgError, match="status 127"):
-        run_line(session, "say one | no-such-command-anywhere 2>/dev/null")
+        run_line(workspace, "say one | no-such-command-anywhere 2>/dev/null")
 
 
-def test_an_error_before_a_pipeline(session, streams):
+def test_an_error_before_a_pipeline(workspace, streams):
     with pytest.raises(KcovdbgError, match="other half"):
-        run_line(session, "half | cat")
+        run_line(workspace, "half | cat")
     assert streams.take()[0] == "half of it\n"
 
 
-def test_the_shell(session, streams):
-    assert run_line(session, "!echo hi; echo there") == 0
+def test_the_shell(workspace, streams):
+    assert run_line(workspace, "!echo hi; echo there") == 0
     assert streams.take()[0] == "hi\nthere\n"
-    assert run_line(session, "! exit 3") == 2
+    assert run_line(workspace, "! exit 3") == 2
 
 
-def test_redirection(session, streams, tmp_path, monkeypatch):
+def test_redirection(workspace, streams, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "out file"
-    assert run_line(session, "say one > 'out file'") == 0
-    assert run_line(session, "say two >> 'out file'") == 0
+    assert run_line(workspace, "say one > 'out file'") == 0
+    assert run_line(workspace, "say two >> 'out file'") == 0
     assert out.read_text() == "one\ntwo\n"
-    assert run_line(session, f"say three > '{out}'") == 0
+    assert run_line(workspace, f"say three > '{out}'") == 0
     assert out.read_text() == "three\n"
     assert [path.name for path in tmp_path.iterdir()] == ["out file"]
     assert streams.take() == ("", "")
 
 
-def test_a_failed_command_leaves_the_old_file(session, tmp_path):
+def test_a_failed_command_leaves_the_old_file(workspace, tmp_path):
     out = tmp_path / "out"
     out.write_text("old")
     with pytest.raises(KcovdbgError):
-        run_line(session, f"half > {out}")
+        run_line(workspace, f"half > {out}")
     assert out.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_file_keeps_its_permissions_and_a_link_its_target(session, tmp_path):
+def test_a_file_keeps_its_permissions_and_a_link_its_target(workspace, tmp_path):
     out, link = tmp_path / "out", tmp_path / "link"
     out.write_text("old")
     out.chmod(0o640)
     link.symlink_to("out")
-    run_line(session, f"say new > {link}")
+    run_line(workspace, f"say new > {link}")
     assert link.is_symlink()
     assert out.read_text() == "new\n"
     assert stat.S_IMODE(out.stat().st_mode) == 0o640
 
 
-def test_a_new_file_has_the_permissions_that_the_umask_leaves(session, tmp_path):
+def test_a_new_file_has_the_permissions_that_the_umask_leaves(workspace, tmp_path):
     old = os.umask(0o027)
     try:
-        run_line(session, f"say x > {tmp_path / 'out'}")
+        run_line(workspace, f"say x > {tmp_path / 'out'}")
     finally:
         os.umask(old)
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
 
 
-def test_devices_are_written_in_place(session):
-    assert run_line(session, "say x > /dev/null") == 0
+def test_devices_are_written_in_place(workspace):
+    assert run_line(workspace, "say x > /dev/null") == 0
     assert Path("/dev/null").is_char_device()
 
 
-def test_a_file_that_cannot_be_written(session, tmp_path):
-    with pytest.raises(KcovdbgError, match="no/such can't be written: No such file or directory"):
-        run_line(session, f"say x > {tmp_path}/no/such")
-    with pytest.raises(KcovdbgError, match="can't be written: Is a directory"):
-        run_line(session, f"say x > {tmp_path}")
-    if Path("/dev/full").exists():
-        with pytest.raises(KcovdbgError, match="No space left"):
-            run_line(session, "many > /dev/full")
+def test_a_file_that_cannot_be_written(workspace, tmp_path):
+    with pytest.raises(KcovdbgError, match=r"no/such.*: No such file or directory"):
+        run_line(workspace, f"say x > {tmp_path}/no/such")
+    with pytest.raises(KcovdbgError, match=": Is a directory"):
+        run_line(workspace, f"say x > {tmp_path}")
+    with pytest.raises(KcovdbgError, match="/dev/full"):
+        run_line(workspace, "many > /dev/full")
 
 
 def test_colours_go_to_files_only_when_told(monkeypatch, tmp_path):
     out = tmp_path / "out"
     for color, colored in ((Color.AUTO, False), (Color.ALWAYS, True)):
-        session = make_session(Streams(80, color), monkeypatch)
-        run_line(session, f"tasks > {out}")
+        workspace = make_workspace(Streams(80, color), monkeypatch)
+        run_line(workspace, f"tasks > {out}")
         assert ("\x1b[" in out.read_text()) is colored
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("taks", "kcovdbg: no command is called taks\n  taks\n  ^\n  did you mean tasks?\n"),
-        ("xyzzy", "kcovdbg: no command is called xyzzy\n  xyzzy\n  ^\n  help lists the commands\n"),
-        ("tasks --jsn", "kcovdbg: tasks has no option --jsn\n  tasks --jsn\n        ^\n  did you mean --json?\n"),
-        ("objects ff zz", "kcovdbg: zz is no address\n  objects ff zz\n             ^\n"),
-        ("info 1 ", "kcovdbg: info can't do anything with 1\n  info 1\n       ^\n  usage: info\n"),
-        ("tasks --mode", "kcovdbg: argument --mode: expected one argument\n  tasks --mode\n              ^\n"),
-        ("watch", "kcovdbg: the following arguments are required: N, COMMAND\n"),
-        ("tasks --json --csv", "kcovdbg: --json and --csv exclude each other\n  tasks --json --csv\n               ^\n"),
-        ("half", "kcovdbg: the other half can't be read\n"),
-        (
-            "broken",
-            "kcovdbg: internal error: ZeroDivisionError: integer division or modulo by zero\n"
-            "  --debug shows where; please report it with the command\n",
-        ),
-        ("living", "kcovdbg: living needs a running kernel; vmcore isn't one\n"),
-        ("drawing", "kcovdbg: drawing needs a terminal\n"),
-        ("help xyzzy", "kcovdbg: no command is called xyzzy\n  help lists the commands\n"),
-        ("say 'x", "kcovdbg: this quote isn't closed: '\n  say 'x\n      ^\n"),
-        ("watch 1 watch 1 info", "kcovdbg: watch can't watch itself\n"),
-    ],
+# A line, what the message quotes of it, where the caret stands (None: there is none), and the hint.
+ERRORS = (
+    ("taks", "'taks'", 0, "did you mean tasks?"),
+    ("xyzzy", "'xyzzy'", 0, "help lists the commands"),
+    ("tasks --jsn", "'--jsn'", 6, "did you mean --json or --jsonl?"),
+    ("objects ff zz", "'zz'", None, "objects"),
+    ("info 1 ", "'1'", 5, "usage: info"),
+    ("tasks --mode", "--mode", 12, None),
+    ("watch", "N, COMMAND", 5, "usage: watch N COMMAND…"),
+    ("tasks --json --csv", "--csv", 13, None),
+    ("half", "the other half", None, None),
+    ("broken", "ZeroDivisionError: integer division or modulo by zero", None, "--debug"),
+    ("living", "living needs a running kernel", None, None),
+    ("drawing", "drawing needs a terminal", None, None),
+    ("help xyzzy", "'xyzzy'", None, "help lists the commands"),
+    ("say 'x", "'", 4, None),
+    ("watch 1 watch 1 info", "watch", None, None),
 )
-def test_errors(session, streams, line, expected):
-    assert run_reporting(session, line) == 2
-    said = streams.take()[1]
-    assert said.startswith(expected) if line == "watch" else said == expected
 
 
-def test_errors_say_which_line_of_a_script(session, streams):
-    run_reporting(session, "half", "script:3")
+@pytest.mark.parametrize(("line", "quoted", "column", "hint"), ERRORS, ids=[error[0] for error in ERRORS])
+def test_errors(workspace, streams, line, quoted, column, hint):
+    assert run_reporting(workspace, line) == 2
+    first, *rest = streams.take()[1].splitlines()
+    assert first.startswith("kcovdbg: ")
+    assert quoted in first
+    if column is not None:
+        assert rest[:2] == [f"  {line.rstrip()}", f"  {' ' * column}^"]
+        rest = rest[2:]
+    assert len(rest) == (hint is not None)
+    assert hint is None or hint in rest[0]
+
+
+def test_errors_say_which_line_of_a_script(workspace, streams):
+    run_reporting(workspace, "half", "script:3")
     assert streams.take()[1] == "kcovdbg: script:3: the other half can't be read\n"
 
 
-def test_debug_shows_where_errors_come_from(session, streams):
-    session.debug = True
-    run_reporting(session, "broken")
+def test_debug_shows_where_errors_come_from(workspace, streams):
+    workspace.debug = True
+    run_reporting(workspace, "broken")
     assert "Traceback" in streams.take()[1]
 
 
-def test_hostile_words_are_escaped(session, streams):
-    run_reporting(session, "\x1b[2J")
+def test_hostile_words_are_escaped(workspace, streams):
+    run_reporting(workspace, "\x1b[2J")
     assert "\x1b" not in streams.take()[1]
 
 
-def test_help(session, streams):
+def test_help(workspace, streams):
     for line in ("help", "?"):
-        run_line(session, line)
+        run_line(workspace, line)
         said, _ = streams.take()
         assert all(command.name in said and command.summary in said for command in COMMANDS)
     said = set()
     for line in ("help tasks", "tasks?", "?tasks", "tasks --help", "tasks -h", "tasks --mode --help"):
-        run_line(session, line)
+        run_line(workspace, line)
         said.add(streams.take()[0])
     assert len(said) == 1
     assert "Usage: tasks [-a] [--mode M] [PATTERN|TID…]" in said.pop()
-    run_line(session, "help --json")
-    assert [entry["command"] for entry in json.loads(streams.take()[0])] == [command.name for command in session.commands]
-    run_line(session, "saved? | head -1")
-    assert streams.take()[0] == "percpu - saved state of sessions that a softirq section interrupted\n"
+    run_line(workspace, "help --json")
+    assert [entry["command"] for entry in json.loads(streams.take()[0])] == [command.name for command in workspace.commands]
+    run_line(workspace, "saved? | head -1")
+    assert streams.take()[0].startswith("percpu - ")
 
 
 @pytest.mark.parametrize("command", list(COMMANDS), ids=lambda command: command.name)
-def test_commands_are_documented(command, session, streams):
+def test_commands_are_documented(command, workspace, streams):
     assert command.summary
     assert "\n" not in command.summary
     assert len(command.name) + len(command.summary) < 76
@@ -235,14 +238,14 @@ def test_commands_are_documented(command, session, streams):
     assert isinstance(command.run, object)
     assert all(example.line.split()[0] in command.names for example in command.examples)
     assert len({argument.attribute for argument in command.arguments}) == len(command.arguments)
-    run_line(session, f"help {command.name}")
+    run_line(workspace, f"help {command.name}")
     lines = streams.take()[0].splitlines()
     assert all(len(line) <= 80 for line in lines)
 
 
 @pytest.mark.parametrize("command", list(COMMANDS), ids=lambda command: command.name)
 def test_examples_can_be_read(command):
-    from kcovdbg.commands.line import parse_line
+    from kcovdbg.engine.command_line import parse_line
 
     for example in command.examples:
         words = [word.text for word in parse_line(example.line).words]
@@ -306,7 +309,7 @@ def test_the_rest_belongs_to_another_command():
     assert parse_arguments(command, ["-h"]).help
 
 
-def test_watch(session, streams, monkeypatch):
+def test_watch(workspace, streams, monkeypatch):
     slept = []
 
     def sleep(seconds):
@@ -315,17 +318,17 @@ def test_watch(session, streams, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr("time.sleep", sleep)
-    assert run_line(session, "watch 0.5 say x") == 130
+    assert run_line(workspace, "watch 0.5 say x") == 130
     assert streams.take() == ("x\nx\nx\n", "")
     assert slept == [0.5] * 3
     slept.clear()
     streams.width = 80
-    assert run_line(session, "watch 2 tasks --mode disabled") == 130
+    assert run_line(workspace, "watch 2 tasks --mode disabled") == 130
     said = streams.take()[0]
     assert said.count("\x1b[2J") == 3
     assert said.count("every 2 s: tasks --mode disabled") == 3
     slept.clear()
-    assert run_line(session, "watch --json 1 info") == 130
+    assert run_line(workspace, "watch --json 1 info") == 130
     decoder, text = json.JSONDecoder(), streams.take()[0]
     for _ in range(3):
         value, end = decoder.raw_decode(text)
@@ -334,20 +337,20 @@ def test_watch(session, streams, monkeypatch):
     assert not text
 
 
-def test_no_target(session, streams):
-    session._open_target = None
-    assert run_reporting(session, "info") == 2
+def test_no_target(workspace, streams):
+    workspace.open_target = None
+    assert run_reporting(workspace, "info") == 2
     assert streams.take()[1].startswith("kcovdbg: no target\n  kcovdbg -c VMCORE")
 
 
 def test_a_target_is_opened_when_needed_and_once(streams, monkeypatch):
     opened = []
-    session = make_session(streams, monkeypatch)
-    session._open_target = lambda: opened.append(1) or make_target()
-    run_line(session, "help")
+    workspace = make_workspace(streams, monkeypatch)
+    workspace.open_target = lambda: opened.append(1) or make_target()
+    run_line(workspace, "help")
     assert not opened
-    run_line(session, "info")
-    run_line(session, "info")
+    run_line(workspace, "info")
+    run_line(workspace, "info")
     assert opened == [1]
 
 
@@ -355,12 +358,78 @@ def test_table():
     table = CommandTable((make_command(aliases=("p",)),))
     assert table.find("p").name == "probe"
     assert "p" in table
-    with pytest.raises(UsageError, match="no command is called q"):
+    with pytest.raises(UsageError, match="'q'"):
         table.find("q")
     assert Example("a", "b").line == "a"
     assert isinstance(text_lines("x"), Lines)
 
 
-def test_line_errors_are_usage_errors(session):
+def test_unique_prefixes_are_commands(workspace, streams):
+    table = CommandTable(
+        (make_command(name="probe"), make_command(name="print", aliases=("x", "look")), make_command(name="pr"))
+    )
+    assert table.find("prob").name == "probe"
+    assert table.find("lo").name == "print"
+    assert table.find("pr").name == "pr"
+    assert "prob" not in table
+    with pytest.raises(UsageError, match="'p'") as refused:
+        table.find("p")
+    assert {"probe", "print", "pr"} <= set(re.findall(r"\w+", refused.value.hint))
+    assert run_line(workspace, "inf") == 0
+    assert streams.take()[0] == (run_line(workspace, "info"), streams.take()[0])[1]
+
+
+def test_line_errors_are_usage_errors(workspace):
     with pytest.raises(LineError):
-        run_line(session, "nothing-like-it")
+        run_line(workspace, "nothing-like-it")
+
+
+def test_json_lines_come_one_by_one(workspace, streams):
+    seen = []
+
+    def rows():
+        for number in range(3):
+            yield {"n": number}
+            # As read at the other end of a pipe.
+            seen.append((streams.stdout.getvalue().count("\n"), flushed.count))
+
+    class Flushed(type(streams.stdout)):
+        count = 0
+
+        def flush(self):
+            self.count += 1
+
+    flushed = streams.stdout = Flushed()
+    slow = make_command(lambda _context, _args: Table((Column("n"),), rows()), "slow")
+    workspace.commands = workspace.commands.with_commands(slow)
+    run_line(workspace, "slow --jsonl")
+    assert seen == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_required_options_are_marked(workspace, streams):
+    for command in COMMANDS:
+        run_line(workspace, f"help {command.name}")
+        shown = " ".join(streams.take()[0].split())
+        usage = shown.partition("Usage: ")[2]
+        for argument in command.arguments:
+            if argument.is_required:
+                assert f" {argument.names[0]} {argument.placeholder}" in usage
+                assert f"[{argument.names[0]} " not in usage
+                assert f"{argument.help}; required" in shown
+    required = {command.name: [a.names[0] for a in command.arguments if a.is_required] for command in COMMANDS}
+    assert {name: options for name, options in required.items() if options} == {
+        "batch": ["-e", "-o"],
+        "report": ["-o"],
+        "slice": ["-o"],
+    }
+
+
+def test_a_refused_permission_has_a_hint(workspace, streams):
+    def refuse(_context, _args):
+        raise PermissionError(13, "Permission denied", "/sys/kernel/debug/kcov")
+
+    workspace.commands = workspace.commands.with_commands(make_command(refuse, "refused"))
+    assert run_reporting(workspace, "refused") == 2
+    first, hint = streams.take()[1].splitlines()
+    assert "/sys/kernel/debug/kcov" in first
+    assert hint.startswith("  ")

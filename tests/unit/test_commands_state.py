@@ -4,29 +4,35 @@
 import csv
 import io
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
-from kcovdbg.commands.run import run_line
-from kcovdbg.errors import TargetError
+from kcovdbg.engine.argument_parser import parse_arguments
+from kcovdbg.engine.runner import run_command, run_line
+from kcovdbg.errors import GoneError, TargetError, UsageError
+from kcovdbg.model.kcov import Reference
+from kcovdbg.model.session import Role
 from kcovdbg.render.width import text_width
-from tests.unit.state import (
+from kcovdbg.target.connection import MachineState
+from tests.support.state import (
     KCOV,
     REMOTE_KCOV,
     Streams,
-    StubCensus,
+    StubReader,
     make_kcov,
     make_layout,
-    make_session,
     make_target,
     make_task,
+    make_workspace,
 )
 
 KEYS = {
-    "info": "target release machine build_id kaslr_offset generation variants features live errors",
+    "info": "target release machine build_id kaslr_offset generation variants features live state errors",
     "tasks": (
         "pid tgid comm task cpu kcov kcov_remote kcov_mode kcov_mode_raw in_ctxsw kcov_size kcov_area kcov_sequence "
-        "kcov_handle kcov_softirq role beneath owns_remote count full errors"
+        "kcov_handle kcov_softirq role beneath owns_remote count full syscall errors"
     ),
     "objects": (
         "kcov refcount counted mode size area t pid comm remote remote_size sequence count capacity full references errors"
@@ -43,16 +49,16 @@ def streams():
 
 
 @pytest.fixture
-def session(streams, monkeypatch):
-    return make_session(streams, monkeypatch)
+def workspace(streams, monkeypatch):
+    return make_workspace(streams, monkeypatch)
 
 
 @pytest.fixture
-def ask(session, streams):
+def ask(workspace, streams):
     def ask(line):
-        ask.status = run_line(session, line)
+        ask.status = run_line(workspace, line)
         out, ask.said = streams.take()
-        return json.loads(out) if "--json" in line else out
+        return json.loads(out) if "--json" in line.split() else out
 
     return ask
 
@@ -99,15 +105,27 @@ def test_tasks_json(ask):
         "beneath": None,
         "owns_remote": True,
         "count": 65535,
+        "capacity": 65535,
         "full": True,
+        "syscall": None,
         "errors": [],
     }
     null = next(row for row in ask("tasks -a --json") if row["pid"] == 1)
     assert (null["kcov"], null["kcov_area"], null["role"]) == ("0x0", "0x0", "none")
 
 
+def test_tasks_name_their_system_calls(ask):
+    rows = {row["pid"]: row for row in ask("tasks --json")}
+    assert rows[41]["syscall"] == {"number": 0, "name": "read", "args": ["0x3", "0x7f0000001000", "0x200"]}
+    assert (rows[66]["syscall"], len(rows[66]["errors"])) == (None, 2)
+    text = ask("tasks --wide")
+    assert "read(3, 0x7f0000001000, 512)" in text
+    # One line for all of them, however many are unknown.
+    assert len([line for line in (text + ask.said).splitlines() if "system call unknown" in line]) == 1
+
+
 def test_tasks_text(ask):
-    lines = ask("tasks 41 42 7").splitlines()
+    lines = ask("tasks 41 42 7 --columns pid,comm,mode,count,role,kcov,handle,cpu,area,task,tgid,size,sequence").splitlines()
     assert [line[:82].rstrip() for line in lines] == [
         "PID  COMM          MODE                 COUNT  ROLE",
         " 41  syz-executor  TRACE_PC          11/65535  local",
@@ -125,8 +143,8 @@ def test_tasks_text(ask):
 def test_tasks_that_cannot_be_read(ask):
     text = ask("tasks 'evil*'")
     assert r"evil\x1b[2J\u202e\x0a" in text
-    assert text.splitlines()[-1] == "note: task 66: buffer 0xdead: it can't be read"
-    assert ask("tasks 66 --json")[0]["errors"] == ["buffer 0xdead: it can't be read"]
+    assert "note: task 66: buffer 0xdead: it can't be read" in text.splitlines()
+    assert ask("tasks 66 --json")[0]["errors"][0] == "buffer 0xdead: it can't be read"
     assert ask("tasks 66 --json")[0]["role"] is None
 
 
@@ -151,30 +169,32 @@ def test_tasks_chosen(ask, line, pids):
 def test_tasks_that_are_not_there(ask):
     assert ask("tasks 9 nobody --json") == []
     assert ask.status == 2
-    assert ask.said == "kcovdbg: note: no task is 9\nkcovdbg: note: no task with KCOV state matches nobody\n"
-    assert ask("tasks 9 41").splitlines()[-1] == "note: no task is 9"
+    assert [line.split()[-1].strip("'") for line in ask.said.splitlines()] == ["9", "nobody"]
+    assert ask("tasks 9 41").splitlines()[-1] == "note: no task 9"
     assert ask.status == 0
 
 
-def test_modes_of_this_kernel(session, streams):
-    from kcovdbg.commands.run import run_reporting
+def test_modes_of_this_kernel(workspace, streams):
+    from kcovdbg.engine.runner import run_reporting
 
-    assert run_reporting(session, "tasks --mode trace-uniq") == 2
-    assert "no mode TRACE_UNIQ" in streams.take()[1]
+    assert run_reporting(workspace, "tasks --mode trace-uniq") == 2
+    assert "'TRACE_UNIQ'" in streams.take()[1]
 
 
 def test_counts_of_remote_owners(streams, monkeypatch):
     owner = make_task(50, kcov_area=0, kcov_size=0, kcov=REMOTE_KCOV, owns_remote=True, count=5, mode="REMOTE")
-    session = make_session(streams, monkeypatch, census=StubCensus((owner,)))
-    run_line(session, "tasks")
+    workspace = make_workspace(streams, monkeypatch, reader=StubReader((owner,)))
+    run_line(workspace, "tasks")
     assert " 5/65535 " in streams.take()[0]
 
 
 def test_no_tasks(streams, monkeypatch):
-    session = make_session(streams, monkeypatch, census=StubCensus((), said=("the task list is broken: x",)))
-    assert run_line(session, "tasks") == 0
-    assert streams.take() == ("no task has KCOV state\nnote: the task list is broken: x\n", "")
-    assert run_line(session, "tasks --json") == 0
+    workspace = make_workspace(streams, monkeypatch, reader=StubReader((), said=("the task list is broken: x",)))
+    assert run_line(workspace, "tasks") == 0
+    output, errors = streams.take()
+    assert output.splitlines()[1:] == ["note: the task list is broken: x"]
+    assert errors == ""
+    assert run_line(workspace, "tasks --json") == 0
     assert streams.take() == ("[]\n", "kcovdbg: note: the task list is broken: x\n")
 
 
@@ -198,9 +218,37 @@ def test_objects(ask):
     assert rows[1]["references"][0]["start"] == "0x7f0000000000"
     assert rows[1]["references"][1]["handle"] == "0x100000000000001"
     text = ask("objects")
-    assert "task 41, fd 41/3" in text
+    # PID is the task; what is its own does not name it again.
+    assert " 41  syz-executor  fd 3\n" in text
     assert "3, found 1" in text
-    assert "vma 42, usb:1, usb:2, usb:3, 2 more handles" in text
+    assert "vma 42, 5 handles" in text
+
+
+def test_tasks_and_objects_fit_a_hundred_columns_in_pipes(streams, monkeypatch):
+    """With the names and counts of a real fuzzer."""
+    long = {"comm": "syz-executor.12", "kcov_size": 1 << 20, "capacity": (1 << 20) - 1}
+    tasks = [
+        make_task(1234567, count=524288, **long),
+        make_task(1234568, count=(1 << 20) - 1, full=True, owns_remote=True, **long),
+        make_task(1234569, count=7, role=Role.SOFTIRQ_SECTION, beneath=Role.LOCAL, kcov_handle=0x4201, **long),
+    ]
+    references = (Reference("fd", 1, pid=1234567, fd=214, file=1), Reference("vma", 0, pid=1234567, start=1))
+    objects = {
+        KCOV: replace(make_kcov(references=references), count=524288, capacity=(1 << 20) - 1, pid=1234567, comm=long["comm"])
+    }
+    workspace = make_workspace(streams, monkeypatch, reader=StubReader(all=tuple(tasks), objects=objects))
+    for line, columns in (
+        ("tasks", ("PID", "COMM", "MODE", "COUNT", "ROLE")),
+        ("objects", ("KCOV", "PID", "COMM", "REFERENCES")),
+    ):
+        run_line(workspace, line)
+        shown = streams.take()[0]
+        assert max(map(len, shown.splitlines())) <= 100
+        assert set(columns) <= set(shown.splitlines()[0].split())
+        assert "syz-executor.12" in shown
+        assert "…" not in shown
+        run_line(workspace, f"{line} --wide")
+        assert max(map(len, streams.take()[0].splitlines())) > 100
 
 
 def test_one_object(ask):
@@ -219,12 +267,12 @@ def test_an_object_that_cannot_be_read(streams, monkeypatch):
     lost = replace(
         make_kcov(), fields=None, mode=None, pid=None, comm=None, count=None, capacity=None, full=None, errors=("gone",)
     )
-    session = make_session(streams, monkeypatch, census=StubCensus(objects={KCOV: lost}))
-    run_line(session, "objects --json")
+    workspace = make_workspace(streams, monkeypatch, reader=StubReader(objects={KCOV: lost}))
+    run_line(workspace, "objects --json")
     row = json.loads(streams.take()[0])[0]
     assert row["errors"] == ["gone"]
     assert row["refcount"] is row["area"] is row["t"] is row["remote"] is None
-    run_line(session, "objects")
+    run_line(workspace, "objects")
     assert streams.take()[0].endswith(f"note: kcov {KCOV:#x}: gone\n")
 
 
@@ -262,7 +310,10 @@ def test_saved(ask):
 
 
 def test_info(ask):
-    assert ask("info --json") == [
+    (found,) = ask("info --json")
+    (error,) = found.pop("errors")
+    assert "struct kcov.new" in error
+    assert [found] == [
         {
             "target": "vmcore",
             "release": "6.12.1",
@@ -273,11 +324,42 @@ def test_info(ask):
             "variants": ["KCOV_PC_RANGE (2021)"],
             "features": ["remote", "softirq"],
             "live": False,
-            "errors": ["struct kcov.new is new to kcovdbg: it may mean more than is shown"],
+            "state": None,
         }
     ]
     text = ask("info")
     assert "KCOV generation  E9a (stable kernels since August 2026 (6.1.185, 6.12.106)): saved state in the task" in text
+
+
+def test_a_machine_that_has_ended(streams, monkeypatch, tmp_path):
+    target = make_target(name="guest", live=True, state=lambda: MachineState.GONE, is_gone=lambda: True)
+    workspace = make_workspace(streams, monkeypatch, target=target)
+    # Commands read by the target again, not by a stub.
+    monkeypatch.undo()
+    for line in ("tasks", "objects --json", "buffer 41", f"tasks > {tmp_path}/tasks", f"report -o {tmp_path}/page"):
+        with pytest.raises(GoneError, match="guest"):
+            run_line(workspace, line)
+    assert not list(tmp_path.iterdir())
+    streams.take()
+    assert run_line(workspace, "info --json") == 0
+    row = json.loads(streams.take()[0])[0]
+    assert (row["live"], row["state"], row["release"]) == (False, "gone", "6.12.1")
+
+
+@pytest.mark.parametrize("error", [None, OSError(3, "No such process"), TargetError("no answer from QEMU")])
+def test_a_machine_that_ends_while_it_is_read(streams, monkeypatch, error):
+    """Also when the reads that fail are part of an answer that lacks something."""
+    answers = iter([False])
+    workspace = make_workspace(streams, monkeypatch, target=make_target(live=True, is_gone=lambda: next(answers, True)))
+
+    def run(context, _args):
+        assert context.target
+        if error is not None:
+            raise error
+
+    command = replace(workspace.commands.find("tasks"), run=run)
+    with pytest.raises(GoneError):
+        run_command(workspace, command, parse_arguments(command, []), workspace.terminal())
 
 
 def test_info_of_a_kernel_without_kcov(streams, monkeypatch):
@@ -285,10 +367,102 @@ def test_info_of_a_kernel_without_kcov(streams, monkeypatch):
         def __get__(self, *_args):
             raise TargetError("this kernel has no KCOV")
 
-    session = make_session(streams, monkeypatch, layout=make_layout(), target=make_target(build_id=None, notes=("no paging",)))
-    del session.__dict__["layout"]
-    monkeypatch.setattr(type(session), "layout", NoLayout())
-    assert run_line(session, "info --json") == 0
+    workspace = make_workspace(
+        streams, monkeypatch, layout=make_layout(), target=make_target(build_id=None, notes=("no paging",))
+    )
+    del workspace.__dict__["layout"]
+    monkeypatch.setattr(type(workspace), "layout", NoLayout())
+    assert run_line(workspace, "info --json") == 0
     row = json.loads(streams.take()[0])[0]
     assert row["generation"] is row["variants"] is row["features"] is row["build_id"] is None
     assert row["errors"] == ["this kernel has no KCOV"]
+
+
+def test_chosen_columns(ask):
+    assert ask("tasks 41 --columns comm,PID,kcov_mode,MODE,handle").splitlines() == [
+        "COMM          PID  MODE      MODE      HANDLE",
+        "syz-executor   41  TRACE_PC  TRACE_PC  0",
+    ]
+    assert ask("info --columns release").splitlines()[0] == "release  6.12.1"
+    # What is drawn is shown as the table of its data.
+    assert ask("help --columns command").splitlines()[0] == "COMMAND"
+
+
+def test_a_line_per_value(ask):
+    lines = ask("tasks 41 42 --vertical --columns pid,comm").splitlines()
+    assert lines == ["-[ 1 ]-", "PID   41", "COMM  syz-executor", "-[ 2 ]-", "PID   42", "COMM  syz-executor"]
+    keys = [line.split()[0] for line in ask("tasks 41 --vertical").splitlines()[1:]]
+    assert {"PID", "AREA", "KCOV_MODE_RAW"} <= set(keys)
+
+
+def test_columns_without_values_vanish(ask):
+    assert "HANDLE" not in ask("tasks 41 --wide").splitlines()[0].split()
+    assert "HANDLE" in ask("tasks 42 --wide").splitlines()[0].split()
+    assert "HANDLE" in ask("tasks 41 --columns pid,handle").splitlines()[0].split()
+
+
+def test_chosen_fields(ask):
+    assert ask("tasks 41 --json --fields comm,pid") == [{"comm": "syz-executor", "pid": 41}]
+    assert ask("tasks 41 --json --fields errors,pid") == [{"pid": 41, "errors": []}]
+    assert ask("tasks 41 42 --csv --fields pid,kcov_handle") == "pid,kcov_handle\n41,0x0\n42,0x2a\n"
+    assert ask("tasks 41 42 --jsonl --fields pid") == '{"pid": 41}\n{"pid": 42}\n'
+    assert ask("help --jsonl --fields command").startswith('{"command": ')
+
+
+def test_json_lines_are_the_rows_of_json(ask):
+    lines = ask("tasks --jsonl").splitlines()
+    assert [json.loads(line) for line in lines] == ask("tasks --json")
+
+
+@pytest.mark.parametrize(
+    ("line", "named", "hint"),
+    [
+        ("tasks --columns pid,rolle", "'rolle'", "role"),
+        ("tasks --json --fields pdi", "'pdi'", "pid"),
+        ("tasks --jsonl --fields zzz", "'zzz'", "kcov_area"),
+        ("tasks --fields pid", "--fields", "--columns"),
+        ("tasks --json --columns pid", "--columns", "--fields"),
+        ("tasks --csv --wide", "--wide", "--fields"),
+        ("tasks --columns ,", "--columns", ""),
+        ("tasks --json --jsonl", "--jsonl", ""),
+    ],
+)
+def test_choices_that_cannot_be_met(workspace, streams, line, named, hint):
+    with pytest.raises(UsageError) as caught:
+        run_line(workspace, line)
+    assert named in str(caught.value)
+    assert hint in (caught.value.hint or "")
+    assert streams.take()[0] == ""
+
+
+def test_objects_of_a_task(ask):
+    every = {row["kcov"]: row for row in ask("objects --json")}
+    assert ask("objects 42 --json") == [every[f"{REMOTE_KCOV:#x}"]]
+    assert ask(f"objects 42 {KCOV:#x} --json") == [every[f"{REMOTE_KCOV:#x}"], every[f"{KCOV:#x}"]]
+    assert ask("objects kworker/0:1 --json") == ask("objects 7 --json")
+    assert ask("objects 1 --json") == []
+    assert ask.status == 2
+
+
+def test_a_name_of_several_tasks_is_refused_with_their_ids(workspace):
+    for line in ("objects syz-executor", "top syz-executor", "why syz-executor"):
+        with pytest.raises(UsageError, match="'syz-executor'") as refused:
+            run_line(workspace, line)
+        assert {"41", "42"} <= set(re.findall(r"\d+", refused.value.hint))
+
+
+def test_remote_handles_are_filtered(ask, monkeypatch, streams):
+    (first,) = StubReader().remote
+    make_workspace(streams, monkeypatch, reader=StubReader(remote=(first, first._replace(handle=0x42, pid=7, comm="kworker"))))
+    every = ask("remote --json")
+    usb, _ = every
+    for word in ("usb:1", "0x100000000000001", "usb:*", "usb"):
+        assert usb in ask(f"remote {word} --json")
+    assert ask("remote usb:1 --json") == [usb]
+    assert ask(f"remote {usb['pid']} --json") == [row for row in every if row["pid"] == usb["pid"]]
+    assert ask(f"remote '{usb['comm'][:3]}*' --json") == [row for row in every if row["comm"][:3] == usb["comm"][:3]]
+    assert ask.status == 0
+    assert ask("remote usb:1 no-such --json") == [usb]
+    assert "no-such" in ask.said
+    assert ask("remote usb:9 --json") == []
+    assert ask.status == 2

@@ -2,24 +2,28 @@
 """What a line may become: the words at the cursor, the command table and the index together."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
+from kcovdbg.analysis.check.runner import list_rules
 from kcovdbg.commands import COMMANDS
-from kcovdbg.commands.line import parse_line
+from kcovdbg.engine.command_line import parse_line
+from kcovdbg.engine.completion import harvest as harvesting
+from kcovdbg.engine.completion.candidates import find_candidates
+from kcovdbg.engine.completion.choices import LIMIT, Candidate, Choices
+from kcovdbg.engine.completion.code_index import CodeIndex
+from kcovdbg.engine.completion.cursor import Cursor, CursorPlace, find_cursor, quote, split_pieces, unquote
+from kcovdbg.engine.completion.harvest import Harvest
+from kcovdbg.engine.completion.index import Index
 from kcovdbg.errors import KcovdbgError, ReadError
-from kcovdbg.frontends.completion import harvest as harvesting
-from kcovdbg.frontends.completion.candidates import find_candidates
-from kcovdbg.frontends.completion.choices import LIMIT, Choices, Entry
-from kcovdbg.frontends.completion.cursor import Cursor, Place, find_cursor, quote, split_pieces, unquote
-from kcovdbg.frontends.completion.harvest import Harvest
-from kcovdbg.frontends.completion.index import Index
-from kcovdbg.model.snapshot import Snapshot
-from tests.unit.state import BUFFER, KCOV, OBJECTS, REMOTE_KCOV, TASKS, Streams, StubCensus, make_session, make_target
+from kcovdbg.model.location import Frame
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
+from tests.support.state import BUFFER, KCOV, OBJECTS, REMOTE_KCOV, TASKS, Streams, StubReader, make_target, make_workspace
 
 
-class Looks(StubCensus):
-    """Stands for censuses, and counts them."""
+class Looks(StubReader):
+    """Stands for readers, and counts them."""
 
     taken = 0
     problem = None
@@ -28,33 +32,25 @@ class Looks(StubCensus):
         super().__init__()
         type(self).taken += 1
 
-    @property
-    def task_fields(self):
+    def read(self, parts, *, stacks=(), syscalls=()):
         if self.problem is not None:
             raise self.problem
-        return tuple(task.fields for task in TASKS)
-
-    @property
-    def by_address(self):
-        return {fields.address: fields for fields in self.task_fields}
-
-    def recall(self):
-        return Snapshot(objects=self.objects, areas=self.areas)
+        return super().read(parts, stacks=stacks, syscalls=syscalls)
 
 
 @pytest.fixture
 def looks(monkeypatch):
     fresh = type("Looks", (Looks,), {"taken": 0})
-    monkeypatch.setattr(harvesting, "Census", fresh)
+    monkeypatch.setattr(harvesting, "StateReader", fresh)
     return fresh
 
 
 @pytest.fixture
 def index(looks, monkeypatch):
-    session = make_session(Streams(), monkeypatch)
-    session.kept = {"@before": object()}
-    session.latest = Looks()
-    harvest = Harvest(session)
+    workspace = make_workspace(Streams(), monkeypatch)
+    workspace.kept = {"@before": object()}
+    workspace.latest = Looks()
+    harvest = Harvest(workspace)
     harvest.refresh()
     return harvest.index
 
@@ -108,6 +104,51 @@ def test_buffers_by_all_their_names(index):
     assert texts("buffer @", index) == ["@before"]
 
 
+@pytest.fixture
+def code(tmp_path):
+    writer = TableWriter("00" * 20, [TextRange(0x1000, 0x9000, ".text")])
+    for number, (name, file) in enumerate(
+        [
+            ("vfs_read", "fs/read_write.c"),
+            ("tcp_ack", "./net/ipv4/tcp.c"),
+            ("tcp_v6", "net/ipv6/tcp_ipv6.c"),
+            ("main", "init/main.c"),
+        ]
+    ):
+        address = 0x1000 + 0x100 * number
+        writer.add_function(FunctionSymbol(name, address, 0x80))
+        writer.add_frames(address + 8, PointKind.PC, [Frame(name, file, 1, None)])
+    writer.write(tmp_path / "table")
+    table = LocationTable(tmp_path / "table")
+    yield Index(code=CodeIndex(lambda: table))
+    table.close()
+
+
+def test_functions_and_source_files(code):
+    for line in ("points ", "why 41 ", "source 41 ", "buffer 41 --function "):
+        assert texts(f"{line}vf", code) == ["vfs_read"]
+    assert texts("points n", code) == ["net/"]
+    assert texts("points net/", code) == ["net/ipv4/", "net/ipv6/"]
+    assert texts("points net/ipv4/t", code) == ["net/ipv4/tcp.c"]
+    assert texts("points tcp", code) == ["tcp_ack", "tcp_v6", "net/ipv4/tcp.c", "net/ipv6/tcp_ipv6.c"]
+    assert texts("points tcp") == []
+
+
+def test_a_table_that_is_still_being_built_is_asked_for_again():
+    asked = []
+    index = Index(code=CodeIndex(lambda: asked.append(1)))
+    assert texts("points vf", index) == texts("points fs/", index) == []
+    assert len(asked) > 1
+
+
+def test_rules_and_formats():
+    names = [rule.name for rule in list_rules()]
+    for line in ("check ", "check --explain ", "check --explain="):
+        assert {text.removeprefix("--explain=") for text in texts(f"{line}k")} == {name for name in names if name[0] == "K"}
+    assert texts("export spe") == ["speedscope"]
+    assert texts("exp spe") == ["speedscope"]
+
+
 def test_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.kcov").touch()
@@ -135,27 +176,27 @@ def test_nothing_behind_a_comment(index):
 
 
 def test_menus_are_short_and_in_order():
-    many = Choices(Entry(str(number)) for number in range(20000))
+    many = Choices(Candidate(str(number)) for number in range(20000))
     assert [entry.text for entry in many.matching("")] == [str(number) for number in range(LIMIT)]
     assert [entry.text for entry in many.matching("1999")][:3] == ["1999", "19990", "19991"]
     assert len(many.matching("1")) == LIMIT
     assert many.matching("x") == []
-    assert len(Choices([Entry("a", "first"), Entry("a", "second")])) == 1
+    assert len(Choices([Candidate("a", "first"), Candidate("a", "second")])) == 1
 
 
 @pytest.mark.parametrize(
     ("text", "cursor"),
     [
-        ("", Cursor(Place.WORD, (), "", 0)),
-        ("tasks", Cursor(Place.WORD, (), "tasks", 0)),
-        ("tasks ", Cursor(Place.WORD, ("tasks",), "", 6)),
-        ("tasks 'syz e", Cursor(Place.WORD, ("tasks",), "syz e", 6)),
-        ('tasks "a\\"b', Cursor(Place.WORD, ("tasks",), 'a"b', 6)),
-        ("tasks > out", Cursor(Place.FILE, ("tasks",), "out", 8)),
-        ("tasks >out -", Cursor(Place.WORD, ("tasks",), "-", 11)),
-        ("tasks | gr", Cursor(Place.SHELL, ("tasks",), "gr", 8)),
-        ("! ls x", Cursor(Place.SHELL, (), "x", 5)),
-        ("tasks # x", Cursor(Place.COMMENT, ("tasks",), "", 9)),
+        ("", Cursor(CursorPlace.WORD, (), "", 0)),
+        ("tasks", Cursor(CursorPlace.WORD, (), "tasks", 0)),
+        ("tasks ", Cursor(CursorPlace.WORD, ("tasks",), "", 6)),
+        ("tasks 'syz e", Cursor(CursorPlace.WORD, ("tasks",), "syz e", 6)),
+        ('tasks "a\\"b', Cursor(CursorPlace.WORD, ("tasks",), 'a"b', 6)),
+        ("tasks > out", Cursor(CursorPlace.FILE, ("tasks",), "out", 8)),
+        ("tasks >out -", Cursor(CursorPlace.WORD, ("tasks",), "-", 11)),
+        ("tasks | gr", Cursor(CursorPlace.SHELL, ("tasks",), "gr", 8)),
+        ("! ls x", Cursor(CursorPlace.SHELL, (), "x", 5)),
+        ("tasks # x", Cursor(CursorPlace.COMMENT, ("tasks",), "", 9)),
     ],
 )
 def test_cursor(text, cursor):
@@ -179,13 +220,13 @@ def test_finished_lines_are_read_as_commands_read_them(text):
     try:
         words = [word.text for word in parse_line(f"tasks {text} x").words]
     except KcovdbgError:
-        return
+        reject()
     cursor = find_cursor(f"tasks {text} x")
     assert [*cursor.words, cursor.prefix] == words
 
 
 def test_a_dump_is_looked_at_once(looks, monkeypatch):
-    harvest = Harvest(make_session(Streams(), monkeypatch))
+    harvest = Harvest(make_workspace(Streams(), monkeypatch))
     for _ in range(3):
         harvest.refresh()
     assert looks.taken == 1
@@ -206,8 +247,8 @@ def test_a_running_kernel_is_looked_at_for_a_tenth_of_the_time(looks, monkeypatc
             super().__init__(*arguments)
             now[0] += 2
 
-    monkeypatch.setattr(harvesting, "Census", Slow)
-    harvest = Harvest(make_session(Streams(), monkeypatch, target=make_target(live=True)), lambda: now[0])
+    monkeypatch.setattr(harvesting, "StateReader", Slow)
+    harvest = Harvest(make_workspace(Streams(), monkeypatch, target=make_target(live=True)), lambda: now[0])
     harvest.refresh()
     harvest.refresh()
     assert Slow.taken == 1
@@ -217,21 +258,20 @@ def test_a_running_kernel_is_looked_at_for_a_tenth_of_the_time(looks, monkeypatc
 
 
 def test_what_a_command_found_completes_next(looks, monkeypatch):
-    session = make_session(Streams(), monkeypatch)
+    workspace = make_workspace(Streams(), monkeypatch)
     monkeypatch.setattr(harvesting, "_FEW_TASKS", 0)
-    monkeypatch.setattr(looks, "tasks", lambda _self, *, all_tasks=False: ())
-    monkeypatch.setattr(looks, "remote", ())
-    harvest = Harvest(session)
+    monkeypatch.setattr(looks, "read", lambda self, parts, **_: StubReader(TASKS[:1], remote=()).read(parts))
+    harvest = Harvest(workspace)
     harvest.refresh()
     assert texts("objects ", harvest.index)[:1] != [hex(KCOV)]
-    session.latest = Looks()
+    workspace.latest = Looks()
     harvest.refresh()
     assert texts("objects ", harvest.index)[: len(OBJECTS)] == [hex(address) for address in OBJECTS]
 
 
 def test_a_kernel_that_cannot_be_walked_leaves_commands(looks, monkeypatch):
     monkeypatch.setattr(looks, "problem", ReadError("init_task can't be read", 0))
-    harvest = Harvest(make_session(Streams(), monkeypatch))
+    harvest = Harvest(make_workspace(Streams(), monkeypatch))
     harvest.refresh()
     assert texts("tasks --mo", harvest.index) == ["--mode"]
     assert texts("tasks 4", harvest.index) == []

@@ -5,13 +5,17 @@ import errno
 import os
 import shutil
 import subprocess
-from types import SimpleNamespace
 
 import pytest
 
-from kcovdbg.collect import explaining
-from kcovdbg.collect.explaining import Step, explain
+from kcovdbg.collect import errno_messages as explaining
+from kcovdbg.collect.errno_messages import Step, explain
 from kcovdbg.commands import doctor
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.workspace import Workspace
+from kcovdbg.target.drgn.live_lines import DrgnLines
+from kcovdbg.target.drgn.target import DrgnTarget
+from tests.support.stub import make_stub
 
 SOURCE = """
 void __sanitizer_cov_trace_pc(void) {}
@@ -63,18 +67,18 @@ def test_symbols_of_the_running_kernel(tmp_path):
 
 
 def look(monkeypatch, image=None, symbol=None, config=None):
-    target = None if image is None else SimpleNamespace(lines=SimpleNamespace(image=image))
+    target = None if image is None else make_stub(DrgnTarget, lines=make_stub(DrgnLines, image=image))
     monkeypatch.setattr(doctor, "is_this_machine", lambda _target: True)
     monkeypatch.setattr(doctor, "has_symbol", lambda _names: symbol)
     monkeypatch.setattr(doctor, "read_config", lambda: config)
-    return doctor._check_points(SimpleNamespace(session=SimpleNamespace(optional_target=target)))
+    return doctor._check_points(make_stub(Context, workspace=make_stub(Workspace, optional_target=target)))
 
 
 def test_the_image_says_more_than_the_configuration(monkeypatch, make_image):
     everywhere = {"CONFIG_KCOV": "y", "CONFIG_KCOV_INSTRUMENT_ALL": "y"}
     assert look(monkeypatch, make_image(3), True, {}).ok is True
     found = look(monkeypatch, make_image(0), True, everywhere)
-    assert (found.ok, found.answer.startswith("none: nothing in ")) == (False, True)
+    assert (found.ok, "__sanitizer_cov_trace_pc" in found.answer) == (False, True)
     assert found.fix
 
 
@@ -98,26 +102,26 @@ def test_a_kernel_without_kcov_is_told_from_a_missing_mount(monkeypatch, tmp_pat
     path = str(tmp_path / "kcov")
     monkeypatch.setattr(explaining, "read_config", lambda: {"CONFIG_DEBUG_FS": "y"})
     error = explain(Step.OPEN, errno.ENOENT, path=path)
-    assert "this kernel was built without KCOV" in str(error)
+    assert path in str(error)
+    assert "CONFIG_KCOV=y" in error.hint
     assert "mount" not in error.hint
     for config in (None, {"CONFIG_KCOV": "y"}):
         monkeypatch.setattr(explaining, "read_config", lambda config=config: config)
         error = explain(Step.OPEN, errno.ENOENT, path=path)
-        assert "debugfs isn't mounted" in str(error)
         assert error.hint == f"mount -t debugfs none {tmp_path}"
 
 
 @pytest.mark.parametrize("is_readable", [True, False])
 def test_debug_info_is_not_to_blame_for_a_kernel_that_cannot_be_read(monkeypatch, is_readable):
     monkeypatch.setattr(os, "access", lambda *_: is_readable)
-    session = SimpleNamespace(optional_target=None, target_problem="it can't be opened")
-    found = doctor._check_symbols(SimpleNamespace(session=session))
+    workspace = make_stub(Workspace, optional_target=None, target_problem="it can't be opened")
+    found = doctor._check_symbols(make_stub(Context, workspace=workspace))
     assert found.ok is (False if is_readable else None)
     assert ("-s VMLINUX" in found.fix) == is_readable
 
 
 @pytest.mark.parametrize(("config", "ok"), [(None, None), ({"CONFIG_KCOV": "y"}, True), ({}, False)])
-def test_who_may_not_look_into_debugfs_is_told_so(monkeypatch, config, ok):
+def test_debugfs_is_not_readable_by_this_user(monkeypatch, config, ok):
     def refuse(self, **_):
         raise PermissionError(errno.EACCES, "Permission denied", str(self))
 
@@ -125,4 +129,5 @@ def test_who_may_not_look_into_debugfs_is_told_so(monkeypatch, config, ok):
     monkeypatch.setattr(doctor, "read_config", lambda: config)
     found = doctor._check_kernel(None)
     assert found.ok is ok
-    assert config is not None or found.fix == "run kcovdbg as root"
+    if config is None:
+        assert "root" in found.fix.split()

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.abi.record import Kind
-from kcovdbg.analysis.calls import Event, build_calls, find_edges, own_records
-from kcovdbg.analysis.stacks import DEEPEST, Stacks
+from kcovdbg.abi.record import RecordKind
+from kcovdbg.analysis.call_stacks import DEEPEST, Stacks
+from kcovdbg.analysis.call_tree import Event, build_calls, find_edges, own_records
 from kcovdbg.model.coverage import FunctionCoverage, LineCoverage, PointCoverage
 from kcovdbg.model.location import Frame
 from kcovdbg.render.export import (
@@ -27,7 +27,7 @@ from kcovdbg.render.export import (
     rawcoverfiles,
     speedscope,
 )
-from tests.unit.speedscope_rules import check_file
+from tests.support.speedscope_rules import check_file
 
 NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(
     ["a;b", "a b", "a\nb", "evil\x1b[2J", "</script>", '"quoted"', "a,b", "7", "x 7", "\udcff", "\u202e", "üñ", "\\x3b", "+"]
@@ -46,8 +46,16 @@ POINTS = st.lists(
     ),
     max_size=8,
 )
-KINDS = st.sampled_from([Kind.ENTRY, Kind.ENTRY, Kind.EXIT, Kind.PC])
+KINDS = st.sampled_from([RecordKind.ENTRY, RecordKind.ENTRY, RecordKind.EXIT, RecordKind.PC])
 TRACES = st.lists(st.tuples(KINDS, st.integers(0, 5)), max_size=60)
+
+
+def shown(point):
+    """The frames that syzkaller shows: those with a function, a file and a line."""
+    functions = [frame.function for frame in point.frames[:-1]] + [
+        point.symbol or frame.function for frame in point.frames[-1:]
+    ]
+    return [frame for frame, name in zip(point.frames, functions, strict=True) if name and frame.file and frame.line]
 
 
 def one_line_each(lines):
@@ -66,13 +74,10 @@ def test_hexadecimal(addresses):
 @given(POINTS)
 def test_rawcoverfiles(points):
     rows = list(csv.DictReader(one_line_each(rawcoverfiles.rawcoverfiles_lines(points))))
-    assert len(rows) == sum(max(1, len(point.frames)) for point in points)
-    assert [int(row["PC"], 16) for row in rows] == sorted(
-        point.call for point in points for _ in range(max(1, len(point.frames)))
-    )
+    assert [int(row["PC"], 16) for row in rows] == sorted(point.call for point in points for _ in shown(point))
     assert all(set(row) == {"PC", "Module", "Offset", "Filename", "Inline", "StartLine", "EndLine"} for row in rows)
     # The function itself before what was inlined there.
-    assert Counter(row["Inline"] for row in rows)["false"] == len(points)
+    assert Counter(row["Inline"] for row in rows)["false"] == sum(bool(shown(point)) for point in points)
 
 
 @given(st.lists(st.builds(FunctionCoverage, NAMES, NAMES, st.integers(0, 99), st.integers(0, 99)), max_size=8))
@@ -88,9 +93,9 @@ def test_funccover(functions):
 def test_jsonl(points):
     rows = [json.loads(line) for line in one_line_each(jsonl.jsonl_lines(points))]
     assert [(row["pc"], row["hit_count"]) for row in rows] == [
-        (point.call, point.hits) for point in points for _ in point.frames
+        (point.call, point.hits) for point in points for _ in shown(point)
     ]
-    assert sum(not row["inline"] for row in rows) == sum(bool(point.frames) for point in points)
+    assert sum(not row["inline"] for row in rows) == sum(bool(shown(point)) for point in points)
     keys = ["file_path", "func_name", "sl", "sc", "el", "ec", "hit_count", "inline", "pc"]
     assert all(list(row) == keys for row in rows)
 
@@ -156,9 +161,9 @@ def run_stack(trace):
     """Yield the stack that each record is of, by bracket matching alone: a second way to the same."""
     unmatched, depth = [], 0
     for kind, function in trace:
-        if kind is Kind.ENTRY:
+        if kind is RecordKind.ENTRY:
             depth += 1
-        elif kind is Kind.EXIT:
+        elif kind is RecordKind.EXIT:
             if depth:
                 depth -= 1
             else:
@@ -166,10 +171,10 @@ def run_stack(trace):
     # What was running before the first record; the last of these exits is the outermost function's.
     stack = list(reversed(unmatched))
     for kind, function in trace:
-        if kind is Kind.ENTRY:
+        if kind is RecordKind.ENTRY:
             stack.append(function)
         yield tuple(stack)
-        if kind is Kind.EXIT:
+        if kind is RecordKind.EXIT:
             stack.pop()
 
 
@@ -205,7 +210,7 @@ def test_folded_names(names):
 
 
 def test_endless_nesting_takes_linear_space():
-    calls = make_calls([(Kind.ENTRY, 0)] * 20000)
+    calls = make_calls([(RecordKind.ENTRY, 0)] * 20000)
     stacks = Stacks(calls, str)
     found = dict(stacks)
     assert max(map(len, found)) == DEEPEST
@@ -253,7 +258,7 @@ def test_speedscope(trace):
 
 @given(NAMES, FRAMES)
 def test_speedscope_names(name, frame):
-    calls = make_calls([(Kind.ENTRY, 1), (Kind.EXIT, 2)])
+    calls = make_calls([(RecordKind.ENTRY, 1), (RecordKind.EXIT, 2)])
     check_file(json.loads("\n".join(one_line_each(speedscope.speedscope_lines(name, find_edges(calls), 2, lambda _: frame)))))
 
 
@@ -273,7 +278,9 @@ def test_chrome(trace):
 
 
 def test_the_rules_for_speedscope_see_what_they_forbid():
-    good = json.loads("".join(speedscope.speedscope_lines("x", find_edges(make_calls([(Kind.ENTRY, 1)] * 3)), 3, frame_of)))
+    good = json.loads(
+        "".join(speedscope.speedscope_lines("x", find_edges(make_calls([(RecordKind.ENTRY, 1)] * 3)), 3, frame_of))
+    )
     check_file(good)
     for break_it in (
         lambda content: content.pop("shared"),

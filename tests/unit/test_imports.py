@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Imports point one way: frontends -> commands -> {render, analysis, collect} -> {walk, symbols} -> target -> model -> abi."""
+"""Rules of the source tree that no linter knows: imports, names, licenses, cited documents.
+
+Imports point one way: frontends -> commands -> engine -> {analysis, collect, render} -> {walk, symbols} -> series -> target
+-> {elf, model, abi}.
+"""
 
 import ast
+import collections
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,39 +15,51 @@ from pathlib import Path
 import pytest
 
 import kcovdbg
+from kcovdbg.commands import COMMANDS
 
 ROOT = Path(kcovdbg.__file__).parent
 LAYERS = (
-    ("kcovdbg", "kcovdbg.errors"),
+    ("kcovdbg", "kcovdbg.errors", "kcovdbg.output_file"),
     ("kcovdbg.abi",),
-    ("kcovdbg.model",),
+    ("kcovdbg.model", "kcovdbg.elf"),
     ("kcovdbg.target",),
+    ("kcovdbg.series",),
     ("kcovdbg.walk", "kcovdbg.symbols"),
     ("kcovdbg.render", "kcovdbg.analysis", "kcovdbg.collect"),
-    ("kcovdbg.commands", "kcovdbg.helpers"),
+    ("kcovdbg.engine", "kcovdbg.helpers"),
+    ("kcovdbg.commands",),
     ("kcovdbg.frontends",),
     ("kcovdbg.__main__",),
 )
 RANKS = {package: rank for rank, packages in enumerate(LAYERS) for package in packages}
 # Who may import what doesn't belong to every installation: modules, or packages when they end in a dot.
 FOREIGN = {
-    "drgn": (
-        "kcovdbg.target.drgn",
-        "kcovdbg.target.bare",
-        "kcovdbg.target.programs",
-        "kcovdbg.target.drgn_source",
-        "kcovdbg.target.recording",
-        "kcovdbg.target.drgn_lines",
-        "kcovdbg.helpers",
-        "kcovdbg.frontends.drgn_plugin",
-        "kcovdbg.frontends.drgn_commands",
-    ),
+    "drgn": ("kcovdbg.target.drgn.", "kcovdbg.helpers", "kcovdbg.frontends.drgn."),
     "_drgn": (),
-    "gdb": ("kcovdbg.target.gdb.", "kcovdbg.frontends.gdb_commands."),
+    "gdb": ("kcovdbg.target.gdb.", "kcovdbg.frontends.gdb."),
     "prompt_toolkit": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
     "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
-    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.hot"),
+    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.native_loops"),
 }
+
+REPOSITORY = ROOT.parent
+SOURCES = tuple(
+    sorted(
+        path
+        for top in ("kcovdbg", "tests", "native", "gdb", "docs", "examples")
+        for path in (REPOSITORY / top).rglob("*")
+        if path.suffix in (".c", ".css", ".h", ".js", ".py", ".sh")
+        # What cffi writes on installation.
+        and not path.name.startswith("_native")
+    )
+)
+# Public classes that still share a name, to be renamed: remove each from here with its second class.
+SHARED_NAMES = frozenset[str]()
+QUESTION_WORDS = frozenset("how what when where which who whose why".split())
+# Words in -ing that name a thing; kcov_writing is the name of a member.
+NOUNS = frozenset("encoding finding folding listing loading string wording writing".split())
+# Accepted: "missing" as in missing_coverage, what isn't there.
+PARTICIPLES = frozenset("missing".split())
 
 
 def module_name(path):
@@ -91,6 +109,13 @@ def test_imports_point_down(module):
     assert not wrong
 
 
+@pytest.mark.parametrize("module", [module for module in MODULES if package_of(module) == "kcovdbg.analysis"])
+def test_analysis_reads_no_memory(module):
+    """It works on a State and on buffers."""
+    packages = {package_of(name) for name, _ in imports_of(module)}
+    assert not packages & {"kcovdbg.target", "kcovdbg.walk"}
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_foreign_modules_stay_where_they_belong(module):
     wrong = []
@@ -125,3 +150,88 @@ def test_one_shot_commands_load_nothing_heavy():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent)
     assert result.stderr == "[]\n"
+
+
+def classes_of(module):
+    for node in ast.parse(MODULES[module].read_text()).body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name
+
+
+def find_shared_names():
+    modules = collections.defaultdict(list)
+    for module in MODULES:
+        for name in classes_of(module):
+            modules[name].append(module)
+    return {name: found for name, found in modules.items() if len(found) > 1}
+
+
+def test_no_two_public_classes_share_a_name():
+    shared = find_shared_names()
+    assert {name: modules for name, modules in shared.items() if name not in SHARED_NAMES} == {}
+    assert SHARED_NAMES - shared.keys() == set(), "no longer shared: take it out of SHARED_NAMES"
+
+
+def test_a_shared_name_is_found(monkeypatch, tmp_path):
+    path = tmp_path / "twice.py"
+    path.write_text("class KcovdbgError: pass\nclass _Private: pass\n")
+    monkeypatch.setitem(MODULES, "kcovdbg.walk.twice", path)
+    assert find_shared_names()["KcovdbgError"] == ["kcovdbg.errors", "kcovdbg.walk.twice"]
+    with pytest.raises(AssertionError, match="KcovdbgError"):
+        test_no_two_public_classes_share_a_name()
+
+
+def find_bad_words(path):
+    """Return the words of a file's name that are gerunds or question words."""
+    words = re.split(r"[_-]", path.stem.removeprefix("test_"))
+    if path.parent.name == "commands" or words[0] == "commands" or path.parent.name == "lab":
+        # A command's file is named for the command, and so are its tests.
+        words = [word for word in words if word not in COMMANDS]
+    return [
+        word
+        for word in words
+        if word in QUESTION_WORDS or (word.endswith("ing") and word not in NOUNS and word not in PARTICIPLES)
+    ]
+
+
+def test_files_are_named_by_nouns():
+    assert {str(path.relative_to(REPOSITORY)): words for path in SOURCES if (words := find_bad_words(path))} == {}
+
+
+@pytest.mark.parametrize("name", ["walking.py", "test_ending.py", "what.py", "test_how_it_works.py", "unit/why.py"])
+def test_a_bad_name_is_found(name):
+    assert find_bad_words(Path(name))
+
+
+def test_each_file_names_its_license():
+    without = [
+        str(path.relative_to(REPOSITORY))
+        for path in SOURCES
+        if "SPDX-License-Identifier: LGPL-2.1-or-later" not in "".join(path.read_text().splitlines()[:2])
+    ]
+    assert without == []
+
+
+def cited_documents(path):
+    """Return the names of documents in Markdown that a file cites: those of the kernel and of other projects end otherwise."""
+    return set(re.findall(r"(?<![\w*{}])[\w./-]*[\w-]\.md\b", path.read_text()))
+
+
+def test_each_cited_document_is_in_the_repository():
+    there = {
+        path.relative_to(REPOSITORY).as_posix() for path in (*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md"))
+    }
+    cited = {(path, name) for path in SOURCES if path != Path(__file__) for name in cited_documents(path)}
+    assert {name for _, name in cited} >= {"kcov-abi.md"}
+    missing = sorted(
+        f"{path.relative_to(REPOSITORY)}: {name}"
+        for path, name in cited
+        if not any(document == name or document.endswith(f"/{name}") for document in there)
+    )
+    assert missing == []
+
+
+def test_a_cited_document_is_seen(tmp_path):
+    path = tmp_path / "cites.py"
+    path.write_text('"""As in coverage.md 3 and docs/tutorials/live.md; not *.md."""\n')
+    assert cited_documents(path) == {"coverage.md", "docs/tutorials/live.md"}

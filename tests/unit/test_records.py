@@ -8,10 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcovdbg.abi import record
-from kcovdbg.abi.record import Kind, RecordFormat, make_encoding
+from kcovdbg.abi.record import CMP, PC, RecordKind, make_encoding
+from kcovdbg.series import table
+from kcovdbg.series.draft_2016 import PC_32
+from kcovdbg.series.init_unique import BITMAP
+from kcovdbg.series.trace_pc_ext import PC_EXT
+from kcovdbg.series.unique_maps import EDGE
 
 WORDS = st.integers(0, (1 << 64) - 1)
-FORMATS = st.sampled_from(list(RecordFormat))
+CODECS = st.sampled_from([PC, CMP, PC_32, PC_EXT, EDGE, BITMAP])
 ORDERS = [(8, False), (8, True), (4, False), (4, True)]
 
 
@@ -22,26 +27,26 @@ def pack(words, size, big_endian):
 @pytest.mark.parametrize(("word_size", "big_endian"), ORDERS)
 def test_pcs(word_size, big_endian):
     words = [0x81000005, 0, 0xC0DE1234]
-    encoding = make_encoding(RecordFormat.PC, word_size, big_endian)
+    encoding = make_encoding(PC, word_size, big_endian)
     assert encoding.records_offset == word_size
     decoded = record.decode_words(pack(words, word_size, big_endian) + b"\1\2", encoding)
     assert list(decoded) == words
     assert [record.decode_record(decoded, index, encoding) for index in range(3)] == [
-        (0, Kind.PC, 0x81000005, 0x81000005, None),
-        (1, Kind.PC, 0, None, None),
-        (2, Kind.PC, 0xC0DE1234, 0xC0DE1234, None),
+        (0, RecordKind.PC, 0x81000005, 0x81000005, None),
+        (1, RecordKind.PC, 0, None, None),
+        (2, RecordKind.PC, 0xC0DE1234, 0xC0DE1234, None),
     ]
 
 
 @pytest.mark.parametrize(("word_size", "big_endian"), ORDERS)
 def test_comparisons_have_64_bit_words_everywhere(word_size, big_endian):
-    encoding = make_encoding(RecordFormat.CMP, word_size, big_endian)
+    encoding = make_encoding(CMP, word_size, big_endian)
     assert (encoding.word_size, encoding.records_offset, encoding.record_size) == (8, 8, 32)
     # include/uapi/linux/kcov.h: KCOV_CMP_CONST is bit 0, KCOV_CMP_SIZE(n) is n << 1.
     words = [1 | 2 << 1, 0x2A, 0xFFFFFFFF, 0xFFFFFFFF81000005, 0 | 0 << 1, 1, 2, 0xFFFFFFFF81000015, 9, 9]
     decoded = record.decode_words(pack(words, 8, big_endian), encoding)
     first, second = (record.decode_record(decoded, index, encoding) for index in range(2))
-    assert first == (0, Kind.CMP, words[3], words[3], (5, 4, True, 0x2A, 0xFFFFFFFF))
+    assert first == (0, RecordKind.CMP, words[3], words[3], (5, 4, True, 0x2A, 0xFFFFFFFF))
     assert second.comparison == (0, 1, False, 1, 2)
     assert list(record.pc_words(decoded, encoding)) == [words[3], words[7]]
     with pytest.raises(IndexError):
@@ -54,68 +59,81 @@ def test_comparisons_have_64_bit_words_everywhere(word_size, big_endian):
     [(2, 8, 0), (5, 8, 1), (8, 8, 1), (9, 8, 2), (65536, 8, 16383), (10, 4, 1), (9, 4, 0), (18, 4, 2)],
 )
 def test_capacity_of_comparisons(size, word_size, capacity):
-    assert record.find_capacity(RecordFormat.CMP, size, word_size) == capacity
+    assert CMP.capacity(size, word_size) == capacity
 
 
 def test_capacity_of_others():
-    assert record.find_capacity(RecordFormat.PC, 65536, 8) == 65535
-    assert record.find_capacity(RecordFormat.UNIQUE_BITMAP, 4096, 8, bitmap_words=1024) == 3071
-    assert record.find_capacity(RecordFormat.TEXT_BITMAP, 512, 8) == 512 * 64
+    assert PC.capacity(65536, 8) == 65535
+    assert make_encoding(PC, 8, prefix_words=1024).capacity(4096, 8) == 3071
+    assert BITMAP.capacity(512, 8) == 512 * 64
 
 
 @pytest.mark.parametrize(
-    ("mode", "features", "extra", "expected"),
+    ("mode", "features", "expected"),
     [
-        ("TRACE_PC", (), {}, RecordFormat.PC),
-        ("TRACE_CMP", (), {}, RecordFormat.CMP),
-        ("INIT", (), {}, RecordFormat.PC),
-        (None, (), {}, RecordFormat.PC),
-        ("TRACE", ("32-bit-words",), {}, RecordFormat.PC_32),
-        ("TRACE_PC", ("ext-records",), {"extended": True}, RecordFormat.PC_EXT),
-        ("TRACE_PC", ("ext-records",), {"extended": False}, RecordFormat.PC),
-        ("TRACE_UNIQ_PC", ("unique-maps",), {}, RecordFormat.UNIQ_PC),
-        ("TRACE_UNIQ_EDGE", ("unique-maps",), {}, RecordFormat.UNIQ_EDGE),
-        ("TRACE_UNIQ_CMP", ("unique-maps",), {}, RecordFormat.UNIQ_CMP),
-        ("TRACE_UNIQ_PC|TRACE_UNIQ_EDGE", ("unique-maps",), {}, RecordFormat.UNIQ_PC),
-        ("UNIQUE_PC", ("unique-bitmap",), {}, RecordFormat.UNIQUE_BITMAP),
-        ("UNIQUE_PC", ("unique-bitmap",), {"has_bitmap": False}, RecordFormat.PC),
-        ("UNIQUE_PC", ("text-bitmap",), {}, RecordFormat.TEXT_BITMAP),
-        ("TRACE_PC", ("text-bitmap",), {}, RecordFormat.PC),
+        ("TRACE_PC", (), PC),
+        ("TRACE_CMP", (), CMP),
+        ("INIT", (), PC),
+        (None, (), PC),
+        ("TRACE", ("32-bit-words",), PC_32),
+        # A flag of the object says whether it is the other format.
+        ("TRACE_PC", ("ext-records",), PC),
+        ("TRACE_UNIQ_PC", ("unique-maps",), PC),
+        ("TRACE_UNIQ_EDGE", ("unique-maps",), EDGE),
+        ("TRACE_UNIQ_CMP", ("unique-maps",), CMP),
+        ("TRACE_UNIQ_PC|TRACE_UNIQ_EDGE", ("unique-maps",), PC),
+        ("UNIQUE_PC", ("kcov-state", "unique-bitmap"), PC),
+        ("UNIQUE_PC", ("text-bitmap",), BITMAP),
+        ("TRACE_PC", ("text-bitmap",), PC),
     ],
 )
-def test_format_of_mode(mode, features, extra, expected):
-    assert record.format_of_mode(mode, features, **extra) is expected
+def test_codec_of_mode(mode, features, expected):
+    assert table.codec_of_mode(mode, features) is expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("TRACE_PC", PC),
+        ("CMP", CMP),
+        ("PC_EXT", PC_EXT),
+        ("TRACE_PC_EXT", PC_EXT),
+        ("UNIQ_EDGE", EDGE),
+        ("TRACE_UNIQ_CMP", CMP),
+        # Whatever was a bitmap in the kernel, a file has a count.
+        ("UNIQUE_PC", PC),
+        ("INIT_UNIQUE", PC),
+        ("NONE_OF_THESE", PC),
+        (None, PC),
+    ],
+)
+def test_codec_of_trace_file(mode, expected):
+    assert table.codec_of_trace(mode) is expected
 
 
 def test_2016_words_imply_their_upper_half():
-    encoding = make_encoding(RecordFormat.PC_32, 8)
+    encoding = make_encoding(PC_32, 8)
     assert encoding.word_size == 4
     decoded = record.decode_words(struct.pack("<2I", 0x81234567, 0), encoding)
-    assert record.decode_record(decoded, 0, encoding) == (0, Kind.PC, 0x81234567, 0xFFFFFFFF81234567, None)
+    assert record.decode_record(decoded, 0, encoding) == (0, RecordKind.PC, 0x81234567, 0xFFFFFFFF81234567, None)
     assert record.decode_record(decoded, 1, encoding).pc is None
 
 
 @pytest.mark.parametrize("pc", [0xFFFFFFFF81234567, 0xFFFF800080012345, 0xFFFFFFFFC0001234])
 def test_extended_records(pc):
     # The series' kcov_add_pc_record(): type | (ip & KCOV_RECORD_IP_MASK); NORMAL keeps the address's own ones.
-    encoding = make_encoding(RecordFormat.PC_EXT, 8)
+    encoding = make_encoding(PC_EXT, 8)
     low = pc & 0x00FFFFFFFFFFFFFF
-    assert record.pc_of_word(pc, encoding) == (Kind.PC, pc)
-    assert record.pc_of_word(low, encoding) == (Kind.ENTRY, pc)
-    assert record.pc_of_word(0x1 << 60 | low, encoding) == (Kind.EXIT, pc)
-    assert record.pc_of_word(0x3 << 60 | low, encoding) == (Kind.UNKNOWN, None)
+    assert record.pc_of_word(pc, encoding) == (RecordKind.PC, pc)
+    assert record.pc_of_word(low, encoding) == (RecordKind.ENTRY, pc)
+    assert record.pc_of_word(0x1 << 60 | low, encoding) == (RecordKind.EXIT, pc)
+    assert record.pc_of_word(0x3 << 60 | low, encoding) == (RecordKind.UNKNOWN, None)
 
 
-@given(previous=WORDS, pc=WORDS, word_size=st.sampled_from([4, 8]))
-def test_edges_give_back_the_previous_address(previous, pc, word_size):
-    ratio = {8: 0x61C8864680B583EB, 4: 0x61C88647}[word_size]
-    # hash_long(prev_pc & 0xfff, BITS_PER_LONG) & 0xfff, as include/linux/hash.h computes it.
-    hashed = ((previous & 0xFFF) * ratio & (1 << 8 * word_size) - 1) & 0xFFF
-    word = record.mix_edge(previous, pc, word_size)
-    assert word == hashed ^ pc
-    assert record.split_edge(word) == (pc & ~0xFFF, hashed ^ pc & 0xFFF)
-    assert record.previous_of_edge(word, pc, word_size) == previous & 0xFFF
-    assert record.previous_of_edge(word, pc ^ 0x1000, word_size) is None
+def test_edges_tell_the_page():
+    word = 0xFFFFFFFF81234000 | 0x678
+    assert record.pc_of_word(word, make_encoding(EDGE, 8)) == (RecordKind.EDGE, word)
+    assert record.split_edge(word) == (0xFFFFFFFF81234000, 0x678)
 
 
 @given(bits=st.sets(st.integers(0, 8 * 8192 - 1), max_size=60), big_endian=st.booleans())
@@ -124,8 +142,8 @@ def test_bitmap_of_the_text(bits, big_endian):
     words = [0] * 1024
     for bit in bits:
         words[bit // 64] |= 1 << bit % 64
-    encoding = make_encoding(RecordFormat.TEXT_BITMAP, 8, big_endian, text_start=start)
-    assert list(record.text_bitmap_pcs(pack(words, 8, big_endian), encoding)) == [start + 4 * bit for bit in sorted(bits)]
+    encoding = make_encoding(BITMAP, 8, big_endian, base=start)
+    assert list(BITMAP.decode_uncounted(pack(words, 8, big_endian), encoding)) == [start + 4 * bit for bit in sorted(bits)]
 
 
 @pytest.mark.parametrize(
@@ -157,18 +175,22 @@ def test_plausible_comparisons():
 def test_guessing():
     low, high = 0xFFFFFFFF80000000, 0xFFFFFFFFFF000000
     pc = 0xFFFFFFFF81000005
-    assert record.guess_format([pc] * 5, 5, low, high) is RecordFormat.PC
-    assert record.guess_format([5, 1, 2, pc] * 3, 3, low, high) is RecordFormat.CMP
     entries = [pc & (1 << 56) - 1, pc, pc & (1 << 56) - 1 | 1 << 60]
-    assert record.guess_format(entries, 3, low, high) is RecordFormat.PC_EXT
-    assert record.guess_format([1, 2, 3, 4, 5], 5, low, high) is None
-    assert record.guess_format([], 0, low, high) is None
+    for words, count, expected in (
+        ([pc] * 5, 5, PC),
+        ([5, 1, 2, pc] * 3, 3, CMP),
+        (entries, 3, PC_EXT),
+        ([1, 2, 3, 4, 5], 5, None),
+        ([], 0, None),
+    ):
+        assert record.guess_codec(words, count, low, high, table.guessable_codecs()) is expected
+    assert record.guess_codec(entries, 3, low, high, table.guessable_codecs(())) is None
 
 
-@given(record_format=FORMATS, data=st.binary(max_size=300), order=st.sampled_from(ORDERS), bitmap=st.integers(0, 8))
-def test_random_bytes_at_every_decoder(record_format, data, order, bitmap):
+@given(codec=CODECS, data=st.binary(max_size=300), order=st.sampled_from(ORDERS), bitmap=st.integers(0, 8))
+def test_random_bytes_at_every_decoder(codec, data, order, bitmap):
     word_size, big_endian = order
-    encoding = make_encoding(record_format, word_size, big_endian, bitmap_words=bitmap, text_start=0xFFFFFFFF81000000)
+    encoding = make_encoding(codec, word_size, big_endian, prefix_words=bitmap, base=0xFFFFFFFF81000000)
     words = record.decode_words(data, encoding)
     assert len(words) == len(data) // encoding.word_size
     count = len(words) // encoding.record_words
@@ -178,23 +200,23 @@ def test_random_bytes_at_every_decoder(record_format, data, order, bitmap):
         found = record.decode_record(words, index, encoding)
         assert found.number == index
         assert found.pc is None or 0 < found.pc < limit
-        assert found.kind in Kind
+        assert isinstance(found.kind, RecordKind)
         if found.comparison is not None:
             compared = found.comparison
             assert compared.size in (1, 2, 4, 8)
             assert -(1 << 63) <= record.signed_value(compared.arg1, compared.size) < 1 << 63
             record.operand_text(compared.arg2, compared.size, big_endian)
     assert record.count_bits(data) == sum(byte.bit_count() for byte in data)
-    for pc in record.text_bitmap_pcs(data[: len(data) // 8 * 8], encoding):
+    for pc in codec.decode_uncounted(data[: len(data) // 8 * 8], encoding):
         assert 0 <= pc < limit
-    record.guess_format(words, len(words), 0, limit - 1)
-    assert record.find_capacity(record_format, len(words), word_size, bitmap_words=bitmap) >= 0
+    record.guess_codec(words, len(words), 0, limit - 1, table.guessable_codecs())
+    assert encoding.capacity(len(words), word_size) >= 0
     if data:
         assert 0 <= record.decode_word(data, encoding) < limit
 
 
-@given(st.lists(WORDS, max_size=40), FORMATS)
-def test_batches_agree_with_single_words(words, record_format):
-    encoding = make_encoding(record_format, 8)
+@given(st.lists(WORDS, max_size=40), CODECS)
+def test_batches_agree_with_single_words(words, codec):
+    encoding = make_encoding(codec, 8)
     batch = record.pcs_of_words(set(words), encoding)
     assert batch == {word: pc for word in words if (pc := record.pc_of_word(word, encoding)[1]) is not None}

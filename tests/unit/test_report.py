@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcovdbg.analysis.check.looking import Report
+from kcovdbg.analysis.check.runner import Report
 from kcovdbg.collect.trace_file import side_path
 from kcovdbg.commands import report as report_command
-from kcovdbg.commands.run import run_line
+from kcovdbg.engine.runner import run_line
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.model.coverage import LineCoverage
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
@@ -24,14 +24,14 @@ from kcovdbg.render.renderable import Table
 from kcovdbg.render.report.chart import Bar, chart_markup
 from kcovdbg.render.report.findings import findings_markup
 from kcovdbg.render.report.listing import Listing, listing_markup
-from kcovdbg.render.report.page import Section, page_lines
-from kcovdbg.render.report.table import MOST_ROWS, notes_markup, table_markup
-from kcovdbg.render.report.trace import Point, Segment, TraceData, trace_markup
-from tests.unit.state import Streams, make_session
-from tests.unit.traces import names, pc
+from kcovdbg.render.report.page import PageSection, page_lines
+from kcovdbg.render.report.table import MAX_ROWS, notes_markup, table_markup
+from kcovdbg.render.report.trace import Point, RowSpan, TraceData, trace_markup
+from tests.support.state import Streams, make_workspace
+from tests.support.traces import names, pc
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m'\"&\u202e"
-VOID = {"meta", "link", "input", "img", "rect", "br"}
+VOID = {"meta", "link", "input", "img", "rect", "br", "wbr"}
 TEXT = st.text(st.sampled_from("<>&\"'a \n\x1b/!-\u2028]\udc80"), max_size=12)
 
 
@@ -106,7 +106,7 @@ def test_names_are_text(first, second, third):
         "ul",
         "li",
     }
-    known |= {"article", "p", "strong", "code", "label", "input", "h3", "kbd", "noscript", "script"}
+    known |= {"article", "wbr", "p", "strong", "code", "label", "input", "h3", "kbd", "noscript", "script"}
     assert {tag for tag, _ in page.elements} <= known
     (data,) = [text for tag, text in page.texts if tag == "script"]
     assert json.loads(data)["records"][0]["words"]
@@ -114,7 +114,7 @@ def test_names_are_text(first, second, third):
 
 
 def test_the_page_loads_nothing():
-    markup = "\n".join(page_lines("title", "subtitle", [Section("a", "A", ["<p>x</p>"])]))
+    markup = "\n".join(page_lines("title", "subtitle", [PageSection("a", "A", ["<p>x</p>"])]))
     page = Page(markup)
     (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
     assert policy.startswith("default-src 'none'")
@@ -127,15 +127,15 @@ def test_the_page_loads_nothing():
 
 
 def test_headings_and_captions_name_what_is_below():
-    page = parse(page_lines("t", "s", [Section("a", "A", ()), Section("b", "B", ())]))
+    page = parse(page_lines("t", "s", [PageSection("a", "A", ()), PageSection("b", "B", ())]))
     assert [item["href"] for item in page.all("a")] == ["#main", "#a", "#b"]
     assert [section["aria-labelledby"] for section in page.all("section")] == ["a-title", "b-title"]
 
 
 def test_long_tables_say_what_is_left_out():
-    page = parse(table_markup(Table((Column("a"),), [{"a": str(number)} for number in range(MOST_ROWS + 3)]), "rows"))
-    assert len(page.all("tr")) == MOST_ROWS + 1
-    assert "3 more rows are left out" in page.text()
+    page = parse(table_markup(Table((Column("a"),), [{"a": str(number)} for number in range(MAX_ROWS + 3)]), "rows"))
+    assert len(page.all("tr")) == MAX_ROWS + 1
+    assert "3 more rows" in page.text()
 
 
 def test_lines_of_source():
@@ -163,7 +163,7 @@ def test_lines_of_two_traces():
 
 def test_records_are_little_endian_words():
     points = [Point(str(number), "", "") for number in range(3)]
-    segments = [Segment(0, 3, 0, 3, True)]
+    segments = [RowSpan(0, 3, 0, 3, True)]
     page = parse(trace_markup(TraceData(["a", "b"], points, [array("I", [0, 1, 2]), array("I", [2, 1, 0])], segments)))
     data = json.loads(next(text for tag, text in page.texts if tag == "script"))
     assert data["segments"] == [[0, 3, 0, 3, 1]]
@@ -178,13 +178,12 @@ def streams():
 
 
 @pytest.fixture
-def session(streams, monkeypatch):
-    session = make_session(streams, monkeypatch)
-    session.names = names()
-    session.symbolizer = None
-    session.optional_target = None
-    session.target_problem = "no kernel is given"
-    return session
+def workspace(streams, monkeypatch):
+    workspace = make_workspace(streams, monkeypatch)
+    workspace.names = names()
+    workspace.symbolizer = None
+    workspace.optional_target = None
+    return workspace
 
 
 @pytest.fixture
@@ -200,8 +199,8 @@ def trace(tmp_path):
     return write
 
 
-def write_report(session, streams, path, *what):
-    assert run_line(session, f"report {' '.join(what)} -o {path} --json") == 0
+def write_report(workspace, streams, path, *what):
+    assert run_line(workspace, f"report {' '.join(what)} -o {path} --json") == 0
     (row,) = json.loads(streams.take()[0])
     assert row["bytes"] == path.stat().st_size
     return Page(path.read_text("utf-8"))
@@ -210,9 +209,9 @@ def write_report(session, streams, path, *what):
 WORDS = [pc(number % 7, number % 5) for number in range(100)]
 
 
-def test_two_traces(session, streams, trace, tmp_path):
+def test_two_traces(workspace, streams, trace, tmp_path):
     left, right = trace("a", WORDS), trace("b", [*WORDS[:30], pc(9), pc(9, 1), *WORDS[33:]])
-    page = write_report(session, streams, tmp_path / "r.html", left, right)
+    page = write_report(workspace, streams, tmp_path / "r.html", left, right)
     data = json.loads(next(text for tag, text in page.texts if tag == "script" and text.startswith("{")))
     assert data["segments"] == [[0, 30, 0, 30, 1], [30, 3, 30, 2, 0], [33, 67, 32, 67, 1]]
     shown = [
@@ -227,8 +226,25 @@ def test_two_traces(session, streams, trace, tmp_path):
     assert "State" not in page.text()
 
 
-def test_comparisons_and_calls(session, streams, trace, tmp_path):
-    page = write_report(session, streams, tmp_path / "c.html", trace("c", [5, 0x2A, 0xFFFFFFFF, pc(1)], "TRACE_CMP"))
+def test_the_difference_comes_first(workspace, streams, trace, tmp_path):
+    left, right = trace("a", WORDS), trace("b", [*WORDS, *[pc(9)] * 3, pc(30)])
+    side = side_path(tmp_path / "a")
+    side.write_text(json.dumps({**json.loads(side.read_text()), "pid": 41, "argv": ["./test", "a b"]}))
+    page = write_report(workspace, streams, tmp_path / "r.html", left, right)
+    assert next(section["id"] for section in page.all("section")) == "records"
+    (heading,) = {text for tag, text in page.texts if tag == "h1"}
+    assert "41" in heading
+    assert "./test 'a b'" in heading
+    markup = (tmp_path / "r.html").read_text("utf-8").replace("<wbr>", "")
+    shown = re.findall('<summary><span class="path">(.*?)</span>', markup)
+    # fn_30's file is covered by the right trace only; those with most records follow.
+    assert shown[0] == names()[pc(30)].frames[0].file
+    single = write_report(workspace, streams, tmp_path / "s.html", left)
+    assert next(section["id"] for section in single.all("section")) == "summary"
+
+
+def test_comparisons_and_calls(workspace, streams, trace, tmp_path):
+    page = write_report(workspace, streams, tmp_path / "c.html", trace("c", [5, 0x2A, 0xFFFFFFFF, pc(1)], "TRACE_CMP"))
     data = json.loads(next(text for tag, text in page.texts if tag == "script" and text.startswith("{")))
     assert data["points"] == [
         [
@@ -237,55 +253,56 @@ def test_comparisons_and_calls(session, streams, trace, tmp_path):
             f"{pc(1):#x}  32 bits, constant: 0x2a (42), 0xffffffff (-1)  fn_1 dir/file_0.c:100",
         ]
     ]
-    page = write_report(session, streams, tmp_path / "e.html", trace("e", [pc(1) & (1 << 56) - 1, pc(2), 0], "TRACE_PC_EXT"))
+    page = write_report(workspace, streams, tmp_path / "e.html", trace("e", [pc(1) & (1 << 56) - 1, pc(2), 0], "TRACE_PC_EXT"))
     data = json.loads(next(text for tag, text in page.texts if tag == "script" and text.startswith("{")))
-    assert [point[0] for point in data["points"]] == ["→ fn_1", "fn_2", "no address"]
+    assert [point[0].partition(":")[0] for point in data["points"]] == ["→ fn_1", "fn_2", "no address"]
 
 
-def test_long_traces_are_cut_with_a_sentence(session, streams, trace, tmp_path, monkeypatch):
-    monkeypatch.setattr(report_command, "MOST_RECORDS", 50)
-    monkeypatch.setattr(report_command, "MOST_LINES", 4)
-    page = write_report(session, streams, tmp_path / "r.html", trace("a", WORDS))
-    assert "the first 50 of 100 records are here" in page.text()
-    assert "files with fewer records are left out" in page.text()
+def test_long_traces_are_cut_with_a_sentence(workspace, streams, trace, tmp_path, monkeypatch):
+    monkeypatch.setattr(report_command, "MAX_RECORDS", 50)
+    monkeypatch.setattr(report_command, "MAX_LINES", 4)
+    page = write_report(workspace, streams, tmp_path / "r.html", trace("a", WORDS))
+    assert "the first 50 of 100 records" in page.text()
+    assert "are left out" in page.text()
 
 
-def test_standard_output_is_the_same_page(session, streams, trace, tmp_path):
+def test_standard_output_is_the_same_page(workspace, streams, trace, tmp_path):
     name = trace("a", WORDS)
-    write_report(session, streams, tmp_path / "r.html", name)
-    assert run_line(session, f"report {name} -o -") == 0
+    write_report(workspace, streams, tmp_path / "r.html", name)
+    assert run_line(workspace, f"report {name} -o -") == 0
     assert streams.take()[0] == (tmp_path / "r.html").read_text("utf-8")
 
 
-def test_what_it_needs(session, trace, tmp_path):
-    with pytest.raises(UsageError, match="the name of a file"):
-        run_line(session, f"report {trace('a', WORDS)}")
-    with pytest.raises(UsageError, match="two traces fit"):
-        run_line(session, f"report {trace('a', WORDS)} {trace('b', WORDS)} {trace('c', WORDS)} -o {tmp_path}/x")
-    with pytest.raises(KcovdbgError, match="nothing to report on"):
-        run_line(session, f"report -o {tmp_path}/x")
+def test_what_it_needs(workspace, trace, tmp_path):
+    with pytest.raises(UsageError, match="output file"):
+        run_line(workspace, f"report {trace('a', WORDS)}")
+    with pytest.raises(UsageError, match="two buffers"):
+        run_line(workspace, f"report {trace('a', WORDS)} {trace('b', WORDS)} {trace('c', WORDS)} -o {tmp_path}/x")
+    with pytest.raises(KcovdbgError, match="no kernel"):
+        run_line(workspace, f"report -o {tmp_path}/x")
     assert not (tmp_path / "x").exists()
 
 
 def test_the_state_of_a_kernel(streams, monkeypatch, tmp_path):
-    session = make_session(streams, monkeypatch)
+    workspace = make_workspace(streams, monkeypatch)
     finding = Finding("K1", Severity.ERROR, "kcov 0x1", HOSTILE)
-    checked = Report((finding,), applied=48, looks=2, settled=2, remarks=())
+    checked = Report((finding,), applied=48, skipped=(), looks=2, settled=2, remarks=())
     monkeypatch.setattr(report_command, "check", lambda *_args, **_options: checked)
-    page = write_report(session, streams, tmp_path / "s.html")
+    page = write_report(workspace, streams, tmp_path / "s.html")
     captions = {text for tag, text in page.texts if tag == "caption"}
-    assert {"Kernel", "Tasks with KCOV state", "Every struct kcov, and who refers to it", "Remote handles"} <= captions
+    assert {"Kernel", "Tasks with KCOV state", "Every struct kcov and the references to it", "Remote handles"} <= captions
     assert "48 rules: 1 violation." in page.text()
     assert "evil\\x1b[2J\\u202e\\x0a" in page.text()
-    assert "2 disagreements were gone" in page.text()
+    assert checked.notes
+    assert all(note in page.text() for note in checked.notes)
     # What a report found isn't that the report failed.
-    assert run_line(session, f"report -o {tmp_path}/s.html") == 0
+    assert run_line(workspace, f"report -o {tmp_path}/s.html") == 0
 
 
-def test_many_records_take_two_bytes_each(session, streams, trace, tmp_path):
+def test_many_records_take_two_bytes_each(workspace, streams, trace, tmp_path):
     words = (WORDS * 2000)[: 1 << 17]
     path = tmp_path / "r.html"
     left, right = trace("a", words), trace("b", [*words[:50000], pc(9), *words[50001:]])
-    assert run_line(session, f"report {left} {right} -o {path}") == 0
+    assert run_line(workspace, f"report {left} {right} -o {path}") == 0
     # In base64, and twice.
     assert path.stat().st_size < 2 * len(words) * 2 * 4 / 3 + 100_000

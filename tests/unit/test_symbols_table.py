@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Tables: what goes in comes out, and what isn't a whole table isn't taken for one."""
 
+import errno
 import fcntl
 import multiprocessing
+import os
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
-from kcovdbg.symbols import build, cache
-from kcovdbg.symbols.points import PointKind
-from kcovdbg.symbols.table import FunctionSymbol, Table, TableError, TableWriter, TextRange
+from kcovdbg.symbols import table_builder as build
+from kcovdbg.symbols import table_cache as cache
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableError, TableWriter, TextRange
+from kcovdbg.symbols.symbolizer import Symbolizer
 
 BUILD_ID = "0123456789abcdef0123456789abcdef01234567"
 BASE = 0xFFFFFFFF81000000
@@ -47,7 +53,7 @@ def write(path, rows, build_id=BUILD_ID):
 def test_round_trip(tmp_path_factory, rows, others):
     path = tmp_path_factory.mktemp("t") / "table"
     write(path, rows)
-    table = Table(path, BUILD_ID)
+    table = LocationTable(path, BUILD_ID)
     try:
         assert len(table) == len(rows)
         assert list(table.pcs()) == sorted(rows)
@@ -60,10 +66,10 @@ def test_round_trip(tmp_path_factory, rows, others):
             assert (pc in table) == (pc in rows)
         for function, file in (("f", None), (None, "b.h"), ("g", "a.c"), ("nosuch", None)):
             names = {file, f"./{file}"}
-            assert list(table.find(function=function, file=file)) == sorted(
+            assert list(table.find(function=function, files=None if file is None else [file])) == sorted(
                 pc
                 for pc, (kind, frames) in rows.items()
-                if kind != PointKind.TAIL
+                if not kind.is_tail
                 and any(
                     (function is None or frame.function == function) and (file is None or frame.file in names)
                     for frame in frames
@@ -76,7 +82,7 @@ def test_round_trip(tmp_path_factory, rows, others):
 
 def test_the_rest_of_a_table(tmp_path):
     write(tmp_path / "t", {BASE: (PointKind.PC, ())})
-    table = Table(tmp_path / "t")
+    table = LocationTable(tmp_path / "t")
     assert table.directory == "/build"
     assert table.text_ranges() == (TEXT,)
     assert [symbol.name for symbol in table.functions()] == ["f", "g"]
@@ -92,14 +98,14 @@ def test_damage_is_noticed(tmp_path):
     for damaged in (b"", whole[:40], whole[:-1], whole + b"\0", b"X" + whole[1:], whole[:8] + b"\xff" + whole[9:]):
         path.write_bytes(damaged)
         with pytest.raises(TableError):
-            Table(path)
+            LocationTable(path)
     for at in range(96, len(whole), 97):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
         with pytest.raises(TableError):
-            Table(path, BUILD_ID)
+            LocationTable(path, BUILD_ID)
     path.write_bytes(whole)
     with pytest.raises(TableError, match="another build"):
-        Table(path, "ff" * 20)
+        LocationTable(path, "ff" * 20)
 
 
 def test_cache_takes_damage_for_absence(tmp_path, monkeypatch):
@@ -119,10 +125,10 @@ def test_cache_takes_damage_for_absence(tmp_path, monkeypatch):
 def test_a_reader_keeps_the_old_file(tmp_path):
     path = tmp_path / "t"
     write(path, {BASE: (PointKind.PC, (Frame("old", None, None, None),))})
-    table = Table(path)
+    table = LocationTable(path)
     write(path, {BASE: (PointKind.PC, (Frame("new", None, None, None),))})
     assert table.get(BASE).frames[0].function == "old"
-    assert Table(path).get(BASE).frames[0].function == "new"
+    assert LocationTable(path).get(BASE).frames[0].function == "new"
     assert [entry.name for entry in tmp_path.iterdir()] == ["t"]
 
 
@@ -147,3 +153,58 @@ def test_one_builder_at_a_time(tmp_path):
         assert is_only
         with path.with_name("t.lock").open("wb") as lock, pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_cache_that_cannot_be_used(tmp_path, monkeypatch):
+    """The table goes to a directory of our own under TMPDIR, and the user is told."""
+    (tmp_path / "file").touch()
+    (tmp_path / "spare").mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "spare"))
+    found = cache.find_usable_cache()
+    own = tmp_path / "spare" / f"kcovdbg-{os.geteuid()}"
+    assert found.folder == own
+    assert os.strerror(errno.ENOTDIR) in found.problem
+    assert str(own) in found.note
+    assert "XDG_CACHE_HOME" in found.note
+    assert own.stat().st_mode & 0o077 == 0
+    write(cache.table_path(BUILD_ID, own), {})
+    assert cache.open_table(BUILD_ID) is not None
+    # Others could have put a table there.
+    own.chmod(0o777)
+    assert cache.open_table(BUILD_ID) is None
+    assert cache.find_usable_cache().folder != own
+    monkeypatch.setattr(cache, "_spare_folders", tuple)
+    assert cache.find_usable_cache().folder is None
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert cache.find_usable_cache() == (tmp_path / "cache" / "kcovdbg" / "symbols", None)
+    assert cache.find_usable_cache().note is None
+
+
+def test_a_full_disk_is_noticed_before_anything_is_built(tmp_path, monkeypatch):
+    def full(_descriptor, _start, _length):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    assert os.strerror(errno.ENOSPC) in cache.find_usable_cache().problem
+
+
+def test_a_build_that_fails_says_so(tmp_path):
+    """At once: nobody waits for it."""
+    (tmp_path / "image").write_bytes(b"no ELF")
+    build = cache.TableBuild(tmp_path / "image", BUILD_ID, tmp_path / "tables")
+
+    def wait():
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            assert build.find() is None
+            time.sleep(0.05)
+
+    with pytest.raises(CapabilityError) as caught:
+        wait()
+    assert str(caught.value)
+    symbolizer = Symbolizer(find_table=build.find)
+    assert symbolizer.table is None
+    assert not symbolizer.waits_for_table
+    assert str(symbolizer.table_problem) == str(caught.value)

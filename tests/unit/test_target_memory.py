@@ -4,8 +4,8 @@
 import pytest
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.target import Member, Symbol, Target
-from kcovdbg.target.memory import MemoryTarget, Structure
+from kcovdbg.target.protocol import Member, Symbol, Target
+from tests.support.memory_target import MemoryTarget, Structure
 
 BASE = 0xFFFF_8880_0000_0000
 

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from kcovdbg.errors import TargetError
-from kcovdbg.target.address import parse_address
 from kcovdbg.target.rsp import RspClient, StubReadError
+from kcovdbg.target.socket_address import parse_address
 
 MEMORY = bytes(range(256)) * 64
 
@@ -208,7 +208,7 @@ def test_a_stub_without_a_monitor(stub):
 def test_a_busy_stub_says_so_and_isnt_left_stopped(tmp_path):
     made = Stub(tmp_path / "busy")
     first = RspClient(parse_address(str(tmp_path / "busy")), timeout=2)
-    with pytest.raises(TargetError, match=r"doesn't answer within 0\.2 s") as caught:
+    with pytest.raises(TargetError, match=r"busy\b.*0\.2 s") as caught:
         RspClient(parse_address(str(tmp_path / "busy")), timeout=0.2)
     assert "one client at a time" in caught.value.hint
     first.close()
@@ -223,7 +223,7 @@ def test_a_busy_stub_says_so_and_isnt_left_stopped(tmp_path):
 
 
 def test_nothing_listens(tmp_path):
-    with pytest.raises(TargetError, match="there is no such socket") as caught:
+    with pytest.raises(TargetError, match=r"none\b.*no such") as caught:
         RspClient(parse_address(str(tmp_path / "none")))
     assert "-gdb" in caught.value.hint
     with socket.socket() as unused:
@@ -235,7 +235,7 @@ def test_nothing_listens(tmp_path):
 def test_a_stub_that_goes_away(stub):
     made, client = stub()
     client._socket.shutdown(socket.SHUT_RDWR)
-    with pytest.raises(TargetError, match="is gone"):
+    with pytest.raises(TargetError, match=r"stub0\b"):
         client.read(0, 4)
     client.close()
     made.close()

@@ -1,73 +1,83 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Slices hold the recorded pages, by each of their addresses, and nothing else."""
 
-import io
-
 import pytest
 
+from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import PN_XNUM
+from kcovdbg.elf.note import make_note
+from kcovdbg.elf.segment import PT_LOAD
 from kcovdbg.errors import TargetError
-from kcovdbg.target import dumpfile, elf, slices
-from kcovdbg.target.slices import PAGE, Run
+from kcovdbg.target import dump_file as dumpfile
+from kcovdbg.target import slice_file as slices
+from kcovdbg.target.slice_file import PageRun
 
 DIRECT_MAP = 0xFFFF_8880_0000_0000
 VMALLOC = 0xFFFF_C900_0000_0000
-NOTES = elf.make_note("VMCOREINFO", 0, b"OSRELEASE=6.12.0\nPAGESIZE=4096\n")
+NOTES = make_note("VMCOREINFO", 0, b"OSRELEASE=6.12.0\nPAGESIZE=4096\n")
 
 
 def page(value):
-    return bytes([value]) * PAGE
+    return bytes([value]) * PAGE_SIZE
 
 
 def build(pages, mapped=(), direct_map=DIRECT_MAP):
     return b"".join(slices.build_slice(62, NOTES, pages, direct_map, mapped))
 
 
-def read_virtual(file, segments, address, size):
-    """What GDB would read: the program header that holds the address."""
-    for segment in segments:
-        if segment.type == elf.PT_LOAD and segment.vaddr <= address < segment.vaddr + segment.memsz:
-            return elf.read_at(file, segment.offset + address - segment.vaddr, size)
+def read_virtual(core, address, size):
+    """What GDB would read: the program header that has the address."""
+    for segment in core.segments:
+        if segment.type == PT_LOAD and segment.vaddr <= address < segment.vaddr + segment.memsz:
+            return core.read_at(segment.offset + address - segment.vaddr, size)
     return None
 
 
-def parse(data):
-    file = io.BytesIO(data)
-    header = elf.read_header(file)
-    return file, header, elf.read_segments(file, header)
+@pytest.fixture
+def open_slice(tmp_path):
+    def open_slice(data):
+        path = tmp_path / "slice"
+        path.write_bytes(data)
+        return ElfFile(path)
+
+    return open_slice
 
 
-def test_each_page_by_each_address():
+def test_each_page_by_each_address(open_slice):
     pages = {0x5000: page(5), 0x6000: page(6), 0x9000: page(9)}
-    mapped = [Run(VMALLOC, 0x9000, PAGE), Run(VMALLOC + PAGE, 0x5000, PAGE)]
-    file, header, segments = parse(build(pages, mapped))
-    assert header.type == elf.ET_CORE
-    assert elf.read_note_segments(file, header) == NOTES
-    assert read_virtual(file, segments, DIRECT_MAP + 0x6000, PAGE) == page(6)
-    assert read_virtual(file, segments, VMALLOC, PAGE) == page(9)
-    assert read_virtual(file, segments, VMALLOC + PAGE, PAGE) == page(5)
-    assert read_virtual(file, segments, DIRECT_MAP + 0x7000, 1) is None
-    # Neighbours share a header, and no byte is there twice.
-    assert [(s.paddr, s.memsz) for s in segments if s.type == elf.PT_LOAD][:2] == [(0x5000, 2 * PAGE), (0x9000, PAGE)]
-    assert len(file.getvalue()) < 5 * PAGE
-    assert all(s.filesz == s.memsz for s in segments)
+    mapped = [PageRun(VMALLOC, 0x9000, PAGE_SIZE), PageRun(VMALLOC + PAGE_SIZE, 0x5000, PAGE_SIZE)]
+    data = build(pages, mapped)
+    core = open_slice(data)
+    assert core.is_core
+    assert core.read_notes() == NOTES
+    assert core.vmcoreinfo == {"OSRELEASE": "6.12.0", "PAGESIZE": "4096"}
+    assert read_virtual(core, DIRECT_MAP + 0x6000, PAGE_SIZE) == page(6)
+    assert read_virtual(core, VMALLOC, PAGE_SIZE) == page(9)
+    assert read_virtual(core, VMALLOC + PAGE_SIZE, PAGE_SIZE) == page(5)
+    assert read_virtual(core, DIRECT_MAP + 0x7000, 1) is None
+    # Contiguous pages share a header, and each page is in the file once.
+    loads = [segment for segment in core.segments if segment.type == PT_LOAD]
+    assert [(load.paddr, load.memsz) for load in loads][:2] == [(0x5000, 2 * PAGE_SIZE), (0x9000, PAGE_SIZE)]
+    assert len(data) < 5 * PAGE_SIZE
+    assert all(segment.filesz == segment.memsz for segment in core.segments)
 
 
-def test_what_wasnt_recorded_is_left_out_of_mappings():
-    file, _, segments = parse(build({0x5000: page(5), 0x7000: page(7)}, [Run(VMALLOC, 0x4000, 5 * PAGE)]))
-    assert read_virtual(file, segments, VMALLOC, 1) is None
-    assert read_virtual(file, segments, VMALLOC + PAGE, 1) == b"\5"
-    assert read_virtual(file, segments, VMALLOC + 2 * PAGE, 1) is None
-    assert read_virtual(file, segments, VMALLOC + 3 * PAGE, 1) == b"\7"
+def test_pages_not_recorded_are_left_out_of_mappings(open_slice):
+    core = open_slice(build({0x5000: page(5), 0x7000: page(7)}, [PageRun(VMALLOC, 0x4000, 5 * PAGE_SIZE)]))
+    assert read_virtual(core, VMALLOC, 1) is None
+    assert read_virtual(core, VMALLOC + PAGE_SIZE, 1) == b"\5"
+    assert read_virtual(core, VMALLOC + 2 * PAGE_SIZE, 1) is None
+    assert read_virtual(core, VMALLOC + 3 * PAGE_SIZE, 1) == b"\7"
 
 
-def test_more_segments_than_the_header_can_count():
-    count = elf.PN_XNUM + 10
-    pages = {2 * PAGE * number: b"" for number in range(count)}
-    # Contents are of no matter here; without them the test is quick.
-    data = b"".join(slices.build_slice(62, NOTES, pages, DIRECT_MAP, ()))
-    _, header, segments = parse(data)
-    assert header.phnum == len(segments) == count + 1
-    assert segments[-1].paddr == 2 * PAGE * (count - 1)
+def test_more_segments_than_the_header_can_count(open_slice):
+    count = PN_XNUM + 10
+    # Contents do not matter here; without them the test is quick.
+    pages = {2 * PAGE_SIZE * number: b"" for number in range(count)}
+    core = open_slice(build(pages))
+    assert core.header.phnum == len(core.segments) == count + 1
+    assert core.segments[-1].paddr == 2 * PAGE_SIZE * (count - 1)
 
 
 def test_written_whole_or_not_at_all(tmp_path):
@@ -93,9 +103,9 @@ def test_compressed_by_its_name(tmp_path):
     unpacked = dumpfile.unpack(path)
     assert unpacked.path.read_bytes() == data
     assert dumpfile.identify(path) is dumpfile.FileKind.CORE
-    assert dumpfile.check_whole(unpacked.path, "a") is dumpfile.FileKind.CORE
+    assert dumpfile.check_complete(unpacked.path, "a") is dumpfile.FileKind.CORE
 
 
 def test_unwritable(tmp_path):
-    with pytest.raises(TargetError, match="can't be written: No such file or directory"):
+    with pytest.raises(TargetError, match=r"a\.slice.*: No such file or directory"):
         slices.write_file(tmp_path / "none" / "a.slice", [b""])

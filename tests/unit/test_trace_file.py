@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
+import errno
 import json
+import os
 import struct
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.abi.record import RecordFormat
+from kcovdbg.abi.record import CMP
 from kcovdbg.collect.trace_file import read_header, read_trace, side_path
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.series.trace_pc_ext import PC_EXT
 
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(5)]
 
@@ -36,11 +39,11 @@ def test_with_side_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("mode", "words", "expected"),
-    [("KCOV_TRACE_CMP", [1, 5, 1, 2, PCS[0]], RecordFormat.CMP), ("trace_pc_ext", [1, PCS[0]], RecordFormat.PC_EXT)],
+    [("KCOV_TRACE_CMP", [1, 5, 1, 2, PCS[0]], CMP), ("trace_pc_ext", [1, PCS[0]], PC_EXT)],
 )
 def test_modes(tmp_path, mode, words, expected):
     buffer = read_trace(write(tmp_path / "a.kcov", words, mode=mode))
-    assert buffer.encoding.format is expected
+    assert buffer.encoding.codec is expected
     assert buffer.count == 1
 
 
@@ -54,10 +57,10 @@ def test_raw_words_without_side_file(tmp_path):
     big = read_trace(write(tmp_path / "b", [5, *PCS], ">"))
     assert list(big.words) == PCS
     comparisons = read_trace(write(tmp_path / "c", [2, 5, 1, 2, PCS[0], 3, 1, 2, PCS[1]]))
-    assert comparisons.encoding.format is RecordFormat.CMP
+    assert comparisons.encoding.codec is CMP
     assert comparisons.count == 2
     entries = read_trace(write(tmp_path / "d", [2, PCS[0] & (1 << 56) - 1, PCS[1] & (1 << 56) - 1 | 1 << 60]))
-    assert entries.encoding.format is RecordFormat.PC_EXT
+    assert entries.encoding.codec is PC_EXT
     assert all("no side file" in buffer.remarks[0] for buffer in (big, comparisons, entries))
 
 
@@ -73,7 +76,7 @@ def test_text_with_bad_lines(tmp_path):
     path.write_text(f"# 0\n{PCS[0]:#x}\n0x\n{PCS[0]:#x}{PCS[0]:#x}\n\n")
     buffer = read_trace(path)
     assert list(buffer.words) == [PCS[0]]
-    assert any("2 lines hold no address" in remark for remark in buffer.remarks)
+    assert any(remark.startswith("2 lines") for remark in buffer.remarks)
 
 
 def test_damage(tmp_path):
@@ -82,12 +85,12 @@ def test_damage(tmp_path):
     assert "0xffffffffffffffff" in hostile.remarks[0]
     cut = read_trace(write(tmp_path / "b.kcov", [9, *PCS], mode="TRACE_PC", size=64))
     assert cut.count == 5
-    assert "the file is cut" in cut.remarks[0]
+    assert "0x9" in cut.remarks[0]
     record_cut = read_trace(write(tmp_path / "c.kcov", [2, 5, 1, 2, PCS[0], 5, 1], mode="TRACE_CMP", size=64))
     assert record_cut.count == 1
     full = read_trace(write(tmp_path / "d.kcov", [5, *PCS], mode="TRACE_PC", size=6))
     assert full.full
-    assert "what came later may be missing" in full.remarks[0]
+    assert "full" in full.remarks[0]
 
 
 def test_other_kernel(tmp_path):
@@ -97,15 +100,15 @@ def test_other_kernel(tmp_path):
 
 
 def test_errors(tmp_path):
-    with pytest.raises(KcovdbgError, match="can't be read"):
+    with pytest.raises(KcovdbgError, match=f"{tmp_path}/none: .*{os.strerror(errno.ENOENT)}"):
         read_trace(tmp_path / "none")
     (tmp_path / "short").write_bytes(b"\0\1\2")
-    with pytest.raises(KcovdbgError, match="holds no trace"):
+    with pytest.raises(KcovdbgError, match=r"short: .*3 bytes"):
         read_trace(tmp_path / "short")
     path = write(tmp_path / "a.kcov", [1, PCS[0]], mode="x")
-    for text, message in (("{", "no JSON"), ("[]", "no JSON object"), ('{"format": 2}', "has format 2")):
+    for text in ("{", "[]", '{"format": 2}'):
         side_path(path).write_text(text)
-        with pytest.raises(KcovdbgError, match=message):
+        with pytest.raises(KcovdbgError, match=str(side_path(path))):
             read_trace(path)
 
 
@@ -133,11 +136,36 @@ def test_random_files(tmp_path, data, header):
 
 def test_a_device_is_no_trace():
     """Reading /dev/zero would have no end."""
-    with pytest.raises(KcovdbgError, match="/dev/zero is a device, not a trace"):
+    with pytest.raises(KcovdbgError, match=r"^/dev/zero: "):
         read_trace("/dev/zero")
 
 
 def test_a_directory_is_no_trace(tmp_path):
-    with pytest.raises(KcovdbgError, match="Is a directory") as caught:
+    with pytest.raises(KcovdbgError, match=os.strerror(errno.EISDIR)) as caught:
         read_trace(tmp_path)
-    assert caught.value.hint == "name the file in it"
+    assert "diff" in caught.value.hint
+
+
+OTHER_FILES = {
+    "vmlinux": (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\0" + bytes(4000), "image"),
+    "vmcore": (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x04\0" + bytes(4000), "dump"),
+    "kdump": (b"KDUMP   " + bytes(4000), "dump"),
+    "flat": (b"makedumpfile\0\0\0\0" + bytes(4000), "dump"),
+    "packed": (b"\x28\xb5\x2f\xfd" + bytes(range(256)) * 4, "zstd"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FILES)
+def test_other_files_are_named_for_what_they_are(tmp_path, name):
+    content, kind = OTHER_FILES[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(KcovdbgError, match=f"{name}: .*{kind}") as caught:
+        read_trace(tmp_path / name)
+    assert caught.value.hint
+
+
+def test_a_count_that_looks_like_a_magic_number_is_a_count(tmp_path):
+    """With a side file, or where the file has as many records."""
+    (tmp_path / "a").write_bytes(b"\x7fELF" + bytes(5000))
+    (tmp_path / "a.json").write_text('{"format": 1, "mode": "TRACE_PC"}')
+    assert read_trace(tmp_path / "a").count

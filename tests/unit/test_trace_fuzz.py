@@ -9,11 +9,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.abi import record
-from kcovdbg.abi.record import RecordFormat
+from kcovdbg.abi.record import CMP, PC
 from kcovdbg.collect.trace_file import read_trace, side_path
 from kcovdbg.collect.trace_writer import make_header, write_text, write_trace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.series.trace_pc_ext import PC_EXT
 
 FOLDER = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "deadline": None}
 WORDS = st.lists(st.integers(0, (1 << 64) - 1), max_size=40)
@@ -28,8 +29,8 @@ LINES = st.lists(
 )
 
 
-def make(words, record_format=RecordFormat.PC, mode="TRACE_PC"):
-    encoding = record.make_encoding(record_format, 8)
+def make(words, codec=PC, mode="TRACE_PC"):
+    encoding = record.make_encoding(codec, 8)
     count = len(words) // encoding.record_words
     return Buffer("41", encoding, array("Q", words[: count * encoding.record_words]), count, count, size=512, mode=mode)
 
@@ -93,7 +94,7 @@ def test_text_is_read_back(tmp_path, pcs, is_syzkaller):
 @settings(max_examples=100, **FOLDER)
 @given(
     WORDS,
-    st.sampled_from([(RecordFormat.PC, "TRACE_PC"), (RecordFormat.CMP, "TRACE_CMP"), (RecordFormat.PC_EXT, "TRACE_PC_EXT")]),
+    st.sampled_from([(PC, "TRACE_PC"), (CMP, "TRACE_CMP"), (PC_EXT, "TRACE_PC_EXT")]),
 )
 def test_traces_are_read_back(tmp_path, words, kind):
     path = tmp_path / "a.kcov"

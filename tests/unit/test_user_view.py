@@ -4,15 +4,16 @@
 import ctypes
 import mmap
 import os
+import re
 from array import array
 
 import pytest
 
 from kcovdbg.abi import record
-from kcovdbg.abi.record import RecordFormat
+from kcovdbg.abi.record import CMP, PC
 from kcovdbg.collect.user_view import compare_views, is_private, read_user_view
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.walk.files import KcovFile
+from kcovdbg.model.kcov import KcovFile
 
 SIZE = 4096
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(SIZE)]
@@ -21,10 +22,10 @@ PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(SIZE)]
 class Memory:
     """One buffer, mapped here, and the kernel's view of it: `before_kernel` and `before_user` happen before each look."""
 
-    def __init__(self, flags=mmap.MAP_SHARED, record_format=RecordFormat.PC):
+    def __init__(self, flags=mmap.MAP_SHARED, codec=PC):
         self.pages = mmap.mmap(-1, SIZE * 8, flags=flags | mmap.MAP_ANONYMOUS)
         self.words = (ctypes.c_uint64 * SIZE).from_buffer(self.pages)
-        self.encoding = record.make_encoding(record_format, 8)
+        self.encoding = record.make_encoding(codec, 8)
         start = ctypes.addressof(self.words)
         self.mapping = KcovFile(os.getpid(), 1, 2, start=start, end=start + SIZE * 8, pgoff=0)
         self.damage = {}
@@ -42,7 +43,7 @@ class Memory:
         words = array("Q", self.words)
         for index, word in self.damage.items():
             words[index] = word
-        capacity = record.find_capacity(self.encoding.format, SIZE, 8)
+        capacity = self.encoding.capacity(SIZE, 8)
         count = min(words[0], capacity)
         end = 1 + count * self.encoding.record_words
         return Buffer("fd:1/3", self.encoding, words[1:end], count, words[0], capacity, size=SIZE)
@@ -63,14 +64,14 @@ def test_the_same_pages():
     assert list(found.user.words) == list(found.kernel.words) == PCS[:3000]
 
 
-@pytest.mark.parametrize(("record_format", "index"), [(RecordFormat.PC, 1234), (RecordFormat.PC, 2999), (RecordFormat.CMP, 33)])
-def test_a_record_that_only_one_side_has(record_format, index):
-    memory = Memory(record_format=record_format)
+@pytest.mark.parametrize(("codec", "index"), [(PC, 1234), (PC, 2999), (CMP, 33)])
+def test_a_record_that_only_one_side_has(codec, index):
+    memory = Memory(codec=codec)
     memory.write(PCS[:3000])
     memory.damage = {1 + index * memory.encoding.record_words: 0xDEAD}
     (finding,) = memory.compare().findings
     total = 3000 // memory.encoding.record_words
-    assert finding == f"1 of {total} records differ between the user's and the kernel's view (record {index}), and stay so"
+    assert re.findall(r"\d+", finding) == ["1", str(total), str(index)]
 
 
 def test_all_records_differ():
@@ -78,14 +79,15 @@ def test_all_records_differ():
     memory.write(PCS[:3000])
     memory.damage = dict.fromkeys(range(1, 3001), 7)
     (finding,) = memory.compare().findings
-    assert finding.startswith("at least 1024 of 3000 records differ between the user's and the kernel's view (record 0, 1, 2,")
+    assert re.findall(r"\d+", finding) == ["1024", "3000", *"01234"]
 
 
 def test_counts_that_differ():
     memory = Memory()
     memory.write(PCS[:30])
     memory.damage = {0: 20}
-    assert memory.compare().findings == ("the user sees a count of 30, the kernel holds 20, and they stay so",)
+    (finding,) = memory.compare().findings
+    assert re.findall(r"\d+", finding) == ["30", "20"]
 
 
 def test_a_collector_that_runs():

@@ -11,13 +11,13 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from kcovdbg.commands.viewing import Side, View
+from kcovdbg.engine.trace_view import TracePane, TraceView
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.shell.view import ViewScreen
 from kcovdbg.frontends.shell.view_keys import KEYS, footer, help_lines
 from kcovdbg.frontends.shell.view_state import ViewState
-from kcovdbg.symbols.source import SourceTree
-from tests.unit.traces import CountingWords, make_buffer, names, pc
+from kcovdbg.symbols.source_tree import SourceTree
+from tests.support.traces import CountingWords, make_buffer, names, pc
 
 
 class Sink:
@@ -96,12 +96,12 @@ def make_trace(count, seed=1):
 
 
 def single(count=1000, **values):
-    return View(Side(make_buffer(make_trace(count), **values), names()))
+    return TraceView(TracePane(make_buffer(make_trace(count), **values), names()))
 
 
 def two(left, right, **values):
     known = names()
-    return View(Side(make_buffer(left, "left"), known), Side(make_buffer(right, "right"), known), **values)
+    return TraceView(TracePane(make_buffer(left, "left"), known), TracePane(make_buffer(right, "right"), known), **values)
 
 
 def text(frame):
@@ -153,23 +153,80 @@ def test_moving(keys, row):
 def test_search_goes_around():
     words = make_trace(1000)
     words[700] = pc(77)
-    terminal = Terminal(View(Side(make_buffer(words), names())))
+    terminal = Terminal(TraceView(TracePane(make_buffer(words), names())))
     frames = terminal.run("/FN_77\r", "/fn_77\r", "n", "N", "/fn_[\r", "/nothing_like_it\r")
-    assert "no record matches FN_77" in text(frames[0])
+    assert "FN_77'" in text(frames[0])
     assert "701/1000" in text(frames[1])
     assert "fn_77" in text(frames[1])
-    assert "from the other end" in text(frames[2])
+    assert "wrapped" in text(frames[2])
     assert "701/1000" in text(frames[3])
-    assert "no regular expression" in text(frames[4])
-    assert "no record matches nothing_like_it" in text(frames[5])
+    assert "not a regular expression" in text(frames[4])
+    assert "no match for 'nothing_like_it'" in text(frames[5])
 
 
 def test_search_by_address_and_file():
     words = make_trace(300)
     words[250] = pc(990, 3)
-    terminal = Terminal(View(Side(make_buffer(words), names())))
+    terminal = Terminal(TraceView(TracePane(make_buffer(words), names())))
     frames = terminal.run(f"/{words[250]:x}\r", "g/file_99\\.c\r")
     assert all("251/300" in text(frame) for frame in frames)
+
+
+@pytest.mark.parametrize("spelling", ["{:x}", "{:#x}", "{:#X}"])
+@pytest.mark.parametrize("offset", [0, 0x1200000])
+def test_both_spellings_of_an_address_are_found_and_shown(spelling, offset):
+    words = make_trace(300)
+    words[250] = pc(990, 3)
+    terminal = Terminal(TraceView(TracePane(make_buffer(words, kaslr_offset=0x1200000), names())), columns=100)
+    (frame,) = terminal.run(f"/{spelling.format(words[250] + offset).replace('0X', '0x')}\r")
+    assert "251/300" in frame[-2]
+    assert f"{words[250]:#x}" in frame[-2]
+    assert f"{words[250] + 0x1200000:#x}" in frame[-2]
+
+
+def test_differences_are_numbered():
+    left = make_trace(400)
+    right = [*left[:100], *(pc(80, point) for point in range(5)), *left[100:200], *left[210:]]
+    for by_index, total in ((False, 2), (True, 1)):
+        frames = Terminal(two(left, right, by_index=by_index), columns=100).run("]", "f", "G", "[")
+        assert f"1 of {total}" in frames[0][-2]
+        assert f"{total} of {total}" in frames[3][-2]
+    (frame,) = Terminal(two(right[100:], left[100:]), columns=100).run("G[[")
+    assert "1 of 2" in frame[-2]
+
+
+def test_differences_and_equal_rows_have_four_colors():
+    left = make_trace(60)
+    right = [*left[:10], pc(90), *left[10:20], *left[21:30], pc(91), *left[31:]]
+    terminal = Terminal(two(left, right), columns=100, rows=40)
+    colors = {}
+
+    def look(terminal):
+        screen = terminal.sink.screen
+        for number, line in enumerate(screen.display[2:-2], 2):
+            cells = [screen.buffer[number][column] for column in range(100)]
+            colors.setdefault(line[49], set()).add(next(cell for cell in cells if cell.data.isalpha()).fg)
+
+    terminal.run("j", look)
+    assert set(colors) >= {"│", "<", ">", "|"}
+    assert all(len(found) == 1 for found in colors.values())
+    assert len(set.union(*colors.values())) == 4
+
+
+def test_narrow_titles_keep_the_number_of_records():
+    trace = make_trace(300)
+    buffers = [make_buffer(trace, pid=41, comm="syz-executor", kcov=0xFFFF888003A51C00, mode="TRACE_PC") for _ in range(2)]
+    (frame,) = Terminal(TraceView(*(TracePane(buffer, names()) for buffer in buffers)), columns=80).run("j")
+    assert frame[0].count("300") == 2
+    (frame,) = Terminal(TraceView(TracePane(buffers[0], names())), columns=120).run("j")
+    assert "0xffff888003a51c00" in frame[0]
+
+
+def test_a_missing_source_takes_the_rows_of_its_message():
+    terminal = Terminal(TraceView(TracePane(make_buffer(make_trace(300)), names())), rows=40)
+    frames = terminal.run("s")
+    assert "--source-dir" in frames[0][-3]
+    assert len([line for line in frames[0] if "fn_" in line]) >= 35
 
 
 def test_two_traces_are_aligned():
@@ -184,7 +241,7 @@ def test_two_traces_are_aligned():
     assert all(line[:48].strip() == "" and "fn_80" in line for line in shown)
     assert len([line for line in frames[1] if " < " in line]) == 10
     assert "no further difference" in text(frames[2])
-    assert "no difference before this" in text(frames[4])
+    assert "no previous difference" in text(frames[4])
 
 
 def test_rows_of_both_sides_belong_together():
@@ -216,7 +273,7 @@ def test_fold_and_filter():
     terminal = Terminal(two(left, right), columns=100)
     frames = terminal.run("]", "f", "f", "&helper_3\r", "&\r")
     assert "1001/2001" in text(frames[0])
-    assert "997 equal records, from 0 and 0 on" in text(frames[1])
+    assert "997 equal records from 0 and 0" in text(frames[1])
     assert "folded" in text(frames[1])
     assert "fn_88" in text(frames[1])
     assert "1001/2001" in text(frames[2])
@@ -227,7 +284,7 @@ def test_fold_and_filter():
 
 def test_runs_of_a_function_are_folded():
     words = [pc(1, point) for point in range(8)] * 4 + [pc(2)] * 10 + [pc(3)]
-    terminal = Terminal(View(Side(make_buffer(words), names())))
+    terminal = Terminal(TraceView(TracePane(make_buffer(words), names())))
     (frame,) = terminal.run("f")
     assert "1/3" in frame[-2]
     assert ["×32" in frame[1], "×10" in frame[2], "×" in frame[3]] == [True, True, False]
@@ -238,7 +295,7 @@ def test_source_follows_the_cursor(tmp_path):
     path.parent.mkdir()
     path.write_text("".join(f"int line_{number};\n" for number in range(1, 200)))
     buffer = make_buffer([pc(1, 0), pc(1, 1), pc(25, 0)])
-    terminal = Terminal(View(Side(buffer, names()), source=SourceTree([tmp_path])))
+    terminal = Terminal(TraceView(TracePane(buffer, names()), source=SourceTree([tmp_path])))
     frames = terminal.run("s", "j", "j", "s")
     assert "dir/file_0.c:100" in text(frames[0])
     assert "100 int line_100;" in text(frames[0])
@@ -248,7 +305,7 @@ def test_source_follows_the_cursor(tmp_path):
 
 
 def test_detail_help_and_unknown_keys():
-    terminal = Terminal(View(Side(make_buffer([pc(1, 2)], kaslr_offset=0x1000), names())))
+    terminal = Terminal(TraceView(TracePane(make_buffer([pc(1, 2)], kaslr_offset=0x1000), names())))
     frames = terminal.run("d", "d", "?", "j", "z")
     assert "← fn_1" in text(frames[0])
     assert f"{pc(1, 2) + 0x1000:#x}" in text(frames[0])
@@ -257,7 +314,7 @@ def test_detail_help_and_unknown_keys():
         assert label.split()[0] in help_text
         assert what.split()[0] in help_text
     assert "regular expression" not in text(frames[3])
-    assert "? tells what the keys do" in text(frames[4])
+    assert "? lists the keys" in text(frames[4])
 
 
 def test_copy_asks_the_terminal():
@@ -294,7 +351,7 @@ def test_leaving(leave):
 def test_a_frame_touches_what_it_shows(count, sides):
     known = names()
     buffers = [make_buffer(make_trace(count, seed), cls=CountingWords) for seed in range(1, sides + 1)]
-    view = View(*(Side(buffer, known) for buffer in buffers), by_index=sides == 2)
+    view = TraceView(*(TracePane(buffer, known) for buffer in buffers), by_index=sides == 2)
     state = ViewState(view)
     state.resize(50)
     for step in (lambda: None, lambda: state.move(1), lambda: state.page(3), lambda: state.go_to(len(state.rows) - 1)):
@@ -312,9 +369,9 @@ def test_what_is_hostile_is_escaped():
 
         return [Location(value, (Frame("evil\x1b[2J\n", "a\x07b.c", 1, 1),)) for value in pcs]
 
-    from kcovdbg.analysis.naming import Names
+    from kcovdbg.analysis.pc_names import Names
 
-    view = View(Side(make_buffer([pc(1)], comm="x\x1b]0;y\x07", pid=3), Names(locate)))
+    view = TraceView(TracePane(make_buffer([pc(1)], comm="x\x1b]0;y\x07", pid=3), Names(locate)))
     terminal = Terminal(view)
     (frame,) = terminal.run("k")
     assert "evil\\x1b[2J\\x0a" in text(frame)
@@ -324,11 +381,11 @@ def test_what_is_hostile_is_escaped():
 def test_empty_and_damaged_buffers():
     from kcovdbg.model.buffer import Gap
 
-    (frame,) = Terminal(View(Side(make_buffer([]), names()))).run("jGg]nfds")
-    assert "nothing to show" in text(frame)
+    (frame,) = Terminal(TraceView(TracePane(make_buffer([]), names()))).run("jGg]nfds")
+    assert "0 records" in text(frame)
     buffer = make_buffer([pc(1), 0, 1 << 63, 7, pc(2)], gaps=(Gap(3, 1),), remarks=("1 of 5 records can't be read",))
-    (frame,) = Terminal(View(Side(buffer, names()))).run("k")
-    assert "zero" in frame[2]
+    (frame,) = Terminal(TraceView(TracePane(buffer, names()))).run("k")
+    assert "no address" in frame[2]
     assert "no kernel text" in frame[3]
     assert "page is missing" in frame[4]
     assert "can't be read" in frame[-2]
@@ -355,7 +412,7 @@ def test_what_is_alive_is_read_again():
     state.go_to(4)
     state.renew()
     assert (state.row, len(state.rows), state.looks) == (8, 9, 2)
-    assert "look 2" in state.position()
+    assert "read 2 times" in state.position()
     state.go_to(3)
     state.search(f"{pc(0):x}"[:6])
     state.renew()

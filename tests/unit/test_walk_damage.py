@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.errors import ReadError
-from kcovdbg.target import Member, Symbol
-from kcovdbg.target.memory import MemoryTarget
+from kcovdbg.target.protocol import Member, Symbol
 from kcovdbg.walk import remote, tasks
-from tests.unit.kernels.asking import Asker, ask_everything
-from tests.unit.kernels.build import Kernel
-from tests.unit.kernels.rows import E0, E3, E4, E7, E9B, P2, ROWS, X1
+from tests.support.kernels.asker import Asker, ask_everything
+from tests.support.kernels.build import Kernel
+from tests.support.kernels.rows import E0, E3, E4, E7, E9B, P2, ROWS, X1
+from tests.support.memory_target import MemoryTarget
 
 ALL = ("json", "text", "csv")
 ROW_IDS = [row.name for row in ROWS]
@@ -59,6 +59,24 @@ def pointers_of(kernel):
             yield from ((name, symbol.address + offset) for offset in range(0, symbol.size, 5 * kernel.word))
 
 
+def is_shown(what, value, answers, truth):
+    """Return whether an answer shows a value that the walk does not follow, and that no other fact contradicts."""
+    if what.endswith("saved_area"):
+        return hex(value) in {row["saved_area"] for row in answers["percpu"]}
+    if value >> 60 != 0xF:
+        return False
+    if what.endswith("irq_area"):
+        return hex(value) in {row["area"] for row in answers["areas"]}
+    if what.endswith("f_op"):
+        # A file with other operations is not a KCOV file: it is missing from the references, and nothing else changes.
+        return without_references(answers) == without_references(truth)
+    return False
+
+
+def without_references(answers):
+    return {**answers, "objects": [{**row, "references": None, "counted": None} for row in answers["objects"]]}
+
+
 def words_of(target, type_name, prefix="", start=0):
     for name, member in target.types[type_name].members.items():
         if member.type_name.endswith("*") and name not in ("stack", "last"):
@@ -68,29 +86,27 @@ def words_of(target, type_name, prefix="", start=0):
 
 
 @pytest.mark.parametrize("row", [E0, E3, E4, E9B], ids=lambda row: row.name)
-def test_any_pointer(row):
+def test_any_pointer(row, sample):
     kernel = Kernel(row)
     truth, _ = ask(kernel)
-    for what, address in tuple(pointers_of(kernel)):
+    for what, address in sample(pointers_of(kernel)):
         before = kernel.target.read(address, kernel.word)
         for value in BAD:
-            if what.endswith("saved_area") or (value >> 60 == 0xF and what.endswith(("f_op", "irq_area"))):
-                # Nothing is read there: it is shown as it is, and what looks like an address is taken for one.
-                ask(kernel)
-                continue
             kernel.write_word(address, value)
             answers, said = ask(kernel)
             quiet = [one for one in said.splitlines() if one and "no remote handles" not in one]
-            assert answers == truth or quiet, f"{what} is {value:#x}, and nobody says so"
+            assert answers == truth or quiet or is_shown(what, value, answers, truth), (
+                f"{what} is {value:#x}, and nobody says so"
+            )
         kernel.target.write(address, before)
 
 
 @pytest.mark.parametrize("row", [E4, E9B], ids=lambda row: row.name)
-def test_any_pointer_that_leads_elsewhere(row):
+def test_any_pointer_that_leads_elsewhere(row, sample):
     kernel = Kernel(row)
     places = tuple(pointers_of(kernel))
     some = random.Random(7)
-    for _, address in places:
+    for _, address in sample(places):
         before = kernel.target.read(address, kernel.word)
         for value in (0, address, some.choice(places)[1], kernel.tasks[40], kernel.objects["full"]):
             kernel.write_word(address, value)
@@ -99,11 +115,11 @@ def test_any_pointer_that_leads_elsewhere(row):
 
 
 @pytest.mark.parametrize("row", [E0, E3, E4, E7, E9B, P2, X1], ids=lambda row: row.name)
-def test_any_missing_page(row):
+def test_any_missing_page(row, sample):
     kernel = Kernel(row)
     target = kernel.target
     truth, _ = ask(kernel)
-    for start, segment in tuple(target.segments.items()):
+    for start, segment in sample(target.segments.items()):
         for hole in (
             (start, start + len(segment)),
             (start, start + len(segment) // 2),
@@ -218,7 +234,7 @@ def test_zeroed_pages_are_no_tasks():
     kernel.target.segments[start][:] = bytes(len(kernel.target.segments[start]))
     answers, said = ask(kernel)
     assert 45 not in pids(answers)
-    assert f"{start:#x}, which it leads to, is no process" in said
+    assert f"the task list is broken: {start:#x}," in said
 
 
 def test_a_looped_hash_chain():
@@ -248,7 +264,7 @@ def test_crossed_area_lists():
     assert {row["area"] for row in answers["areas"] if row["list"] == "irq" and row["state"] == "cached"} == {
         hex(area) for area, _ in kernel.cached["irq"]
     }
-    assert "leads back to" in said
+    assert "links back to" in said
 
 
 @pytest.mark.parametrize("max_fds", [0, 1, 63, 2**24 + 64, 2**31, 2**32 - 1])
@@ -257,7 +273,7 @@ def test_absurd_file_tables(max_fds):
     table = kernel.tables["fuzz"] + kernel.offset("struct files_struct", "fdtab")
     kernel.put(table, "struct fdtable", max_fds=max_fds)
     _, said = ask(kernel)
-    assert "the file table of process 40 can't be read" in said
+    assert "the file table of process 40 " in said
 
 
 def test_a_file_table_of_garbage():
@@ -279,7 +295,8 @@ def test_a_freed_owner():
     answers, _ = ask(kernel)
     (row,) = [row for row in answers["objects"] if row["kcov"] == hex(kernel.objects["shared"])]
     assert (row["pid"], row["comm"]) == (None, None)
-    assert row["errors"] == [f"t {freed:#x} is no task, or not any more"]
+    (error,) = row["errors"]
+    assert f"t {freed:#x} " in error
 
 
 def test_a_freed_object():
@@ -289,7 +306,8 @@ def test_a_freed_object():
     answers, _ = ask(kernel)
     (row,) = [row for row in answers["tasks -a"] if row["pid"] == 40]
     assert row["role"] is None
-    assert "isn't a struct kcov, or not any more" in row["errors"][0]
+    assert f"kcov {address:#x} " in row["errors"][0]
+    assert str(0x6B6B6B6B) in row["errors"][0]
 
 
 def test_hostile_names():
@@ -326,9 +344,9 @@ def test_every_buffer(row):
         for line in (f"buffer {what}", f"buffer {what} --json"):
             _, said = asker.ask(line)
             assert "internal error" not in said, said
-    for name, kcov in kernel.truth.objects.items():
-        if name not in kernel.buffers or not kcov.count:
-            continue
+    filled = {name: kcov for name, kcov in kernel.truth.objects.items() if name in kernel.buffers and kcov.count}
+    assert filled
+    for name, kcov in filled.items():
         rows, _ = asker.rows(f"buffer kcov:{kernel.objects[name]:#x}")
         # Beside addresses there may be edges.
         own = [row for row in rows if row["kind"] != "edge" or name == "edges"]
@@ -444,4 +462,4 @@ def test_all_chains_together_are_bounded(monkeypatch):
     monkeypatch.setattr(remote, "MAX_ENTRIES", 3)
     found, said = Asker(kernel.target).rows("remote")
     assert len(entries) > 3 == len(found)
-    assert "of kcov_remote_map is broken: it has more than" in said
+    assert "of kcov_remote_map is broken: " in said

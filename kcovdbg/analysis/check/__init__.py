@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""An fsck for KCOV: the invariants of its state (kcov-abi.md 11) as data, each with a function that looks for violations.
+"""The invariants of KCOV's state (kcov-abi.md 11) as rules over a State.
 
-:mod:`.rule` says what a rule is, :mod:`.evidence` what rules look at, :mod:`.looking` runs them, :mod:`.bugs` knows which bugs
-leave which state; the others hold the rules: objects (K), tasks (T), saved (S), handles (R), areas (A), buffers (B) and
-crossing (X).
+:mod:`.runner` applies them, :mod:`.excuses` finds why a violation may be transient, and :mod:`.known_bugs` lists the bugs that
+leave violations. The other modules hold the rules by group: objects (K), tasks (T), saved state (S), handles (R), areas (A),
+buffers (B) and what spans several of these (X). Posted series declare theirs in :mod:`kcovdbg.series`.
 """

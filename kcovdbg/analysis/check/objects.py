@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""K: what holds for every ``struct kcov``."""
+"""K: invariants of ``struct kcov``."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from kcovdbg.abi.era import Feature
-from kcovdbg.analysis.check.evidence import Evidence, Hex, name_kcov, name_some, round_up, values
-from kcovdbg.analysis.check.rule import Rule, Violation
+from kcovdbg.abi.address import page_align
+from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
-from kcovdbg.walk.readings import plain_name
+from kcovdbg.model.object_names import name_kcov, name_some
+from kcovdbg.model.rule import Hex, Violation, rule, values
+from kcovdbg.model.state import Part, Source, State
 
 _MAX_REFERENCES: Final = 1 << 20
+_REMOTE: Final = (Feature.REMOTE,)
+_OBJECTS_AND_TASKS: Final = Part.OBJECTS | Part.TASKS
 
 
-def _fields(evidence: Evidence) -> Iterator[KcovFields]:
-    for kcov in evidence.objects.values():
-        assert kcov.fields is not None
-        yield kcov.fields
+def _objects(state: State) -> Iterator[tuple[Kcov, KcovFields]]:
+    """Yield the objects that can be read."""
+    for kcov in state.objects.values():
+        if kcov.fields is not None:
+            yield kcov, kcov.fields
 
 
 def describe_reference(reference: Reference) -> str:
-    """Name a reference that the kernel counts."""
+    """Return the name of a reference that the kernel counts."""
     pid = "?" if reference.pid is None else reference.pid
     if reference.kind == "task":
         return f"task {pid} that it is enabled for"
@@ -36,47 +40,47 @@ def describe_reference(reference: Reference) -> str:
     return where if reference.kind == "vma" or reference.fd is not None else f"file {reference.file or 0:#x}"
 
 
-def count_references(evidence: Evidence, kcov: Kcov) -> int:
-    """Count the references to an object that were found.
-
-    A census counts them by what collects now. Where fields disagree it can't tell that, and what is one reference then is
-    decided here: of each file one, of the task that it is enabled for one, and one of each section.
-    """
-    assert kcov.fields is not None
-    counted = sum(reference.counts for reference in kcov.references if reference.kind in ("fd", "vma", "task"))
-    sessions = evidence.sessions_of.get(kcov.fields.address, ())
-    return counted + sum(evidence.is_section(session) for session in sessions)
-
-
-def check_references(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "K1",
+    Severity.ERROR,
+    "an object's refcount is the number of its open files, plus one if a task has it enabled, plus its remote sections",
+    guaranteed_by="kcov_get(), kcov_put()",
+    needs=_OBJECTS_AND_TASKS | Part.FILES | Part.SAVED,
+    about_leaks=True,
+    detail=(
+        "Duplicated and inherited descriptors and all mappings share one file, which counts once. (In "
+        "unmerged kernels each mapping may count.) Handles hold no reference. An interrupted section keeps its own."
+    ),
+)
+def check_references(state: State) -> Iterator[Violation]:
     """K1."""
-    for kcov in evidence.objects.values():
-        fields = kcov.fields
-        if fields is None or fields.refcount is None or fields.task is None:
+    # Where each mapping has a reference of its own and mappings cannot be listed, too few are always found.
+    lacks_mappings = state.kernel.counts_mappings and not state.kernel.lists_vmas
+    for kcov, fields in _objects(state):
+        if fields.refcount is None or fields.task is None:
             continue
-        found = count_references(evidence, kcov)
+        found, holders = kcov.counted, _count_holders(kcov)
         if fields.refcount == found and found >= 1:
             continue
-        if found < fields.refcount <= _MAX_REFERENCES and evidence.has(Feature.VMA_REFERENCES) and evidence.target.vmas is None:
-            # Each mapping has a reference of its own, and mappings can't be listed: what is found is always too little.
+        if lacks_mappings and found < fields.refcount <= _MAX_REFERENCES:
             continue
-        if found > fields.refcount and _holders(kcov) > fields.refcount:
-            # X1 says that.
+        if found > fields.refcount and holders > fields.refcount:
+            # X1 reports that.
             continue
         names = [describe_reference(reference) for reference in kcov.references if reference.counts]
-        certainty, reason = evidence.doubt("tasks", "files", "slab", "per-cpu")
-        if certainty is Certainty.CERTAIN and evidence.target.slab is None and fields.refcount > found:
-            certainty, reason = Certainty.UNSURE, "files that no process holds can't be searched for on this target"
+        certainty, reason = state.doubt(Source.TASKS, Source.FILES, Source.SLAB, Source.PER_CPU)
+        if certainty is Certainty.CERTAIN and not state.kernel.searches_slab and fields.refcount > found:
+            certainty, reason = Certainty.UNSURE, "this target cannot search for files that no process holds"
         if not 1 <= fields.refcount <= _MAX_REFERENCES:
             message = f"refcount is {fields.refcount}"
         elif fields.refcount > found:
-            more = fields.refcount - found
+            leaked = fields.refcount - found
             message = (
-                f"refcount is {fields.refcount}, {found} {'reference was' if found == 1 else 'references were'} found: "
-                f"{more} {'is' if more == 1 else 'are'} leaked, and the buffer with it"
+                f"refcount is {fields.refcount}, but {found} {'reference was' if found == 1 else 'references were'} found: "
+                f"{leaked} {'is' if leaked == 1 else 'are'} leaked, and the buffer is never freed"
             )
         else:
-            message = f"refcount is {fields.refcount}, {found} references were found: it will be freed while it is used"
+            message = f"refcount is {fields.refcount}, but {found} references were found: it will be freed while in use"
         yield Violation(
             name_kcov(fields.address),
             message,
@@ -89,306 +93,292 @@ def check_references(evidence: Evidence) -> Iterator[Violation]:
         )
 
 
-def _holders(kcov: Kcov) -> int:
+def _count_holders(kcov: Kcov) -> int:
     return sum(reference.counts for reference in kcov.references if reference.kind in ("fd", "vma"))
 
 
-def check_mode(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "K2",
+    Severity.ERROR,
+    "an object's mode is a mode of its kernel, and never KCOV_MODE_REMOTE",
+    guaranteed_by="kcov_get_mode()",
+    needs=Part.OBJECTS,
+)
+def check_mode(state: State) -> Iterator[Violation]:
     """K2."""
-    layout = evidence.layout
-    if not layout.modes:
+    kernel = state.kernel
+    if not kernel.modes:
         return
-    legal = {0} | {
-        number for name, number in layout.modes.items() if not name.upper().endswith(("MODE_REMOTE", "MODE_INVALID"))
-    }
-    if evidence.has(Feature.UNIQUE_MAPS):
-        # KCOV_MODE_TRACE_UNIQ_PC | KCOV_MODE_TRACE_UNIQ_EDGE.
-        legal.add(0x30)
-    for kcov in _fields(evidence):
-        if kcov.mode is not None and kcov.mode not in legal:
+    never = {number for name, number in kernel.modes.items() if name.upper().endswith(("MODE_REMOTE", "MODE_INVALID"))}
+    for _, fields in _objects(state):
+        if fields.mode is not None and fields.mode not in kernel.mode_values - never:
             yield Violation(
-                name_kcov(kcov.address),
-                f"mode {kcov.mode:#x} is none that an object can have",
-                values(mode=Hex(kcov.mode)),
-                kcovs=(kcov.address,),
+                name_kcov(fields.address),
+                f"an object cannot be in mode {fields.mode:#x}",
+                values(mode=Hex(fields.mode)),
+                kcovs=(fields.address,),
             )
 
 
-def check_size(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "K3",
+    Severity.ERROR,
+    "an object has a size exactly when it has a mode, and a size that KCOV_INIT_TRACE accepts",
+    guaranteed_by="kcov_ioctl() (KCOV_INIT_TRACE)",
+    needs=Part.OBJECTS,
+)
+def check_size(state: State) -> Iterator[Violation]:
     """K3."""
-    for kcov in _fields(evidence):
-        if kcov.mode is None or kcov.size is None:
+    limit = state.kernel.size_limit
+    for kcov, fields in _objects(state):
+        if fields.mode is None or fields.size is None:
             continue
-        if bool(kcov.mode) != bool(kcov.size):
-            state = "it has a mode and no size" if kcov.mode else "it has a size and no mode"
-        elif kcov.mode and not 2 <= kcov.size <= evidence.size_limit:
-            state = f"size is {kcov.size}: KCOV_INIT_TRACE takes 2 to {evidence.size_limit}"
+        if bool(fields.mode) != bool(fields.size):
+            message = "it has a mode but no size" if fields.mode else "it has a size but no mode"
+        elif fields.mode and not 2 <= fields.size <= limit:
+            message = f"size is {fields.size}, but KCOV_INIT_TRACE accepts 2 to {limit}"
+        else:
+            continue
+        yield Violation(name_kcov(fields.address), message, values(mode=kcov.mode, size=fields.size), kcovs=(fields.address,))
+
+
+@rule(
+    "K4",
+    Severity.ERROR,
+    "an initialized object has a buffer: a vmalloc area for user space that is large enough for its size",
+    guaranteed_by="kcov_ioctl() (KCOV_INIT_TRACE), up to v5.17 kcov_mmap()",
+    needs=Part.OBJECTS | Part.VMALLOC,
+    detail="Up to v5.17 the first mmap() allocates the buffer: before it, having none is legal.",
+)
+def check_area(state: State) -> Iterator[Violation]:
+    """K4."""
+    always = _allocates_at_once(state)
+    for kcov, fields in _objects(state):
+        if fields.mode is None or fields.area is None or fields.size is None:
+            continue
+        if not fields.mode and fields.area:
+            message = "it has a buffer but was never initialized"
+        elif fields.mode and not fields.area and always:
+            message = "it is initialized but has no buffer"
+        elif fields.area and (problem := _find_problem(state, fields.area, fields.size)) is not None:
+            message = f"its buffer {fields.area:#x} {problem}"
         else:
             continue
         yield Violation(
-            name_kcov(kcov.address), state, values(mode=evidence.mode_of(kcov), size=kcov.size), kcovs=(kcov.address,)
+            name_kcov(fields.address),
+            message,
+            values(mode=kcov.mode, size=fields.size, area=Hex(fields.area)),
+            kcovs=(fields.address,),
         )
 
 
-def check_area(evidence: Evidence) -> Iterator[Violation]:
-    """K4."""
-    always = _allocates_at_once(evidence)
-    for kcov in _fields(evidence):
-        if kcov.mode is None or kcov.area is None or kcov.size is None:
-            continue
-        shown = values(mode=evidence.mode_of(kcov), size=kcov.size, area=Hex(kcov.area))
-        about = name_kcov(kcov.address)
-        if not kcov.mode and kcov.area:
-            yield Violation(about, "it has a buffer and was never initialised", shown, kcovs=(kcov.address,))
-        elif kcov.mode and not kcov.area and always:
-            yield Violation(about, "it is initialised and has no buffer", shown, kcovs=(kcov.address,))
-        elif kcov.area and evidence.vmalloc is not None:
-            problem = _find_problem(evidence, kcov.area, kcov.size)
-            if problem is not None:
-                yield Violation(about, f"its buffer {kcov.area:#x} {problem}", shown, kcovs=(kcov.address,))
+def _allocates_at_once(state: State) -> bool:
+    """Return whether KCOV_INIT_TRACE allocates the buffer (v5.18 and later) rather than mmap().
 
-
-def _allocates_at_once(evidence: Evidence) -> bool:
-    """Tell whether KCOV_INIT_TRACE allocates the buffer (v5.18 and later) rather than mmap().
-
-    No type tells, as stable kernels up to v5.15 took later changes of the structures; who allocated the buffers that there are
-    does.
+    The types do not show it, because stable kernels up to v5.15 took later changes of the structures; the functions that
+    allocated the existing buffers do.
     """
-    if evidence.has(Feature.OWNER_MEMBER):
-        return True
-    return any(plain_name(area.caller) == "kcov_ioctl" for area in evidence.census.user_buffers)
+    return state.kernel.has(Feature.OWNER_MEMBER) or any(area.allocator == "kcov_ioctl" for area in state.kcov_areas)
 
 
-def _find_problem(evidence: Evidence, start: int, size: int) -> str | None:
-    assert evidence.vmalloc is not None
-    area = evidence.vmalloc.get(start)
+def _find_problem(state: State, start: int, size: int) -> str | None:
+    if state.vmalloc is None:
+        return None
+    area, wanted = state.vmalloc.get(start), state.kernel.bytes_of(size)
     if area is None:
-        return "isn't the start of a vmalloc area"
-    if round_up(area.size) < round_up(evidence.bytes_of(size)):
-        return f"is a vmalloc area of {area.size} bytes, {evidence.bytes_of(size)} are needed"
+        return "is not the start of a vmalloc area"
+    if page_align(area.size) < page_align(wanted):
+        return f"is a vmalloc area of {area.size} bytes, but {wanted} are needed"
     if not area.has_user_pages:
-        return f"is a vmalloc area that isn't made for user space, allocated by {area.caller}"
+        return f"is a vmalloc area that {area.caller}() allocated for the kernel, not for user space"
     return None
 
 
-def check_enabled(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "K5",
+    Severity.ERROR,
+    "an object is in a tracing mode exactly while a task has it enabled",
+    guaranteed_by="kcov_ioctl() (KCOV_ENABLE, KCOV_REMOTE_ENABLE), kcov_reset()",
+    needs=Part.OBJECTS,
+    detail="Up to v4.14 the mode stays after KCOV_DISABLE.",
+)
+def check_enabled(state: State) -> Iterator[Violation]:
     """K5."""
-    old = not evidence.has(Feature.COMPARISONS)
-    for kcov in _fields(evidence):
-        if kcov.task is None or kcov.mode is None:
+    keeps_mode = not state.kernel.has(Feature.COMPARISONS)
+    for kcov, fields in _objects(state):
+        if fields.task is None or fields.mode is None:
             continue
-        shown = values(mode=evidence.mode_of(kcov), t=Hex(kcov.task))
-        if kcov.task and (not evidence.is_enabled(kcov) or (old and not kcov.area)):
-            what = "it is enabled for a task and has no buffer" if evidence.is_enabled(kcov) else "it is enabled for a task"
-            message = what if evidence.is_enabled(kcov) else f"{what}, but its mode is {evidence.mode_of(kcov)}"
-        elif not kcov.task and evidence.is_enabled(kcov) and not old:
-            message = f"its mode is {evidence.mode_of(kcov)}, but no task has it enabled"
+        if fields.task and not kcov.is_enabled:
+            message = f"it is enabled for a task, but its mode is {kcov.mode}"
+        elif fields.task and keeps_mode and not fields.area:
+            message = "it is enabled for a task, but has no buffer"
+        elif not fields.task and kcov.is_enabled and not keeps_mode:
+            message = f"its mode is {kcov.mode}, but no task has it enabled"
         else:
             continue
-        yield Violation(name_kcov(kcov.address), message, shown, kcovs=(kcov.address,))
+        yield Violation(name_kcov(fields.address), message, values(mode=kcov.mode, t=Hex(fields.task)), kcovs=(fields.address,))
 
 
-def check_owner(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "K6",
+    Severity.ERROR,
+    "the task that an object is enabled for exists",
+    guaranteed_by="kcov_task_exit()",
+    needs=_OBJECTS_AND_TASKS,
+)
+def check_owner(state: State) -> Iterator[Violation]:
     """K6."""
-    certainty, reason = evidence.doubt("tasks")
-    for kcov in _fields(evidence):
-        if kcov.task and kcov.task not in evidence.task_by_address:
+    certainty, reason = state.doubt(Source.TASKS)
+    for _, fields in _objects(state):
+        if fields.task and fields.task not in state.task_by_address:
             yield Violation(
-                name_kcov(kcov.address),
-                f"it is enabled for {kcov.task:#x}, which is no task, or not any more",
-                values(t=Hex(kcov.task)),
+                name_kcov(fields.address),
+                f"it is enabled for {fields.task:#x}, which is not a task, or no longer one",
+                values(t=Hex(fields.task)),
                 certainty,
                 reason,
-                kcovs=(kcov.address,),
+                kcovs=(fields.address,),
             )
 
 
-def check_remote(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "K7",
+    Severity.ERROR,
+    "an object takes remote coverage only while it is enabled, and has handles and a remote_size only then",
+    since="v5.5 and later",
+    guaranteed_by="kcov_ioctl() (KCOV_REMOTE_ENABLE), kcov_remote_reset()",
+    needs=Part.OBJECTS | Part.REMOTE,
+    features=_REMOTE,
+)
+def check_remote(state: State) -> Iterator[Violation]:
     """K7."""
-    for kcov in _fields(evidence):
-        if None in (kcov.remote, kcov.task, kcov.mode):
+    for kcov, fields in _objects(state):
+        if None in (fields.remote, fields.task, fields.mode):
             continue
-        about = name_kcov(kcov.address)
-        entries = evidence.entries_of.get(kcov.address, ())
-        shown = values(
-            remote=kcov.remote,
-            t=Hex(kcov.task or 0),
-            mode=evidence.mode_of(kcov),
-            remote_size=kcov.remote_size,
-            handles=len(entries),
+        handles = state.handles_of.get(fields.address, ())
+        if fields.remote and not (fields.task and kcov.is_enabled):
+            message = "it takes remote coverage, but is not enabled"
+        elif not fields.remote and fields.remote_size:
+            message = f"remote_size is {fields.remote_size}, but it takes no remote coverage"
+        elif not fields.remote and handles:
+            message = f"{len(handles)} handles lead to it, but it takes no remote coverage"
+        else:
+            continue
+        yield Violation(
+            name_kcov(fields.address),
+            message,
+            values(
+                remote=fields.remote,
+                t=Hex(fields.task or 0),
+                mode=kcov.mode,
+                remote_size=fields.remote_size,
+                handles=len(handles),
+            ),
+            kcovs=(fields.address,),
+            remote_lock=not fields.remote and bool(handles),
         )
-        if kcov.remote and not (kcov.task and evidence.is_enabled(kcov)):
-            yield Violation(about, "it takes remote coverage, but isn't enabled", shown, kcovs=(kcov.address,))
-        elif not kcov.remote and kcov.remote_size:
-            yield Violation(
-                about,
-                f"remote_size is {kcov.remote_size}, but it takes no remote coverage",
-                shown,
-                kcovs=(kcov.address,),
-            )
-        elif not kcov.remote and entries:
-            yield Violation(
-                about,
-                f"{len(entries)} handles lead to it, but it takes no remote coverage",
-                shown,
-                kcovs=(kcov.address,),
-                remote_lock=True,
-            )
 
 
-def check_sequence(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "K8",
+    Severity.WARNING,
+    "an object's sequence is at least 1",
+    since="v5.5 and later",
+    guaranteed_by="kcov_open(), kcov_reset()",
+    needs=Part.OBJECTS,
+    features=_REMOTE,
+)
+def check_sequence(state: State) -> Iterator[Violation]:
     """K8."""
-    for kcov in _fields(evidence):
-        if kcov.sequence is not None and kcov.sequence < 1:
+    for _, fields in _objects(state):
+        if fields.sequence is not None and fields.sequence < 1:
             yield Violation(
-                name_kcov(kcov.address),
-                f"sequence is {kcov.sequence}: it begins with 1 and goes up",
-                values(sequence=kcov.sequence),
+                name_kcov(fields.address),
+                f"sequence is {fields.sequence}, but it starts at 1 and increases",
+                values(sequence=fields.sequence),
                 Certainty.LIKELY,
-                "after 2147483647 sessions it wraps",
-                kcovs=(kcov.address,),
+                "it wraps after 2147483647 sessions",
+                kcovs=(fields.address,),
             )
 
 
-def check_remote_size(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "K9",
+    Severity.ADVICE,
+    "areas for remote coverage have a size",
+    since="v5.5 and later",
+    guaranteed_by="nothing: KCOV_REMOTE_ENABLE accepts 0",
+    needs=Part.OBJECTS,
+    features=_REMOTE,
+)
+def check_remote_size(state: State) -> Iterator[Violation]:
     """K9."""
-    for kcov in _fields(evidence):
-        if kcov.remote and kcov.remote_size == 0:
+    for _, fields in _objects(state):
+        if fields.remote and fields.remote_size == 0:
             yield Violation(
-                name_kcov(kcov.address),
-                "it takes remote coverage into areas of no size: sections of tasks lose theirs, and the kernel warns",
+                name_kcov(fields.address),
+                "its areas for remote coverage have no size: the coverage of task sections is lost, and the kernel warns",
                 values(remote_size=0),
-                kcovs=(kcov.address,),
+                kcovs=(fields.address,),
             )
 
 
-def check_sharing(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "K10",
+    Severity.ERROR,
+    "an object's buffer belongs to no other object, is on no free list, and is no CPU's area",
+    guaranteed_by="vmalloc_user(), kcov_remote_area_put()",
+    needs=Part.OBJECTS | Part.CACHED_AREAS | Part.SAVED,
+)
+def check_sharing(state: State) -> Iterator[Violation]:
     """K10."""
     by_area: dict[int, list[int]] = defaultdict(list)
-    for kcov in _fields(evidence):
-        if kcov.area:
-            by_area[kcov.area].append(kcov.address)
-    cached = {area.address: area for area in evidence.cached_areas}
-    irq = {area: cpu for cpu, area in evidence.irq_areas.items()}
+    for _, fields in _objects(state):
+        if fields.area:
+            by_area[fields.area].append(fields.address)
+    cached = {area.address: area.list for area in state.cached_areas}
+    irq = {area: cpu for cpu, area in state.irq_areas.items()}
     for area, owners in by_area.items():
-        about = name_kcov(owners[0])
-        named = name_some([*map(hex, owners)])
+        about, shown = name_kcov(owners[0]), values(area=Hex(area))
         if len(owners) > 1:
-            yield Violation(
-                about, f"its buffer {area:#x} is that of others, too", values(area=Hex(area), kcovs=named), kcovs=tuple(owners)
-            )
+            named = name_some([*map(hex, owners)])
+            message = f"its buffer {area:#x} also belongs to other objects"
+            yield Violation(about, message, (*shown, *values(kcovs=named)), kcovs=tuple(owners))
         if area in cached:
-            yield Violation(
-                about,
-                f"its buffer {area:#x} is on the list of free {cached[area].list} areas",
-                values(area=Hex(area)),
-                kcovs=tuple(owners),
-                remote_lock=True,
-            )
+            message = f"its buffer {area:#x} is on the list of free {cached[area]} areas"
+            yield Violation(about, message, shown, kcovs=tuple(owners), remote_lock=True)
         if area in irq:
-            yield Violation(
-                about,
-                f"its buffer {area:#x} is that of CPU {irq[area]} for softirqs",
-                values(area=Hex(area)),
-                kcovs=tuple(owners),
-            )
+            message = f"its buffer {area:#x} is the softirq area of CPU {irq[area]}"
+            yield Violation(about, message, shown, kcovs=tuple(owners))
 
 
-def check_file(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "K11",
+    Severity.ERROR,
+    "exactly one open file leads to an object, and every file of KCOV leads to an object",
+    guaranteed_by="kcov_open(), kcov_close()",
+    needs=Part.OBJECTS,
+)
+def check_file(state: State) -> Iterator[Violation]:
     """K11."""
-    for kcov in evidence.objects.values():
-        assert kcov.fields is not None
+    for kcov, fields in _objects(state):
         files = {reference.file for reference in kcov.references if reference.file}
         if len(files) > 1:
             named = name_some([f"{file:#x}" for file in sorted(files)])
             yield Violation(
-                name_kcov(kcov.fields.address),
-                f"{len(files)} open files lead to it: each open makes an object of its own",
+                name_kcov(fields.address),
+                f"{len(files)} open files lead to it, but each open() creates an object",
                 values(files=named),
-                kcovs=(kcov.fields.address,),
+                kcovs=(fields.address,),
             )
-    for kcov in evidence.census.objects.values():
-        if kcov.fields is None and kcov.address is not None and not evidence.may_be_missing(kcov.address):
+    for kcov in state.objects.values():
+        if kcov.fields is None and kcov.address is not None and not state.kernel.is_kernel_pointer(kcov.address):
             holders = name_some(
                 [f"{reference.pid}/{reference.fd}" for reference in kcov.references if reference.kind in ("fd", "vma")]
             )
             if holders:
                 yield Violation(
                     name_kcov(kcov.address),
-                    f"the file of descriptor {holders} leads to {kcov.address:#x}, which is no object",
+                    f"the file of descriptor {holders} leads to {kcov.address:#x}, which is not an object",
                     values(private_data=Hex(kcov.address)),
                 )
-
-
-_REMOTE: Final = frozenset({Feature.REMOTE})
-
-RULES: Final = (
-    Rule(
-        "K1",
-        "an object's refcount is its open file, the task that it is enabled for, and the remote sections that collect for it",
-        check_references,
-        "kcov_get(), kcov_put()",
-        about_leaks=True,
-        detail=(
-            "Duplicated and inherited descriptors and all mappings share one file, which counts once (in the posting of 2016 "
-            "each mapping counted). Handles hold no reference. A section that a softirq interrupted keeps its own."
-        ),
-    ),
-    Rule("K2", "an object's mode is one of its kernel's, and never KCOV_MODE_REMOTE", check_mode, "kcov_get_mode()"),
-    Rule(
-        "K3",
-        "an object has a size exactly when it has a mode, and a size that KCOV_INIT_TRACE takes",
-        check_size,
-        "kcov_ioctl() (KCOV_INIT_TRACE)",
-        excludes=frozenset({Feature.TEXT_BITMAP}),
-    ),
-    Rule(
-        "K4",
-        "an initialised object has a buffer: a vmalloc area for user space, large enough for its size",
-        check_area,
-        "kcov_ioctl() (KCOV_INIT_TRACE), up to v5.17 kcov_mmap()",
-        excludes=frozenset({Feature.TEXT_BITMAP}),
-        detail="Up to v5.17 the buffer comes with the first mmap(): without it there is legally none.",
-    ),
-    Rule(
-        "K5",
-        "an object is in a tracing mode exactly while a task has it enabled",
-        check_enabled,
-        "kcov_ioctl() (KCOV_ENABLE, KCOV_REMOTE_ENABLE), kcov_reset()",
-        detail="Up to v4.14 the mode stays after KCOV_DISABLE.",
-    ),
-    Rule("K6", "the task that an object is enabled for exists", check_owner, "kcov_task_exit()"),
-    Rule(
-        "K7",
-        "an object takes remote coverage only while it is enabled, and only then has handles and a remote_size",
-        check_remote,
-        "kcov_ioctl() (KCOV_REMOTE_ENABLE), kcov_remote_reset()",
-        eras="v5.5 and later",
-        needs=_REMOTE,
-    ),
-    Rule(
-        "K8",
-        "an object's sequence is at least 1",
-        check_sequence,
-        "kcov_open(), kcov_reset()",
-        Severity.WARNING,
-        eras="v5.5 and later",
-        needs=_REMOTE,
-    ),
-    Rule(
-        "K9",
-        "areas for remote coverage have a size",
-        check_remote_size,
-        "nobody: KCOV_REMOTE_ENABLE takes 0",
-        Severity.ADVICE,
-        eras="v5.5 and later",
-        needs=_REMOTE,
-    ),
-    Rule(
-        "K10",
-        "an object's buffer is nobody else's: no other object's, on no free list, no CPU's",
-        check_sharing,
-        "vmalloc_user(), kcov_remote_area_put()",
-    ),
-    Rule("K11", "one open file leads to an object, and a file of KCOV's to an object", check_file, "kcov_open(), kcov_close()"),
-)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""S: what holds for saved state."""
+"""S: invariants of saved state."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.abi import mode as modes
-from kcovdbg.abi.era import Feature
-from kcovdbg.analysis.check.evidence import Evidence, Hex, name_some, name_task, round_up, values
-from kcovdbg.analysis.check.rule import Rule, Violation
-from kcovdbg.analysis.check.sessions import check_local, check_owner_mark, check_section, make_violation
-from kcovdbg.errors import KcovdbgError
+from kcovdbg.abi.address import page_align
+from kcovdbg.abi.generations import Feature
+from kcovdbg.analysis.check.kcov_functions import find_kcov_function
+from kcovdbg.analysis.check.sessions import check_local, check_owner_mark, check_section
+from kcovdbg.model.finding import Severity
+from kcovdbg.model.object_names import name_some, name_task
+from kcovdbg.model.rule import Hex, Violation, rule, session_violation, values
+from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import SavedState
-from kcovdbg.walk.locks import is_preempt_rt
 
-_PERCPU: Final = "struct kcov_percpu_data"
+_PER_CPU: Final = (Feature.SAVED_PER_CPU,)
 
 
 def _shown(saved: SavedState) -> tuple[tuple[str, str], ...]:
@@ -29,217 +31,183 @@ def _shown(saved: SavedState) -> tuple[tuple[str, str], ...]:
     )
 
 
-def check_whole(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "S1",
+    Severity.ERROR,
+    "a CPU's saved state is entirely empty, or has an object",
+    since="v5.8 to v7.2",
+    guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
+    needs=Part.SAVED | Part.CURRENT,
+    features=_PER_CPU,
+    detail="Some unmerged kernels do not reset saved_mode.",
+)
+def check_whole(state: State) -> Iterator[Violation]:
     """S1."""
-    stale_mode = evidence.has(Feature.STATE_STRUCT)
-    for instance in evidence.census.per_cpu:
-        saved = instance.saved
-        rest = [saved.size, saved.area, *([] if stale_mode else [saved.mode]), *([] if stale_mode else [saved.sequence])]
-        current = evidence.census.current.get(instance.cpu, 0)
+    keeps_mode = state.kernel.leaves_saved_state
+    for of_cpu in state.cpu_states:
+        saved = of_cpu.saved
+        rest = (saved.size, saved.area) if keeps_mode else (saved.mode, saved.size, saved.area, saved.sequence)
         if not saved.kcov and any(rest):
+            current = state.current.get(of_cpu.cpu)
             yield Violation(
-                f"CPU {instance.cpu}",
-                "its saved state has no object, and isn't empty",
+                f"CPU {of_cpu.cpu}",
+                "its saved state has no object, but is not empty",
                 _shown(saved),
                 tasks=(current,) if current else (),
             )
 
 
-def check_on_top(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "S2",
+    Severity.ERROR,
+    "a CPU's saved state is in use only while the task that runs there is in a softirq section",
+    since="v5.8 to v7.2",
+    guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
+    needs=Part.TASKS | Part.SAVED | Part.CURRENT,
+    features=_PER_CPU,
+)
+def check_on_top(state: State) -> Iterator[Violation]:
     """S2."""
-    for instance in evidence.census.per_cpu:
-        if not instance.saved.kcov:
-            continue
-        current = evidence.census.current.get(instance.cpu)
-        task = evidence.task_by_address.get(current or 0)
-        if task is not None and task.fields.kcov_softirq == 0:
+    for of_cpu in state.cpu_states:
+        task = state.task_by_address.get(state.current.get(of_cpu.cpu, 0))
+        if of_cpu.saved.kcov and task is not None and task.kcov_softirq == 0:
             yield Violation(
-                f"CPU {instance.cpu}",
-                f"a session is saved, and {name_task(task.fields)}, which runs there, is in no softirq section",
-                (*_shown(instance.saved), ("kcov_softirq", "0")),
-                tasks=(task.fields.address,),
-                kcovs=(instance.saved.kcov,),
+                f"CPU {of_cpu.cpu}",
+                f"a session is saved, but {name_task(task)}, which runs there, is not in a softirq section",
+                (*_shown(of_cpu.saved), ("kcov_softirq", "0")),
+                tasks=(task.address,),
+                kcovs=(of_cpu.saved.kcov,),
             )
 
 
-def check_session(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "S3",
+    Severity.ERROR,
+    "a saved session is one that a task can have: local, a section, or an owner's mark",
+    since="v5.8 and later",
+    guaranteed_by="kcov_remote_softirq_start()",
+    needs=Part.OBJECTS | Part.TASKS | Part.VMALLOC,
+    features=(Feature.SOFTIRQ,),
+    detail="A softirq section that interrupts a task without a session saves nothing. The saved mode may have bit 30.",
+)
+def check_session(state: State) -> Iterator[Violation]:
     """S3."""
-    for session in evidence.sessions:
+    for session in state.sessions:
         if not session.is_saved:
             continue
-        kcov = evidence.kcov(session.kcov)
+        kcov = state.objects.get(session.kcov or 0)
         if not session.is_tracing and session.mode != modes.REMOTE:
-            yield make_violation(
-                evidence, session, f"mode {session.mode} is none that is saved", values(saved_mode=session.mode)
-            )
-        elif kcov is None:
+            message = f"a session in mode {session.mode} is never saved"
+            yield session_violation(state, session, message, values(saved_mode=session.mode))
+        elif kcov is None or kcov.fields is None:
             continue
-        elif evidence.is_local(session):
-            yield from check_local(evidence, session, kcov)
-        elif evidence.is_section(session):
-            yield from check_section(evidence, session, kcov)
-        elif evidence.is_owner(session):
-            yield from check_owner_mark(evidence, session, kcov)
+        elif session.is_local:
+            yield from check_local(state, session, kcov, kcov.fields)
+        elif session.is_section:
+            yield from check_section(state, session, kcov, kcov.fields)
+        elif session.is_owner_mark:
+            yield from check_owner_mark(state, session, kcov.fields)
         else:
-            yield make_violation(
-                evidence,
-                session,
-                f"it is marked as the owner of kcov {session.kcov:#x}, which it isn't",
-                values(kcov=Hex(session.kcov)),
-            )
-    for task in evidence.tasks:
-        pointer = task.fields.saved_kcov
-        if pointer and not evidence.may_be_missing(pointer):
+            message = f"it is marked as the owner of kcov {session.kcov:#x}, but is not"
+            yield session_violation(state, session, message, values(kcov=Hex(session.kcov or 0)))
+    for task in (task.fields for task in state.tasks):
+        pointer = task.saved_kcov
+        if pointer and not state.kernel.is_kernel_pointer(pointer):
             yield Violation(
-                name_task(task.fields),
-                f"its saved kcov {pointer:#x} is no address of the kernel",
+                name_task(task),
+                f"its saved kcov {pointer:#x} is not a kernel address",
                 values(saved_kcov=Hex(pointer)),
-                tasks=(task.fields.address,),
+                tasks=(task.address,),
             )
 
 
-def check_left_over(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "S4",
+    Severity.ERROR,
+    "a task's saved state is entirely empty, unless the task is in a softirq section that interrupted a session of its own",
+    since="August 2026 and later",
+    guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
+    needs=Part.TASKS,
+    features=(Feature.SAVED_IN_TASK,),
+)
+def check_left_over(state: State) -> Iterator[Violation]:
     """S4."""
-    for task in evidence.tasks:
-        if task.saved is None:
+    for task in state.tasks:
+        saved, fields = task.saved, task.fields
+        if saved is None:
             continue
-        if not task.saved.kcov:
-            yield Violation(
-                name_task(task.fields),
-                "its saved state has no object, and isn't empty",
-                _shown(task.saved),
-                tasks=(task.fields.address,),
-            )
+        shown = _shown(saved)
+        if not saved.kcov:
+            message = "its saved state has no object, but is not empty"
+        elif fields.kcov_softirq == 0:
+            message = "a session of its own is saved, but it is not in a softirq section: it lost that session"
+            shown += (("kcov_softirq", "0"),)
+        else:
             continue
-        if task.fields.kcov_softirq != 0:
-            continue
-        yield Violation(
-            name_task(task.fields),
-            "a session of its own is saved, and it is in no softirq section: it lost that session",
-            (*_shown(task.saved), ("kcov_softirq", "0")),
-            tasks=(task.fields.address,),
-        )
+        yield Violation(name_task(fields), message, shown, tasks=(fields.address,))
 
 
-def check_cpu_areas(evidence: Evidence) -> Iterator[Violation]:
+@rule(
+    "S5",
+    Severity.ERROR,
+    "each CPU has an area for softirq sections of its own, and all of these have one size",
+    since="v5.8 to v7.2",
+    guaranteed_by="kcov_init()",
+    needs=Part.SAVED | Part.VMALLOC,
+    features=(Feature.IRQ_AREA_PER_CPU,),
+)
+def check_cpu_areas(state: State) -> Iterator[Violation]:
     """S5."""
-    instances = [instance for instance in evidence.census.per_cpu if instance.irq_area is not None]
-    if not any(instance.irq_area for instance in instances):
-        # kcov_init() hasn't run yet.
+    areas = {of_cpu.cpu: of_cpu.irq_area for of_cpu in state.cpu_states if of_cpu.irq_area is not None}
+    if not any(areas.values()):
+        # kcov_init() has not run yet.
         return
     owners: dict[int, list[int]] = defaultdict(list)
     sizes: dict[int, list[int]] = defaultdict(list)
-    for instance in instances:
-        area = instance.irq_area or 0
+    for cpu, area in areas.items():
         if not area:
-            yield Violation(f"CPU {instance.cpu}", "it has no area for softirq sections", values(irq_area=0))
+            yield Violation(f"CPU {cpu}", "it has no area for softirq sections", values(irq_area=0))
             continue
-        owners[area].append(instance.cpu)
-        found = None if evidence.vmalloc is None else evidence.vmalloc.get(area)
+        owners[area].append(cpu)
+        found = None if state.vmalloc is None else state.vmalloc.get(area)
         if found is not None:
-            sizes[round_up(found.size)].append(instance.cpu)
-        elif evidence.vmalloc is not None:
-            yield Violation(
-                f"CPU {instance.cpu}",
-                f"its area for softirq sections {area:#x} isn't the start of a vmalloc area",
-                values(irq_area=Hex(area)),
-            )
+            sizes[page_align(found.size)].append(cpu)
+        elif state.vmalloc is not None:
+            message = f"its area for softirq sections {area:#x} is not the start of a vmalloc area"
+            yield Violation(f"CPU {cpu}", message, values(irq_area=Hex(area)))
     for area, cpus in owners.items():
         if len(cpus) > 1:
             named = name_some([*map(str, cpus)])
             yield Violation(f"CPU {cpus[0]}", f"CPUs {named} share one area for softirq sections", values(irq_area=Hex(area)))
-    if len(sizes) > 1:
-        usual = max(sizes, key=lambda size: len(sizes[size]))
-        for size, cpus in sizes.items():
-            if size != usual:
-                yield Violation(
-                    f"CPU {cpus[0]}", f"its area for softirq sections has {size} bytes, others have {usual}", values(size=size)
-                )
+    usual = max(sizes, key=lambda size: len(sizes[size]), default=0)
+    for size, cpus in sizes.items():
+        if size != usual:
+            message = f"its area for softirq sections has {size} bytes, but those of other CPUs have {usual}"
+            yield Violation(f"CPU {cpus[0]}", message, values(size=size))
 
 
-def check_lock(evidence: Evidence) -> Iterator[Violation]:
-    """S6."""
-    target = evidence.target
-    # On PREEMPT_RT the lock is a mutex; elsewhere its owner is kept for lock debugging only.
-    paths = ("lock.lock.owner", "lock.lock.rtmutex.owner") if is_preempt_rt(target) else ("lock.owner",)
-    for cpu in target.cpus():
-        for path in paths:
-            try:
-                member = target.member(_PERCPU, path)
-                address = target.per_cpu("kcov_percpu_data", cpu)
-                data = target.read(address + member.offset, member.size)
-            except KcovdbgError:
-                continue
-            owner = int.from_bytes(data, "big" if target.big_endian else "little") & ~1
-            if not owner:
-                continue
-            task = evidence.task_by_address.get(owner)
-            if task is None:
-                yield Violation(
-                    f"CPU {cpu}",
-                    f"the lock of its KCOV state is held by {owner:#x}, which is no task",
-                    values(owner=Hex(owner)),
-                )
-            elif evidence.stack(owner) and evidence.kcov_function(owner) is None:
-                yield Violation(
-                    f"CPU {cpu}",
-                    f"the lock of its KCOV state is held by {name_task(task.fields)}, which is in no function of KCOV",
-                    values(owner=Hex(owner)),
-                )
+def _find_lock_owners(state: State) -> list[int]:
+    return [owner for owner in state.cpu_lock_owners.values() if owner in state.task_by_address]
 
 
-_PER_CPU: Final = frozenset({Feature.SAVED_PER_CPU})
-_IN_TASK: Final = frozenset({Feature.SAVED_IN_TASK})
-
-RULES: Final = (
-    Rule(
-        "S1",
-        "a CPU's saved state is empty, all of it, or has an object",
-        check_whole,
-        "kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
-        eras="v5.8 to v7.2",
-        needs=_PER_CPU,
-        detail="The deduplication series of 2025 leaves saved_mode as it was.",
-    ),
-    Rule(
-        "S2",
-        "a CPU's state is saved only while a softirq section is on top of the task that runs there",
-        check_on_top,
-        "kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
-        eras="v5.8 to v7.2",
-        needs=_PER_CPU,
-    ),
-    Rule(
-        "S3",
-        "a saved session is one that a task could have: traced by itself, a section, or an owner's mark",
-        check_session,
-        "kcov_remote_softirq_start()",
-        eras="v5.8 and later",
-        needs=frozenset({Feature.SOFTIRQ}),
-        detail="A softirq section on top of a task that collected nothing saves nothing. The saved mode may have bit 30.",
-    ),
-    Rule(
-        "S4",
-        "a task's saved state is empty, all of it, unless a softirq section is on top of a session of its own",
-        check_left_over,
-        "kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
-        eras="August 2026 and later",
-        needs=_IN_TASK,
-    ),
-    Rule(
-        "S5",
-        "each CPU has an area for softirq sections, its own, and all of one size",
-        check_cpu_areas,
-        "kcov_init()",
-        eras="v5.8 to v7.2",
-        needs=frozenset({Feature.IRQ_AREA_PER_CPU}),
-    ),
-    Rule(
-        "S6",
-        "the lock of a CPU's KCOV state is held inside kcov_remote_start() and kcov_remote_stop() only",
-        check_lock,
-        "kcov_remote_start(), kcov_remote_stop()",
-        eras="v5.16 and later, where the lock has an owner",
-        needs=frozenset({Feature.SOFTIRQ}),
-    ),
+@rule(
+    "S6",
+    Severity.ERROR,
+    "the lock of a CPU's KCOV state is held only inside kcov_remote_start() and kcov_remote_stop()",
+    since="v5.16 and later, where the lock has an owner",
+    guaranteed_by="kcov_remote_start(), kcov_remote_stop()",
+    needs=Part.TASKS | Part.LOCKS,
+    features=(Feature.SOFTIRQ,),
+    stacks=_find_lock_owners,
 )
+def check_lock(state: State) -> Iterator[Violation]:
+    """S6."""
+    for cpu, owner in state.cpu_lock_owners.items():
+        task = state.task_by_address.get(owner)
+        if task is None:
+            problem = f"{owner:#x}, which is not a task"
+        elif (stack := state.stack(owner)) and find_kcov_function(stack) is None:
+            problem = f"{name_task(task)}, which is not inside a function of KCOV"
+        else:
+            continue
+        yield Violation(f"CPU {cpu}", f"the lock of its KCOV state is held by {problem}", values(owner=Hex(owner)))

@@ -1,105 +1,102 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What holds for a session, whether a task's fields hold it or it is saved: local, a section, or an owner's mark."""
+"""Invariants of a session, whether a task's fields or its saved state describe it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kcovdbg.abi.era import Feature
-from kcovdbg.analysis.check.evidence import Evidence, Hex, Session, name_task, round_up, values
-from kcovdbg.analysis.check.rule import Violation
-from kcovdbg.model.kcov import KcovFields
+from kcovdbg.abi import mode as modes
+from kcovdbg.abi.address import page_align
+from kcovdbg.abi.generations import Feature
+from kcovdbg.model.kcov import Kcov, KcovFields
+from kcovdbg.model.rule import Hex, Violation, session_violation, values
+from kcovdbg.model.session import Role, Session
+from kcovdbg.model.state import State
 
 
-def make_violation(evidence: Evidence, session: Session, message: str, shown: tuple[tuple[str, str], ...] = ()) -> Violation:
-    """Report about a session."""
-    fields = session.task.fields
-    where = "its saved session: " if session.is_saved else ""
-    del evidence
-    return Violation(name_task(fields), where + message, shown, kcovs=(session.kcov,), tasks=(fields.address,))
+def with_objects(state: State, *, saved: bool) -> Iterator[tuple[Session, Kcov, KcovFields]]:
+    """Yield the sessions whose object can be read.
+
+    :param saved: saved sessions rather than those of tasks' own fields.
+    """
+    for session in state.sessions:
+        kcov = state.objects.get(session.kcov or 0)
+        if kcov is not None and kcov.fields is not None and session.is_saved == saved:
+            yield session, kcov, kcov.fields
 
 
-def check_local(evidence: Evidence, session: Session, kcov: KcovFields) -> Iterator[Violation]:
-    """Compare a local session with its object: all that it has is a copy."""
-    pairs: list[tuple[str, object, object]] = [
-        ("mode", session.mode, evidence.mode_of(kcov)),
-        ("size", session.size, kcov.size),
-        ("area", Hex(session.area), None if kcov.area is None else Hex(kcov.area)),
-    ]
-    if session.sequence is not None:
-        pairs.append(("sequence", session.sequence, kcov.sequence))
-    wrong = [(name, mine, its) for name, mine, its in pairs if its is not None and mine != its]
-    for name, mine, its in wrong:
-        yield make_violation(
-            evidence,
-            session,
-            f"it traces itself with {name} {mine}, kcov {kcov.address:#x} says {its}",
-            (("kcov", hex(kcov.address)), (f"task {name}", str(mine)), (f"kcov {name}", str(its))),
-        )
+def check_local(state: State, session: Session, kcov: Kcov, fields: KcovFields) -> Iterator[Violation]:
+    """Compare a local session with its object, of which it is a copy."""
+    pairs = (
+        ("mode", session.mode, kcov.mode),
+        ("size", session.size, fields.size),
+        ("area", _hex(session.area), _hex(fields.area)),
+        ("sequence", session.sequence, fields.sequence),
+    )
+    for name, mine, its in pairs:
+        if None not in (mine, its) and mine != its:
+            yield session_violation(
+                state,
+                session,
+                f"it traces itself with {name} {mine}, but {name} of kcov {fields.address:#x} is {its}",
+                (("kcov", hex(fields.address)), (f"task {name}", str(mine)), (f"kcov {name}", str(its))),
+            )
 
 
-def check_section(evidence: Evidence, session: Session, kcov: KcovFields) -> Iterator[Violation]:
-    """Hold a remote section against its object and the memory that it collects into."""
-    in_softirq = not session.is_saved and evidence.in_softirq(session.task)
-    shown = values(kcov=Hex(kcov.address), area=Hex(session.area), size=session.size)
-    if evidence.vmalloc is not None:
-        area = evidence.vmalloc.get(session.area)
+def _hex(address: int | None) -> Hex | None:
+    return None if address is None else Hex(address)
+
+
+def check_section(state: State, session: Session, kcov: Kcov, fields: KcovFields) -> Iterator[Violation]:
+    """Compare a remote section with its object and with the memory that it collects into."""
+    in_softirq = session.role is Role.SOFTIRQ_SECTION
+    start, size = session.area or 0, session.size or 0
+    shown = values(kcov=Hex(fields.address), area=Hex(start), size=session.size)
+    if state.vmalloc is not None and session.area is not None:
+        area = state.vmalloc.get(start)
         if area is None:
-            yield make_violation(
-                evidence,
-                session,
-                f"its section collects into {session.area:#x}, which isn't the start of a vmalloc area",
-                shown,
-            )
-        elif round_up(area.size) < evidence.bytes_of(session.size):
-            yield make_violation(
-                evidence,
-                session,
-                f"its section's area {session.area:#x} is taken for {session.size} words, it has {evidence.words(area)}",
-                shown,
-            )
-    if (
-        not in_softirq
-        and not session.is_saved
-        and evidence.has(Feature.MODE_REMOTE)
-        and kcov.task == session.task.fields.address
-    ):
-        yield make_violation(evidence, session, "it is in a section for the object that it has enabled itself", shown)
-    if session.sequence is None or kcov.sequence is None:
+            message = f"its section collects into {start:#x}, which is not the start of a vmalloc area"
+            yield session_violation(state, session, message, shown)
+        elif page_align(area.size) < state.kernel.bytes_of(size):
+            words = page_align(area.size) // state.kernel.buffer_word
+            message = f"its section uses {size} words of area {start:#x}, which has {words}"
+            yield session_violation(state, session, message, shown)
+    if not in_softirq and not session.is_saved and state.kernel.has(Feature.MODE_REMOTE) and fields.task == session.task:
+        yield session_violation(state, session, "it is in a section for an object that it has enabled itself", shown)
+    if session.sequence is None or fields.sequence is None:
         return
-    # Numbers that wrap are compared by their difference.
-    ahead = (session.sequence - kcov.sequence + (1 << 31)) % (1 << 32) - (1 << 31)
-    shown += values(task_sequence=session.sequence, kcov_sequence=kcov.sequence)
+    # Sequences wrap, so that only their difference tells the order.
+    ahead = (session.sequence - fields.sequence + (1 << 31)) % (1 << 32) - (1 << 31)
+    shown += values(task_sequence=session.sequence, kcov_sequence=fields.sequence)
     if ahead > 0:
-        yield make_violation(
-            evidence, session, f"its section is of sequence {session.sequence}, the object only came to {kcov.sequence}", shown
-        )
+        message = f"its section has sequence {session.sequence}, but the object only reached {fields.sequence}"
+        yield session_violation(state, session, message, shown)
     if ahead != 0:
-        # It outlived a disable: legal, its coverage will be discarded.
+        # The object was disabled during the section, which is legal: the coverage will be discarded.
         return
-    if not kcov.remote:
-        yield make_violation(evidence, session, "its section is for an object that takes no remote coverage", shown)
+    if not fields.remote:
+        yield session_violation(state, session, "its section is for an object that takes no remote coverage", shown)
         return
-    if not in_softirq and kcov.remote_size is not None and session.size != kcov.remote_size:
-        yield make_violation(
-            evidence, session, f"its section's area has {session.size} words, remote_size is {kcov.remote_size}", shown
-        )
-    if session.mode != evidence.mode_of(kcov):
-        yield make_violation(
-            evidence, session, f"its section is in mode {session.mode}, the object in {evidence.mode_of(kcov)}", shown
+    if not in_softirq and None not in (fields.remote_size, session.size) and session.size != fields.remote_size:
+        message = f"its section's area has {session.size} words, but remote_size is {fields.remote_size}"
+        yield session_violation(state, session, message, shown)
+    if session.mode != kcov.mode:
+        yield session_violation(
+            state, session, f"its section is in mode {session.mode}, but the object is in {kcov.mode}", shown
         )
 
 
-def check_owner_mark(evidence: Evidence, session: Session, kcov: KcovFields) -> Iterator[Violation]:
-    """Look at how the owner of a KCOV_REMOTE_ENABLE is marked, in kernels where it is by its own ``kcov``."""
-    wanted = "REMOTE" if evidence.has(Feature.MODE_REMOTE) else "DISABLED"
-    if evidence.has(Feature.OWNER_MEMBER):
+def check_owner_mark(state: State, session: Session, fields: KcovFields) -> Iterator[Violation]:
+    """Check the mark of the owner of a KCOV_REMOTE_ENABLE, on kernels where it is in the task's own ``kcov``."""
+    if state.kernel.has(Feature.OWNER_MEMBER):
         return
+    wanted = modes.REMOTE if state.kernel.has(Feature.MODE_REMOTE) else modes.DISABLED
     if session.mode != wanted or session.size or session.area:
-        yield make_violation(
-            evidence,
+        area = Hex(session.area or 0)
+        yield session_violation(
+            state,
             session,
-            f"it owns remote kcov {kcov.address:#x}, and has mode {session.mode}, size {session.size} and area "
-            f"{session.area:#x} instead of {wanted}, 0 and 0",
-            values(kcov=Hex(kcov.address), mode=session.mode, size=session.size, area=Hex(session.area)),
+            f"it owns remote kcov {fields.address:#x}, but has mode {session.mode}, size {session.size} and area {area} "
+            f"instead of {wanted}, 0 and 0",
+            values(kcov=Hex(fields.address), mode=session.mode, size=session.size, area=area),
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The shell: a prompt with history, completion and a status line; without them where the terminal can't show them."""
+"""The shell: a prompt with history, completion and a status line, or a plain prompt on dumb terminals."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kcovdbg.commands.session import Session
-from kcovdbg.frontends.completion.harvest import Harvest
+from kcovdbg.engine.completion.harvest import Harvest
+from kcovdbg.engine.workspace import Workspace
 from kcovdbg.frontends.shell.banner import banner_lines
-from kcovdbg.frontends.shell.leave import LEAVE
+from kcovdbg.frontends.shell.exit_command import LEAVE
 from kcovdbg.frontends.shell.loop import LineReader, Loop
-from kcovdbg.frontends.shell.opening import open_session
-from kcovdbg.frontends.shell.plain import PlainReader
+from kcovdbg.frontends.shell.plain_input import PlainReader
+from kcovdbg.frontends.shell.target_loading import open_workspace
 from kcovdbg.render.theme import is_terminal
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def run_shell(
-    session: Session,
+    workspace: Workspace,
     *,
     quiet: bool,
     input: Input | None = None,  # noqa: A002 - as prompt_toolkit calls it
@@ -32,29 +32,29 @@ def run_shell(
 ) -> int:
     """Run the shell until the user leaves it.
 
-    :param session: its target is opened at once, so that errors come before the prompt.
-    :param quiet: no banner.
+    :param workspace: its target is opened at once, so that errors come before the prompt; it gets the command ``exit``.
+    :param quiet: whether to leave out the banner.
     :param input: where keys come from; by default the terminal.
     :param output: where the prompt goes; by default the terminal.
     :param environment: by default the process's.
     :return: the exit status.
-    :raises KcovdbgError: when the target can't be opened, or has no KCOV.
+    :raises KcovdbgError: when the target cannot be opened, or has no KCOV.
     """
     environment = os.environ if environment is None else environment
-    session.commands = session.commands.with_commands(LEAVE)
-    open_session(session)
+    workspace.commands = workspace.commands.with_commands(LEAVE)
+    open_workspace(workspace)
     if not quiet:
-        terminal = session.terminal()
-        for line in banner_lines(session):
+        terminal = workspace.terminal()
+        for line in banner_lines(workspace):
             terminal.stdout.write(f"{terminal.painter.paint(line)}\n")
         terminal.stdout.flush()
-    harvest = Harvest(session)
-    reader = _find_reader(session, harvest, environment, input, output)
-    return Loop(session, reader, harvest, environment).run()
+    harvest = Harvest(workspace)
+    reader = _find_reader(workspace, harvest, environment, input, output)
+    return Loop(workspace, reader, harvest, environment).run()
 
 
 def _find_reader(
-    session: Session, harvest: Harvest, environment: Mapping[str, str], keys: Input | None, screen: Output | None
+    workspace: Workspace, harvest: Harvest, environment: Mapping[str, str], keys: Input | None, screen: Output | None
 ) -> LineReader:
     if keys is None and not is_terminal(sys.stdin):
         return PlainReader()
@@ -62,7 +62,7 @@ def _find_reader(
         return PlainReader()
     if environment.get("TERM", "dumb") in ("dumb", "unknown") and screen is None:
         return PlainReader()
-    # It costs a tenth of a second, which scripts and single commands don't pay.
+    # Imported here: it takes a tenth of a second, which scripts and single commands do not need.
     from kcovdbg.frontends.shell.prompt import make_reader
 
-    return make_reader(session, harvest, environment, keys, screen)
+    return make_reader(workspace, harvest, environment, keys, screen)

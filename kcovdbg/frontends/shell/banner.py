@@ -1,33 +1,40 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the shell says about its target: at the start, and in the status line."""
+"""The banner and the status line of the shell."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from kcovdbg import __version__
-from kcovdbg.commands.session import Session
+from kcovdbg.engine.workspace import Workspace
 from kcovdbg.render.escape import escape
 from kcovdbg.render.grid import remark_line
+from kcovdbg.render.paragraph import wrap_line
 from kcovdbg.render.renderable import Line
 
 
-def banner_lines(session: Session) -> Iterator[Line]:
+def banner_lines(workspace: Workspace) -> Iterator[Line]:
     """Yield the lines of the banner."""
-    target = session.target
+    target = workspace.target
     state = "live" if target.live else "not running"
     yield (
         ("header", f"kcovdbg {__version__}"),
-        ("", f": {target.name}, Linux {target.release} {target.machine}, {state}, KCOV {session.layout.generation.era}"),
+        ("", f": {target.name}, Linux {target.release} {target.machine}, {state}, KCOV {workspace.layout.generation.era}"),
     )
-    for note in target.notes:
-        yield remark_line(note)
-    yield (("hint", "help lists the commands, COMMAND? tells about one; C-d leaves"),)
+    stop_note = target.stop_note()
+    for note in [*target.notes, *([stop_note] if stop_note is not None else [])]:
+        yield from wrap_line(remark_line(note), workspace.terminal().width)
+    yield (("hint", "help lists the commands, COMMAND? shows help for one; C-d leaves"),)
 
 
-def status_words(session: Session) -> tuple[str, ...]:
-    """Return what the status line says about the target, the most important first."""
-    target = session.target
-    # This goes to the terminal by another way than the painter, which would escape it.
-    words = (target.name, target.release, "live" if target.live else "dump", session.layout.generation.era)
+def status_words(workspace: Workspace) -> tuple[str, ...]:
+    """Return the words of the status line, the most important first."""
+    target = workspace.target
+    # The painter, which escapes text, is not used for the status line.
+    words = (
+        target.name,
+        target.release,
+        "gone" if target.is_gone() else "live" if target.live else "dump",
+        workspace.layout.generation.era,
+    )
     return tuple(escape(word) for word in words)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Candidates in prompt_toolkit's words."""
+"""Completion as prompt_toolkit's completer."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from kcovdbg.commands.command import CommandTable
-from kcovdbg.frontends.completion.candidates import find_candidates
-from kcovdbg.frontends.completion.cursor import Place, find_cursor, quote
-from kcovdbg.frontends.completion.harvest import Harvest
+from kcovdbg.engine.command import CommandTable
+from kcovdbg.engine.completion.candidates import find_candidates
+from kcovdbg.engine.completion.cursor import CursorPlace, find_cursor, quote
+from kcovdbg.engine.completion.harvest import Harvest
 from kcovdbg.render.escape import escape
 
 
 class LineCompleter(Completer):
-    """Completes from an index that is there already: it must answer at every keystroke, and not touch the kernel.
+    """Completes at every keystroke, from an existing index and without reading the kernel.
 
     :param commands: the table.
     :param harvest: has the index.
@@ -27,15 +27,15 @@ class LineCompleter(Completer):
         self._harvest = harvest
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """Yield what the word before the cursor may become."""
+        """Yield completions of the word before the cursor."""
         text = document.text_before_cursor
         cursor = find_cursor(text)
-        if cursor.place in (Place.FILE, Place.SHELL) and not complete_event.completion_requested:
-            # A directory may be slow to read: only when asked.
+        if cursor.place in (CursorPlace.FILE, CursorPlace.SHELL) and not complete_event.completion_requested:
+            # Reading a directory can be slow: only on request.
             return
         for entry in find_candidates(cursor, self._commands, self._harvest.index):
             if entry.text == cursor.prefix and not complete_event.completion_requested:
-                # Nothing to add: Enter shall run the line.
+                # Nothing to add: Enter should run the line.
                 continue
             yield Completion(
                 quote(entry.text),

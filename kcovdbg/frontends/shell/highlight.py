@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Colours of the line that is being typed."""
+"""Syntax colors of the line being typed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.lexers import Lexer
 
-from kcovdbg.commands.command import CommandTable
-from kcovdbg.frontends.completion.cursor import Piece, split_pieces, unquote
+from kcovdbg.engine.command import CommandTable
+from kcovdbg.engine.completion.cursor import Piece, split_pieces, unquote
 
 _ADDRESS: Final = re.compile(r"(?:\w+:)?0x[0-9a-fA-F]+$")
 _STYLES: Final = {
@@ -24,7 +24,7 @@ _STYLES: Final = {
 
 
 class LineLexer(Lexer):
-    """Tells commands, options, addresses, names and what the shell gets from each other.
+    """Styles commands, options, addresses, names and shell commands.
 
     :param commands: the words that may begin a line.
     """
@@ -33,7 +33,7 @@ class LineLexer(Lexer):
         self._commands = commands
 
     def lex_document(self, document: Document) -> Callable[[int], StyleAndTextTuples]:
-        """Return what styles a line by its number."""
+        """Return the function from a line's number to its styled text."""
         lines = document.lines
 
         def style_line(number: int) -> StyleAndTextTuples:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The lines that were typed, kept from one session to the next."""
+"""The history of typed lines, kept across runs of the shell."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 
 def find_history(environment: Mapping[str, str]) -> Path | None:
-    """Return where the history is kept: XDG's directory for state. None without a home."""
+    """Return the path of the history, in XDG's state directory; None without a home."""
     state = environment.get("XDG_STATE_HOME", "")
     if Path(state).is_absolute():
-        # The specification says to ignore what isn't.
+        # The specification says to ignore relative paths.
         return Path(state) / "kcovdbg" / "history"
     home = environment.get("HOME")
     return Path(home) / ".local" / "state" / "kcovdbg" / "history" if home else None
 
 
 def open_history(environment: Mapping[str, str]) -> History:
-    """Open the history; one that ends with the session where the file can't be written."""
+    """Open the history, in memory if the file cannot be written."""
     path = find_history(environment)
     if path is None:
         return InMemoryHistory()
@@ -36,7 +36,7 @@ def open_history(environment: Mapping[str, str]) -> History:
 
 
 class LineHistory(FileHistory):
-    """A file of lines, without repetitions of the line before and without lines that begin with a blank."""
+    """A history file without repeated lines and lines that begin with a blank."""
 
     def __init__(self, filename: str) -> None:
         super().__init__(filename)
@@ -57,6 +57,6 @@ class LineHistory(FileHistory):
         super().append_string(string)
 
     def store_string(self, string: str) -> None:
-        """Write a line to the file; a full disk doesn't end the shell."""
+        """Write a line to the file; a full disk does not end the shell."""
         with contextlib.suppress(OSError):
             super().store_string(string)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The shell's keys as data: bindings, the status line and what F1 shows are made from them."""
+"""The keys of the shell, for bindings, the status line and help."""
 
 from __future__ import annotations
 
@@ -12,55 +12,55 @@ from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import completion_is_selected, emacs_insert_mode, vi_insert_mode
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from kcovdbg.commands.session import Session
-from kcovdbg.frontends.completion.cursor import split_pieces, unquote
+from kcovdbg.engine.completion.cursor import split_pieces, unquote
+from kcovdbg.engine.workspace import Workspace
 from kcovdbg.render.renderable import Line
 
 HelpShower: TypeAlias = "Callable[[str | None], None]"
 
 
 class Key(NamedTuple):
-    """A key with what it does."""
+    """A key and its action."""
 
     label: str
-    """As people write it."""
+    """The key's name in help."""
     help: str
     short: str = ""
-    """In the status line; nothing for what isn't shown there."""
+    """The action in the status line; empty where it is not shown."""
 
 
 KEYS: Final = (
-    Key("F1", "help on the command that is typed, or on all", "help"),
-    Key("Tab", "complete; again, or S-Tab, goes through the list; Enter takes one", "complete"),
-    Key("C-Space", "show what may come here"),
-    Key("→", "take the grey suggestion; M-f takes a word of it"),
-    Key("C-r", "search the history; C-r again goes further back", "search"),
-    Key("F4", "vi keys, or emacs keys again"),
+    Key("F1", "show help for the typed command, or list all commands", "help"),
+    Key("Tab", "complete; Tab and S-Tab go through the list, Enter takes a word", "complete"),
+    Key("C-Space", "show the completions"),
+    Key("→", "take the gray suggestion; M-f takes one word of it"),
+    Key("C-r", "search the history; C-r again continues", "search"),
+    Key("F4", "switch between vi and emacs keys"),
     Key("C-x C-e", "edit the line in $EDITOR"),
-    Key("C-c", "clear the line; stop a command that runs"),
+    Key("C-c", "clear the line, or stop a running command"),
     Key("C-d", "leave", "leave"),
     Key("C-z", "suspend kcovdbg"),
 )
 
 
 def key_lines(keys: Iterable[Key] = KEYS) -> Iterator[Line]:
-    """Yield what F1 says about keys."""
+    """Yield the help for keys that F1 shows."""
     yield ()
     yield (("header", "Keys:"),)
     for key in keys:
         yield (("key", f"    {key.label:<20}"), ("", key.help))
 
 
-def make_bindings(session: Session, show_help: HelpShower) -> KeyBindings:
-    """Bind what prompt_toolkit's own bindings lack.
+def make_bindings(workspace: Workspace, show_help: HelpShower) -> KeyBindings:
+    """Return the bindings that prompt_toolkit lacks.
 
-    :param show_help: shows help on a command, or on everything.
+    :param show_help: shows help for a command, or the list of commands.
     """
     bindings = KeyBindings()
 
     @bindings.add("enter", filter=completion_is_selected)
     def _take(event: KeyPressEvent) -> None:
-        # The first Enter takes what is selected, the second one runs the line.
+        # The first Enter takes the selected word, the second runs the line.
         event.current_buffer.complete_state = None
 
     @bindings.add("tab", filter=emacs_insert_mode | vi_insert_mode)
@@ -69,8 +69,7 @@ def make_bindings(session: Session, show_help: HelpShower) -> KeyBindings:
         if buffer.complete_state:
             buffer.complete_next()
             return
-        # prompt_toolkit's own binding does nothing while the menu of what was just typed is still being made; the answer is
-        # there at once.
+        # prompt_toolkit's own binding does nothing until its menu is ready; the completer answers at once.
         found = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
         if len(found) == 1:
             buffer.apply_completion(found[0])
@@ -89,7 +88,7 @@ def make_bindings(session: Session, show_help: HelpShower) -> KeyBindings:
     @bindings.add("f1")
     def _help(event: KeyPressEvent) -> None:
         first = next((unquote(piece.text) for piece in split_pieces(event.current_buffer.text) if piece.kind == "word"), None)
-        topic = first if first is not None and first in session.commands else None
+        topic = first if first is not None and first in workspace.commands else None
         run_in_terminal(lambda: show_help(topic))
 
     @bindings.add("f4")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Read a line, run it, make the completions of the next: until the user leaves."""
+"""The loop of the shell: read a line, run it, update the completions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import contextlib
 from collections.abc import Mapping
 from typing import Protocol
 
-from kcovdbg.commands.jobs import announce
-from kcovdbg.commands.line import parse_line
-from kcovdbg.commands.run import report, run_line
-from kcovdbg.commands.session import Session
+from kcovdbg.engine.background_jobs import announce_jobs
+from kcovdbg.engine.command_line import parse_line
+from kcovdbg.engine.completion.harvest import Harvest
+from kcovdbg.engine.runner import report, run_line
+from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.frontends.completion.harvest import Harvest
-from kcovdbg.frontends.shell.leave import LeaveShell
+from kcovdbg.frontends.shell.exit_command import LeaveShell
 from kcovdbg.frontends.shell.pager import find_pager, paged
 
 
 class LineReader(Protocol):
-    """Where lines come from."""
+    """A source of lines."""
 
     def read(self) -> str:
         """Return the next line, or several that were pasted.
@@ -31,14 +31,14 @@ class LineReader(Protocol):
 class Loop:
     """The shell without its prompt.
 
-    :param session: runs the commands.
-    :param reader: gives the lines.
-    :param harvest: is brought up to date after each of them.
-    :param environment: says which pager.
+    :param workspace: runs the commands.
+    :param reader: the source of lines.
+    :param harvest: updated after each of them.
+    :param environment: names the pager.
     """
 
-    def __init__(self, session: Session, reader: LineReader, harvest: Harvest, environment: Mapping[str, str]) -> None:
-        self._session = session
+    def __init__(self, workspace: Workspace, reader: LineReader, harvest: Harvest, environment: Mapping[str, str]) -> None:
+        self._workspace = workspace
         self._reader = reader
         self._harvest = harvest
         self._environment = environment
@@ -46,7 +46,7 @@ class Loop:
     def run(self) -> int:
         """Run until the user leaves.
 
-        :return: the exit status: that a command failed is no failure of the shell's.
+        :return: the exit status; a failed command does not change it.
         """
         while True:
             with contextlib.suppress(KeyboardInterrupt):
@@ -60,15 +60,15 @@ class Loop:
                 return 0
             try:
                 for line in text.splitlines():
-                    run_in_shell(self._session, line, self._environment)
+                    run_in_shell(self._workspace, line, self._environment)
             except LeaveShell:
                 return 0
             except KeyboardInterrupt:
-                _end_line(self._session)
+                _end_line(self._workspace)
 
     def _announce(self) -> None:
-        terminal = self._session.terminal()
-        for line in announce(self._session):
+        terminal = self._workspace.terminal()
+        for line in announce_jobs(self._workspace):
             terminal.stdout.write(f"{terminal.painter.paint(line)}\n")
         terminal.stdout.flush()
 
@@ -76,33 +76,33 @@ class Loop:
         try:
             self._harvest.refresh()
         except Exception as error:  # noqa: BLE001 - a prompt without completions is better than none
-            if self._session.debug:
-                report(self._session, error)
+            if self._workspace.debug:
+                report(self._workspace, error)
 
 
-def run_in_shell(session: Session, line: str, environment: Mapping[str, str]) -> None:
-    """Run a line, its answer through the pager if it is too large for the terminal, and tell what went wrong."""
-    terminal = session.terminal()
+def run_in_shell(workspace: Workspace, line: str, environment: Mapping[str, str]) -> None:
+    """Run a line, with a pager if its answer is too large for the terminal, and report its error."""
+    terminal = workspace.terminal()
     try:
-        pager = None if _is_endless(session, line) else find_pager(environment)
+        pager = None if _is_endless(workspace, line) else find_pager(environment, workspace.settings.pager)
         with paged(terminal, pager, environment) as its_terminal:
-            run_line(session, line, its_terminal)
-    except Exception as error:  # noqa: BLE001 - the shell goes on with the next line
-        report(session, error)
+            run_line(workspace, line, its_terminal)
+    except Exception as error:  # noqa: BLE001 - continue with the next line
+        report(workspace, error)
 
 
-def _end_line(session: Session) -> None:
-    """Begin a line: the terminal has echoed ^C, and a prompt comes next."""
-    terminal = session.terminal()
+def _end_line(workspace: Workspace) -> None:
+    """End the line on which the terminal echoed ^C."""
+    terminal = workspace.terminal()
     if terminal.is_terminal:
         terminal.stdout.write("\n")
         terminal.stdout.flush()
 
 
-def _is_endless(session: Session, line: str) -> bool:
+def _is_endless(workspace: Workspace, line: str) -> bool:
     try:
-        words = parse_line(line).words
-        return bool(words) and session.commands.find(words[0].text).endless
+        words = [word.text for word in parse_line(line).words]
+        return bool(words) and workspace.commands.find(workspace.settings.expand(words)[0]).endless
     except KcovdbgError:
-        # Running it says what is wrong with it.
+        # Running the line reports the error.
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Shows an answer through the user's pager if it is taller or wider than the terminal; else as if there were no pager."""
+"""Answers that are taller than the terminal, and tables that are wider, through the user's pager."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TextIO, cast
 
-from kcovdbg.commands.terminal import Terminal
+from kcovdbg.engine.terminal import Terminal
 from kcovdbg.render.width import text_width
 
-# -S: lines are chopped, as tables want it. -R: colours. -X: what was read stays on the screen. -F: not for what fits.
+# -S: chop long lines, which suits tables; prose is wrapped before it gets here.
+# -R: pass colors. -X: leave the text on the screen. -F: quit if it fits.
 _LESS: Final = "-SRXF"
 _SGR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def find_pager(environment: Mapping[str, str]) -> str | None:
-    """Return the shell command of the pager, None where there is none or the terminal couldn't show one."""
+def find_pager(environment: Mapping[str, str], configured: str | None = None) -> str | None:
+    """Return the shell command of the pager, None where there is none or the terminal is dumb.
+
+    :param configured: the user's setting, which goes before ``PAGER``.
+    """
     if environment.get("TERM", "dumb") in ("dumb", "unknown"):
         return None
-    pager = environment.get("PAGER", "less")
+    pager = environment.get("PAGER", "less") if configured is None else configured
     try:
         words = shlex.split(pager)
     except ValueError:
@@ -35,13 +39,13 @@ def find_pager(environment: Mapping[str, str]) -> str | None:
 
 @contextlib.contextmanager
 def paged(terminal: Terminal, pager: str | None, environment: Mapping[str, str]) -> Iterator[Terminal]:
-    """Give a terminal whose large answers go through the pager."""
+    """Yield a terminal whose large answers go through the pager."""
     if pager is None or not terminal.is_terminal:
         yield terminal
         return
     size = shutil.get_terminal_size()
     stream = PagedStream(terminal.stdout, size.columns, size.lines, lambda: _start(pager, terminal.stdout, environment))
-    # Remarks would end up in the middle of the pager's screen: they follow when it is left.
+    # Write remarks after the pager has ended, not into its screen.
     remarks = io.StringIO()
     try:
         yield replace(terminal, stdout=cast("TextIO", stream), stderr=remarks)
@@ -63,11 +67,11 @@ def _start(pager: str, stdout: TextIO, environment: Mapping[str, str]) -> subpro
 
 
 class PagedStream(io.TextIOBase):
-    """Keeps what it is sent until it is known whether it fits on the screen.
+    """Buffers text until it is clear whether it fits on the screen.
 
     :param stdout: the terminal.
-    :param columns: of it.
-    :param rows: of it; one is the prompt's.
+    :param columns: of the terminal.
+    :param rows: of the terminal; one is for the prompt.
     :param start: starts the pager.
     """
 
@@ -78,24 +82,25 @@ class PagedStream(io.TextIOBase):
         self._rows = rows
         self._start = start
         self._pending: list[str] = []
-        self._lines = 0
+        self._used_rows = 0
+        self._long_lines = 0
         self._tail = ""
         self._process: subprocess.Popen[str] | None = None
 
     def writable(self) -> bool:
-        """Return that it is."""
+        """Return True."""
         return True
 
     def isatty(self) -> bool:
-        """Tell that what is written ends up on a terminal."""
+        """Return True: the text ends up on a terminal."""
         return True
 
     def fileno(self) -> int:
-        """Return the terminal's own, for children that write there by themselves."""
+        """Return the terminal's descriptor, for child processes."""
         return self._stdout.fileno()
 
     def write(self, text: str) -> int:
-        """Write to the pager once there is one, else keep it.
+        """Write to the pager if it runs, otherwise buffer the text.
 
         :raises BrokenPipeError: when the user has left the pager.
         """
@@ -111,17 +116,19 @@ class PagedStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: what is too large flows to the pager by itself, and the rest waits for the answer's end."""
+        """Do nothing: the text is written when it is too large for the screen, or complete."""
 
     def _is_too_large(self, text: str) -> bool:
         *ended, self._tail = (self._tail + text).split("\n")
-        self._lines += len(ended)
-        if self._lines >= self._rows:
-            return True
-        return any(text_width(_SGR.sub("", line)) > self._columns for line in (*ended, self._tail))
+        for line in ended:
+            width = text_width(_SGR.sub("", line))
+            self._used_rows += max(1, -(-width // self._columns))
+            self._long_lines += width > self._columns
+        # One long line is for the terminal to fold; a head line and a row that are too long are a table.
+        return self._used_rows >= self._rows or self._long_lines > 1
 
     def finish(self) -> None:
-        """Show what fits, or wait for the user to leave the pager."""
+        """Write buffered text, or wait for the user to leave the pager."""
         if self._process is None:
             self._stdout.write("".join(self._pending))
             self._pending.clear()
@@ -134,6 +141,6 @@ class PagedStream(io.TextIOBase):
             try:
                 self._process.wait()
             except KeyboardInterrupt:
-                # It goes to the pager too, which knows what to do.
+                # The pager gets it as well and handles it.
                 continue
             return

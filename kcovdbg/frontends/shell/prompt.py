@@ -19,15 +19,16 @@ from prompt_toolkit.output import ColorDepth, Output, create_output
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
-from kcovdbg.commands.session import Session
-from kcovdbg.frontends.completion.harvest import Harvest
+from kcovdbg.engine.completion.harvest import Harvest
+from kcovdbg.engine.workspace import Workspace
 from kcovdbg.frontends.shell.banner import status_words
 from kcovdbg.frontends.shell.completer import LineCompleter
 from kcovdbg.frontends.shell.highlight import LineLexer
 from kcovdbg.frontends.shell.history import open_history
+from kcovdbg.frontends.shell.history_command import make_history_command
 from kcovdbg.frontends.shell.keys import KEYS, key_lines, make_bindings
 from kcovdbg.frontends.shell.loop import run_in_shell
-from kcovdbg.frontends.shell.plain import PROMPT
+from kcovdbg.frontends.shell.plain_input import PROMPT
 from kcovdbg.render.theme import is_terminal, wants_color
 from kcovdbg.render.width import elide, text_width
 
@@ -46,12 +47,12 @@ _STYLE: Final = Style.from_dict(
     }
 )
 _VI_EDITORS: Final = frozenset({"vi", "vim", "nvim", "view", "gvim", "vis", "elvis", "nvi", "vim.basic", "vim.tiny"})
-# Half of a second, which is the default, is long after Esc in vi mode.
+# The default, half a second, is too long after Esc in vi mode.
 _ESCAPE_SECONDS: Final = 0.05
 
 
 class PromptReader:
-    """Reads lines by prompt_toolkit."""
+    """Reads lines with prompt_toolkit."""
 
     def __init__(self, prompt: PromptSession[str]) -> None:
         self._prompt = prompt
@@ -66,9 +67,9 @@ class PromptReader:
 
 
 def make_reader(
-    session: Session, harvest: Harvest, environment: Mapping[str, str], keys: Input | None, screen: Output | None
+    workspace: Workspace, harvest: Harvest, environment: Mapping[str, str], keys: Input | None, screen: Output | None
 ) -> PromptReader:
-    """Make the prompt.
+    """Return the prompt.
 
     :param keys: where keys come from; by default standard input, which is a terminal.
     :param screen: where the prompt goes; by default standard output, or standard error where that is the terminal.
@@ -76,34 +77,36 @@ def make_reader(
     keys = create_input() if keys is None else keys
     if screen is None:
         screen = create_output(stdout=sys.stdout if is_terminal(sys.stdout) else sys.stderr)
-    colored = wants_color(session.color, terminal=True, environment=environment)
+    colored = wants_color(workspace.color, terminal=True, environment=environment)
 
     def show_help(topic: str | None) -> None:
-        run_in_shell(session, "help" if topic is None else f"help {topic}", environment)
+        run_in_shell(workspace, "help" if topic is None else f"help {topic}", environment)
         if topic is None:
-            terminal = session.terminal()
+            terminal = workspace.terminal()
             terminal.stdout.writelines(f"{terminal.painter.paint(line)}\n" for line in key_lines())
             terminal.stdout.flush()
 
+    history = open_history(environment)
+    workspace.commands = workspace.commands.with_commands(make_history_command(history))
     prompt: PromptSession[str] = PromptSession(
         [("class:prompt", PROMPT)],
         input=keys,
         output=screen,
-        history=open_history(environment),
+        history=history,
         auto_suggest=AutoSuggestFromHistory(),
-        completer=LineCompleter(session.commands, harvest),
+        completer=LineCompleter(workspace.commands, harvest),
         complete_while_typing=True,
         complete_style=CompleteStyle.COLUMN,
-        lexer=LineLexer(session.commands),
-        bottom_toolbar=_make_toolbar(status_words(session), lambda: screen.get_size().columns),
-        key_bindings=make_bindings(session, show_help),
-        editing_mode=find_editing_mode(environment),
+        lexer=LineLexer(workspace.commands),
+        bottom_toolbar=_make_toolbar(status_words(workspace), lambda: screen.get_size().columns),
+        key_bindings=make_bindings(workspace, show_help),
+        editing_mode=find_editing_mode(environment, workspace.settings.keys),
         cursor=ModalCursorShapeConfig(),
         search_ignore_case=True,
         enable_suspend=True,
         enable_open_in_editor=True,
         enable_system_prompt=True,
-        # With any depth of its own, NO_COLOR would be asked for again by prompt_toolkit.
+        # With None, prompt_toolkit would apply NO_COLOR again.
         color_depth=None
         if colored and not environment.get("NO_COLOR")
         else ColorDepth.DEPTH_4_BIT
@@ -115,15 +118,17 @@ def make_reader(
     return PromptReader(prompt)
 
 
-def find_editing_mode(environment: Mapping[str, str]) -> EditingMode:
-    """Return vi keys for those whose editor is one, as zsh does."""
+def find_editing_mode(environment: Mapping[str, str], keys: str = "auto") -> EditingMode:
+    """Return the keys that the user set, or vi keys if the user's editor is vi, as zsh does."""
+    if keys != "auto":
+        return EditingMode.VI if keys == "vi" else EditingMode.EMACS
     editor = environment.get("VISUAL") or environment.get("EDITOR") or ""
     words = editor.split()
     return EditingMode.VI if words and Path(words[0]).name in _VI_EDITORS else EditingMode.EMACS
 
 
 def _make_toolbar(words: tuple[str, ...], find_width: Callable[[], int]) -> Callable[[], StyleAndTextTuples]:
-    """Return what draws the status line, at every keystroke: it knows everything already."""
+    """Return the function that draws the status line, at every keystroke."""
     status = "  ".join(words)
 
     def draw() -> StyleAndTextTuples:
@@ -135,7 +140,7 @@ def _make_toolbar(words: tuple[str, ...], find_width: Callable[[], int]) -> Call
         if get_app().editing_mode is EditingMode.VI:
             keys.append(("class:bottom-toolbar.key", "  vi"))
         wide = sum(text_width(text) for _, text, *_ in keys)
-        # The target is what one mustn't mistake: keys give way to it.
+        # The target is more important than the keys.
         if text_width(status) + wide + 2 > width:
             return [("", f" {elide(status, max(width - 2, 1))}")]
         return [("", f" {status}"), ("", " " * (width - text_width(status) - wide - 2)), *keys]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The full-screen view. A frame draws the rows that are on the screen, and touches no other record."""
+"""The full-screen view; a frame draws only the rows on the screen."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ from prompt_toolkit.mouse_events import MouseEvent, MouseEventType
 from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
-from kcovdbg.commands.viewing import View
+from kcovdbg.engine.trace_view import TraceView
 from kcovdbg.frontends.shell.view_keys import KEYS, footer, help_lines
 from kcovdbg.frontends.shell.view_state import ViewState
-from kcovdbg.model.location import Frame
+from kcovdbg.model.location import Frame, Location
 from kcovdbg.render.highlight import highlight
 from kcovdbg.render.renderable import Line
 from kcovdbg.render.side_by_side import fit
 from kcovdbg.render.theme import THEME
+from kcovdbg.symbols.source_tree import NO_TREE, SourceText
 
-# Terminals send an escape sequence at once: what follows Escape later is another key.
+# Terminals send an escape sequence at once: a key that follows Escape later is another key.
 _ESCAPE_WAIT: Final = 0.05
 _WHEEL: Final = 3
-# Between two looks at what is alive, in seconds, and how much longer than a look it has to be.
+# Seconds between two reads of a live buffer, and the least ratio of that pause to the time of a read.
 _RENEW_WAIT: Final = 1.0
 _RENEW_SHARE: Final = 4
 _SOURCE_SHARE: Final = 0.4
@@ -56,7 +57,7 @@ _SGR: Final[Mapping[str, str]] = {
 
 
 def make_style() -> Style:
-    """Return the common theme in prompt_toolkit's words, and what only views have."""
+    """Return the theme as prompt_toolkit's style, with the classes of views."""
     rules = {
         name.replace(".", "-"): " ".join(_SGR[code] for code in codes.split(";") if code in _SGR)
         for name, codes in THEME.items()
@@ -69,24 +70,24 @@ def _classes(line: Line, extra: str = "") -> StyleAndTextTuples:
 
 
 class RowControl(UIControl):
-    """Draws the rows that are on the screen: as many lines as there are, whatever the trace's length.
+    """Draws the rows on the screen, whatever the length of the trace.
 
-    :param state: the reader's place.
+    :param state: of the view.
     """
 
     def __init__(self, state: ViewState) -> None:
         self._state = state
 
     def preferred_height(self, width: int, max_available_height: int, wrap_lines: bool, get_line_prefix: object) -> int | None:  # noqa: ARG002
-        """Take all there is."""
+        """Return all the available height."""
         return max_available_height
 
     def is_focusable(self) -> bool:
-        """The keys are those of the rows."""
+        """Return True: keys go to the rows."""
         return True
 
     def create_content(self, width: int, height: int | None) -> UIContent:
-        """Return what is drawn."""
+        """Return the lines to draw."""
         state = self._state
         state.resize(height or 1)
         count = max(min(state.height, len(state.rows) - state.top), 0)
@@ -102,7 +103,7 @@ class RowControl(UIControl):
         return UIContent(get_line, line_count=max(count, 1), cursor_position=cursor, show_cursor=False)
 
     def mouse_handler(self, mouse_event: MouseEvent) -> object:
-        """Move by the wheel, and put the cursor where the button was released."""
+        """Scroll with the wheel, and move the cursor to where the button was released."""
         state = self._state
         if mouse_event.event_type is MouseEventType.SCROLL_DOWN:
             state.scroll(_WHEEL)
@@ -118,33 +119,46 @@ class RowControl(UIControl):
 class SourceControl(UIControl):
     """Shows the source around the current record.
 
-    :param state: the reader's place.
+    :param state: of the view.
     """
 
     def __init__(self, state: ViewState) -> None:
         self._state = state
 
     def create_content(self, width: int, height: int | None) -> UIContent:
-        """Return what is drawn."""
+        """Return the lines to draw."""
         lines = self._lines(width, height or 1)
         return UIContent(lambda number: lines[number], line_count=max(len(lines), 1), show_cursor=False)
 
+    def find_height(self, available: int) -> int:
+        """Return the height that the source takes: all that is available, or that of a message."""
+        location = self._location()
+        if location is None or not location.frames:
+            return 1
+        text = self._text(location.frames[0])
+        return available if text is not None and text.lines else 2
+
+    def _location(self) -> Location | None:
+        row = self._state.current()
+        return None if row is None else self._state.view.location(row)
+
+    def _text(self, frame: Frame) -> SourceText | None:
+        tree = self._state.view.source
+        return None if tree is None else tree.read(frame.file)
+
     def _lines(self, width: int, height: int) -> list[StyleAndTextTuples]:
-        state = self._state
-        row = state.current()
-        location = None if row is None else state.view.location(row)
+        location = self._location()
         if location is None or not location.frames or location.frames[0].file is None:
-            why = "this record has no place in the source" if location is None else location.remark or "no source line is known"
+            why = "no source location" if location is None else location.remark or "no source line"
             return [_classes(fit((("remark", why),), width))]
         return self._around(location.frames[0], width, height)
 
     def _around(self, frame: Frame, width: int, height: int) -> list[StyleAndTextTuples]:
-        tree = self._state.view.source
         heading = (("path", f"{frame.file}:{frame.line}"), ("", "  "), ("symbol", frame.function or ""))
         found = [_classes(fit(heading, width), "class:bar")]
-        text = None if tree is None else tree.read(frame.file)
+        text = self._text(frame)
         if text is None or not text.lines:
-            why = (None if text is None else text.remark) or "no source tree is known"
+            why = (None if text is None else text.remark) or NO_TREE
             return [*found, _classes(fit((("remark", why),), width))]
         middle = frame.line or 1
         room = max(height - 1, 1)
@@ -160,17 +174,18 @@ class SourceControl(UIControl):
 class ViewScreen:
     """A view on a terminal.
 
-    :param view: what is shown.
-    :param terminal_input: where keys come from; by default the process's terminal.
-    :param terminal_output: where it is drawn.
+    :param view: the view.
+    :param terminal_input: by default the process's terminal.
+    :param terminal_output: by default the process's terminal.
     """
 
-    def __init__(self, view: View, *, terminal_input: Input | None = None, terminal_output: Output | None = None) -> None:
+    def __init__(self, view: TraceView, *, terminal_input: Input | None = None, terminal_output: Output | None = None) -> None:
         self.state = ViewState(view)
         self._prompt = Buffer(multiline=False, accept_handler=self._accept)
         self._asked: Callable[[str], None] | None = None
         self._asked_for = ""
         self._rows = RowControl(self.state)
+        self._source = SourceControl(self.state)
         self.application: Application[None] = Application(
             layout=Layout(self._make_layout(), focused_element=self._rows),
             key_bindings=self._make_bindings(),
@@ -185,9 +200,9 @@ class ViewScreen:
             self.application.after_render += self._start_renewing
 
     def run(self, *, handle_sigint: bool = True) -> None:
-        """Show it until the reader leaves.
+        """Show the view until the user leaves it.
 
-        :param handle_sigint: False inside a debugger that has a handler of its own.
+        :param handle_sigint: False inside a debugger that handles SIGINT.
         """
         self.application.run(handle_sigint=handle_sigint)
 
@@ -200,7 +215,7 @@ class ViewScreen:
         while not self.state.ending:
             await asyncio.sleep(pause)
             started = time.monotonic()
-            # In this thread: a Program belongs to one. Keys wait for it, so it may take a small part of the time only.
+            # In this thread, to which the Program belongs. Keys wait for it, so it gets only a small share of the time.
             self.state.renew()
             pause = max(_RENEW_WAIT, _RENEW_SHARE * (time.monotonic() - started))
             self.application.invalidate()
@@ -229,7 +244,7 @@ class ViewScreen:
                     Condition(lambda: state.shows_detail),
                 ),
                 ConditionalContainer(
-                    Window(SourceControl(state), height=self._source_height, wrap_lines=False),
+                    Window(self._source, height=self._source_height, wrap_lines=False),
                     Condition(lambda: state.shows_source),
                 ),
                 Window(status, height=1),
@@ -243,7 +258,8 @@ class ViewScreen:
         return FloatContainer(body, [Float(ConditionalContainer(help_window, Condition(lambda: state.shows_help)))])
 
     def _source_height(self) -> Dimension:
-        return Dimension.exact(max(int(self.application.output.get_size().rows * _SOURCE_SHARE), 3))
+        available = max(int(self.application.output.get_size().rows * _SOURCE_SHARE), 3)
+        return Dimension.exact(self._source.find_height(available))
 
     def _detail(self) -> StyleAndTextTuples:
         row = self.state.current()
@@ -296,14 +312,14 @@ class ViewScreen:
 
         @bindings.add(Keys.Any, filter=moving)
         def _(_event: KeyPressEvent) -> None:
-            self.state.message = "? tells what the keys do"
+            self.state.message = "? lists the keys"
 
         return bindings
 
     def _binding(self, action: Callable[[], None]) -> Callable[[KeyPressEvent], None]:
         def run(_event: KeyPressEvent) -> None:
             if self.state.shows_help:
-                # Any key closes help; it does nothing else.
+                # Any key closes help and does nothing else.
                 self.state.shows_help = False
                 return
             action()
@@ -361,13 +377,13 @@ class ViewScreen:
         self.application.layout.focus(self._rows)
 
     def _copy(self) -> None:
-        # OSC 52: terminals, also those at the other end of an ssh, put it into the clipboard.
+        # OSC 52: terminals put it into the clipboard, over ssh as well.
         text = base64.b64encode(self.state.text_to_copy().encode()).decode()
         self.application.output.write_raw(f"\x1b]52;c;{text}\x07")
         self.application.output.flush()
         self.state.message = "copied, if the terminal allows it"
 
 
-def show_view(view: View) -> None:
-    """Show a view on the process's terminal until the reader leaves."""
+def show_view(view: TraceView) -> None:
+    """Show a view on the process's terminal until the user leaves it."""
     ViewScreen(view).run()

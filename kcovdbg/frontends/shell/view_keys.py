@@ -1,56 +1,56 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The keys of a view, as data: bindings, footer and help are made from this one table."""
+"""The keys of a view, for bindings, footer and help."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
 
-class Key(NamedTuple):
-    """Keys that do one thing."""
+class ViewKey(NamedTuple):
+    """The keys of one action."""
 
     keys: tuple[str, ...]
     """As prompt_toolkit names them."""
     label: str
-    """As a reader names them."""
+    """The keys' names in help."""
     action: str
     help: str
     footer: str = ""
-    """What the footer says; empty: not there."""
+    """The action in the footer; empty where it is not shown."""
 
 
 KEYS: Final = (
-    Key(("down", "j", "enter"), "j ↓", "down", "one record down"),
-    Key(("up", "k"), "k ↑", "up", "one record up"),
-    Key(("pagedown", "c-f", " "), "PgDn C-f Space", "page-down", "one screen down"),
-    Key(("pageup", "c-b"), "PgUp C-b", "page-up", "one screen up"),
-    Key(("c-d",), "C-d", "half-down", "half a screen down"),
-    Key(("c-u",), "C-u", "half-up", "half a screen up"),
-    Key(("home", "g"), "g Home", "first", "the first record"),
-    Key(("end", "G"), "G End", "last", "the last record"),
-    Key((":",), ":", "go-to", "go to a record by its index, or to 50%"),
-    Key(("]", "tab"), "] Tab", "next-difference", "the next difference", "diff"),
-    Key(("[", "s-tab"), "[ S-Tab", "previous-difference", "the previous difference"),
-    Key(("/",), "/", "search", "search functions, files and addresses for a regular expression", "search"),
-    Key(("n",), "n", "search-next", "the next match", "next"),
-    Key(("N",), "N", "search-previous", "the previous match"),
-    Key(("&",), "&", "filter", "show only what matches a regular expression; an empty one shows all", "filter"),
-    Key(("f",), "f", "fold", "fold what is alike: equal records of two traces, runs of one function of one", "fold"),
-    Key(("s",), "s", "source", "show the source of the current record", "source"),
-    Key(("d",), "d", "detail", "show all frames and operands of the current record", "frames"),
-    Key(("y",), "y", "copy", "copy the current record to the terminal's clipboard"),
-    Key(("m",), "m", "mouse", "leave the mouse to the terminal, or take it back"),
-    Key(("c-l",), "C-l", "redraw", "draw the screen anew"),
-    Key(("?", "f1"), "? F1", "help", "this help", "help"),
-    Key(("q", "escape", "c-c", "c-q"), "q Esc", "leave", "leave", "leave"),
+    ViewKey(("down", "j", "enter"), "j ↓", "down", "one record down"),
+    ViewKey(("up", "k"), "k ↑", "up", "one record up"),
+    ViewKey(("pagedown", "c-f", " "), "PgDn C-f Space", "page-down", "one screen down"),
+    ViewKey(("pageup", "c-b"), "PgUp C-b", "page-up", "one screen up"),
+    ViewKey(("c-d",), "C-d", "half-down", "half a screen down"),
+    ViewKey(("c-u",), "C-u", "half-up", "half a screen up"),
+    ViewKey(("home", "g"), "g Home", "first", "the first record"),
+    ViewKey(("end", "G"), "G End", "last", "the last record"),
+    ViewKey((":",), ":", "go-to", "go to a record by its index, or to 50%"),
+    ViewKey(("]", "tab"), "] Tab", "next-difference", "the next difference", "diff"),
+    ViewKey(("[", "s-tab"), "[ S-Tab", "previous-difference", "the previous difference"),
+    ViewKey(("/",), "/", "search", "search functions, files and addresses for a regular expression", "search"),
+    ViewKey(("n",), "n", "search-next", "the next match", "next"),
+    ViewKey(("N",), "N", "search-previous", "the previous match"),
+    ViewKey(("&",), "&", "filter", "show only matches of a regular expression; an empty one shows all", "filter"),
+    ViewKey(("f",), "f", "fold", "fold equal records of two traces, or runs of one function", "fold"),
+    ViewKey(("s",), "s", "source", "show the source of the current record", "source"),
+    ViewKey(("d",), "d", "detail", "show all frames and operands of the current record", "frames"),
+    ViewKey(("y",), "y", "copy", "copy the current record to the terminal's clipboard"),
+    ViewKey(("m",), "m", "mouse", "switch between mouse use here and in the terminal"),
+    ViewKey(("c-l",), "C-l", "redraw", "redraw the screen"),
+    ViewKey(("?", "f1"), "? F1", "help", "show this help", "help"),
+    ViewKey(("q", "escape", "c-c", "c-q"), "q Esc", "leave", "leave", "leave"),
 )
 
 
 def footer() -> str:
-    """Return the line below the view."""
+    """Return the footer of the view."""
     return "  ".join(f"{key.label.split()[0]} {key.footer}" for key in KEYS if key.footer)
 
 
 def help_lines() -> list[tuple[str, str]]:
-    """Return the keys' names and what they do."""
+    """Return the names and actions of the keys."""
     return [(key.label, key.help) for key in KEYS]

@@ -1,28 +1,31 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a reader of a view is looking at: cursor, scrolling, search, fold and filter. Knows no terminal."""
+"""The state of a view: cursor, scrolling, search, fold and filter, independent of a terminal."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 
-from kcovdbg.analysis.rows import Row, Rows
-from kcovdbg.commands.viewing import View
+from kcovdbg.analysis.view_rows import Mark, Rows, ViewRow
+from kcovdbg.engine.trace_view import TraceView
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.location import Location
 from kcovdbg.render.renderable import Fragment
-from kcovdbg.render.wording import frame_text
+from kcovdbg.render.wording import place_text
 
 _SMALLEST = 1
+# Limit for the differences that are counted.
+_MAX_DIFFERENCES = 10_000
 
 
 class ViewState:
-    """One reader's place in a view.
+    """The state of a view on the screen.
 
-    :param view: what is shown.
+    :param view: the view.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: TraceView) -> None:
         self.view = view
         self.rows: Rows = view.rows
         self.row = 0
@@ -39,16 +42,17 @@ class ViewState:
         self.is_folded = False
         self.filter = ""
         self.looks = 1
-        """How often the view was read."""
+        """How many times the buffers were read."""
         self.ending = ""
-        """Why it isn't read again."""
+        """Why they are not read again; empty while they are."""
         self._pattern = ""
+        self._differences: tuple[Rows, Sequence[int], bool] | None = None
         self._matches: tuple[Callable[[int], bool], Callable[[int], bool]] | None = None
 
     # Moving.
 
     def resize(self, height: int) -> None:
-        """Take the height that the screen has now."""
+        """Set the height of the screen."""
         self.height = max(height, _SMALLEST)
         self._clamp()
 
@@ -69,7 +73,7 @@ class ViewState:
         self.go_to(self.row + rows)
 
     def scroll(self, rows: int) -> None:
-        """Move the screen by so many rows, and the cursor with it where it would leave the screen."""
+        """Scroll by so many rows, and keep the cursor on the screen."""
         last = max(len(self.rows) - self.height, 0)
         self.top = min(max(self.top + rows, 0), last)
         self.row = min(max(self.row, self.top), self.top + self.height - 1)
@@ -82,35 +86,49 @@ class ViewState:
         self.move(rows)
 
     def go_to_record(self, text: str) -> None:
-        """Go to a record by its index, or to a part of the view by its percentage."""
+        """Go to a record by its index, or to a percentage of the view."""
         try:
             if text.endswith("%"):
                 self.go_to(int(float(text[:-1]) * max(len(self.rows) - 1, 0) / 100))
             else:
                 self.go_to(self.rows.find(int(text, 0)))
         except (ValueError, OverflowError):
-            self.message = f"{text} is no index and no percentage"
+            self.message = f"'{text}' is not an index or percentage"
 
     def next_difference(self, *, backwards: bool = False) -> None:
         """Go to the nearest difference."""
         if self.view.right is None:
-            self.message = "one buffer has nothing to differ from: view A B"
+            self.message = "only one buffer is shown; use view A B for differences"
             return
         found = self.rows.next_difference(self.row, backwards=backwards) if len(self.rows) else None
         if found is None:
-            self.message = "no difference before this" if backwards else "no further difference"
+            self.message = "no previous difference" if backwards else "no further difference"
             return
         self.top = found - self.height // 3
         self.go_to(found)
+        starts, is_complete = self._find_differences()
+        number = bisect_right(starts, found)
+        self.message = f"difference {number} of {len(starts)}{'' if is_complete else ' or more'}"
+
+    def _find_differences(self) -> tuple[Sequence[int], bool]:
+        """Return the rows in which differences begin, and whether these are all; found once for the current rows."""
+        if self._differences is None or self._differences[0] is not self.rows:
+            starts: list[int] = []
+            found = 0 if self.rows.row(0).mark is not Mark.EQUAL else self.rows.next_difference(0)
+            while found is not None and len(starts) < _MAX_DIFFERENCES:
+                starts.append(found)
+                found = self.rows.next_difference(found)
+            self._differences = (self.rows, starts, found is None)
+        return self._differences[1:]
 
     # Looking at one row.
 
-    def current(self) -> Row | None:
+    def current(self) -> ViewRow | None:
         """Return the row under the cursor."""
         return self.rows.row(self.row) if self.row < len(self.rows) else None
 
     def line(self, number: int, width: int) -> list[Fragment]:
-        """Show a row."""
+        """Return a row of the screen."""
         return self.view.line(self.rows.row(number), width, fill=number == self.row)
 
     def text_to_copy(self) -> str:
@@ -120,13 +138,13 @@ class ViewState:
         return "\n".join("".join(text for _, text in line) for line in lines)
 
     def position(self) -> str:
-        """Say where the cursor is."""
+        """Return the position of the cursor, in words."""
         total = len(self.rows)
-        text = f"{self.row + 1}/{total}  {100 * self.row // max(total - 1, 1)}%" if total else "nothing to show"
+        text = f"{self.row + 1}/{total}  {100 * self.row // max(total - 1, 1)}%" if total else "no records"
         if self.ending:
             text += f"  {self.ending}"
         elif self.view.renew is not None:
-            text += f"  look {self.looks}"
+            text += f"  read {self.looks} times"
         if not total:
             return text
         if self.is_folded:
@@ -150,13 +168,13 @@ class ViewState:
         self.search_on()
 
     def search_on(self, *, backwards: bool = False) -> None:
-        """Go to the next record that matches what was searched for last."""
+        """Go to the next match of the last search."""
         if self._matches is None:
-            self.message = "nothing was searched for yet: /"
+            self.message = "no search yet; use /"
             return
         step = -1 if backwards else 1
         total = len(self.rows)
-        # Around the end, back to where the cursor is.
+        # Around the end, back to the cursor.
         for distance in range(1, total + 1):
             number = (self.row + step * distance) % total
             if self._is_match(number):
@@ -164,9 +182,19 @@ class ViewState:
                 if not self.top <= number < self.top + self.height:
                     self.top = number - self.height // 3
                 self.go_to(number)
-                self.message = f"/{self._pattern}" + (" (from the other end)" if wrapped else "")
+                self.message = f"/{self._pattern}{' (wrapped)' if wrapped else ''}{self._found_address()}"
                 return
-        self.message = f"no record matches {self._pattern}"
+        self.message = f"no match for '{self._pattern}'"
+
+    def _found_address(self) -> str:
+        """Return the addresses of the current record, if they are what the search found."""
+        row = self.current()
+        pattern = re.compile(self._pattern, re.IGNORECASE)
+        for pc in () if row is None else self.view.row_pcs(row):
+            spellings = self.view.addresses(pc)
+            if any(map(pattern.search, spellings)):
+                return f"  PC {' at '.join(spellings)}"
+        return ""
 
     def _is_match(self, number: int) -> bool:
         assert self._matches is not None
@@ -175,7 +203,7 @@ class ViewState:
         return (row.left is not None and left(row.left)) or (row.right is not None and right(row.right))
 
     def is_highlighted(self, number: int) -> bool:
-        """Tell whether a row matches what was searched for."""
+        """Return whether a row matches the search."""
         return self._matches is not None and self._is_match(number)
 
     def set_filter(self, text: str) -> None:
@@ -186,10 +214,10 @@ class ViewState:
         self.filter = text
         self._rebuild()
         if text and not len(self.rows):
-            self.message = f"no record matches {text}"
+            self.message = f"no match for '{text}'"
 
     def toggle_fold(self) -> None:
-        """Fold what is alike, or unfold it."""
+        """Fold or unfold the rows."""
         self.is_folded = not self.is_folded
         self._rebuild()
 
@@ -209,7 +237,7 @@ class ViewState:
         return rows if wanted is None else self.view.filtered(rows, wanted)
 
     def renew(self) -> None:
-        """Take what is there now; a reader at the last row stays at the last row."""
+        """Read the buffers again; a cursor on the last row stays on the last row."""
         if self.view.renew is None or self.ending:
             return
         try:
@@ -229,16 +257,17 @@ class ViewState:
         self._clamp()
 
     def _make_test(self, text: str) -> Callable[[Location, int], bool] | None:
-        """Make a test of a regular expression; one without capitals doesn't tell them apart."""
+        """Return the test for a regular expression, which ignores case unless it has capitals."""
         try:
             pattern = re.compile(text, 0 if any(character.isupper() for character in text) else re.IGNORECASE)
+            address_pattern = re.compile(text, re.IGNORECASE)
         except re.error as error:
-            self.message = f"{text} is no regular expression: {error}"
+            self.message = f"'{text}' is not a regular expression: {error}"
             return None
 
         def test(location: Location, pc: int) -> bool:
-            if pattern.search(f"{pc:#x}"):
+            if any(address_pattern.search(address) for address in self.view.addresses(pc)):
                 return True
-            return any(pattern.search(frame.function or "") or pattern.search(frame_text(frame)) for frame in location.frames)
+            return any(pattern.search(frame.function or "") or pattern.search(place_text(frame)) for frame in location.frames)
 
         return test

@@ -21,7 +21,7 @@ ORDINALS: Final = "ordinals of records, not time: KCOV has no clock"
 def chrome_lines(
     name: str, edges: Iterable[Edge], frame_of: Callable[[int], Frame], *, pid: int = 0, comm: str | None = None
 ) -> Iterator[str]:
-    """Yield the file's lines.
+    """Iterate over the file's lines.
 
     :param name: of the trace.
     :param edges: where calls open and close: balanced, in order.

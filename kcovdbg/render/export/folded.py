@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-r"""Folded stacks, flamegraph.pl's input: ``outer;inner 12``, a line per stack with how many records are its own.
+r"""Folded stacks, flamegraph.pl's input: ``outer;inner 12``, one line per stack with the number of its own records.
 
 The format escapes nothing. A semicolon or a blank in a name is written ``\x3b`` or ``\x20``, as line ends are ``\x0a``.
 """
@@ -12,7 +12,7 @@ from kcovdbg.render.escape import escape
 
 
 def folded_lines(stacks: Iterable[tuple[Sequence[str], int]]) -> Iterator[str]:
-    """Yield the lines.
+    """Iterate over the lines.
 
     :param stacks: names of functions, outermost first, and how many records are that stack's own.
     """

@@ -14,7 +14,7 @@ HEADER: Final = ("Module", "Filename", "Function", "Covered PCs", "Total PCs")
 
 
 def funccover_lines(functions: Iterable[FunctionCoverage]) -> Iterator[str]:
-    """Yield the table's lines, by file and function; the kernel's own module has no name."""
+    """Iterate over the table's lines, by file and function; the kernel image's module name is empty."""
     yield csv_line(HEADER)
     for function in sorted(functions):
         yield csv_line(("", escape(function.file), escape(function.function), function.covered, function.points))

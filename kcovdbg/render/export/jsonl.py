@@ -11,26 +11,34 @@ import json
 from collections.abc import Iterable, Iterator
 
 from kcovdbg.model.coverage import PointCoverage
+from kcovdbg.model.location import Frame
 from kcovdbg.render.escape import escape
+from kcovdbg.render.export.syzkaller_frames import SyzkallerFrames
 
 
 def jsonl_lines(points: Iterable[PointCoverage]) -> Iterator[str]:
     """Yield the objects; ``hit_count``, which counts programs there, counts records."""
-    encode = json.JSONEncoder(ensure_ascii=True).encode
+    frames_of = SyzkallerFrames().of
+    starts: dict[Frame, str] = {}
     for point in points:
-        last = len(point.frames) - 1
-        for number, frame in enumerate(point.frames):
-            line = 0 if frame.line is None else frame.line
-            yield encode(
-                {
-                    "file_path": escape(frame.file or ""),
-                    "func_name": escape(frame.function or ""),
-                    "sl": line,
-                    "sc": 0,
-                    "el": line,
-                    "ec": -1,
-                    "hit_count": point.hits,
-                    "inline": number != last,
-                    "pc": point.call,
-                }
-            )
+        frames = frames_of(point)
+        last = len(frames) - 1
+        for number, frame in enumerate(frames):
+            start = starts.get(frame)
+            if start is None:
+                start = starts[frame] = _start(frame)
+            inline = "false" if number == last else "true"
+            yield f'{start},"hit_count":{point.hits},"inline":{inline},"pc":{point.call}}}'
+
+
+def _start(frame: Frame) -> str:
+    """Return the members that a frame decides, without the closing brace."""
+    values = {
+        "file_path": escape(frame.file or ""),
+        "func_name": escape(frame.function or ""),
+        "sl": frame.line,
+        "sc": 0,
+        "el": frame.line,
+        "ec": -1,
+    }
+    return json.dumps(values, ensure_ascii=True, separators=(",", ":"))[:-1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""lcov's tracefile (geninfo(1)): line coverage by source file. genhtml, and what shows coverage in CI, reads it.
+"""lcov's tracefile (geninfo(1)): line coverage by source file. Read by genhtml, and by CI services that show coverage.
 
 Functions and branches aren't in it: a point doesn't know the line of its function's head, and is no branch.
 """
@@ -17,7 +17,7 @@ _NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01
 
 
 def lcov_lines(name: str, coverage: Iterable[LineCoverage], path_of: Callable[[str], str]) -> Iterator[str]:
-    """Yield the tracefile's lines.
+    """Iterate over the tracefile's lines.
 
     :param name: of the test; genhtml takes letters, digits and underscores, anything else becomes an underscore.
     :param coverage: ordered by file and line.

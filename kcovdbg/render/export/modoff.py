@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lighthouse's ``module+offset``: a line per record or point, the module's file name before the last plus sign.
+"""Lighthouse's ``module+offset``: one line per record or point; the module's file name ends at the last plus sign.
 
 Its reader (reader/parsers/modoff.py) takes comments after ``;`` or ``#``, and counts lines that occur more than once.
 """
@@ -13,11 +13,11 @@ from kcovdbg.model.coverage import PointCoverage
 from kcovdbg.render.escape import escape
 
 IMAGE: Final = "vmlinux"
-"""What the kernel's image is called."""
+"""Module name of the kernel image."""
 
 
 def modoff_lines(points: Iterable[PointCoverage]) -> Iterator[str]:
-    """Yield ``vmlinux+1a2b3c`` and ``name.ko+40``; points without a known offset are left out."""
+    """Iterate over ``vmlinux+1a2b3c`` and ``name.ko+40``; points without a known offset are left out."""
     for point in points:
         if point.offset is not None:
             module = IMAGE if point.module is None else f"{escape(point.module)}.ko"

@@ -15,7 +15,7 @@ SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
 
 
 def speedscope_lines(name: str, edges: Iterable[Edge], end: int, frame_of: Callable[[int], Frame]) -> Iterator[str]:
-    """Yield the file's lines.
+    """Iterate over the file's lines.
 
     :param name: of the profile.
     :param edges: where calls open and close: balanced, in order.
@@ -29,7 +29,7 @@ def speedscope_lines(name: str, edges: Iterable[Edge], end: int, frame_of: Calla
     shown: list[dict[str, object]] = []
 
     def index_of(pc: int) -> int:
-        """Number frames by function and file: a function has more PCs than one."""
+        """Return the frames by function and file; a function has several PCs."""
         found = indices.get(pc)
         if found is None:
             frame = frame_of(pc)

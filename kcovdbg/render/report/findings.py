@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What ``check`` found."""
+"""The findings of ``check``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kcovdbg.render.report.markup import text
 def findings_markup(findings: Sequence[Finding], applied: int, sentence_of: Callable[[str], str]) -> Iterator[str]:
     """Yield the findings.
 
-    :param applied: how many rules were looked at.
-    :param sentence_of: from a rule's name to what it says.
+    :param applied: the number of rules that were applied.
+    :param sentence_of: from a rule's name to its sentence.
     """
     violations = sum(finding.more or 1 for finding in findings if finding.severity.is_violation)
     said = "none violated" if not violations else "1 violation" if violations == 1 else f"{violations} violations"
     said = f"at least {said}" if any(finding.is_least for finding in findings) else said
-    yield f"<p>{applied} rules: {said}.</p>"
+    yield f"<p>{applied} {'rule' if applied == 1 else 'rules'}: {said}.</p>"
     for finding in findings:
         yield f'<article class="finding {text(finding.severity.value)}">'
         yield (

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Source text with what one trace, or two, cover of it."""
+"""Source text with its coverage by one or two traces."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.model.coverage import LineCoverage
 from kcovdbg.render.highlight import highlight
-from kcovdbg.render.report.markup import source_text, text
+from kcovdbg.render.report.markup import path_text, source_text, text
+from kcovdbg.render.source_hunks import find_hunks
 
-_CONTEXT: Final = 3
 _WORDS: Final = {"both": "covered by both", "all": "covered", "part": "covered in part", "none": "not covered"}
 
 
@@ -19,13 +19,13 @@ class Listing(NamedTuple):
 
     file: str
     lines: Mapping[int, Sequence[LineCoverage | None]]
-    """Line -> what each trace has of it; None where it executed nothing of the function."""
+    """Line -> its coverage by each trace; None where a trace executed nothing of the function."""
     text: Sequence[str]
-    """Empty where there is none."""
+    """Empty where the text is missing."""
 
 
 def listing_markup(listing: Listing, names: Sequence[str], *, is_open: bool = False) -> Iterator[str]:
-    """Yield a file that folds, with the lines around those that have points.
+    """Yield a foldable file with the lines around those that have points.
 
     :param names: of the traces.
     """
@@ -36,13 +36,13 @@ def listing_markup(listing: Listing, names: Sequence[str], *, is_open: bool = Fa
         for count, name in zip(counted, names, strict=True)
     )
     yield f'<details class="file"{" open" if is_open else ""}>'
-    yield f'<summary><span class="path">{text(listing.file)}</span> {text(said)}</summary>'
+    yield f'<summary><span class="path">{path_text(listing.file)}</span> {text(said)}</summary>'
     yield f'<div class="scroll" role="region" aria-label="{text(listing.file)}" tabindex="0">'
     yield f'<table class="source"><caption class="hidden">{text(listing.file)}</caption><thead class="hidden"><tr>'
     for name in names:
         yield f'<th scope="col">Records{text(f" in {name}" if len(names) > 1 else "")}</th>'
     yield '<th scope="col">Coverage</th><th scope="col">Line</th><th scope="col">Text</th></tr></thead>'
-    for first, last in _hunks(sorted(listing.lines), len(listing.text)):
+    for first, last in find_hunks(sorted(listing.lines), len(listing.text)):
         yield "<tbody>"
         shown = highlight(listing.text[first - 1 : last], listing.file) if listing.text else ()
         for number in range(first, last + 1):
@@ -78,18 +78,3 @@ def _row(number: int, found: Sequence[LineCoverage | None] | None, code: str, na
 
 def _is_covered(coverage: LineCoverage | None) -> bool:
     return coverage is not None and coverage.covered > 0
-
-
-def _hunks(lines: Iterable[int], length: int) -> Iterator[tuple[int, int]]:
-    """Yield the first and last line of each part; without text, of each run of lines with points."""
-    around = _CONTEXT if length else 0
-    start = end = 0
-    for line in lines:
-        first, last = max(1, line - around), max(line, min(length, line + around))
-        if start and first > end + 1:
-            yield start, end
-            start = 0
-        start = start or first
-        end = max(end, last)
-    if start:
-        yield start, end

@@ -260,3 +260,11 @@
   new ResizeObserver(resize).observe(panes[0].box);
   resize();
 })();
+
+// Tables that are wider than the page say so.
+(function () {
+  const watcher = new ResizeObserver((entries) => {
+    entries.forEach(({target: box}) => box.classList.toggle("wide", box.scrollWidth > box.clientWidth + 1));
+  });
+  document.querySelectorAll(".scroll").forEach((box) => watcher.observe(box));
+})();

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kcovdbg.render.report.markup import text
 
 
-class Section(NamedTuple):
+class PageSection(NamedTuple):
     """A part of the page."""
 
     anchor: str
@@ -20,10 +20,10 @@ class Section(NamedTuple):
     markup: Iterable[str]
 
 
-def page_lines(title: str, subtitle: str, sections: Sequence[Section]) -> Iterator[str]:
+def page_lines(title: str, subtitle: str, sections: Sequence[PageSection]) -> Iterator[str]:
     """Yield the page.
 
-    Its policy allows its own style and script, known by their hashes, and nothing else: no network, and no code in the text.
+    Its content security policy allows only its own style and script, by their hashes: no network, and no code in text.
     """
     style, script = _read("page.css"), _read("page.js")
     policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"
@@ -44,7 +44,7 @@ def page_lines(title: str, subtitle: str, sections: Sequence[Section]) -> Iterat
         yield f'<h2 id="{section.anchor}-title">{text(section.title)}</h2>'
         yield from section.markup
         yield "</section>"
-    yield "</main><footer><p>Made by kcovdbg. KCOV records no time: what is counted here are records.</p></footer>"
+    yield "</main><footer><p>Made by kcovdbg. KCOV records no time; numbers count records.</p></footer>"
     yield f"<script>{script}</script></body></html>"
 
 

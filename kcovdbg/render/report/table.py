@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Tables and records as HTML tables."""
+"""Tables and fields as HTML tables."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from itertools import islice
 from typing import Any, Final
 
 from kcovdbg.render.grid import find_shown
-from kcovdbg.render.renderable import Record, Table
+from kcovdbg.render.renderable import Fields, Table
 from kcovdbg.render.report.markup import text
 
-MOST_ROWS: Final = 2000
-"""A table's further rows are counted."""
+MAX_ROWS: Final = 2000
+"""Limit for the rows of a table; further ones are counted."""
 
 
 def table_markup(table: Table, caption: str, show: Sequence[str] | None = None) -> Iterator[str]:
-    """Yield a table that scrolls by itself where it is wider than the page.
+    """Yield a table that scrolls if it is wider than the page.
 
-    :param caption: what it is.
-    :param show: the keys of the columns, in their order; by default those of the text view.
+    :param caption: of the table.
+    :param show: the keys of the columns, in order; by default those in text.
     """
     if show is not None:
         table = replace(table, show=show)
     columns = table.text_columns
     rows = iter(table.rows)
-    first = list(islice(rows, MOST_ROWS))
+    first = list(islice(rows, MAX_ROWS))
     more = sum(1 for _ in rows)
     if not first:
         yield f'<p class="none">{text(table.empty or "nothing")}</p>'
@@ -54,28 +54,28 @@ def table_markup(table: Table, caption: str, show: Sequence[str] | None = None) 
             notes += [f"{label}{error}" for error in table.errors(row)]
     yield "</tbody></table></div>"
     if more:
-        notes.append(f"{more} more rows are left out here; the command shows them all")
+        notes.append(f"{more} more rows; the command shows all")
     yield from notes_markup([*table.remarks, *notes])
 
 
-def record_markup(record: Record, caption: str) -> Iterator[str]:
+def fields_markup(fields: Fields, caption: str) -> Iterator[str]:
     """Yield a table with a name and a value per row."""
     yield f'<div class="scroll" role="region" aria-label="{text(caption)}" tabindex="0"><table class="record">'
     yield f"<caption>{text(caption)}</caption><tbody>"
-    for column in record.columns:
+    for column in fields.columns:
         if column.json_only:
             continue
-        shown = column.formatter()(record.row)
+        shown = column.formatter()(fields.row)
         if column.hide_empty and shown in ("", "-", "none"):
             continue
         yield f'<tr><th scope="row">{text(column.heading)}</th><td>{text(shown)}</td></tr>'
     yield "</tbody></table></div>"
-    errors = record.errors(record.row) if record.errors is not None else ()
-    yield from notes_markup([*record.remarks, *errors])
+    errors = fields.errors(fields.row) if fields.errors is not None else ()
+    yield from notes_markup([*fields.remarks, *errors])
 
 
 def notes_markup(remarks: Iterable[str]) -> Iterator[str]:
-    """Yield what must be known besides."""
+    """Yield notes."""
     told = list(dict.fromkeys(remarks))
     if told:
         yield '<ul class="notes">'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One trace, or two side by side, as data that the page draws a screenful of at a time."""
+"""One trace, or two side by side, as data that the page draws a screenful at a time."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Final, NamedTuple
 from kcovdbg.render.escape import escape
 from kcovdbg.render.report.markup import json_text, text
 
-MOST_RECORDS: Final = 1 << 20
-"""Of a trace, further records are left out."""
+MAX_RECORDS: Final = 1 << 20
+"""Limit for the records of a trace; further ones are left out."""
 _SMALL: Final = 1 << 16
 
 
 class Point(NamedTuple):
-    """What a record is shown as; records that look alike share it."""
+    """A record in words; records with the same words share it."""
 
     function: str
     place: str
     detail: str
-    """All that is known, on one line."""
+    """All frames and operands, on one line."""
 
 
-class Segment(NamedTuple):
-    """Rows that are alike: records that both traces have, or what is between such."""
+class RowSpan(NamedTuple):
+    """Consecutive rows: records that both traces have, or records between those."""
 
     left: int
     """Index of the first record on the left."""
@@ -40,18 +40,18 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TraceData:
-    """What is shown."""
+    """The data of the panes."""
 
     names: Sequence[str]
     """Of the traces: one or two."""
     points: Sequence[Point]
     records: Sequence[array[int]]
     """Of each trace: the number of each record's point; typecode I."""
-    segments: Sequence[Segment]
+    segments: Sequence[RowSpan]
 
 
 def trace_markup(data: TraceData) -> Iterator[str]:
-    """Yield the panes, and the data for the script that fills them."""
+    """Yield the panes and the data of the script that fills them."""
     pair = len(data.names) > 1
     differences = sum(not segment.is_equal for segment in data.segments) if pair else 0
     yield '<div class="viewer" id="viewer">'
@@ -74,9 +74,9 @@ def trace_markup(data: TraceData) -> Iterator[str]:
     difference_keys = "<kbd>n</kbd> and <kbd>p</kbd> go to the next and the previous difference; " if pair else ""
     yield (
         f'<p id="keys" class="keys">{difference_keys}<kbd>j</kbd> <kbd>k</kbd> or arrows move, <kbd>Page Up</kbd> '
-        "<kbd>Page Down</kbd> <kbd>Home</kbd> <kbd>End</kbd> too; <kbd>/</kbd> finds.</p>"
+        "<kbd>Page Down</kbd> <kbd>Home</kbd> <kbd>End</kbd> move further; <kbd>/</kbd> finds.</p>"
     )
-    yield "<noscript><p>The records are drawn by a script, and scripts are off. The rest of the page needs none.</p></noscript>"
+    yield "<noscript><p>Showing the records needs JavaScript; the rest of the page does not.</p></noscript>"
     yield "</div>"
     yield '<script type="application/json" id="trace">' + json_text(
         {
@@ -89,7 +89,7 @@ def trace_markup(data: TraceData) -> Iterator[str]:
 
 
 def _encode(records: array[int], points: int) -> dict[str, object]:
-    """Write numbers as base64 of little-endian words, of 16 bits where they fit."""
+    """Encode numbers in base64 as little-endian words, of 16 bits where they fit."""
     words = array("H", records) if points <= _SMALL else array("I", records)
     if sys.byteorder == "big":
         words.byteswap()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""GDB as a target: the only modules below frontends/ that know it."""
+"""GDB as a target; besides frontends/gdb the only modules that import it."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The kernel among GDB's symbol files.
 
-GDB's symbols are left as their user has them: addresses come from the vmlinux file's own table. Types are looked up by GDB's
-Python functions, which read one compilation unit where expressions read hundreds.
+Addresses come from the symbol table of the vmlinux file, as GDB's symbols may have been relocated by their user. Types are
+looked up by GDB's Python functions, which read one compilation unit; expressions read hundreds.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Final
 
 import gdb
+from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import MissingTypeError, TargetError
-from kcovdbg.target import Member
 from kcovdbg.target.gdb.types import resolve_member
-from kcovdbg.target.image import ElfFile
+from kcovdbg.target.protocol import Member
 
-# Statics of kernel/kcov.c, in every version. The unit that defines them defines most of what is read, task_struct included:
-# looked at first, it spares others.
+# Static symbols of kernel/kcov.c, in every version. Its compilation unit has most of the types that are read, task_struct
+# included: GDB reads no other one when it has been read first.
 _ANCHORS: Final = ("kcov_fops", "kcov_ioctl")
-_NO_KERNEL: Final = "load the kernel's vmlinux with debug info: symbol-file VMLINUX"
+_NO_KERNEL: Final = "load the vmlinux of the kernel, with debug info: symbol-file VMLINUX"
 
 
 class GdbKernel:
-    """The kernel among GDB's symbol files: its vmlinux, read as a file, and its types, cached.
+    """The kernel among GDB's symbol files: its vmlinux file, and its types, cached.
 
     :param objfile: the symbol file.
     :param image: the same file, with a symbol table.
@@ -38,9 +38,9 @@ class GdbKernel:
 
     @cached_property
     def relocation(self) -> int:
-        """What GDB's own symbols are shifted by, because their user loaded them so."""
+        """What GDB's symbols are shifted by: their user may have loaded them at an offset."""
         for name in _ANCHORS:
-            symbol = self.image.symbol(name)
+            symbol = self.image.symbols.find(name)
             known = self.objfile.lookup_static_symbol(name) if symbol is not None else None
             if symbol is None or known is None or not known.is_valid():
                 continue
@@ -58,7 +58,7 @@ class GdbKernel:
         :raises MissingTypeError: when the debug info has no such type.
         """
         if name not in self._types:
-            # The anchor's unit is read now, if it wasn't.
+            # Has GDB read the compilation unit of kernel/kcov.c.
             _ = self.relocation
             try:
                 self._types[name] = gdb.lookup_type(name).strip_typedefs()
@@ -70,20 +70,20 @@ class GdbKernel:
         return found
 
     def find_member(self, type_name: str, path: str) -> Member:
-        """Find a member as :meth:`kcovdbg.target.Target.member` says.
+        """Find a member, as :meth:`kcovdbg.target.protocol.Target.member` does.
 
-        :raises MissingTypeError: when the type or the member doesn't exist.
+        :raises MissingTypeError: when there is no such type or member.
         """
         key = (type_name, path)
         if key not in self._members:
-            self._members[key] = resolve_member(self.find_type(type_name), path, big_endian=self.image.big_endian)
+            self._members[key] = resolve_member(self.find_type(type_name), path, big_endian=self.image.header.big_endian)
         found = self._members[key]
         if found is None:
             raise MissingTypeError(f"{type_name} has no member {path}")
         return found
 
 
-# The kernels looked at so far, by file; dropped when GDB drops the symbol file or the file changes.
+# By file; replaced when GDB drops the symbol file or the file changes.
 _kernels: dict[str, GdbKernel] = {}
 
 
@@ -101,15 +101,15 @@ def find_kernel() -> GdbKernel:
             return known
         try:
             image = ElfFile(Path(objfile.filename))
+            if image.symbols.find("init_task") is not None:
+                kernel = GdbKernel(objfile, image)
+                _kernels[objfile.filename] = kernel
+                return kernel
+            if not image.symbols:
+                stripped = image.path
         except TargetError:
-            # Of the system's own making, such as a vdso.
+            # Not a file of its own, such as a vdso.
             continue
-        if image.symbol("init_task") is not None:
-            kernel = GdbKernel(objfile, image)
-            _kernels[objfile.filename] = kernel
-            return kernel
-        if not image.has_symbols:
-            stripped = image.path
     if stripped is not None:
         raise TargetError(f"{stripped} has no symbol table", hint=_NO_KERNEL)
     raise TargetError("no kernel is loaded", hint=_NO_KERNEL)

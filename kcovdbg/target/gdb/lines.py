@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Locates instructions by GDB's line tables, which are read for the compilation units that are asked about."""
+"""Source locations by GDB's line tables, which GDB reads for the compilation units asked about."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from kcovdbg.model.location import Frame
 
 
 class LineTables:
-    """GDB's line tables, kept for one command: their user may load or move symbols meanwhile."""
+    """GDB's line tables, cached for one command: their user may load or move symbols between commands."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int], list[tuple[int, int]]] = {}
 
     def frames_at(self, address: int) -> tuple[Frame, ...]:
-        """Locate an instruction: the functions, and of the innermost one its line.
+        """Return the functions that an instruction is in, with the line of the innermost one.
 
-        :param address: as GDB's symbols have it.
-        :return: innermost first; empty where debug info doesn't cover it.
+        :param address: as in GDB's symbols.
+        :return: innermost first; empty when debug info does not cover it.
         """
         try:
             line = gdb.find_pc_line(address)
@@ -41,8 +41,8 @@ class LineTables:
     def _innermost_line(self, address: int, line: gdb.Symtab_and_line, function: gdb.Symbol) -> tuple[str | None, int | None]:
         if line.symtab is None:
             return None, line.line or None
-        # What GDB finds is where a statement begins. Behind it there may be rows of instructions that begin none, in this file
-        # or in that of the function that was inlined here: all of them count, as they do for addr2line.
+        # GDB returns the start of a statement. Later rows of the line table, which start none, count as well, as for addr2line:
+        # those of this file, and those of the file of the function inlined here.
         candidates = [line.symtab]
         if function.symtab is not None and function.symtab.filename != line.symtab.filename:
             candidates.append(function.symtab)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""GDB's types, in the words of targets."""
+"""GDB's types as names and members of a target."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from typing import Final
 
 import gdb
-from kcovdbg.target import Member
+from kcovdbg.target.protocol import Member
 
 _STRUCTS: Final = {gdb.TYPE_CODE_STRUCT: "struct", gdb.TYPE_CODE_UNION: "union", gdb.TYPE_CODE_ENUM: "enum"}
 
 
 def type_name(found: gdb.Type) -> str:
-    """Return a type's name, with the keyword that C wants."""
+    """Return the name of a type in C, keyword included."""
     name = found.name
     if name is None:
         return str(found)
-    # GDB's names of structures lack the keyword in C.
+    # In C, GDB's names of structures have no keyword.
     keyword = _STRUCTS.get(found.code)
     return f"{keyword} {name}" if keyword is not None and not name.startswith(f"{keyword} ") else name
 
 
 def array_length(found: gdb.Type) -> int:
-    """Return how many elements an array has, 0 for a flexible one."""
+    """Return the number of elements of an array, 0 for a flexible one."""
     try:
         low, high = found.range()
     except (gdb.error, RuntimeError):
@@ -37,7 +37,7 @@ def _fields(found: gdb.Type) -> Sequence[gdb.Field]:
 
 
 def member_names(found: gdb.Type) -> list[str]:
-    """Name the members of a structure, those of anonymous structures included."""
+    """Return the names of the members of a structure, those of anonymous structures included."""
     names: list[str] = []
     for field in _fields(found):
         if field.name:
@@ -48,7 +48,7 @@ def member_names(found: gdb.Type) -> list[str]:
 
 
 def _find_field(found: gdb.Type, name: str, start: int) -> tuple[gdb.Field, int] | None:
-    """Find a member and its place in bits, in anonymous structures too."""
+    """Find a member, in anonymous structures as well; return it and its offset in bits."""
     for field in _fields(found):
         place = start + int(getattr(field, "bitpos", 0))
         if field.name == name:
@@ -61,7 +61,7 @@ def _find_field(found: gdb.Type, name: str, start: int) -> tuple[gdb.Field, int]
 
 
 def resolve_member(found: gdb.Type, path: str, *, big_endian: bool) -> Member | None:
-    """Find a member by its dotted path, None where there is none."""
+    """Find a member by its dotted path, None when there is none."""
     place = 0
     field: gdb.Field | None = None
     for name in path.split("."):

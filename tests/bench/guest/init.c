@@ -30,11 +30,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define KCOV_INIT_TRACE	_IOR('c', 1, unsigned long)
-#define KCOV_ENABLE	_IO('c', 100)
+#define KCOV_INIT_TRACE _IOR('c', 1, unsigned long)
+#define KCOV_ENABLE _IO('c', 100)
 
-#define SMALL		(1UL << 16)
-#define LARGE		(1UL << 20)
+#define SMALL (1UL << 16)
+#define LARGE (1UL << 20)
 
 static sem_t finished;
 
@@ -172,7 +172,9 @@ static void small_things(void)
 		close(pair[1]);
 	}
 	for (i = 0; i < 2; i++) {
-		struct sockaddr_in6 address = { .sin6_family = AF_INET6, .sin6_port = htons(9), .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+		struct sockaddr_in6 address = { .sin6_family = AF_INET6,
+						.sin6_port = htons(9),
+						.sin6_addr = IN6ADDR_LOOPBACK_INIT };
 
 		fd = socket(AF_INET6, SOCK_DGRAM, 0);
 		sendto(fd, "x", 1, MSG_DONTWAIT, (struct sockaddr *)&address, sizeof(address));
@@ -228,13 +230,8 @@ static struct workload {
 	unsigned long words;
 	void (*run)(void);
 } workloads[] = {
-	{ "tcp-a", SMALL, tcp },
-	{ "tcp-b", SMALL, tcp },
-	{ "vfs-a", LARGE, vfs },
-	{ "vfs-b", LARGE, vfs },
-	{ "proc", LARGE, proc },
-	{ "mixed-a", LARGE, mixed },
-	{ "mixed-b", LARGE, mixed },
+	{ "tcp-a", SMALL, tcp }, { "tcp-b", SMALL, tcp },     { "vfs-a", LARGE, vfs },	   { "vfs-b", LARGE, vfs },
+	{ "proc", LARGE, proc }, { "mixed-a", LARGE, mixed }, { "mixed-b", LARGE, mixed },
 };
 
 static void *record(void *argument)

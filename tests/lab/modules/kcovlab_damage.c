@@ -57,8 +57,7 @@ static void open_section(struct work_struct *work)
 
 static DECLARE_WORK(opener, open_section);
 
-static ssize_t kcovlab_damage_write(struct file *file, const char __user *data, size_t size,
-				    loff_t *at)
+static ssize_t kcovlab_damage_write(struct file *file, const char __user *data, size_t size, loff_t *at)
 {
 	unsigned long long argument = 0;
 	char line[64] = "";

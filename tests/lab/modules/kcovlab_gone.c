@@ -46,8 +46,7 @@ static noinline unsigned int kcovlab_gone_outer(unsigned int n)
 	return kcovlab_gone_middle(n) + kcovlab_gone_inner(n);
 }
 
-static ssize_t kcovlab_gone_write(struct file *file, const char __user *data, size_t size,
-				  loff_t *at)
+static ssize_t kcovlab_gone_write(struct file *file, const char __user *data, size_t size, loff_t *at)
 {
 	char digit;
 

@@ -43,8 +43,7 @@ static noinline unsigned int kcovlab_keep_outer(unsigned int n)
 	return kcovlab_keep_middle(n) + kcovlab_keep_inner(n);
 }
 
-static ssize_t kcovlab_keep_write(struct file *file, const char __user *data, size_t size,
-				  loff_t *at)
+static ssize_t kcovlab_keep_write(struct file *file, const char __user *data, size_t size, loff_t *at)
 {
 	char digit;
 

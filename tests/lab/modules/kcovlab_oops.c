@@ -39,8 +39,7 @@ static noinline int kcovlab_oops_outer(int n)
 	return kcovlab_oops_middle(n) + 1;
 }
 
-static ssize_t kcovlab_oops_write(struct file *file, const char __user *data, size_t size,
-				  loff_t *at)
+static ssize_t kcovlab_oops_write(struct file *file, const char __user *data, size_t size, loff_t *at)
 {
 	char digit;
 

@@ -9,12 +9,13 @@ import json
 import os
 import re
 import sys
+from typing import Any
 
-from tests.unit.screen import Screen
+from tests.support.screen import Screen
 
 PATIENCE = 300
 *command, program = sys.argv[1:]
-found = {}
+found: dict[str, Any] = {}
 
 
 def at_prompt(screen):
@@ -39,15 +40,17 @@ with Screen(*command, rows=50, columns=150, answers_cursor=True, **folders) as s
 
     screen.wait(at_prompt, PATIENCE)
     started = ask(f"collect -- {program} &")
-    found["collector"] = int(re.search(r"\[1\] collector (\d+):", started)[1])
+    collector = re.search(r"\[1\] collector (\d+):", started)
+    assert collector is not None
+    found["collector"] = int(collector[1])
     while not (name := re.search(r"fd:\d+/\d+", jobs := ask("jobs"))) or "tick" not in (tasks := ask("tasks")):
         pass
     found["name"], found["jobs"], found["tasks"] = name[0], jobs, tasks
     found["buffer"] = ask(f"buffer {name[0]} --function __do_sys_getppid -n 5")
     screen.type(f"view {name[0]}\r")
-    # How many records it has of which the cursor is on one: 1/5123  0%  look 1.
-    first = int(wait_for(r"\d+/(\d+)  \d+%  look 1")[1])
-    found["grew"] = int(wait_for(r"\d+/(\d+)  \d+%  look [2-9]")[1]) - first
+    # How many records it has of which the cursor is on one: 1/5123  0%  read 1 times.
+    first = int(wait_for(r"\d+/(\d+)  \d+%  read 1 times")[1])
+    found["grew"] = int(wait_for(r"\d+/(\d+)  \d+%  read [2-9]\d* times")[1]) - first
     found["view"] = screen.text
     screen.type("q")
     screen.wait(at_prompt, PATIENCE)

@@ -14,7 +14,7 @@ static const struct {
 	long number;
 } jobs[] = {
 	{ "t-getppid", SYS_getppid }, { "t-getpgrp", SYS_getpgrp }, { "t-getsid", SYS_getsid },
-	{ "t-getuid", SYS_getuid }, { "c-umask", SYS_umask },   { "c-sync", SYS_sync },
+	{ "t-getuid", SYS_getuid },   { "c-umask", SYS_umask },	    { "c-sync", SYS_sync },
 };
 
 static int rounds;

@@ -127,8 +127,7 @@ static void inflight_hub(void)
 	for (int i = 0; i < 500 && !atomic_load(&s->done_calls); i++)
 		msleep(10);
 	truth("\"state\": \"hub-section\", \"bus\": %d, \"handle\": \"0x%lx\", \"held_by\": \"%s\", \"requests\": %d",
-	      usb_dummy_bus(udc), 1UL << 56 | usb_dummy_bus(udc), udc ? "kc-mute" : "kc-usb",
-	      atomic_load(&s->done_calls));
+	      usb_dummy_bus(udc), 1UL << 56 | usb_dummy_bus(udc), udc ? "kc-mute" : "kc-usb", atomic_load(&s->done_calls));
 }
 
 /* A count that no buffer can have, written by the one who owns the buffer. */
@@ -150,18 +149,15 @@ static int open_crash(struct slot *s, bool oops, const char **text)
 {
 	*text = oops ? "3" : "c";
 	if (!oops) {
-		slot_extra(
-			s,
-			", \"expect_functions\": [\"__handle_sysrq\", \"sysrq_handle_crash\", \"panic\"]");
+		slot_extra(s, ", \"expect_functions\": [\"__handle_sysrq\", \"sysrq_handle_crash\", \"panic\"]");
 		return open("/proc/sysrq-trigger", O_WRONLY);
 	}
 	if (module_load("kcovlab_oops") && errno != EEXIST)
 		return -1;
 	/* An oops in a system call would only end the task. */
 	spew("/proc/sys/kernel/panic_on_oops", "1");
-	slot_extra(
-		s,
-		", \"expect_functions\": [\"kcovlab_oops_write\", \"kcovlab_oops_outer\", \"kcovlab_oops_middle\", \"kcovlab_oops_inner\"]");
+	slot_extra(s, ", \"expect_functions\": [\"kcovlab_oops_write\", \"kcovlab_oops_outer\", \"kcovlab_oops_middle\", "
+		      "\"kcovlab_oops_inner\"]");
 	return open("/sys/kernel/debug/kcovlab_oops/run", O_WRONLY);
 }
 
@@ -231,8 +227,7 @@ static bool run(char *line)
 	else
 		arg = line + strlen(line);
 	if (!strcmp(line, "ping")) {
-		truth("\"state\": \"ping\", \"traffic\": %lu, \"tasks\": %lu",
-		      atomic_load(&shm->traffic), count_tasks());
+		truth("\"state\": \"ping\", \"traffic\": %lu, \"tasks\": %lu", atomic_load(&shm->traffic), count_tasks());
 	} else if (!strcmp(line, "count") && *arg) {
 		again(arg);
 	} else if (!strcmp(line, "states")) {

@@ -35,8 +35,7 @@ static int idle(void *arg)
 
 static void process(int threads, atomic_int *started)
 {
-	char *stacks = mmap(NULL, (size_t)threads * STACK, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *stacks = mmap(NULL, (size_t)threads * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	prctl(PR_SET_NAME, "kc-crowd");
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -44,9 +43,7 @@ static void process(int threads, atomic_int *started)
 	/* The leader is one of them. */
 	for (int i = 1; i < threads && stacks != MAP_FAILED; i++) {
 		if (clone(idle, stacks + (size_t)(i + 1) * STACK - 64,
-			  CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
-				  CLONE_SYSVSEM,
-			  NULL) < 0)
+			  CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM, NULL) < 0)
 			break;
 		atomic_fetch_add(started, 1);
 	}
@@ -57,8 +54,7 @@ static void process(int threads, atomic_int *started)
 void crowd(unsigned int n)
 {
 	unsigned int processes = (n + PER_PROCESS - 1) / PER_PROCESS;
-	atomic_int *counts =
-		mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	atomic_int *counts = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	uint64_t begin = now_ms(), end = begin + 300000;
 	unsigned int left = n, forked = 0;
 	unsigned long tasks = count_tasks();
@@ -84,8 +80,8 @@ void crowd(unsigned int n)
 	/* Until all are there, or they stop coming because memory has run out. */
 	while (atomic_load(&counts[1]) < (int)forked && now_ms() < end)
 		msleep(20);
-	truth("\"state\": \"threads\", \"asked\": %u, \"started\": %d, \"processes\": %u, \"tasks\": %lu, \"ms\": %lu",
-	      n, atomic_load(&counts[0]), forked, count_tasks(), now_ms() - begin);
+	truth("\"state\": \"threads\", \"asked\": %u, \"started\": %d, \"processes\": %u, \"tasks\": %lu, \"ms\": %lu", n,
+	      atomic_load(&counts[0]), forked, count_tasks(), now_ms() - begin);
 	munmap(counts, PAGE);
 }
 

@@ -123,8 +123,7 @@ static void st_tracer(struct slot *s)
 	exiting->asleep = false;
 	pid = spawn(exiting, exiting_child);
 	exiting->pid = exiting->tid = pid;
-	if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status) ||
-	    ptrace(PTRACE_SETOPTIONS, pid, 0, PTRACE_O_TRACEEXIT) ||
+	if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status) || ptrace(PTRACE_SETOPTIONS, pid, 0, PTRACE_O_TRACEEXIT) ||
 	    ptrace(PTRACE_CONT, pid, 0, 0) || waitpid(pid, &status, 0) != pid ||
 	    status >> 8 != (SIGTRAP | PTRACE_EVENT_EXIT << 8))
 		slot_missing(exiting, "ptrace gave status 0x%x", status);

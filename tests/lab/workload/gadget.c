@@ -17,7 +17,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define VENDOR 0x6b63 /* "kc" */
+#define VENDOR 0x6b63  /* "kc" */
 #define PRODUCT 0x6f76 /* "ov" */
 #define BULK 512
 
@@ -80,8 +80,7 @@ static void find_endpoint(const struct usb_raw_eps_info *info, int n, bool in, u
 	for (int i = 0; i < n; i++) {
 		const struct usb_raw_ep_info *e = &info->eps[i];
 
-		if (!e->caps.type_bulk || !(in ? e->caps.dir_in : e->caps.dir_out) ||
-		    e->limits.maxpacket_limit < BULK)
+		if (!e->caps.type_bulk || !(in ? e->caps.dir_in : e->caps.dir_out) || e->limits.maxpacket_limit < BULK)
 			continue;
 		d.bEndpointAddress = e->addr == USB_RAW_EP_ADDR_ANY ? (in ? 1 : 2) : e->addr;
 		break;
@@ -158,8 +157,7 @@ static void answer(const struct usb_ctrlrequest *r, const void *data, size_t n)
 		n = le16toh(r->wLength);
 	io.head.length = n;
 	memcpy(io.data, data, n);
-	ioctl(raw, r->bRequestType & USB_DIR_IN ? USB_RAW_IOCTL_EP0_WRITE : USB_RAW_IOCTL_EP0_READ,
-	      &io);
+	ioctl(raw, r->bRequestType & USB_DIR_IN ? USB_RAW_IOCTL_EP0_WRITE : USB_RAW_IOCTL_EP0_READ, &io);
 }
 
 static void control(const struct usb_ctrlrequest *r)

@@ -34,8 +34,7 @@ static int set_up_packed(void)
 	mkdir(PACKED "/tmp", 01777);
 	mkdir(PACKED "/tmp/exchange", 0755);
 	if (!mounted("devtmpfs", PACKED "/dev", "devtmpfs", NULL) || !mounted("proc", PACKED "/proc", "proc", NULL) ||
-	    !mounted("sysfs", PACKED "/sys", "sysfs", NULL) ||
-	    !mounted("debugfs", PACKED "/sys/kernel/debug", "debugfs", NULL))
+	    !mounted("sysfs", PACKED "/sys", "sysfs", NULL) || !mounted("debugfs", PACKED "/sys/kernel/debug", "debugfs", NULL))
 		return 0;
 	root = PACKED;
 	return 1;
@@ -56,9 +55,8 @@ static int set_up(void)
 	mkdir("/mnt/upper/work", 0755);
 	if (!mounted("overlay", ROOT, "overlay", "lowerdir=/mnt/lower,upperdir=/mnt/upper/files,workdir=/mnt/upper/work") ||
 	    /* Nothing above /tmp: the checkout that the programs belong to may lie there. */
-	    !mounted("devtmpfs", ROOT "/dev", "devtmpfs", NULL) ||
-	    !mounted("proc", ROOT "/proc", "proc", NULL) || !mounted("sysfs", ROOT "/sys", "sysfs", NULL) ||
-	    !mounted("debugfs", ROOT "/sys/kernel/debug", "debugfs", NULL) ||
+	    !mounted("devtmpfs", ROOT "/dev", "devtmpfs", NULL) || !mounted("proc", ROOT "/proc", "proc", NULL) ||
+	    !mounted("sysfs", ROOT "/sys", "sysfs", NULL) || !mounted("debugfs", ROOT "/sys/kernel/debug", "debugfs", NULL) ||
 	    !mounted("exchange", ROOT "/tmp/exchange", "9p", "trans=virtio,version=9p2000.L,cache=none,msize=262144"))
 		return 0;
 	return done = 1;

@@ -221,8 +221,7 @@ static void set_up(void)
 	spew("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
 	spew("/proc/sys/vm/unprivileged_userfaultfd", "1");
 	signal(SIGPIPE, SIG_IGN);
-	shm = mmap(NULL, sizeof(*shm), PROT_READ | PROT_WRITE,
-		   MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	shm = mmap(NULL, sizeof(*shm), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (shm == MAP_FAILED)
 		abort();
 }
@@ -275,8 +274,7 @@ static void check_moved(char *moved, size_t n)
 		struct slot *s = &shm->slots[i];
 		uint64_t count;
 
-		if (s->counted && !s->volatile_count &&
-		    (!slot_count(s, &count) || count != s->last_count) && len < n - 40)
+		if (s->counted && !s->volatile_count && (!slot_count(s, &count) || count != s->last_count) && len < n - 40)
 			len += sprintf(moved + len, "%s\"%s\"", len ? ", " : "", s->state);
 	}
 }
@@ -355,7 +353,8 @@ int main(int argc, char **argv)
 	truth_vmalloc();
 	truth_maps();
 	check_moved(moved, sizeof(moved));
-	truth("\"done\": true, \"states\": %d, \"missing\": %d, \"moved\": [%s], \"unsettled\": [%s], \"tasks\": %lu, \"ms\": %lu",
+	truth("\"done\": true, \"states\": %d, \"missing\": %d, \"moved\": [%s], \"unsettled\": [%s], \"tasks\": %lu, \"ms\": "
+	      "%lu",
 	      nslots, missing, moved, unsettled, count_tasks(), now_ms() - begin);
 	listen();
 }

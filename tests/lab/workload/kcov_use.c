@@ -21,7 +21,7 @@
 
 static const struct {
 	const char *needs; /* what kc_has() must say */
-	const char *name; /* of the kernel's mode */
+	const char *name;  /* of the kernel's mode */
 	unsigned long arg; /* of KCOV_ENABLE */
 	unsigned int record_words;
 } modes[] = {
@@ -30,8 +30,7 @@ static const struct {
 	[TRACE_PC_EXT] = { "ext-records", "TRACE_PC", KCOV_TRACE_PC_EXT, 1 },
 	[TRACE_UNIQ_PC] = { "unique-maps", "TRACE_UNIQ_PC", KCOV_TRACE_UNIQ_PC, 1 },
 	[TRACE_UNIQ_EDGE] = { "unique-maps", "TRACE_UNIQ_EDGE", KCOV_TRACE_UNIQ_EDGE, 1 },
-	[TRACE_UNIQ_BOTH] = { "unique-maps", "TRACE_UNIQ_PC|TRACE_UNIQ_EDGE",
-			      KCOV_TRACE_UNIQ_PC | KCOV_TRACE_UNIQ_EDGE, 1 },
+	[TRACE_UNIQ_BOTH] = { "unique-maps", "TRACE_UNIQ_PC|TRACE_UNIQ_EDGE", KCOV_TRACE_UNIQ_PC | KCOV_TRACE_UNIQ_EDGE, 1 },
 	[TRACE_UNIQ_CMP] = { "unique-maps", "TRACE_UNIQ_CMP", KCOV_TRACE_UNIQ_CMP, 4 },
 	[TRACE_UNIQUE] = { "unique-bitmap", "UNIQUE_PC", 0, 1 },
 };
@@ -100,8 +99,7 @@ int kc_init(struct slot *s, struct kc *k, uint64_t words)
 
 int kc_map(struct slot *s, struct kc *k)
 {
-	void *p = mmap(NULL, k->size * sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED, k->fd,
-		       0);
+	void *p = mmap(NULL, k->size * sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED, k->fd, 0);
 
 	if (p == MAP_FAILED) {
 		slot_missing(s, "mmap: %s", strerror(errno));
@@ -194,8 +192,8 @@ int kc_disable(struct slot *s, struct kc *k)
 	return 0;
 }
 
-int kc_remote_enable(struct slot *s, struct kc *k, enum trace mode, uint32_t area_size,
-		     const uint64_t *handles, int n, uint64_t common)
+int kc_remote_enable(struct slot *s, struct kc *k, enum trace mode, uint32_t area_size, const uint64_t *handles, int n,
+		     uint64_t common)
 {
 	struct kcov_remote_arg *arg = calloc(1, sizeof(*arg) + n * sizeof(arg->handles[0]));
 
@@ -211,8 +209,8 @@ int kc_remote_enable(struct slot *s, struct kc *k, enum trace mode, uint32_t are
 		return -1;
 	}
 	free(arg);
-	slot_call(s, "KCOV_REMOTE_ENABLE mode=%lu area_size=%u num_handles=%d common_handle=0x%lx",
-		  modes[mode].arg, area_size, n, common);
+	slot_call(s, "KCOV_REMOTE_ENABLE mode=%lu area_size=%u num_handles=%d common_handle=0x%lx", modes[mode].arg, area_size,
+		  n, common);
 	s->mode = mode;
 	s->enabled = s->remote = true;
 	s->owner = s->tid;

@@ -39,7 +39,7 @@ enum trace {
  * print.
  */
 struct slot {
-	atomic_int ready; /* set last, by a plain store: no system call between it and the sleep */
+	atomic_int ready;      /* set last, by a plain store: no system call between it and the sleep */
 	atomic_int done_calls; /* on start an argument, then progress that a state wants to show */
 	bool used;
 	char state[32];
@@ -48,28 +48,28 @@ struct slot {
 	unsigned char comm[16];
 	int fds[MAX_FDS];
 	int nfds;
-	uint64_t size; /* words; 0: not initialised */
+	uint64_t size;	 /* words; 0: not initialised */
 	enum trace mode; /* of the session; TRACE_NONE: there is none */
-	bool enabled; /* KCOV_ENABLE or KCOV_REMOTE_ENABLE is in force */
+	bool enabled;	 /* KCOV_ENABLE or KCOV_REMOTE_ENABLE is in force */
 	bool remote;
 	bool asleep; /* the task sleeps once it stands; false for dead or stopped ones */
 	pid_t owner; /* tid that is enabled */
 	uint32_t remote_size;
 	uint64_t handles[MAX_HANDLES];
 	int nhandles;
-	uint64_t common; /* common handle, also in handles[] */
-	uint64_t map; /* where the buffer is mapped; 0: it isn't */
-	uint64_t map_edges; /* the same of the buffer for edges */
+	uint64_t common;       /* common handle, also in handles[] */
+	uint64_t map;	       /* where the buffer is mapped; 0: it isn't */
+	uint64_t map_edges;    /* the same of the buffer for edges */
 	uint64_t bitmap_words; /* of TRACE_UNIQUE: words before the count */
-	pid_t map_tid; /* in whose memory */
-	int refcount; /* what K1 of the invariants expects; 0: unknown */
+	pid_t map_tid;	       /* in whose memory */
+	int refcount;	       /* what K1 of the invariants expects; 0: unknown */
 	int sequence;
 	bool volatile_count; /* may change while nobody does anything */
 	pid_t workers[MAX_WORKERS];
 	int nworkers;
-	char calls[1024]; /* JSON strings, comma-separated */
-	char extra[1024]; /* more JSON members, each with a leading comma */
-	char missing[160]; /* why the state couldn't be made */
+	char calls[1024];    /* JSON strings, comma-separated */
+	char extra[1024];    /* more JSON members, each with a leading comma */
+	char missing[160];   /* why the state couldn't be made */
 	uint64_t last_count; /* init: as printed */
 	bool counted;
 };
@@ -107,8 +107,8 @@ int kc_map(struct slot *s, struct kc *k);
 int kc_setup(struct slot *s, struct kc *k, uint64_t words);
 int kc_enable(struct slot *s, struct kc *k, enum trace mode);
 int kc_disable(struct slot *s, struct kc *k);
-int kc_remote_enable(struct slot *s, struct kc *k, enum trace mode, uint32_t area_size,
-		     const uint64_t *handles, int n, uint64_t common);
+int kc_remote_enable(struct slot *s, struct kc *k, enum trace mode, uint32_t area_size, const uint64_t *handles, int n,
+		     uint64_t common);
 void kc_close(struct slot *s, struct kc *k);
 int kc_map_edges(struct slot *s, struct kc *k);
 int kc_reset(struct slot *s, struct kc *k);

@@ -234,8 +234,7 @@ static void st_split(struct slot *s)
 	if (syscall(SYS_munmap, (uintptr_t)k.area + 4 * PAGE, 2 * PAGE))
 		slot_missing(s, "munmap");
 	slot_call(s, "munmap pages 4 and 5");
-	slot_extra(s, ", \"vmas\": [[\"0x%lx\", 4, 0], [\"0x%lx\", 5, 6]]", (uintptr_t)k.area,
-		   (uintptr_t)k.area + 6 * PAGE);
+	slot_extra(s, ", \"vmas\": [[\"0x%lx\", 4, 0], [\"0x%lx\", 5, 6]]", (uintptr_t)k.area, (uintptr_t)k.area + 6 * PAGE);
 }
 
 static struct slot *heir;

@@ -67,8 +67,7 @@ static void note_functions(struct slot *s, const char *module)
 			const char *name = file + names->sh_offset + sym->st_name;
 			const char *home = file + sections[elf->e_shstrndx].sh_offset;
 
-			if (ELF64_ST_TYPE(sym->st_info) != STT_FUNC ||
-			    sym->st_shndx >= elf->e_shnum ||
+			if (ELF64_ST_TYPE(sym->st_info) != STT_FUNC || sym->st_shndx >= elf->e_shnum ||
 			    strcmp(home + sections[sym->st_shndx].sh_name, ".text"))
 				continue;
 			slot_extra(s, "%s\"%s\": \"0x%lx\"", sep, name, text + sym->st_value);

@@ -108,8 +108,7 @@ static void st_left(struct slot *s)
 		slot_missing(s, "the owner ended with 0x%x", err);
 	err = try_handle(common(HANDLE_LEFT));
 	slot_call(s, "exit of an owner that was made to forget");
-	slot_extra(s, ", \"gone_tid\": %d, \"left_handle\": \"0x%lx\", \"errno\": %d", pid,
-		   common(HANDLE_LEFT), err);
+	slot_extra(s, ", \"gone_tid\": %d, \"left_handle\": \"0x%lx\", \"errno\": %d", pid, common(HANDLE_LEFT), err);
 }
 
 /* A worker of the kernel begins a section, never ends it, and waits for other work. */
@@ -119,8 +118,7 @@ static void st_open_section(struct slot *s)
 	struct kc k;
 	int err;
 
-	if (kc_setup(s, &k, 52 * PAGE_WORDS) ||
-	    kc_remote_enable(s, &k, TRACE_PC, 700, NULL, 0, common(HANDLE_OPEN)))
+	if (kc_setup(s, &k, 52 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 700, NULL, 0, common(HANDLE_OPEN)))
 		return;
 	/* One for the file, one for the owner, one for the section. */
 	slot_object(s, &k, 3, 1);
@@ -142,8 +140,7 @@ static void st_no_size(struct slot *s)
 {
 	struct kc k;
 
-	if (kc_setup(s, &k, 53 * PAGE_WORDS) ||
-	    kc_remote_enable(s, &k, TRACE_PC, 0, NULL, 0, common(HANDLE_NO_SIZE)))
+	if (kc_setup(s, &k, 53 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 0, NULL, 0, common(HANDLE_NO_SIZE)))
 		return;
 	slot_object(s, &k, 2, 1);
 }
@@ -154,8 +151,8 @@ static void st_too_large(struct slot *s)
 	struct vhost v;
 	struct kc k;
 
-	if (kc_setup(s, &k, PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 54 * PAGE_WORDS, NULL,
-							    0, common(HANDLE_TOO_LARGE)))
+	if (kc_setup(s, &k, PAGE_WORDS) ||
+	    kc_remote_enable(s, &k, TRACE_PC, 54 * PAGE_WORDS, NULL, 0, common(HANDLE_TOO_LARGE)))
 		return;
 	slot_object(s, &k, 2, 1);
 	if (vhost_start(&v, 73)) {
@@ -178,8 +175,7 @@ static void st_skb(struct slot *s)
 	struct kc k;
 	int pair[2];
 
-	if (kc_setup(s, &k, 55 * PAGE_WORDS) ||
-	    kc_remote_enable(s, &k, TRACE_PC, 800, NULL, 0, common(HANDLE_SKB)))
+	if (kc_setup(s, &k, 55 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 800, NULL, 0, common(HANDLE_SKB)))
 		return;
 	slot_object(s, &k, 2, 1);
 	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair)) {
@@ -223,23 +219,16 @@ static void st_lost(struct slot *s)
 		slot_missing(s, "the owner ended with 0x%x", err);
 	err = try_handle(common(HANDLE_LOST));
 	slot_call(s, "exit of an owner that softirqs interrupted");
-	slot_extra(s, ", \"gone_tid\": %d, \"left_handle\": \"0x%lx\", \"errno\": %d", pid,
-		   common(HANDLE_LOST), err);
+	slot_extra(s, ", \"gone_tid\": %d, \"left_handle\": \"0x%lx\", \"errno\": %d", pid, common(HANDLE_LOST), err);
 }
 
 static const struct {
 	const char *name, *state;
 	void (*fn)(struct slot *s);
 } puzzles[] = {
-	{ "leak", "kc-leak", st_leak },
-	{ "left", "kc-left", st_left },
-	{ "open", "kc-opensect", st_open_section },
-	{ "exist", "kc-exist", st_exist },
-	{ "nosize", "kc-nosize", st_no_size },
-	{ "toolarge", "kc-toolarge", st_too_large },
-	{ "skb", "kc-skb", st_skb },
-	{ "stale", "kc-stale", vhost_stale },
-	{ "lost", "kc-lostowner", st_lost },
+	{ "leak", "kc-leak", st_leak },	   { "left", "kc-left", st_left },	  { "open", "kc-opensect", st_open_section },
+	{ "exist", "kc-exist", st_exist }, { "nosize", "kc-nosize", st_no_size }, { "toolarge", "kc-toolarge", st_too_large },
+	{ "skb", "kc-skb", st_skb },	   { "stale", "kc-stale", vhost_stale },  { "lost", "kc-lostowner", st_lost },
 };
 
 bool puzzle(const char *name, void (*begin)(const char *state, void (*fn)(struct slot *s)))

@@ -19,8 +19,8 @@
 
 static struct slot *child;
 
-static void vhost_owner(struct slot *s, uint64_t words, enum trace mode, uint32_t area_size,
-			uint64_t handle, const uint64_t *more, int nmore, uint32_t cid)
+static void vhost_owner(struct slot *s, uint64_t words, enum trace mode, uint32_t area_size, uint64_t handle,
+			const uint64_t *more, int nmore, uint32_t cid)
 {
 	struct vhost v;
 	struct kc k;
@@ -37,14 +37,13 @@ static void vhost_owner(struct slot *s, uint64_t words, enum trace mode, uint32_
 	vhost_workers(s);
 	for (int i = 0; i < 3; i++)
 		sent += !vhost_packet(&v);
-	slot_extra(s, ", \"vhost\": \"%s\", \"packets\": %d, \"area_sizes\": [%u]", v.kind, sent,
-		   area_size);
+	slot_extra(s, ", \"vhost\": \"%s\", \"packets\": %d, \"area_sizes\": [%u]", v.kind, sent, area_size);
 }
 
 static void st_remote(struct slot *s)
 {
-	vhost_owner(s, 64 * PAGE_WORDS, TRACE_PC, 40 * PAGE_WORDS,
-		    kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, HANDLE_1), NULL, 0, 51);
+	vhost_owner(s, 64 * PAGE_WORDS, TRACE_PC, 40 * PAGE_WORDS, kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, HANDLE_1), NULL, 0,
+		    51);
 }
 
 /*
@@ -53,11 +52,10 @@ static void st_remote(struct slot *s)
  */
 static void st_remote2(struct slot *s)
 {
-	uint64_t usb[] = { kcov_remote_handle(KCOV_SUBSYSTEM_USB, 0xc0ffee),
-			   kcov_remote_handle(KCOV_SUBSYSTEM_USB, 0xc0ffef) };
+	uint64_t usb[] = { kcov_remote_handle(KCOV_SUBSYSTEM_USB, 0xc0ffee), kcov_remote_handle(KCOV_SUBSYSTEM_USB, 0xc0ffef) };
 
-	vhost_owner(s, 65 * PAGE_WORDS, TRACE_CMP, 50 * PAGE_WORDS + 8,
-		    kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, HANDLE_2), usb, 2, 52);
+	vhost_owner(s, 65 * PAGE_WORDS, TRACE_CMP, 50 * PAGE_WORDS + 8, kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, HANDLE_2),
+		    usb, 2, 52);
 }
 
 /* Accepted by the kernel, and nobody can reach it. */
@@ -82,15 +80,13 @@ static void st_parent(struct slot *s)
 	uint64_t handle = kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, HANDLE_CHILD);
 	struct kc k;
 
-	if (kc_setup(s, &k, 34 * PAGE_WORDS) ||
-	    kc_remote_enable(s, &k, TRACE_PC, 4096, NULL, 0, handle))
+	if (kc_setup(s, &k, 34 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 4096, NULL, 0, handle))
 		return;
 	slot_object(s, &k, 2, 1);
 	*child = (struct slot){ .used = true, .asleep = true };
 	strcpy(child->state, "kc-child");
-	slot_extra(child,
-		   ", \"kcov_handle\": \"0x%lx\", \"handle_of\": \"%s\", \"fds_shared_with\": %d",
-		   handle, s->state, s->pid);
+	slot_extra(child, ", \"kcov_handle\": \"0x%lx\", \"handle_of\": \"%s\", \"fds_shared_with\": %d", handle, s->state,
+		   s->pid);
 	slot_call(s, "fork");
 	spawn(child, st_child);
 	slot_wait(child, 5000);
@@ -108,8 +104,7 @@ static void orphan_maker(struct slot *s)
 	struct slot scratch = { 0 };
 	struct kc k;
 
-	if (kc_setup(&scratch, &k, PAGE_WORDS) ||
-	    kc_remote_enable(&scratch, &k, TRACE_PC, 512, NULL, 0, handle)) {
+	if (kc_setup(&scratch, &k, PAGE_WORDS) || kc_remote_enable(&scratch, &k, TRACE_PC, 512, NULL, 0, handle)) {
 		slot_missing(s, "%s", scratch.missing);
 		return;
 	}

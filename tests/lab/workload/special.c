@@ -67,8 +67,7 @@ static void st_both(struct slot *s)
 }
 
 /* Set up for a mode, in one of the states' sizes. */
-static int prepare(struct slot *s, struct kc *k, uint64_t pages, enum trace mode,
-		   uint64_t bitmap_words)
+static int prepare(struct slot *s, struct kc *k, uint64_t pages, enum trace mode, uint64_t bitmap_words)
 {
 	if (kc_setup(s, k, pages * PAGE_WORDS))
 		return -1;
@@ -167,9 +166,8 @@ static void st_ext_remote(struct slot *s)
 {
 	struct kc k;
 
-	if (kc_setup(s, &k, 58 * PAGE_WORDS) ||
-	    kc_remote_enable(s, &k, TRACE_PC_EXT, 29 * PAGE_WORDS, NULL, 0,
-			     kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, HANDLE_EXT)))
+	if (kc_setup(s, &k, 58 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC_EXT, 29 * PAGE_WORDS, NULL, 0,
+								 kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, HANDLE_EXT)))
 		return;
 	slot_object(s, &k, 2, 1);
 	carry(s, 54);

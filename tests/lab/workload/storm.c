@@ -26,8 +26,7 @@
 #define HOLD 4 /* objects that a thread juggles with */
 
 const char *const storm_op_names[STORM_OPS] = {
-	"open",	  "init",  "mmap", "enable", "remote_enable", "disable",
-	"munmap", "close", "exit", "fork",   "work",	      "refused",
+	"open", "init", "mmap", "enable", "remote_enable", "disable", "munmap", "close", "exit", "fork", "work", "refused",
 };
 
 static void count(int op, bool ok)
@@ -46,8 +45,7 @@ static void remote_enable(struct kc *k, unsigned int *seed)
 	for (unsigned int i = 0; i < arg->num_handles; i++)
 		arg->handles[i] = kcov_remote_handle(KCOV_SUBSYSTEM_USB, 1 + rand_r(seed) % 60);
 	if (rand_r(seed) % 2)
-		arg->common_handle =
-			kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, 1 + rand_r(seed) % 60);
+		arg->common_handle = kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, 1 + rand_r(seed) % 60);
 	count(STORM_REMOTE_ENABLE, !ioctl(k->fd, KCOV_REMOTE_ENABLE, arg));
 }
 
@@ -86,8 +84,7 @@ static void step(struct kc *k, unsigned int *seed)
 	case 5:
 	case 6:
 	case 7:
-		count(STORM_ENABLE, !ioctl(k->fd, KCOV_ENABLE,
-					   rand_r(seed) % 2 ? KCOV_TRACE_PC : KCOV_TRACE_CMP));
+		count(STORM_ENABLE, !ioctl(k->fd, KCOV_ENABLE, rand_r(seed) % 2 ? KCOV_TRACE_PC : KCOV_TRACE_CMP));
 		break;
 	case 8:
 	case 9:
@@ -161,8 +158,8 @@ void storm(unsigned int seconds)
 	for (int i = 0; i < STORM_OPS; i++)
 		atomic_store(&shm->storm_ops[i], 0);
 	atomic_store(&shm->storm_stop, 0);
-	truth("\"state\": \"storm\", \"running\": true, \"seconds\": %u, \"processes\": %d, \"threads\": %d",
-	      seconds, PROCESSES, THREADS);
+	truth("\"state\": \"storm\", \"running\": true, \"seconds\": %u, \"processes\": %d, \"threads\": %d", seconds,
+	      PROCESSES, THREADS);
 	while (alive || now_ms() < end) {
 		if (now_ms() >= end)
 			atomic_store(&shm->storm_stop, 1);
@@ -187,8 +184,7 @@ void storm(unsigned int seconds)
 	f = truth_begin();
 	fputs("\"state\": \"storm\", \"running\": false, \"ops\": {", f);
 	for (int i = 0; i < STORM_OPS; i++)
-		fprintf(f, "%s\"%s\": %lu", i ? ", " : "", storm_op_names[i],
-			atomic_load(&shm->storm_ops[i]));
+		fprintf(f, "%s\"%s\": %lu", i ? ", " : "", storm_op_names[i], atomic_load(&shm->storm_ops[i]));
 	fputc('}', f);
 	truth_end(f);
 }

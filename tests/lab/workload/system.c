@@ -90,10 +90,8 @@ void truth_kernel(void)
 	json_string(f, u.release);
 	fputs(", \"version\": ", f);
 	json_string(f, u.version);
-	fprintf(f,
-		", \"machine\": \"%s\", \"page_size\": %ld, \"cpus_online\": %ld, \"cpus_configured\": %ld",
-		u.machine, sysconf(_SC_PAGESIZE), sysconf(_SC_NPROCESSORS_ONLN),
-		sysconf(_SC_NPROCESSORS_CONF));
+	fprintf(f, ", \"machine\": \"%s\", \"page_size\": %ld, \"cpus_online\": %ld, \"cpus_configured\": %ld", u.machine,
+		sysconf(_SC_PAGESIZE), sysconf(_SC_NPROCESSORS_ONLN), sysconf(_SC_NPROCESSORS_CONF));
 	if (slurp("/sys/devices/system/cpu/possible", buf, sizeof(buf)) > 0) {
 		buf[strcspn(buf, "\n")] = 0;
 		fprintf(f, ", \"cpus_possible\": \"%s\"", buf);
@@ -205,13 +203,10 @@ void truth_vmalloc(void)
 	fputs(", \"areas\": [", f);
 	while (fgets(buf, sizeof(buf), in)) {
 		buf[strcspn(buf, "\n")] = 0;
-		if (!strstr(buf, " kcov_") ||
-		    sscanf(buf, "%lx-%lx %lu %127s", &start, &end, &size, caller) != 4)
+		if (!strstr(buf, " kcov_") || sscanf(buf, "%lx-%lx %lu %127s", &start, &end, &size, caller) != 4)
 			continue;
-		fprintf(f,
-			"%s{\"start\": \"0x%lx\", \"end\": \"0x%lx\", \"size\": %lu, \"caller\": \"%s\", \"user\": %s}",
-			first ? "" : ", ", start, end, size, caller,
-			strstr(buf, " user") ? "true" : "false");
+		fprintf(f, "%s{\"start\": \"0x%lx\", \"end\": \"0x%lx\", \"size\": %lu, \"caller\": \"%s\", \"user\": %s}",
+			first ? "" : ", ", start, end, size, caller, strstr(buf, " user") ? "true" : "false");
 		first = false;
 	}
 	fputc(']', f);

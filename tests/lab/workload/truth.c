@@ -243,8 +243,7 @@ static void json_edges(FILE *f, struct slot *s)
 {
 	uint64_t *words = malloc(s->size * 8);
 
-	if (words && read_words(s->map_tid, s->map_edges, words, s->size) && words[0] < s->size &&
-	    words[0] <= PRINT_WORDS)
+	if (words && read_words(s->map_tid, s->map_edges, words, s->size) && words[0] < s->size && words[0] <= PRINT_WORDS)
 		json_words(f, "edges", words + 1, words[0]);
 	free(words);
 }
@@ -257,17 +256,14 @@ static void json_buffer(FILE *f, struct slot *s)
 
 	if (!words || !read_words(s->map_tid, map, words, size)) {
 		free(words);
-		fputs(", \"count\": null, \"full\": null, \"hash\": null, \"hashed_words\": null",
-		      f);
+		fputs(", \"count\": null, \"full\": null, \"hash\": null, \"hashed_words\": null", f);
 		return;
 	}
 	if (s->mode == TRACE_UNIQUE)
-		fprintf(f, ", \"bitmap_words\": %lu, \"bits_set\": %d", s->bitmap_words,
-			count_bits(words, s->bitmap_words));
+		fprintf(f, ", \"bitmap_words\": %lu, \"bits_set\": %d", s->bitmap_words, count_bits(words, s->bitmap_words));
 	if (s->mode == TRACE_UNIQUE && !s->enabled) {
 		/* The kernel takes all of it for a trace again: the count is what the bitmap starts with. */
-		fprintf(f, ", \"count\": %lu, \"full\": null, \"hash\": null, \"hashed_words\": null",
-			words[0]);
+		fprintf(f, ", \"count\": %lu, \"full\": null, \"hash\": null, \"hashed_words\": null", words[0]);
 		s->last_count = words[0];
 		s->counted = true;
 		free(all);
@@ -281,10 +277,8 @@ static void json_buffer(FILE *f, struct slot *s)
 	s->last_count = count;
 	s->counted = true;
 	phys = physical(s->map_tid, map);
-	fprintf(f, ", \"count\": %lu, \"capacity\": %lu, \"full\": %s", count, capacity,
-		count >= capacity ? "true" : "false");
-	fprintf(f, ", \"hash\": \"0x%016lx\", \"hashed_words\": %lu", fnv1a(words, (1 + used) * 8),
-		1 + used);
+	fprintf(f, ", \"count\": %lu, \"capacity\": %lu, \"full\": %s", count, capacity, count >= capacity ? "true" : "false");
+	fprintf(f, ", \"hash\": \"0x%016lx\", \"hashed_words\": %lu", fnv1a(words, (1 + used) * 8), 1 + used);
 	if (phys)
 		fprintf(f, ", \"phys\": \"0x%lx\"", phys);
 	if (used <= PRINT_WORDS) {
@@ -321,13 +315,10 @@ static void json_object(FILE *f, struct slot *s)
 	fprintf(f, ", \"fds\": [");
 	for (int i = 0; i < s->nfds; i++)
 		fprintf(f, "%s%d", i ? ", " : "", s->fds[i]);
-	fprintf(f, "], \"size\": %lu, \"mode\": %s", s->size,
-		s->enabled ? trace_name(s->mode) : "null");
+	fprintf(f, "], \"size\": %lu, \"mode\": %s", s->size, s->enabled ? trace_name(s->mode) : "null");
 	fprintf(f, ", \"kcov_mode\": %s", kcov_mode(s));
-	fprintf(f, ", \"trace\": %s, \"extended\": %s", trace_name(s->mode),
-		s->mode == TRACE_PC_EXT ? "true" : "false");
-	fprintf(f, ", \"enabled\": %s, \"remote\": %s", s->enabled ? "true" : "false",
-		s->remote ? "true" : "false");
+	fprintf(f, ", \"trace\": %s, \"extended\": %s", trace_name(s->mode), s->mode == TRACE_PC_EXT ? "true" : "false");
+	fprintf(f, ", \"enabled\": %s, \"remote\": %s", s->enabled ? "true" : "false", s->remote ? "true" : "false");
 	if (s->owner)
 		fprintf(f, ", \"owner_tid\": %d", s->owner);
 	else
@@ -338,12 +329,10 @@ static void json_object(FILE *f, struct slot *s)
 	fprintf(f, "], \"common_handle\": \"0x%lx\"", s->common);
 	fprintf(f, ", \"refcount\": %d, \"sequence\": %d", s->refcount, s->sequence);
 	if (s->map)
-		fprintf(f,
-			", \"mapped\": true, \"map_start\": \"0x%lx\", \"map_length\": %lu, \"map_tid\": %d",
-			s->map, s->size * 8, s->map_tid);
+		fprintf(f, ", \"mapped\": true, \"map_start\": \"0x%lx\", \"map_length\": %lu, \"map_tid\": %d", s->map,
+			s->size * 8, s->map_tid);
 	else
-		fprintf(f,
-			", \"mapped\": false, \"map_start\": null, \"map_length\": 0, \"map_tid\": null");
+		fprintf(f, ", \"mapped\": false, \"map_start\": null, \"map_length\": 0, \"map_tid\": null");
 	json_buffer(f, s);
 }
 

@@ -66,8 +66,7 @@ int usb_find_device(int bus, char *path, size_t n)
 	int found = 0;
 
 	while (d && (e = readdir(d))) {
-		if (sysfs_number(e->d_name, "idVendor", 16) != 0x6b63 ||
-		    sysfs_number(e->d_name, "busnum", 10) != bus ||
+		if (sysfs_number(e->d_name, "idVendor", 16) != 0x6b63 || sysfs_number(e->d_name, "busnum", 10) != bus ||
 		    sysfs_number(e->d_name, "bConfigurationValue", 10) != 1)
 			continue;
 		found = sysfs_number(e->d_name, "devnum", 10);
@@ -93,8 +92,7 @@ static void st_usb(struct slot *s)
 		slot_missing(s, "no dummy_hcd");
 		return;
 	}
-	if (kc_setup(s, &k, 128 * PAGE_WORDS) ||
-	    kc_remote_enable(s, &k, TRACE_PC, 96 * PAGE_WORDS, handles, 3, 0))
+	if (kc_setup(s, &k, 128 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 96 * PAGE_WORDS, handles, 3, 0))
 		return;
 	slot_object(s, &k, 2, 1);
 	slot_extra(s, ", \"bus\": %d, \"area_sizes\": [%lu]", bus, 96 * PAGE_WORDS);
@@ -106,8 +104,7 @@ void usb_start(void)
 	owner = spawn_state("kc-usb", st_usb);
 	gadget = slot_new("kc-gadget");
 	if (!slot_wait(owner, 5000) || !usb_have_gadget()) {
-		slot_missing(gadget, "%s",
-			     owner->missing[0] ? owner->missing : "no /dev/raw-gadget");
+		slot_missing(gadget, "%s", owner->missing[0] ? owner->missing : "no /dev/raw-gadget");
 		atomic_store(&gadget->ready, 1);
 		return;
 	}
@@ -124,8 +121,8 @@ void usb_finish(void)
 		return;
 	while (!(dev = usb_find_device(usb_dummy_bus(0), path, sizeof(path))) && now_ms() < end)
 		msleep(10);
-	slot_extra(gadget, ", \"device\": \"%s\", \"configured\": %s, \"control_requests\": %d",
-		   dev ? path : "", dev ? "true" : "false", atomic_load(&gadget->done_calls));
+	slot_extra(gadget, ", \"device\": \"%s\", \"configured\": %s, \"control_requests\": %d", dev ? path : "",
+		   dev ? "true" : "false", atomic_load(&gadget->done_calls));
 }
 
 /*
@@ -148,8 +145,7 @@ static int open_device(struct slot *s, bool *claimed)
 		return -1;
 	}
 	*claimed = !ioctl(fd, USBDEVFS_CLAIMINTERFACE, &interface);
-	slot_extra(s, ", \"device\": \"%s\", \"transfers\": \"%s\"", path,
-		   *claimed ? "bulk and control" : "control");
+	slot_extra(s, ", \"device\": \"%s\", \"transfers\": \"%s\"", path, *claimed ? "bulk and control" : "control");
 	return fd;
 }
 
@@ -243,8 +239,7 @@ void usb_lost_owner(struct slot *s)
 	int fd = open_device(s, &bulk);
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (fd < 0 || kc_setup(s, &k, 44 * PAGE_WORDS) ||
-	    kc_remote_enable(s, &k, TRACE_PC, 27 * PAGE_WORDS, NULL, 0, handle))
+	if (fd < 0 || kc_setup(s, &k, 44 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 27 * PAGE_WORDS, NULL, 0, handle))
 		return;
 	slot_object(s, &k, 2, 1);
 	transfers(fd, NULL, bulk, 200);
@@ -269,8 +264,7 @@ static void own_second_bus(struct slot *s, int udc)
 	uint64_t handle = kcov_remote_handle(KCOV_SUBSYSTEM_USB, usb_dummy_bus(udc));
 	struct kc k;
 
-	if (kc_setup(s, &k, 43 * PAGE_WORDS) ||
-	    kc_remote_enable(s, &k, TRACE_PC, 26 * PAGE_WORDS, &handle, 1, 0))
+	if (kc_setup(s, &k, 43 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 26 * PAGE_WORDS, &handle, 1, 0))
 		return;
 	slot_object(s, &k, 2, 1);
 	s->volatile_count = true;

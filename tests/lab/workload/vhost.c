@@ -118,14 +118,12 @@ static int start_vsock(struct vhost *v)
 
 	v->kind = "vhost-vsock";
 	v->queue = 1;
-	if (ioctl(v->fd, VHOST_VSOCK_SET_GUEST_CID, &cid) ||
-	    ioctl(v->fd, VHOST_VSOCK_SET_RUNNING, &on))
+	if (ioctl(v->fd, VHOST_VSOCK_SET_GUEST_CID, &cid) || ioctl(v->fd, VHOST_VSOCK_SET_RUNNING, &on))
 		return fail(v, "vsock");
 	return 0;
 }
 
-static int start_on(struct vhost *v, const char *path, uint64_t features,
-		    int (*start)(struct vhost *))
+static int start_on(struct vhost *v, const char *path, uint64_t features, int (*start)(struct vhost *))
 {
 	struct {
 		struct vhost_memory head;
@@ -135,8 +133,7 @@ static int start_on(struct vhost *v, const char *path, uint64_t features,
 	v->fd = open(path, O_RDWR | O_CLOEXEC);
 	if (v->fd < 0)
 		return fail(v, path);
-	v->mem = mmap(NULL, 2 * QUEUE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
+	v->mem = mmap(NULL, 2 * QUEUE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (v->mem == MAP_FAILED)
 		return fail(v, "mmap");
 	memset(&mem, 0, sizeof(mem));
@@ -240,8 +237,7 @@ void vhost_traffic(struct slot *s)
 	struct vhost v;
 	struct kc k;
 
-	if (kc_setup(s, &k, 40 * PAGE_WORDS) ||
-	    kc_remote_enable(s, &k, TRACE_PC, 24 * PAGE_WORDS, NULL, 0, handle))
+	if (kc_setup(s, &k, 40 * PAGE_WORDS) || kc_remote_enable(s, &k, TRACE_PC, 24 * PAGE_WORDS, NULL, 0, handle))
 		return;
 	slot_object(s, &k, 2, 1);
 	if (vhost_start(&v, 71)) {
@@ -264,8 +260,7 @@ void vhost_traffic(struct slot *s)
  * userfaultfd and never comes, so it sleeps in a page fault. A section in flight for every dump,
  * without a breakpoint.
  */
-static void stuck(struct slot *s, uint64_t instance, uint64_t words, uint32_t area_size, uint32_t cid,
-		  bool disable)
+static void stuck(struct slot *s, uint64_t instance, uint64_t words, uint32_t area_size, uint32_t cid, bool disable)
 {
 	uint64_t handle = kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, instance), one = 1;
 	struct uffdio_api api = { .api = UFFD_API };
@@ -275,8 +270,7 @@ static void stuck(struct slot *s, uint64_t instance, uint64_t words, uint32_t ar
 	int uffd;
 	unsigned char *q;
 
-	if (kc_setup(s, &k, words) ||
-	    kc_remote_enable(s, &k, TRACE_PC, area_size, NULL, 0, handle))
+	if (kc_setup(s, &k, words) || kc_remote_enable(s, &k, TRACE_PC, area_size, NULL, 0, handle))
 		return;
 	/* One for the file, one for the owner, one for the section. */
 	slot_object(s, &k, 3, 1);

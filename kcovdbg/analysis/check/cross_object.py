@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""X: invariants that span objects, tasks, files and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kcovdbg.abi.address import PAGE_SIZE, page_align
+from kcovdbg.abi.generations import Feature
+from kcovdbg.model.area import IRQ_LIST
+from kcovdbg.model.finding import Severity
+from kcovdbg.model.object_names import name_kcov, name_some, name_task
+from kcovdbg.model.rule import Hex, Violation, rule, values
+from kcovdbg.model.state import Part, Source, State
+from kcovdbg.series.table import user_allocators
+
+_ROADS: Final = (Source.TASKS, Source.PER_CPU, Source.FILES, Source.SLAB, Source.VMALLOC)
+_REMOTE_ROADS: Final = (Source.REMOTE, Source.AREAS)
+
+
+@rule(
+    "X1",
+    Severity.ERROR,
+    "an object's refcount covers the files that lead to it",
+    guaranteed_by="kcov_get(), kcov_put()",
+    needs=Part.OBJECTS,
+    detail="In kernels that count mappings each holds a reference of its own; in merged ones it shares that of its file.",
+)
+def check_holders(state: State) -> Iterator[Violation]:
+    """X1."""
+    what = "files and mappings" if state.kernel.counts_mappings else "files"
+    for kcov in state.objects.values():
+        fields = kcov.fields
+        if fields is None or fields.refcount is None:
+            continue
+        holders = sum(reference.kind in ("fd", "vma") and bool(reference.counts) for reference in kcov.references)
+        if fields.refcount < holders:
+            yield Violation(
+                name_kcov(fields.address),
+                f"refcount is {fields.refcount}, but {holders} {what} hold it: it is used after it was freed, or will be",
+                values(refcount=fields.refcount, holders=holders),
+                kcovs=(fields.address,),
+                anybody=True,
+            )
+
+
+@rule(
+    "X2",
+    Severity.ERROR,
+    "every buffer that KCOV allocated belongs to an object, a section, a list or a CPU",
+    guaranteed_by="kcov_put(), kcov_remote_stop()",
+    needs=Part.OBJECTS | Part.TASKS | Part.SAVED | Part.FILES | Part.VMALLOC | Part.REMOTE | Part.CACHED_AREAS | Part.AREAS,
+    detail=(
+        "Inside KCOV's functions a buffer may be unreferenced for a moment, which is reported as transient. Files in flight "
+        "are found in their slab cache; where that cannot be searched, leaks are reported with --all only."
+    ),
+)
+def check_leaks(state: State) -> Iterator[Violation]:
+    """X2."""
+    if state.vmalloc is None:
+        return
+    roads = (*_ROADS, *(_REMOTE_ROADS if state.kernel.has(Feature.REMOTE) else ()))
+    certainty, reason = state.doubt(*roads)
+    # A file in flight over a socket is legal, and only its slab cache shows it.
+    severity = Severity.ADVICE if state.lacks(Source.SLAB) else None
+    claimed = {session.area for session in state.sessions}
+    knows_all = True
+    for kcov in state.objects.values():
+        if kcov.fields is not None:
+            claimed |= kcov.own_areas
+            knows_all = knows_all and kcov.knows_own_areas
+    allocators = user_allocators()
+    for area in state.kcov_areas if knows_all else ():
+        if area.allocator in allocators and area.start not in claimed:
+            yield Violation(
+                f"buffer {area.start:#x}",
+                f"{area.caller}() allocated it with {area.size} bytes, but no object refers to it: it is leaked",
+                values(area=Hex(area.start), size=area.size, caller=area.caller),
+                certainty,
+                reason,
+                anybody=True,
+                severity=severity,
+            )
+    for found in state.areas:
+        if found.state == "unclaimed" and found.address not in claimed:
+            sections = "softirq" if found.list == IRQ_LIST else "remote"
+            yield Violation(
+                f"area {found.address:#x}",
+                f"it was allocated for {sections} sections with {found.size} words, but is on no list and in no section: it is "
+                "leaked",
+                values(area=Hex(found.address), size=found.size, list=found.list),
+                certainty,
+                reason,
+                remote_lock=True,
+                anybody=True,
+            )
+
+
+@rule(
+    "X3",
+    Severity.ERROR,
+    "an object is reachable by more than its handles",
+    since="v5.5 and later",
+    guaranteed_by="kcov_remote_reset()",
+    needs=Part.OBJECTS | Part.TASKS | Part.REMOTE | Part.FILES | Part.SAVED,
+    features=(Feature.REMOTE,),
+)
+def check_forgotten(state: State) -> Iterator[Violation]:
+    """X3."""
+    certainty, reason = state.doubt(Source.TASKS, Source.FILES, Source.PER_CPU)
+    for kcov in state.objects.values():
+        fields = kcov.fields
+        if fields is None or set(kcov.found_by) != {"remote"} or (fields.task and fields.task in state.task_by_address):
+            continue
+        yield Violation(
+            name_kcov(fields.address),
+            f"only its {len(state.handles_of.get(fields.address, ()))} handles lead to it, which nobody can unregister",
+            values(t=Hex(fields.task or 0), refcount=fields.refcount),
+            certainty,
+            reason,
+            kcovs=(fields.address,),
+            remote_lock=True,
+            anybody=True,
+        )
+
+
+@rule(
+    "X4",
+    Severity.ERROR,
+    "only one task traces itself into an object's buffer",
+    guaranteed_by="kcov_ioctl() (KCOV_ENABLE)",
+    needs=Part.OBJECTS | Part.TASKS,
+)
+def check_claims(state: State) -> Iterator[Violation]:
+    """X4."""
+    for address, sessions in state.sessions_of.items():
+        kcov = state.kcovs.get(address)
+        local = dict.fromkeys(session.task for session in sessions if session.is_local and session.task is not None)
+        if kcov is not None and len(local) > 1:
+            named = name_some([name_task(state.task_by_address[task]) for task in local])
+            yield Violation(
+                name_kcov(address),
+                f"{len(local)} tasks trace themselves into its buffer: {named}",
+                values(tasks=named, t=Hex(kcov.task or 0)),
+                kcovs=(address,),
+                tasks=tuple(local),
+            )
+
+
+@rule(
+    "X5",
+    Severity.ERROR,
+    "a mapping shows no more than its object's buffer, and exists only once the buffer has a size",
+    guaranteed_by="kcov_mmap()",
+    needs=Part.OBJECTS | Part.FILES,
+    detail="munmap() may leave parts of a mapping, which start elsewhere.",
+)
+def check_mappings(state: State) -> Iterator[Violation]:
+    """X5."""
+    for file in state.files:
+        kcov = state.kcovs.get(file.kcov)
+        if file.start is None or file.end is None or file.pgoff is None or kcov is None or kcov.size is None:
+            continue
+        size = state.kernel.bytes_of(kcov.size)
+        end = file.pgoff * PAGE_SIZE + file.end - file.start
+        if not kcov.mode:
+            message = f"process {file.pid} maps it, but it was never initialized"
+        elif end > state.kernel.buffers * page_align(size):
+            message = f"process {file.pid} maps it up to byte {end}, but its buffer has {size}"
+        else:
+            continue
+        shown = values(start=Hex(file.start), end=Hex(file.end), pgoff=file.pgoff, size=kcov.size, bytes=size)
+        yield Violation(name_kcov(file.kcov), message, shown, kcovs=(file.kcov,))

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Known bugs of KCOV and of its callers that leave a state which violates rules (kcov-abi.md 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Final
+
+from kcovdbg.model.finding import Cause, Certainty
+from kcovdbg.model.generation import Generation
+from kcovdbg.model.rule import KnownBug
+from kcovdbg.series import table
+
+BUGS: Final = (
+    KnownBug(
+        "a task enables two objects, and the first one is lost",
+        "v4.16",
+        ("T1", "T10", "X4"),
+        ("E0", "E1", "E2"),
+        marks=("T10", "X4"),
+    ),
+    KnownBug(
+        "an interrupt, or a fault in a context switch, sees a task's fields half initialized",
+        "v4.18",
+        ("T3",),
+        ("E0", "E1", "E2"),
+    ),
+    KnownBug("kcov_remote_start() reads the object after dropping its reference", "v5.8", ("K1",), ("E3",)),
+    KnownBug("a softirq that started no section calls kcov_remote_stop()", "v5.8", ("T7", "S2"), ("E4",)),
+    KnownBug(
+        "lost remote references: a softirq section interrupts the owner of a KCOV_REMOTE_ENABLE, whose state is not saved "
+        "because its mode is 0; its handles stay registered forever, and registering them again fails with EEXIST",
+        "v6.10 (back-ported to stable kernels, such as 6.1.96)",
+        ("K5", "K6", "T1", "T4", "R5", "X3"),
+        ("E4", "E5-E6"),
+        marks=("K6", "T4", "X3"),
+    ),
+    KnownBug(
+        "on PREEMPT_RT a softirq section is preempted, and another one on the CPU uses the same area and saved state",
+        "August 2026 (6.1.185, 6.12.106)",
+        ("S1", "S2", "S3", "T2", "T5", "T7", "T12"),
+        ("E4", "E5-E6", "E7", "E8"),
+        marks=("S1", "S2"),
+        needs_rt=True,
+    ),
+    KnownBug(
+        "a URB is completed in another context, so that a section starts inside another one",
+        "v5.10; again v6.11, after USB moved to a workqueue",
+        ("T6", "T7", "T12"),
+        ("E4", "E5-E6", "E7"),
+    ),
+    KnownBug(
+        "mac80211 runs its receive section in the context of a user task that has KCOV enabled (syzbot: WARNING in "
+        "kcov_remote_start (6))",
+        "not yet",
+        ("T6",),
+        ("E7", "E8", "E9a", "E9b"),
+    ),
+    KnownBug(
+        "nci_rx_work() of NFC leaves a section open because it checks the wrong kcov",
+        "v6.10",
+        ("T12",),
+        ("E3", "E4", "E5-E6"),
+    ),
+    KnownBug(
+        "a count that user space wrote passes the bounds check of comparisons, and the kernel writes outside of the buffer",
+        "autumn 2026 (6.12.117)",
+        ("B2",),
+        ("E2", "E3", "E4", "E5-E6", "E7", "E8", "E9a", "E9b"),
+    ),
+    KnownBug(
+        "the count of a merged section is visible before its records",
+        "v6.18",
+        ("B4",),
+        ("E3", "E4", "E5-E6", "E7"),
+    ),
+)
+
+
+def find_bugs(rule: str, generation: Generation | None = None, *, is_rt: bool | None = None) -> tuple[KnownBug, ...]:
+    """Return the known bugs that violate a rule.
+
+    :param generation: of the kernel; None for bugs of any kernel.
+    :param is_rt: whether the kernel is PREEMPT_RT; None where that is unknown.
+    """
+    return tuple(
+        bug
+        for bug in (*BUGS, *chain.from_iterable(series.bugs for series in table.SERIES))
+        if rule in bug.rules
+        and (generation is None or (generation.era in bug.eras and (bug.needs is None or generation.has(bug.needs))))
+        and not (bug.needs_rt and (is_rt is False or (is_rt is None and generation is not None)))
+    )
+
+
+def find_causes(bugs: Iterable[KnownBug], rule: str, certainty: Certainty) -> tuple[Cause, ...]:
+    """Return bugs as causes of a finding, the likeliest first.
+
+    :param bugs: as :func:`find_bugs` returns them.
+    :param certainty: of the finding.
+    """
+    causes = []
+    for bug in bugs:
+        if certainty is not Certainty.CERTAIN:
+            doubt, reason = Certainty.UNSURE, "the finding itself is not certain"
+        elif rule in bug.marks:
+            doubt, reason = Certainty.LIKELY, "no other known bug leaves this state"
+        else:
+            doubt, reason = Certainty.UNSURE, f"other bugs and damage also violate {rule}"
+        causes.append(Cause(bug.title, bug.fixed, doubt, reason))
+    return tuple(sorted(causes, key=lambda cause: cause.certainty is not Certainty.LIKELY))
+
+
+def describe(bug: KnownBug) -> str:
+    """Return a line with a bug and the release that fixed it."""
+    return f"{bug.title} (fixed: {bug.fixed})"

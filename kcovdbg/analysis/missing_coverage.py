@@ -1,0 +1,510 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Where expected coverage is: answers from KCOV's state, each with its evidence."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from kcovdbg.abi import handle as handles
+from kcovdbg.abi import mode as modes
+from kcovdbg.abi.generations import Feature
+from kcovdbg.model.area import TASK_LIST
+from kcovdbg.model.carrier import Carrier
+from kcovdbg.model.kcov import Kcov, KcovFields
+from kcovdbg.model.memory import StackFrame
+from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.session import Role, Session
+from kcovdbg.model.state import Part, Source, State
+from kcovdbg.model.task import Task
+
+NEEDS: Final = Part.TASKS | Part.CURRENT | Part.REMOTE | Part.CACHED_AREAS | Part.OBJECTS
+"""What every answer reads; for a common handle, :func:`explain_handle` also reads ``Part.CARRIERS``."""
+# The outermost functions of interrupts and softirqs on x86 and arm64.
+_INTERRUPT: Final = re.compile(
+    r"(asm_sysvec_\w+|sysvec_\w+|asm_common_interrupt|common_interrupt|asm_exc_nmi|exc_nmi|do_IRQ|ret_from_intr|apic_timer_interrupt"
+    r"|el[01][ht]_\d+_(irq|fiq)\w*|el1_interrupt|el0_interrupt|gic_handle_irq|call_on_irq_stack|irq_exit\w*|__irq_exit_rcu"
+    r"|(__)?do_softirq\w*|handle_softirqs|run_ksoftirqd)$"
+)
+# The entries of interrupts in assembly: an interrupt may come directly on top of another one's frame.
+_INTERRUPT_ENTRY: Final = re.compile(r"(asm_\w+|el[01][ht]_\d+_(irq|fiq)\w*)$")
+# What the entry code calls when an interrupt has been handled, in the context that was interrupted: rescheduling, and work
+# before the return to user space.
+_INTERRUPT_EXIT: Final = re.compile(
+    r"(irqentry_exit\w*|raw_irqentry_exit_cond_resched|(arm64_)?preempt_schedule_irq|exit_to_kernel_mode\w*|exit_to_user_mode\w*"
+    r"|(prepare_)?exit_to_usermode\w*|do_notify_resume)$"
+)
+_NAMED: Final = 8
+
+
+class Reason(str, Enum):
+    """The code of an answer. Codes are part of the JSON and keep their meaning."""
+
+    INTERRUPTED = "interrupted"
+    EXITING = "exiting"
+    REMOTE_OWNER = "remote-owner"
+    OBJECT_UNREADABLE = "object-unreadable"
+    SESSION_SAVED = "session-saved"
+    FOREIGN_BUFFER = "foreign-buffer"
+    SECTION_OPEN = "section-open"
+    SECTION_DISCARDED = "section-discarded"
+    SECTION_AREA_FULL = "section-area-full"
+    OWNER_BUFFER_FULL = "owner-buffer-full"
+    COUNT_UNREADABLE = "count-unreadable"
+    COUNT_IMPOSSIBLE = "count-impossible"
+    BUFFER_FULL = "buffer-full"
+    BUFFER_EMPTY = "buffer-empty"
+    KERNEL_THREAD = "kernel-thread"
+    NOT_OPENED = "not-opened"
+    ENABLED_BY_OTHER_THREAD = "enabled-by-other-thread"
+    NOT_INITIALIZED = "not-initialized"
+    NOT_MAPPED = "not-mapped"
+    NEVER_ENABLED = "never-enabled"
+    NOT_ENABLED_NOW = "not-enabled-now"
+    NO_HANDLE = "no-handle"
+    NO_SECTION_AREAS = "no-section-areas"
+    SECTION_AREAS_TOO_LARGE = "section-areas-too-large"
+    HANDLE_NEVER_LOOKED_UP = "handle-never-looked-up"
+    NO_REMOTE_HANDLES = "no-remote-handles"
+    HANDLE_RESERVED_BITS = "handle-reserved-bits"
+    HANDLE_NOT_REGISTERED = "handle-not-registered"
+    USB_LOOKUP = "usb-lookup"
+    HANDLE_REGISTERED = "handle-registered"
+    OWNER_GONE = "owner-gone"
+    CARRIED_BY_TASKS = "carried-by-tasks"
+    NOT_CARRIED = "not-carried"
+    CARRIED_BY_WORK = "carried-by-work"
+    CARRIERS_INCOMPLETE = "carriers-incomplete"
+    NO_OBJECT = "no-object"
+    TAKES_REMOTE_COVERAGE = "takes-remote-coverage"
+    TRACES_ITSELF = "traces-itself"
+    HANDLE_INHERITED = "handle-inherited"
+    COVERAGE = "coverage"
+    FUNCTION_COVERED = "function-covered"
+    FUNCTION_NOT_INSTRUMENTED = "function-not-instrumented"
+    FUNCTION_NOT_COVERED = "function-not-covered"
+    FUNCTION_UNKNOWN = "function-unknown"
+    FUNCTION_INSTRUMENTED = "function-instrumented"
+    CALLEES_COVERED = "callees-covered"
+    FUNCTION_IN_INTERRUPT = "function-in-interrupt"
+    FUNCTION_COVERED_ELSEWHERE = "function-covered-elsewhere"
+    SEARCH_LIMITED = "search-limited"
+    FINDING = "finding"
+
+
+class Answer(NamedTuple):
+    """One reason for missing coverage, or one fact about it."""
+
+    code: Reason
+    answer: str
+    evidence: tuple[str, ...] = ()
+
+
+def explain_task(state: State, task: Task) -> Iterator[Answer]:
+    """Yield why there is no coverage of a task, or where it is.
+
+    :param state: with the task's stack if the task is running.
+    """
+    fields = task.fields
+    own = [session for session in state.sessions if session.task == fields.address]
+    interrupt = find_interrupt(state, fields.address)
+    if interrupt:
+        yield Answer(
+            Reason.INTERRUPTED,
+            f"it is interrupted: its CPU is in {interrupt[-1].function}(), which is not part of its coverage",
+            tuple(f"#{number} {frame.function}" for number, frame in enumerate(interrupt) if frame.function)[-_NAMED:],
+        )
+    if fields.is_exiting:
+        yield Answer(Reason.EXITING, "exiting: KCOV is disabled when a task exits", (f"flags={fields.flags or 0:#x}",))
+    for session in own:
+        yield from _explain_session(state, session)
+    owned = [
+        (kcov, kcov.fields)
+        for kcov in state.objects.values()
+        if kcov.fields is not None and kcov.fields.remote and kcov.fields.task == fields.address
+    ]
+    for kcov, of_kcov in owned:
+        if not any(session.is_local for session in own):
+            yield Answer(
+                Reason.REMOTE_OWNER,
+                "it is the owner of a KCOV_REMOTE_ENABLE: remote sections are traced, not the task itself",
+                (f"kcov={of_kcov.address:#x}", f"mode={task.mode}"),
+            )
+        yield from _explain_remote(state, of_kcov)
+        yield from _explain_count(state, kcov, "its buffer")
+    if not own and not owned:
+        yield from _explain_idle(state, task)
+    if fields.kcov_handle and not owned:
+        yield from _explain_inherited(state, fields.kcov_handle)
+
+
+def _explain_inherited(state: State, handle: int) -> Iterator[Answer]:
+    registered = next((entry for entry in state.handles if entry.handle == handle), None)
+    carried = f"it carries {handles.decode_handle(handle)}, which it inherited"
+    if registered is None:
+        answer = f"{carried} and which is no longer registered: background work that it starts is not recorded"
+    else:
+        answer = f"{carried}: background work that it starts is recorded for {name_kcov(registered.kcov or 0)}"
+    yield Answer(Reason.HANDLE_INHERITED, answer, (f"kcov_handle={handle:#x}",))
+
+
+def find_interrupt(state: State, task: int) -> Sequence[StackFrame]:
+    """Return the frames of interrupts and softirqs on top of a running task's own, innermost first.
+
+    An interrupt that has been handled is none of them: what runs between its handler and its return is in the task's context
+    again, and KCOV records it.
+
+    :param task: ``struct task_struct *``; its stack is read only if it is running.
+    """
+    if task not in state.running:
+        return ()
+    stack = state.stack(task) or ()
+    # Outermost frames of the interrupts that are handled, the outer ones first.
+    active: list[int] = []
+    outer = ""
+    for number, frame in reversed(list(enumerate(stack))):
+        function = frame.function or ""
+        if _INTERRUPT.match(function) and (_INTERRUPT_ENTRY.match(function) or not _INTERRUPT.match(outer)):
+            active.append(number)
+        elif _INTERRUPT_EXIT.match(function) and _INTERRUPT.match(outer):
+            active.pop()
+        outer = function
+    return stack[: active[0] + 1] if active else ()
+
+
+def _name_owner(state: State, kcov: KcovFields) -> str | None:
+    """Return the name of the task that an object is enabled for, None where there is no such task."""
+    owner = state.task_by_address.get(kcov.task or 0)
+    return None if owner is None else name_task(owner)
+
+
+def _name_task_of(state: State, session: Session) -> str:
+    return name_task(state.task_by_address[session.task or 0])
+
+
+def _explain_session(state: State, session: Session) -> Iterator[Answer]:
+    kcov = state.kcovs.get(session.kcov or 0)
+    if kcov is None:
+        yield Answer(
+            Reason.OBJECT_UNREADABLE, "the object that it collects for is unreadable", (f"kcov={session.kcov or 0:#x}",)
+        )
+    elif session.is_local:
+        if session.is_saved:
+            softirq = state.task_by_address[session.task or 0].kcov_softirq
+            yield Answer(
+                Reason.SESSION_SAVED,
+                "it is in a softirq section: its own session is saved, and resumes after the section",
+                (f"kcov_softirq={softirq}", f"saved area={session.area or 0:#x}"),
+            )
+        elif kcov.task != session.task:
+            yield Answer(
+                Reason.FOREIGN_BUFFER,
+                f"it uses the buffer of {name_kcov(kcov.address)}, which is not enabled for it: see check",
+                (f"t={kcov.task or 0:#x}",),
+            )
+        yield from _explain_count(state, state.objects[kcov.address], "its buffer")
+    elif session.is_section:
+        where = "a softirq section in it" if session.role is Role.SOFTIRQ_SECTION else "a remote section in it"
+        where = "an interrupted remote section of it" if session.is_saved else where
+        yield Answer(
+            Reason.SECTION_OPEN,
+            f"{where} collects for {name_kcov(kcov.address)} of {_name_owner(state, kcov) or 'no task'}, and has not ended: "
+            "its coverage is not merged yet",
+            (f"area={session.area or 0:#x}", f"sequence={session.sequence}", f"kcov sequence={kcov.sequence}"),
+        )
+        yield from _explain_merge(state, session, kcov)
+
+
+def _explain_merge(state: State, session: Session, kcov: KcovFields) -> Iterator[Answer]:
+    """Yield what happens to a section's coverage when the section ends."""
+    about = _name_task_of(state, session)
+    if session.sequence != kcov.sequence or not kcov.remote:
+        yield Answer(
+            Reason.SECTION_DISCARDED,
+            f"the coverage of the section in {about} will be discarded: its object was disabled meanwhile, or its owner exited",
+            (f"section sequence={session.sequence}", f"kcov sequence={kcov.sequence}", f"remote={kcov.remote}"),
+        )
+    task = state.tasks_with_state[session.task or 0]
+    if task.full and not session.is_saved:
+        yield Answer(
+            Reason.SECTION_AREA_FULL,
+            f"the area of the section in {about} is full: what it executes now is lost",
+            (f"count={task.count}", f"size={session.size}"),
+        )
+    found = state.objects.get(kcov.address)
+    if found is not None and found.full:
+        yield Answer(
+            Reason.OWNER_BUFFER_FULL,
+            "there is no room left for it in the owner's buffer",
+            (f"count={found.count}", f"capacity={found.capacity}"),
+        )
+
+
+def _explain_count(state: State, kcov: Kcov, what: str) -> Iterator[Answer]:
+    shown: tuple[str, ...] = (f"count={kcov.count}", f"capacity={kcov.capacity}")
+    if kcov.count is None:
+        yield Answer(Reason.COUNT_UNREADABLE, f"the count of {what} is unreadable", kcov.errors)
+    elif kcov.capacity is not None and kcov.count > kcov.capacity:
+        yield Answer(
+            Reason.COUNT_IMPOSSIBLE,
+            f"the count of {what} is impossible: nothing is recorded until user space resets it to 0",
+            shown,
+        )
+    elif kcov.full:
+        yield Answer(
+            Reason.BUFFER_FULL,
+            f"{what} is full: everything since is lost. Reset its count, or pass a larger size to KCOV_INIT_TRACE",
+            shown,
+        )
+    elif kcov.count == 0:
+        if kcov.fields is not None and kcov.fields.remote:
+            why = "no section was merged into it since it was enabled or reset"
+        else:
+            why = "since user space reset it, the task executed nothing instrumented. Interrupts are not recorded"
+        yield Answer(Reason.BUFFER_EMPTY, f"{what} is empty: {why}", shown)
+    else:
+        answer = f"there is coverage: {kcov.count} records in {what}"
+        offset = state.kernel.kaslr_offset
+        if offset:
+            answer += ". User space reads addresses minus the KASLR offset, those of modules included"
+            shown += (f"KASLR offset={offset:#x}",)
+        yield Answer(Reason.COVERAGE, answer, shown)
+
+
+def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
+    """Yield why a task has no session."""
+    fields = task.fields
+    if fields.is_kernel_thread:
+        yield Answer(
+            Reason.KERNEL_THREAD,
+            "it is a kernel thread: it is recorded only inside remote sections, and is in none",
+            (f"mode={task.mode}",),
+        )
+        return
+    mine = [
+        kcov.fields
+        for kcov in state.objects.values()
+        if kcov.fields is not None
+        and any(reference.kind in ("fd", "vma") and reference.pid == fields.tgid for reference in kcov.references)
+    ]
+    if not mine:
+        yield Answer(
+            Reason.NOT_OPENED,
+            "KCOV is not enabled in it: its process has /sys/kernel/debug/kcov neither open nor mapped",
+            (f"kcov={0:#x}",),
+        )
+    for kcov in mine:
+        owner = _name_owner(state, kcov)
+        if owner is not None:
+            yield Answer(
+                Reason.ENABLED_BY_OTHER_THREAD,
+                f"{name_kcov(kcov.address)}, which its process has open, is enabled by another thread, {owner}: KCOV traces "
+                "only the thread that did the ioctl, not other threads or children",
+                (f"t={kcov.task or 0:#x}",),
+            )
+        else:
+            yield from _explain_disabled(state, state.objects[kcov.address], kcov)
+
+
+def _explain_disabled(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[Answer]:
+    about = name_kcov(fields.address)
+    if kcov.mode == modes.DISABLED:
+        yield Answer(Reason.NOT_INITIALIZED, f"{about} is open, but KCOV_INIT_TRACE was never called", (f"mode={kcov.mode}",))
+        return
+    if not fields.area:
+        yield Answer(
+            Reason.NOT_MAPPED,
+            f"{about} is not mapped: mmap() allocates the buffer on this kernel, and KCOV_ENABLE fails without one",
+            ("area=0x0",),
+        )
+        return
+    shown = (f"mode={kcov.mode}", f"sequence={fields.sequence}")
+    if fields.sequence == 1:
+        yield Answer(Reason.NEVER_ENABLED, f"{about} is initialized, but was never enabled", shown)
+    else:
+        ended = "" if fields.sequence is None else f" ({_count(fields.sequence - 1, 'session')} ended)"
+        yield Answer(
+            Reason.NOT_ENABLED_NOW, f"{about} is not enabled now{ended}: KCOV_DISABLE was called, or its thread exited", shown
+        )
+    for session in _sections_of(state, fields.address):
+        yield Answer(
+            Reason.SECTION_OPEN,
+            f"a section for it is still open in {_name_task_of(state, session)}",
+            (f"area={session.area or 0:#x}", f"sequence={session.sequence}"),
+        )
+        yield from _explain_merge(state, session, fields)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _sections_of(state: State, address: int) -> list[Session]:
+    return [session for session in state.sessions_of.get(address, ()) if session.is_section]
+
+
+def _explain_remote(state: State, kcov: KcovFields) -> Iterator[Answer]:
+    """Yield what may prevent remote coverage of an object."""
+    if not state.handles_of.get(kcov.address, ()):
+        yield Answer(
+            Reason.NO_HANDLE, f"no handle leads to {name_kcov(kcov.address)}: KCOV_REMOTE_ENABLE was given none", ("handles=0",)
+        )
+    if kcov.remote_size == 0:
+        yield Answer(
+            Reason.NO_SECTION_AREAS, "areas for its sections have no size: sections in tasks record nothing", ("remote_size=0",)
+        )
+    elif kcov.remote_size and kcov.size and kcov.remote_size > kcov.size:
+        yield Answer(
+            Reason.SECTION_AREAS_TOO_LARGE,
+            "areas for its sections are larger than its buffer: what does not fit is lost when they are merged",
+            (f"remote_size={kcov.remote_size}", f"size={kcov.size}"),
+        )
+    sections = _sections_of(state, kcov.address)
+    for session in sections:
+        yield Answer(
+            Reason.SECTION_OPEN,
+            f"a section for it is open in {_name_task_of(state, session)}: its coverage is merged when it ends",
+            (f"area={session.area or 0:#x}", f"sequence={session.sequence}"),
+        )
+        yield from _explain_merge(state, session, kcov)
+    if kcov.remote_size and not sections and not state.lacks(Source.AREAS):
+        made = any(area.list == TASK_LIST and area.size == kcov.remote_size for area in state.cached_areas)
+        count = state.objects[kcov.address].count
+        if not made and not count:
+            yield Answer(
+                Reason.HANDLE_NEVER_LOOKED_UP,
+                "no task has looked up its handles: no area of its size was ever allocated, and its buffer is empty",
+                (f"remote_size={kcov.remote_size}", f"count={count}"),
+            )
+
+
+def explain_handle(state: State, handle: int) -> Iterator[Answer]:
+    """Yield what happens to coverage under a handle.
+
+    :param state: for a common handle with ``Part.CARRIERS``.
+    """
+    decoded = handles.decode_handle(handle)
+    if not state.kernel.has(Feature.REMOTE):
+        yield Answer(
+            Reason.NO_REMOTE_HANDLES, "this kernel has no remote handles", (f"generation={state.kernel.generation.era}",)
+        )
+        return
+    if decoded.reserved:
+        yield Answer(
+            Reason.HANDLE_RESERVED_BITS, "reserved bits are set in it: KCOV_REMOTE_ENABLE refuses it", (f"handle={handle:#x}",)
+        )
+    registered = [entry for entry in state.handles if entry.handle == handle]
+    for entry in registered:
+        kcov = state.kcovs.get(entry.kcov or 0)
+        if kcov is None:
+            yield Answer(Reason.OBJECT_UNREADABLE, "it leads to an object that is unreadable", (f"kcov={entry.kcov or 0:#x}",))
+        else:
+            yield from _explain_registration(state, entry.bucket, kcov)
+    if not registered:
+        yield Answer(
+            Reason.HANDLE_NOT_REGISTERED,
+            "it is not registered: sections under it record nothing",
+            (f"registered={len(state.handles)}", *state.lacks(Source.REMOTE)),
+        )
+    if decoded.subsystem == handles.COMMON and not decoded.reserved:
+        yield from _explain_carriers(state, handle, is_registered=bool(registered))
+    if decoded.subsystem == handles.USB:
+        yield Answer(
+            Reason.USB_LOOKUP,
+            f"the hub of USB bus {decoded.instance} and URB completions look it up, if there is such a bus",
+            (f"instance={decoded.instance}",),
+        )
+
+
+def _explain_registration(state: State, bucket: int, kcov: KcovFields) -> Iterator[Answer]:
+    owner = state.task_by_address.get(kcov.task or 0)
+    # Another task may have reused the memory of one that is gone.
+    is_reused = owner is not None and owner.kcov_remote != kcov.address and not state.refers_to(owner.address, kcov.address)
+    who = "a task that is gone" if owner is None or is_reused else name_task(owner)
+    yield Answer(
+        Reason.HANDLE_REGISTERED,
+        f"{who} registered it: KCOV_REMOTE_ENABLE with it fails with EEXIST for every other object",
+        (f"kcov={kcov.address:#x}", f"bucket={bucket}"),
+    )
+    if owner is None or is_reused:
+        shown: tuple[str, ...] = (f"t={kcov.task or 0:#x}",)
+        if owner is not None:
+            shown += (f"at that address is now {name_task(owner)}, which does not refer to the object",)
+        yield Answer(Reason.OWNER_GONE, "its owner is gone, so that it stays registered forever: see check", shown)
+    yield from _explain_remote(state, kcov)
+    yield from _explain_count(state, state.objects[kcov.address], "the owner's buffer")
+
+
+def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iterator[Answer]:
+    """Yield what starts sections with a common handle, or starts work that does."""
+    tasks = [task.fields for task in state.tasks if task.fields.kcov_handle == handle]
+    if tasks:
+        named = ", ".join(map(name_task, tasks[:_NAMED]))
+        yield Answer(
+            Reason.CARRIED_BY_TASKS,
+            f"carried by {named}{' and others' if len(tasks) > _NAMED else ''}: their background work may run under it",
+            tuple(f"task={task.address:#x}" for task in tasks[:_NAMED]),
+        )
+    elif is_registered:
+        yield Answer(
+            Reason.NOT_CARRIED,
+            "no task carries it: only work that was started before can run under it",
+            ("kcov_handle of no task",),
+        )
+    groups: dict[tuple[str, str], list[Carrier]] = defaultdict(list)
+    for carrier in state.carriers:
+        if carrier.handle == handle:
+            groups[carrier.kind.value, carrier.place].append(carrier)
+    for (kind, place), found in groups.items():
+        workers = ", ".join(f"task {carrier.pid}" for carrier in found if carrier.pid is not None)
+        yield Answer(
+            Reason.CARRIED_BY_WORK,
+            f"carried by {_count(len(found), kind)}, {place}" + (f", whose worker is {workers}" if workers else ""),
+            tuple(f"{kind.split()[0]}={carrier.address:#x}" for carrier in found[:_NAMED]),
+        )
+    unreadable = state.lacks(Source.CARRIERS)
+    if unreadable:
+        yield Answer(Reason.CARRIERS_INCOMPLETE, "the list of carriers is incomplete", unreadable[:_NAMED])
+
+
+def explain_kcov(state: State, address: int) -> Iterator[Answer]:
+    """Yield where the coverage of an object is.
+
+    :param address: ``struct kcov *``.
+    """
+    kcov = state.objects.get(address)
+    if kcov is None or kcov.fields is None:
+        yield Answer(Reason.NO_OBJECT, "nothing leads to an object at this address", (f"objects={len(state.kcovs)}",))
+        return
+    fields = kcov.fields
+    owner = state.task_by_address.get(fields.task or 0)
+    if owner is None:
+        if fields.task:
+            yield Answer(Reason.OWNER_GONE, "it is enabled for a task that is gone: see check", (f"t={fields.task:#x}",))
+        yield from _explain_disabled(state, kcov, fields)
+        if kcov.count:
+            yield from _explain_count(state, kcov, "its buffer")
+        return
+    if fields.remote:
+        yield Answer(
+            Reason.TAKES_REMOTE_COVERAGE,
+            f"it takes the coverage of remote sections for {name_task(owner)}",
+            (f"t={fields.task:#x}", f"handles={len(state.handles_of.get(address, ()))}"),
+        )
+        yield from _explain_remote(state, fields)
+    else:
+        yield Answer(Reason.TRACES_ITSELF, f"only {name_task(owner)} traces itself into it", (f"t={fields.task:#x}",))
+        own = (session for session in state.sessions_of.get(address, ()) if session.task == owner.address)
+        session = next(own, None)
+        if session is not None and session.is_saved:
+            yield Answer(Reason.SESSION_SAVED, "that task is in a softirq section", (f"kcov_softirq={owner.kcov_softirq}",))
+    yield from _explain_count(state, kcov, "its buffer")
+
+
+def find_task(tasks: Sequence[Task], tid: int) -> Task | None:
+    """Return the task with a thread id; of the idle tasks, which all have 0, one with KCOV state if there is any."""
+    found = [task for task in tasks if task.fields.pid == tid]
+    return next((task for task in found if task.role is not Role.NONE), found[0] if found else None)

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Loops over every word of a buffer, in C.
+
+Numbering has a Python implementation for installations without the compiled module: the same results, 10 to 100 times slower.
+Besides ``collect/``, only this module imports the compiled one. The headers in native/ document the C functions.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple
+
+NO_ID: Final = 0xFFFFFFFF
+"""The number of a PC that has none."""
+
+# More than any kernel's text; a bitmap of a larger range would cost more than it saves.
+_MAX_TEXT: Final = 1 << 30
+_MAX_RECORDS: Final = 1 << 30
+# Steps that take about a second.
+_DIFF_BUDGET: Final = 600_000_000
+
+
+class Block(NamedTuple):
+    """Consecutive records that both of two sequences have."""
+
+    left: int
+    """Index of the first one on the left."""
+    right: int
+    length: int
+
+
+@cache
+def _native() -> tuple[Any, Any]:
+    # Imported on first use: loading cffi takes as long as everything else, and most commands read no buffer.
+    from kcovdbg._native import ffi, lib
+
+    return ffi, lib
+
+
+@cache
+def has_native() -> bool:
+    """Return whether the compiled module can be used.
+
+    It cannot where it was not built, or was built for another machine, and inside a GDB whose Python has no cffi.
+    """
+    if find_spec("_cffi_backend") is None:
+        return False
+    try:
+        _native()
+    except ImportError:
+        return False
+    return True
+
+
+class _NativeNumbering:
+    def __init__(self, base: int, size: int) -> None:
+        ffi, lib = _native()
+        self._text = lib.kcovdbg_text_new(base, size)
+        if self._text == ffi.NULL:
+            raise MemoryError
+        self._text = ffi.gc(self._text, lib.kcovdbg_text_free, size // 8)
+        self._count = 0
+
+    def number(self, buffers: Sequence[array[int]]) -> array[int]:
+        ffi, lib = _native()
+        lib.kcovdbg_text_reset(self._text)
+        for words in buffers:
+            if lib.kcovdbg_text_add(self._text, ffi.from_buffer(words), len(words), words.itemsize):
+                raise MemoryError
+        self._count = lib.kcovdbg_text_number(self._text)
+        if self._count < 0:
+            raise MemoryError
+        pcs = _zeros("Q", self._count)
+        lib.kcovdbg_text_pcs(self._text, ffi.from_buffer("uint64_t[]", pcs))
+        return pcs
+
+    def ids(self, words: array[int]) -> array[int]:
+        ffi, lib = _native()
+        ids = _zeros("I", len(words))
+        lib.kcovdbg_text_ids(self._text, ffi.from_buffer(words), len(words), words.itemsize, ffi.from_buffer("uint32_t[]", ids))
+        return ids
+
+    def counts(self, buffers: Sequence[array[int]]) -> array[int]:
+        ffi, lib = _native()
+        counts = _zeros("Q", self._count)
+        native_counts = ffi.from_buffer("uint64_t[]", counts)
+        for words in buffers:
+            lib.kcovdbg_text_count(self._text, ffi.from_buffer(words), len(words), words.itemsize, native_counts)
+        return counts
+
+
+class _PythonNumbering:
+    def __init__(self) -> None:
+        self._pcs = array("Q")
+        self._ids: dict[int, int] = {}
+
+    def number(self, buffers: Sequence[array[int]]) -> array[int]:
+        self._pcs = array("Q", sorted(set().union(*buffers)))
+        self._ids = {pc: index for index, pc in enumerate(self._pcs)}
+        return self._pcs[:]
+
+    def ids(self, words: array[int]) -> array[int]:
+        find = self._ids.get
+        return array("I", [find(pc, NO_ID) for pc in words])
+
+    def counts(self, buffers: Sequence[array[int]]) -> array[int]:
+        counter: Counter[int] = Counter()
+        for words in buffers:
+            counter.update(words)
+        return array("Q", [counter[pc] for pc in self._pcs])
+
+
+class Numbering:
+    """Numbers for the distinct PCs of buffers, ascending by address. A buffer is an array of type ``Q`` or ``I``.
+
+    Takes an eighth of the text's size in memory, which is reused by each call of :meth:`number`.
+
+    :param text: first address of the kernel's code and the address after the last one, as recorded in buffers (minus the KASLR
+        offset). PCs outside are numbered more slowly.
+    :param native: whether to use the compiled module; None to use it if it is there.
+    """
+
+    def __init__(self, text: tuple[int, int] = (0, 0), *, native: bool | None = None) -> None:
+        start, end = text
+        if native is None:
+            native = has_native()
+        if native:
+            self._numbering: _NativeNumbering | _PythonNumbering = _NativeNumbering(start, min(max(0, end - start), _MAX_TEXT))
+        else:
+            self._numbering = _PythonNumbering()
+
+    def number(self, *buffers: array[int]) -> array[int]:
+        """Return the distinct PCs of all the buffers, ascending; a PC's number is its index."""
+        return self._numbering.number(buffers)
+
+    def ids(self, words: array[int]) -> array[int]:
+        """Return the number of each record's PC; :data:`NO_ID` for one that :meth:`number` was not given."""
+        return self._numbering.ids(words)
+
+    def counts(self, *buffers: array[int]) -> array[int]:
+        """Return how often each numbered PC occurs in the buffers."""
+        return self._numbering.counts(buffers)
+
+
+def _zeros(code: str, count: int) -> array[int]:
+    return array(code, bytes(array(code).itemsize * count))
+
+
+def find_blocks(
+    left: array[int], right: array[int], groups: array[int] | None = None, *, budget: int = _DIFF_BUDGET
+) -> tuple[tuple[Block, ...], bool]:
+    """Align two sequences of numbers; needs the compiled module.
+
+    :param groups: the group of each number. Consecutive records of one group (for PCs, a function) are aligned as one first:
+        sequences of a million nearly equal records take a fifth of a second.
+    :param budget: limit of steps; the default takes about a second. What is not aligned by then counts as different.
+    :return: the blocks that both sides have, ascending, and whether the budget was used up: then there may be more.
+    :raises ValueError: when a sequence has 2^30 records or more, or a number has no group.
+    """
+    if len(left) >= _MAX_RECORDS or len(right) >= _MAX_RECORDS:
+        raise ValueError("too many records")
+    if groups is not None and max(max(left, default=-1), max(right, default=-1)) >= len(groups):
+        raise ValueError("a number without a group")
+    ffi, lib = _native()
+    diff = lib.kcovdbg_diff_new(
+        ffi.from_buffer("uint32_t[]", left),
+        len(left),
+        ffi.from_buffer("uint32_t[]", right),
+        len(right),
+        ffi.NULL if groups is None else ffi.from_buffer("uint32_t[]", groups),
+        0 if groups is None else len(groups),
+        budget,
+    )
+    if diff == ffi.NULL:
+        raise MemoryError
+    try:
+        flat = _zeros("I", 3 * lib.kcovdbg_diff_count(diff))
+        lib.kcovdbg_diff_blocks(diff, ffi.from_buffer("uint32_t[]", flat))
+        is_coarse = bool(lib.kcovdbg_diff_is_coarse(diff))
+    finally:
+        lib.kcovdbg_diff_free(diff)
+    numbers = iter(flat.tolist())
+    return tuple(map(Block, numbers, numbers, numbers)), is_coarse

@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Collects coverage of a command: all its threads and children, each with a KCOV object of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final
+
+from kcovdbg.abi import handle as handles
+from kcovdbg.abi import record
+from kcovdbg.collect.buffer_data import decode_buffer
+from kcovdbg.collect.enable_diagnosis import EnableRefusal, find_refusal
+from kcovdbg.collect.errno_messages import Step, explain, explain_not_followed
+from kcovdbg.collect.native_module import DEFAULT_SIZE, DEVICE, kernel_word_size, load_native, make_native_mode
+from kcovdbg.collect.requests import CollectMode, find_mode, find_remote_mode
+from kcovdbg.errors import CollectError
+from kcovdbg.model.buffer import Buffer
+
+# Time that background work may take after the command has exited; the same as syzkaller's.
+_SETTLE_MS: Final = 500
+# Seconds that the command has to exit after a signal.
+_PATIENCE: Final = 3.0
+_MAX_TRIES: Final = 16
+_REMOTE_SIZE: Final = 1 << 16
+
+
+class TaskKind(Enum):
+    """What a task of the command is (``enum kcovdbg_kind``)."""
+
+    COMMAND = 0
+    PROCESS = 1
+    THREAD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A command to run, and how to collect its coverage."""
+
+    argv: tuple[str, ...]
+    mode: CollectMode = field(default_factory=lambda: find_mode("pc"))
+    size: int = DEFAULT_SIZE
+    """Size of each task's buffer in words of the kernel."""
+    syscalls: bool = False
+    """Whether to stop at system calls, so that coverage is known per call."""
+    handles: tuple[int, ...] = ()
+    """Remote handles of subsystems to collect."""
+    common_handle: int | None = None
+    """Common handle for the command's tasks to carry; 0 for any free one."""
+    remote_size: int = _REMOTE_SIZE
+    """Words of the area for one remote section."""
+    stdout: int | None = None
+    """Descriptor for the command's standard output; None for our own."""
+    path: str = DEVICE
+    device: Any = None
+    """``struct kcovdbg_device *`` to use instead of the kernel, for tests."""
+    enable_request: int | None = None
+    """Ioctl number to use instead of the mode's, for tests."""
+
+    @property
+    def has_remote(self) -> bool:
+        """Whether background work is collected."""
+        return bool(self.handles) or self.common_handle is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTrace:
+    """One task of the command."""
+
+    tid: int
+    pid: int
+    parent: int
+    """The task that created it; 0 for the command itself."""
+    kind: TaskKind
+    comm: str
+    status: int
+    """Wait status, as from wait()."""
+    stops: int
+    """Number of ptrace stops; each leaves records of the kernel's ptrace code."""
+    buffer: Buffer
+    edges: Buffer | None = None
+    problem: str | None = None
+    """Why nothing was collected; None if something was."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedSyscall:
+    """One system call of a task."""
+
+    tid: int
+    number: int
+    is_compat: bool
+    """Whether the number is one of the architecture's 32-bit table."""
+    arguments: tuple[int, ...]
+    text_argument: int | None
+    """Index of the argument that points to text; None without one."""
+    text: bytes
+    result: int | None
+    """None if the call did not return."""
+    task: int
+    """Index of the task."""
+    first: int
+    """Index of its first record in the task's buffer."""
+    end: int
+    """Index of the record after its last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Coverage of one run of a command."""
+
+    request: Request
+    status: int
+    """Exit status of the command, as in a shell: 128 + signal."""
+    seconds: float
+    """Time from before the command's start to the exit of its last task."""
+    tasks: tuple[TaskTrace, ...]
+    calls: tuple[TracedSyscall, ...] = ()
+    remote: Buffer | None = None
+    common_handle: int | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """All collected buffers, remote coverage last."""
+        found = [task.buffer for task in self.tasks if task.problem is None]
+        return found if self.remote is None else [*found, self.remote]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether any buffer was full."""
+        return any(buffer.full for buffer in self.buffers)
+
+
+def run_command(request: Request, find_holder: Callable[[int], str | None] | None = None) -> Collected:
+    """Run a command to its end and collect the coverage of all its threads and children.
+
+    In the main thread, C-c and SIGTERM are passed on to the command, and what was collected until its end is returned.
+
+    :param find_holder: says who holds a remote handle.
+    :raises CapabilityError: without the compiled collector.
+    :raises CollectError: when the command cannot be run, or its coverage cannot be collected.
+    """
+    if request.common_handle != 0:
+        return _Run(request, find_holder).run()
+    # Several tries: another process may be taking random handles as well.
+    for _ in range(_MAX_TRIES):
+        handle = random.randrange(1, handles.INSTANCE_MASK)  # noqa: S311 - need not be hard to guess
+        try:
+            return _Run(replace(request, common_handle=handle), None).run()
+        except _TakenError:
+            continue
+    raise CollectError("common:auto: no free handle found", hint="name one: --remote common:0x42")
+
+
+class _TakenError(CollectError):
+    pass
+
+
+class _Run:
+    """One run of a command; keeps alive the memory to which the C side points."""
+
+    def __init__(self, request: Request, find_holder: Callable[[int], str | None] | None) -> None:
+        self.request = request
+        self.ffi, self.lib = load_native()
+        self.find_holder = find_holder
+        self.word_size = kernel_word_size()
+        self.keep: list[Any] = []
+        self.command = self._make_command()
+        self.native = self.ffi.gc(self.lib.kcovdbg_run_new(self.command), self.lib.kcovdbg_run_free)
+        if self.native == self.ffi.NULL:
+            raise MemoryError
+        self.error = 0
+        self.seconds = 0.0
+
+    def _strings(self, words: Sequence[str]) -> Any:
+        strings = [self.ffi.new("char[]", os.fsencode(word)) for word in words]
+        array = self.ffi.new("char *[]", [*strings, self.ffi.NULL])
+        self.keep += [strings, array]
+        return array
+
+    def _make_command(self) -> Any:
+        request, ffi = self.request, self.ffi
+        command = ffi.new("struct kcovdbg_command *")
+        path = ffi.new("char[]", os.fsencode(request.path))
+        listed = ffi.new("uint64_t[]", list(request.handles) or [0])
+        self.keep += [path, listed]
+        command.path = path
+        command.device = ffi.NULL if request.device is None else request.device
+        command.argv = self._strings(request.argv)
+        command.envp = self._strings([f"{key}={value}" for key, value in os.environ.items()])
+        mode = request.mode
+        command.mode = make_native_mode(mode, request.size, self.word_size)[0]
+        if request.enable_request is not None:
+            command.mode.request = request.enable_request
+        command.size = request.size
+        command.word_size = self.word_size
+        command.syscalls = request.syscalls
+        command.stdout_fd = -1 if request.stdout is None else request.stdout
+        if request.has_remote:
+            command.remote_mode = find_remote_mode(mode).request.argument
+            command.remote_area_size = min(request.remote_size, request.size)
+            command.handle_count = len(request.handles)
+            command.handles = listed
+            command.common_handle = request.common_handle or 0
+            command.settle_ms = _SETTLE_MS
+        return command
+
+    def run(self) -> Collected:
+        started = time.monotonic()
+        self.lib.kcovdbg_make_room()
+        with _signals_held() as (mask, wanted):
+            self.command.signal_mask = sum(1 << number - 1 for number in mask)
+            waiter = threading.get_ident() if wanted else None
+
+            def work() -> None:
+                self.error = self.lib.kcovdbg_run_follow(self.native)
+                self.seconds = time.monotonic() - started
+                if waiter is not None:
+                    signal.pthread_kill(waiter, _WAKE)
+
+            # In a thread of its own the tracer has no other children to wait for, and its waiting does not block C-c.
+            worker = threading.Thread(target=work, name="kcovdbg-follow", daemon=True)
+            worker.start()
+            if wanted:
+                self._wait(worker, wanted)
+            worker.join()
+        return self._gather()
+
+    def _wait(self, worker: threading.Thread, wanted: frozenset[int]) -> None:
+        """Wait for the command's end, and pass signals on to it."""
+        deadline: float | None = None
+        presses = 0
+        while worker.is_alive():
+            got = signal.sigtimedwait(wanted, 0.5)
+            if got is not None and got.si_signo != _WAKE:
+                from_terminal = got.si_signo == signal.SIGINT and got.si_code > 0
+                presses += 1
+                if from_terminal and presses == 1:
+                    # The terminal has sent it to the command as well, which may handle it.
+                    continue
+                if presses > 1:
+                    self.lib.kcovdbg_run_signal(self.native, signal.SIGKILL)
+                    continue
+                self.lib.kcovdbg_run_signal(self.native, got.si_signo)
+                deadline = time.monotonic() + _PATIENCE
+            if deadline is not None and time.monotonic() > deadline:
+                self.lib.kcovdbg_run_signal(self.native, signal.SIGKILL)
+
+    def _gather(self) -> Collected:
+        request, lib = self.request, self.lib
+        if self.error:
+            step = lib.kcovdbg_run_step(self.native)
+            asked = [*request.handles, *([request.common_handle] if request.common_handle else [])]
+            error = explain(
+                step,
+                -self.error,
+                path=request.path,
+                size=request.size,
+                handles=asked,
+                find_holder=self.find_holder,
+                command=request.argv[0],
+                refusal=self._find_refusal() if step == Step.ENABLE and -self.error == errno.EINVAL else None,
+                mode=request.mode,
+            )
+            if step == Step.REMOTE_ENABLE and -self.error == errno.EEXIST and not request.handles and self.find_holder is None:
+                raise _TakenError(str(error), hint=error.hint)
+            raise error
+        tasks = tuple(self._task(lib.kcovdbg_run_task(self.native, i)) for i in range(lib.kcovdbg_run_task_count(self.native)))
+        calls = tuple(
+            self._call(lib.kcovdbg_run_call(self.native, index), tasks)
+            for index in range(lib.kcovdbg_run_call_count(self.native))
+        )
+        remote = None
+        if request.has_remote:
+            copy = lib.kcovdbg_run_remote(self.native)
+            remote = self._make_buffer("remote", copy, find_remote_mode(request.mode), request.size)
+        return Collected(
+            request=request,
+            status=_exit_status(tasks[0].status),
+            seconds=self.seconds,
+            tasks=tasks,
+            calls=calls,
+            remote=remote,
+            common_handle=request.common_handle,
+            remarks=tuple(_remarks(tasks, request)),
+        )
+
+    def _find_refusal(self) -> EnableRefusal:
+        mode = self.command.mode
+        return find_refusal(
+            self.request.path,
+            request=mode.request,
+            argument=mode.argument,
+            size=self.request.size,
+            word_size=self.word_size,
+            has_prefix=bool(mode.count_at),
+            device=self.request.device,
+        )
+
+    def _make_buffer(
+        self, name: str, copy: Any, mode: CollectMode, size: int, *, pid: int | None = None, comm: str | None = None
+    ) -> Buffer:
+        data = bytes(self.ffi.buffer(copy.data, copy.length)) if copy.length else b""
+        encoding = record.make_encoding(mode.codec, self.word_size)
+        return decode_buffer(name, data, encoding, size=size, word_size=self.word_size, mode=mode.name, pid=pid, comm=comm)
+
+    def _task(self, told: Any) -> TaskTrace:
+        request, second = self.request, self.request.mode.second
+        comm = self.ffi.string(told.comm).decode("utf-8", "backslashreplace")
+        tid = int(told.tid)
+
+        def buffer(name: str, copy: Any, mode: CollectMode, size: int) -> Buffer:
+            return self._make_buffer(name, copy, mode, size, pid=tid, comm=comm)
+
+        return TaskTrace(
+            tid=tid,
+            pid=int(told.tgid),
+            parent=int(told.parent),
+            kind=TaskKind(told.kind),
+            comm=comm,
+            status=int(told.status),
+            stops=int(told.stops),
+            buffer=buffer(str(tid), told.trace, request.mode, request.size - request.mode.prefix_words(request.size)),
+            edges=buffer(f"{tid} edges", told.edges, second, request.size) if second is not None else None,
+            problem=explain_not_followed(told.step, told.error) if told.error else None,
+        )
+
+    def _call(self, told: Any, tasks: Sequence[TaskTrace]) -> TracedSyscall:
+        task = tasks[told.task]
+        limit = task.buffer.count
+        return TracedSyscall(
+            tid=task.tid,
+            number=int(told.number),
+            is_compat=bool(told.compat),
+            arguments=tuple(told.arguments),
+            text_argument=told.text_argument - 1 if told.text_argument else None,
+            text=self.ffi.string(told.text),
+            result=int(told.result) if told.returned else None,
+            task=int(told.task),
+            first=min(int(told.first), limit),
+            end=min(int(told.end), limit),
+        )
+
+
+def _remarks(tasks: Sequence[TaskTrace], request: Request) -> Iterator[str]:
+    for task in tasks:
+        if task.problem is not None:
+            yield f"{task.kind.name.lower()} {task.tid} ({task.comm}): not collected: {task.problem}"
+    if request.mode.request.remark is not None:
+        yield request.mode.request.remark
+    stops = sum(task.stops for task in tasks)
+    if stops == 1:
+        yield "the first records are of the ptrace stop at exec"
+    elif stops:
+        where = "system calls, new tasks and signals" if request.syscalls else "new tasks, signals and exec"
+        yield f"ptrace stopped the command {stops} times (at {where}); each stop adds records of the kernel's ptrace code"
+
+
+def _exit_status(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
+
+
+_WAKE: Final = signal.SIGRTMIN + 3
+_ENDING: Final = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[tuple[set[int], frozenset[int]]]:
+    """Block the signals that end a program, so that they can be waited for; outside the main thread, change nothing.
+
+    :return: the signals that were blocked before, and those to wait for.
+    """
+    mask = {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())}
+    if threading.current_thread() is not threading.main_thread():
+        yield mask, frozenset()
+        return
+    # Ignored signals stay ignored, for instance under nohup.
+    wanted = {number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN}
+    signal.pthread_sigmask(signal.SIG_BLOCK, wanted | {_WAKE})
+    try:
+        yield mask, frozenset({*map(int, wanted), _WAKE})
+    finally:
+        # A signal that arrived after the command's exit must not end this process: its coverage would be lost.
+        while signal.sigtimedwait({*wanted, _WAKE}, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The compiled collector, if this installation has it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any, Final
+
+from kcovdbg.collect.requests import CollectMode
+from kcovdbg.errors import CapabilityError
+
+DEVICE: Final = "/sys/kernel/debug/kcov"
+"""KCOV's file, where debugfs is usually mounted."""
+
+DEFAULT_SIZE: Final = 1 << 19
+"""Words of a buffer: as many as syzkaller gives each thread (its kCoverSize)."""
+
+# KCOV's buffers hold words of the kernel. On these machines a 32-bit program may run on a 64-bit kernel.
+_MACHINES_64: Final = frozenset(
+    {"x86_64", "aarch64", "aarch64_be", "riscv64", "s390x", "ppc64", "ppc64le", "loongarch64", "mips64"}
+)
+
+
+def load_native() -> tuple[Any, Any]:
+    """Return cffi's ``ffi`` and ``lib``.
+
+    :raises CapabilityError: when the module was not compiled for this Python.
+    """
+    try:
+        from kcovdbg._native import ffi, lib
+    except ImportError as error:
+        raise CapabilityError(
+            f"native collector: could not be loaded: {error}",
+            hint="install a C compiler, then kcovdbg again; in a checkout: python native/build_native.py",
+        ) from None
+    return ffi, lib
+
+
+def kernel_word_size() -> int:
+    """Return the size of the running kernel's ``unsigned long`` in bytes."""
+    machine = platform.machine()
+    if machine in _MACHINES_64:
+        return 8
+    return 4 if os.sysconf("SC_LONG_BIT") == 32 else 8
+
+
+def make_native_mode(mode: CollectMode, size: int, word_size: int) -> Any:
+    """Return a new ``struct kcovdbg_mode *`` for a mode and a buffer size in words of the kernel."""
+    ffi, lib = load_native()
+    native = ffi.new("struct kcovdbg_mode *")
+    native.request = lib.kcovdbg_request(mode.request.ioctl.encode(), word_size)
+    native.argument = mode.argument(size)
+    native.count_at = mode.prefix_words(size)
+    native.record_words = mode.codec.record_words
+    native.second = mode.second is not None
+    return native

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``config``: the settings in force, and where they come from."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.settings import DEFAULT, settings_path
+from kcovdbg.engine.workspace import Workspace
+from kcovdbg.render.column import Column
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.renderable import Table
+from kcovdbg.render.value_kinds import PATH
+
+_COMMAND_LINE: Final = "command line"
+
+
+class _Row(NamedTuple):
+    setting: str
+    value: str
+    origin: str
+
+
+_COLUMNS: Final = (Column("setting"), Column("value"), Column("origin", PATH, title="FROM"))
+
+
+def _rows(workspace: Workspace) -> Iterator[_Row]:
+    settings = workspace.settings
+    is_own = workspace.color is not settings.color
+    yield _Row("color", workspace.color.value, _COMMAND_LINE if is_own else settings.origin("color"))
+    if settings.pager is None:
+        is_named = "PAGER" in os.environ
+        yield _Row("pager", os.environ.get("PAGER", "less"), "PAGER" if is_named else DEFAULT)
+    else:
+        yield _Row("pager", settings.pager, settings.origin("pager"))
+    yield _Row("keys", settings.keys, settings.origin("keys"))
+    for folder in workspace.source_folders:
+        is_set = folder in settings.source_dirs
+        yield _Row("source-dirs", folder, settings.origin("source-dirs") if is_set else _COMMAND_LINE)
+    for pair in workspace.substitutions:
+        is_set = pair in settings.substitute_paths
+        origin = settings.origin(f"substitute-paths.{pair[0]}") if is_set else _COMMAND_LINE
+        yield _Row(f"substitute-paths.{pair[0]}", pair[1], origin)
+    for command, columns in settings.columns.items():
+        yield _Row(f"columns.{command}", ",".join(columns), settings.origin(f"columns.{command}"))
+    for alias, words in settings.aliases.items():
+        yield _Row(f"aliases.{alias}", shlex.join(words), settings.origin(f"aliases.{alias}"))
+
+
+def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
+    workspace = context.workspace
+    path = workspace.settings.path
+    remarks = () if path is not None else (f"no configuration file: {settings_path(os.environ)}",)
+    return Table(_COLUMNS, tuple(_rows(workspace)), remarks=remarks)
+
+
+COMMAND: Final = Command(
+    name="config",
+    summary="show the settings in force, and where they come from",
+    topic=Topic.OTHER,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "setting": Meaning("name of the setting"),
+                "value": Meaning("its value as text"),
+                "origin": Meaning("what decided it: a file, an option or the default"),
+            },
+        ),
+    ),
+    description=(
+        "Settings are read from $XDG_CONFIG_HOME/kcovdbg/config.toml, by default ~/.config/kcovdbg/config.toml: color, pager, "
+        "keys (auto, emacs, vi), source-dirs, and the tables substitute-paths, columns and aliases. Options of the command "
+        "line go before them. FROM is a file with its line, a variable of the environment, the command line, or default."
+    ),
+    examples=(
+        Example("config", "why is the pager another one?"),
+        Example("config --json --fields setting,origin", "which settings are made, and where? for a script"),
+    ),
+    needs=frozenset(),
+)

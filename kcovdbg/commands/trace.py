@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``trace``: the functions of a buffer, in short."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Final, NamedTuple
+
+from kcovdbg.analysis.function_classes import CLASSES, OUTERMOST, find_class
+from kcovdbg.analysis.function_trace import TraceStep, chain_functions, list_functions, select_largest
+from kcovdbg.analysis.located_records import find_indices
+from kcovdbg.analysis.loop_folding import find_runs
+from kcovdbg.analysis.pc_counts import pc_sequence
+from kcovdbg.analysis.pc_names import Names
+from kcovdbg.engine.argument import Argument, Count, Value, WordError
+from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
+from kcovdbg.engine.buffer_sources import find_buffer, name_remarks, syscall_remarks
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.model.location import Frame, Location
+from kcovdbg.render.column import Column
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.record_columns import approximate_errors, where_column
+from kcovdbg.render.renderable import Lines, Renderable, Table
+from kcovdbg.render.value_kinds import LIST, NUMBER, PATH, SYMBOL, TEXT
+from kcovdbg.render.wording import APPROXIMATE, buffer_title, place_text
+from kcovdbg.render.writer import Format
+
+_LINES: Final = 100
+"""About two screens."""
+_ALL: Final = "all"
+_INDENTED: Final = 24
+"""Levels that are indented in text."""
+
+
+class _Row(NamedTuple):
+    step: TraceStep
+    location: Location
+    name: str | None
+    """Of its class."""
+
+    @property
+    def frame(self) -> Frame:
+        return _outer_frame(self.location)
+
+
+def _outer_frame(location: Location) -> Frame:
+    return location.frames[-1] if location.frames else Frame(None, None, None, None)
+
+
+def _function_text(row: _Row) -> str:
+    depth = row.step.depth
+    indent = "  " * depth if depth <= _INDENTED else "  " * _INDENTED + f"+{depth - _INDENTED} "
+    name = row.frame.function or f"{row.location.address:#x}"
+    return f"{indent}{name} {APPROXIMATE}" if row.location.approximate else indent + name
+
+
+_COLUMNS: Final = (
+    Column("depth", NUMBER, value=lambda row: row.step.depth, json_only=True),
+    Column("records", NUMBER, value=lambda row: row.step.records),
+    Column("rounds", NUMBER, value=lambda row: row.step.rounds, priority=2),
+    Column("function", SYMBOL, value=lambda row: row.frame.function, text=_function_text, elastic=24),
+    Column("file", PATH, value=lambda row: row.frame.file, json_only=True),
+    Column("line", NUMBER, value=lambda row: row.frame.line, json_only=True),
+    Column("class", TEXT, value=lambda row: row.name, hide_empty=True, priority=2),
+    where_column(lambda row: place_text(row.frame) or None, priority=1),
+)
+_CLASS_COLUMNS: Final = (
+    Column("class", TEXT, value=lambda one: one.name),
+    Column("summary", TEXT),
+    Column("functions", LIST, json_only=True),
+    Column("files", LIST, json_only=True),
+)
+
+
+def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
+    if args.classes:
+        yield Table(_CLASS_COLUMNS, CLASSES)
+        return
+    if args.what is None:
+        raise WordError("trace: buffer name is missing", None, hint="trace 41, for the buffer of task 41")
+    buffer = find_buffer(context, args.what)
+    names = context.workspace.names
+    remarks = [*syscall_remarks(context, buffer), *buffer.remarks, *name_remarks(context)]
+    if not buffer.encoding.has_count:
+        remarks.append("a bitmap of the text has no order in time")
+    pcs = pc_sequence(buffer)
+    names.learn(pc for pc in set(pcs) if pc)
+    wanted = make_filter(names, args)
+    if not wanted.passes_all:
+        pcs = array("Q", (pcs[index] for index in find_indices(buffer, wanted)))
+    kept, left_out = _leave_out(pcs, names, frozenset(args.include or ()))
+    if left_out:
+        named = ", ".join(f"{name} {count}" for name, count in left_out.most_common())
+        remarks.append(f"{sum(left_out.values())} of {len(pcs)} records left out: {named}; --include {_ALL} shows them")
+    steps = _find_steps(kept, names, in_chain=not args.unique)
+    shown, more = _choose(context, args, steps)
+    yield Lines(((("header", buffer_title(buffer)),),))
+    yield Table(
+        _COLUMNS,
+        tuple(_make_row(step, kept, names) for step in shown),
+        remarks=(*remarks, *more),
+        empty="no records",
+        errors=lambda row: approximate_errors(row.location),
+    )
+
+
+def _leave_out(pcs: Sequence[int], names: Names, included: frozenset[str]) -> tuple[array[int], Counter[str]]:
+    """Return the records outside the classes that are left out, and the number of the others by class.
+
+    Records without an address belong to no function and are left out as well.
+    """
+    class_of = {pc: find_class(_outer_frame(names[pc])) for pc in set(pcs) if pc}
+    left_out = Counter(name for pc in pcs if pc and (name := class_of[pc]) is not None and name not in included)
+    if _ALL in included:
+        left_out.clear()
+    return array("Q", (pc for pc in pcs if pc and class_of[pc] not in left_out)), left_out
+
+
+def _find_steps(pcs: Sequence[int], names: Names, *, in_chain: bool) -> list[TraceStep]:
+    groups: dict[int, object] = {}
+    for pc in set(pcs):
+        frame = _outer_frame(names[pc])
+        groups[pc] = (frame.function, frame.file) if frame.function else pc
+    runs = find_runs(pcs, groups.__getitem__)
+    if not in_chain:
+        return list_functions(runs)
+    entries: dict[object, int] = {}
+    for pc in pcs:
+        entries.setdefault(groups[pc], pc)
+
+    @cache
+    def is_outermost(group: object) -> bool:
+        return isinstance(group, tuple) and any(fnmatchcase(group[0], pattern) for pattern in OUTERMOST)
+
+    return chain_functions(runs, lambda at: entries[groups[pcs[at]]] == pcs[at], is_outermost)
+
+
+def _choose(context: Context, args: Namespace, steps: list[TraceStep]) -> tuple[list[TraceStep], tuple[str, ...]]:
+    """Return the steps to show, and a remark where there are more."""
+    first = args.offset or 0
+    if args.n is None and not first:
+        if context.format is not Format.TEXT or len(steps) <= _LINES:
+            return steps, ()
+        shown = select_largest(steps, _LINES)
+        return shown, (f"the {_LINES} largest of {len(steps)} lines; -n {len(steps)} shows all",)
+    end = len(steps) if args.n is None else first + args.n
+    shown = steps[first:end]
+    if context.format is Format.TEXT and len(shown) < len(steps):
+        at = f"lines {first} to {first + len(shown) - 1}" if shown else "no lines"
+        return shown, (f"{at} of {len(steps)}",)
+    return shown, ()
+
+
+def _make_row(step: TraceStep, pcs: Sequence[int], names: Names) -> _Row:
+    location = names[pcs[step.first]]
+    return _Row(step, location, find_class(_outer_frame(location)))
+
+
+COMMAND: Final = Command(
+    name="trace",
+    summary="show the functions of a buffer in short, in order of appearance",
+    topic=Topic.BUFFERS,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {"rounds": Meaning("how often a loop was folded into this line", unit="rounds")},
+            errors=True,
+            when="without `--classes`",
+        ),
+        RowType(
+            _CLASS_COLUMNS,
+            {
+                "class": Meaning("name of the class"),
+                "summary": Meaning("what the class holds"),
+                "functions": Meaning("patterns of names of functions"),
+                "files": Meaning("patterns of source files"),
+            },
+            when="with `--classes`",
+        ),
+    ),
+    description=(
+        "Functions are indented below the one that was executed before them, until that one goes on. A PC trace does not "
+        "record calls, so the depth is inferred; tree has the calls of traces with entry and exit records. A function that is "
+        "entered again from the same place is not repeated: ROUNDS says how often it was entered. With --unique each function "
+        "is listed once, in order of first appearance. Inlined functions are part of the function that they are in.\n\n"
+        "Functions of the kernel's infrastructure are left out by class; --classes lists the classes, and --include shows "
+        "those of one. The functions of system calls always stay.\n\n"
+        f"Of a long trace the {_LINES} largest lines are shown, by their records and those of the lines below them; with -n or "
+        "--offset, so many lines from a line on. JSON has all lines."
+    ),
+    arguments=(
+        Argument(("what",), Value.BUFFER, "the buffer", count=Count.OPTIONAL, metavar="WHAT"),
+        Argument(("--unique",), Value.FLAG, "list each function once"),
+        Argument(
+            ("--include",),
+            Value.CHOICE,
+            "also show functions of this class",
+            count=Count.ANY,
+            metavar="CLASS",
+            choices=(*(one.name for one in CLASSES), _ALL),
+        ),
+        Argument(("--classes",), Value.FLAG, "list the classes"),
+        Argument(("-n",), Value.NUMBER, "show at most N lines", metavar="N"),
+        Argument(("--offset",), Value.NUMBER, "leave out the first N lines", metavar="N"),
+        *FILTERS,
+        TEXT_PCS,
+    ),
+    examples=(
+        Example("trace 41", "what did task 41 do?"),
+        Example("trace @run --unique --not-function 'x86_*'", "each function once, without some"),
+        Example("trace 41 --offset 100 -n 100", "the second hundred of all lines"),
+        Example("trace 41 --include locking", "with the locks that it took"),
+    ),
+    needs=frozenset(),
+)

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""An ELF file: a dump, a slice, a vmlinux or a module."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import zlib
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kcovdbg.elf.header import (
+    ET_CORE,
+    ET_REL,
+    IDENT_SIZE,
+    PN_XNUM,
+    ElfError,
+    Header,
+    NotElfError,
+    damaged,
+    decode_header,
+    is_elf,
+)
+from kcovdbg.elf.note import Note, find_build_id, find_vmcoreinfo, parse_notes
+from kcovdbg.elf.section import (
+    ELFCOMPRESS_ZLIB,
+    SHF_ALLOC,
+    SHF_COMPRESSED,
+    SHT_NOBITS,
+    SHT_NOTE,
+    SHT_SYMTAB,
+    Section,
+    compression_layout,
+    section_layout,
+    string_at,
+)
+from kcovdbg.elf.segment import PT_NOTE, Segment, decode_segments, segment_layout
+from kcovdbg.elf.symbol_table import SymbolTable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+# The largest tables that are read. A vmlinux has some 60 sections, a dump of many terabytes some 100,000 segments.
+_MAX_HEADERS: Final = 64 << 20
+_MAX_NOTES: Final = 256 << 20
+
+
+class ElfFile:
+    """An ELF file, open. Its parts are read when they are first asked for; sizes and offsets in it are checked, not trusted.
+
+    :param path: the file.
+    :param name: what messages call it, its path by default.
+    :raises NotElfError: when it is not an ELF file.
+    :raises ElfError: when it cannot be read, is truncated or damaged; all methods and properties raise it as well.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
+        self.path = Path(path)
+        self.name = name or str(path)
+        try:
+            self._file = self.path.open("rb")
+        except (OSError, ValueError) as error:
+            raise ElfError(f"{self.name}: {getattr(error, 'strerror', None) or error}") from None
+        try:
+            status = os.fstat(self._file.fileno())
+            # Devices do not say their size here.
+            self._size = status.st_size if stat.S_ISREG(status.st_mode) and status.st_size else None
+            self.stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+            """Differs when the file was changed or replaced."""
+            self.header = self._read_header()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; what was read remains."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        """Return the file, to be closed at the end of the block."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        """Close the file."""
+        self.close()
+
+    @property
+    def is_core(self) -> bool:
+        """Whether it is a core: a dump or a slice."""
+        return self.header.type == ET_CORE
+
+    @property
+    def is_relocatable(self) -> bool:
+        """Whether addresses are still offsets into sections, as in a ``.ko``."""
+        return self.header.type == ET_REL
+
+    def _damaged(self, problem: str) -> ElfError:
+        return damaged(self.name, problem)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return bytes of the file, exactly so many."""
+        if self._size is not None and offset + size > self._size:
+            raise self._damaged(f"it ends before offset {offset + size:#x}")
+        try:
+            self._file.seek(offset)
+            data = self._file.read(size)
+        except (OverflowError, ValueError, MemoryError):
+            raise self._damaged(f"no {size:#x} bytes at offset {offset:#x}") from None
+        except OSError as error:
+            raise ElfError(f"{self.name}: {error.strerror or error}") from None
+        if len(data) != size:
+            raise self._damaged(f"it ends before offset {offset + size:#x}")
+        return data
+
+    def _read_header(self) -> Header:
+        ident = self._file.read(IDENT_SIZE)
+        if not is_elf(ident):
+            raise NotElfError(f"{self.name} is not an ELF file")
+        try:
+            header = decode_header(ident, self._file.read(64))
+        except struct.error:
+            raise self._damaged("its header is incomplete") from None
+        if header.shoff and (header.phnum == PN_XNUM or header.shnum == 0):
+            # The first section header has the counts that do not fit.
+            layout = section_layout(header.is_64bit, header.byte_order)
+            first = layout.unpack(self.read_at(header.shoff, layout.size))
+            if header.phnum == PN_XNUM:
+                header = header._replace(phnum=first[7])
+            if header.shnum == 0:
+                header = header._replace(shnum=first[5])
+        return header
+
+    def _read_table(self, offset: int, count: int, entry_size: int, layout: struct.Struct) -> bytes:
+        if not offset or not count:
+            return b""
+        if entry_size != layout.size:
+            raise self._damaged(f"table entries of {entry_size} bytes")
+        if entry_size * count > _MAX_HEADERS:
+            raise self._damaged(f"a table of {count} entries")
+        return self.read_at(offset, entry_size * count)
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """The program headers."""
+        header = self.header
+        layout = segment_layout(header.is_64bit, header.byte_order)
+        data = self._read_table(header.phoff, header.phnum, header.phentsize, layout)
+        return decode_segments(data, header.is_64bit, header.byte_order)
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """The section headers."""
+        header = self.header
+        layout = section_layout(header.is_64bit, header.byte_order)
+        data = self._read_table(header.shoff, header.shnum, header.shentsize, layout)
+        rows = list(layout.iter_unpack(data))
+        if not rows:
+            return ()
+        if header.shstrndx >= len(rows):
+            raise self._damaged("no names of sections")
+        offset, size = rows[header.shstrndx][4:6]
+        names = self.read_at(offset, min(size, _MAX_HEADERS))
+        try:
+            return tuple(Section(number, string_at(names, row[0]), *row[1:8]) for number, row in enumerate(rows))
+        except ValueError:
+            raise self._damaged("a name of a section is outside their string table") from None
+
+    def section(self, name: str) -> Section | None:
+        """Find a section by name."""
+        return next((section for section in self.sections if section.name == name), None)
+
+    def section_at(self, address: int) -> Section | None:
+        """Find the section that an address of a linked file is in and that has contents."""
+        for section in self.sections:
+            if section.flags & SHF_ALLOC and section.type != SHT_NOBITS and 0 <= address - section.address < section.size:
+                return section
+        return None
+
+    def text_sections(self) -> tuple[Section, ...]:
+        """Return the sections that hold code, in the order of the file; none in a file of debug info alone."""
+        return tuple(section for section in self.sections if section.is_text and section.size)
+
+    def read_section(self, section: Section, limit: int | None = None) -> bytes:
+        """Return the contents of a section, decompressed; none of a section without contents.
+
+        :param limit: return no more than the first so many bytes.
+        """
+        if section.type == SHT_NOBITS:
+            return b""
+        if not section.flags & SHF_COMPRESSED:
+            return self.read_at(section.offset, section.size if limit is None else min(limit, section.size))
+        layout = compression_layout(self.header.is_64bit, self.header.byte_order)
+        data = self.read_at(section.offset, section.size)
+        if len(data) < layout.size:
+            raise self._damaged(f"{section.name} is incomplete")
+        if layout.unpack_from(data)[0] != ELFCOMPRESS_ZLIB:
+            raise ElfError(f"{self.name}: cannot decompress {section.name}: only zlib is supported")
+        try:
+            # A limit of 0 is none.
+            return zlib.decompressobj().decompress(memoryview(data)[layout.size :], limit or 0)
+        except zlib.error as error:
+            raise self._damaged(f"{section.name}: {error}") from None
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return what a linked file has at an address; less where the section ends, nothing outside of sections."""
+        section = self.section_at(address)
+        if section is None:
+            return b""
+        start = address - section.address
+        return self.read_at(section.offset + start, min(size, section.size - start))
+
+    @property
+    def has_debug_info(self) -> bool:
+        """Whether it has debug info in DWARF."""
+        return self._has_dwarf("info")
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether its debug info has source lines; slim debug info has types and symbols only."""
+        return self._has_dwarf("line")
+
+    def _has_dwarf(self, kind: str) -> bool:
+        found = self.section(f".debug_{kind}") or self.section(f".zdebug_{kind}")
+        return found is not None and found.size > 0 and found.type != SHT_NOBITS
+
+    def read_notes(self) -> bytes:
+        """Return the notes as they are in the file: of the segments of a core, otherwise of the sections."""
+        if self.is_core:
+            spans = [(segment.offset, segment.filesz) for segment in self.segments if segment.type == PT_NOTE]
+        else:
+            spans = [(section.offset, section.size) for section in self.sections if section.type == SHT_NOTE]
+        if sum(size for _, size in spans) > _MAX_NOTES:
+            raise self._damaged(f"notes of more than {_MAX_NOTES >> 20} MiB")
+        # A section need not end where the next note may start.
+        return b"".join(data + bytes(-len(data) % 4) for data in (self.read_at(offset, size) for offset, size in spans))
+
+    @cached_property
+    def notes(self) -> tuple[Note, ...]:
+        """The notes."""
+        return tuple(parse_notes(self.read_notes(), self.header.byte_order))
+
+    @property
+    def build_id(self) -> str | None:
+        """The GNU build ID, hexadecimal; None when the linker wrote none."""
+        return find_build_id(self.notes)
+
+    @cached_property
+    def vmcoreinfo(self) -> Mapping[str, str]:
+        """The VMCOREINFO of a core; empty when it has none."""
+        return find_vmcoreinfo(self.notes)
+
+    @cached_property
+    def symbols(self) -> SymbolTable:
+        """The symbol table; empty when the file is stripped."""
+        header = self.header
+        table = next((section for section in self.sections if section.type == SHT_SYMTAB), None)
+        if table is None:
+            return SymbolTable(b"", b"", header, self.name)
+        if table.link >= len(self.sections):
+            raise self._damaged("no names of symbols")
+        return SymbolTable(self.read_section(table), self.read_section(self.sections[table.link]), header, self.name)

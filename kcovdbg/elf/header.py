@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The ELF header: what kind of file it is, for which machine, and where its tables are."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from kcovdbg.errors import TargetError
+
+MAGIC: Final = b"\x7fELF"
+IDENT_SIZE: Final = 16
+
+ET_REL: Final = 1
+ET_CORE: Final = 4
+
+EM_386: Final = 3
+EM_PPC64: Final = 21
+EM_S390: Final = 22
+EM_ARM: Final = 40
+EM_X86_64: Final = 62
+EM_AARCH64: Final = 183
+EM_RISCV: Final = 243
+
+PN_XNUM: Final = 0xFFFF
+"""In ``e_phnum``: the number of program headers is in ``sh_info`` of the first section header."""
+
+_MACHINE_NAMES: Final = {
+    2: "sparc",
+    EM_386: "i686",
+    8: "mips",
+    15: "parisc",
+    20: "ppc",
+    EM_PPC64: "ppc64",
+    EM_S390: "s390x",
+    EM_ARM: "arm",
+    43: "sparc64",
+    EM_X86_64: "x86_64",
+    EM_AARCH64: "aarch64",
+    EM_RISCV: "riscv64",
+    258: "loongarch64",
+}
+
+
+class ElfError(TargetError):
+    """The file is not ELF, or is truncated or damaged."""
+
+
+class NotElfError(ElfError):
+    """The file does not start as an ELF file does."""
+
+
+def damaged(name: str, problem: str) -> ElfError:
+    """Return the error of a file that has an ELF header and does not hold what its headers say.
+
+    :param name: of the file.
+    """
+    return ElfError(f"{name} is truncated or damaged: {problem}", hint="copy it again")
+
+
+class Header(NamedTuple):
+    """What the ELF header says; offsets and sizes in bytes."""
+
+    is_64bit: bool
+    big_endian: bool
+    type: int
+    machine: int
+    phoff: int
+    phentsize: int
+    phnum: int
+    shoff: int
+    shentsize: int
+    shnum: int
+    shstrndx: int
+
+    @property
+    def byte_order(self) -> str:
+        """The prefix of a format of the struct module."""
+        return ">" if self.big_endian else "<"
+
+    @property
+    def word_size(self) -> int:
+        """Bytes of an address."""
+        return 8 if self.is_64bit else 4
+
+    @property
+    def machine_name(self) -> str:
+        """The machine as uname -m names it."""
+        return _MACHINE_NAMES.get(self.machine, f"machine {self.machine}")
+
+
+def header_layout(is_64bit: bool, byte_order: str) -> struct.Struct:
+    """Return the layout of ``Elf64_Ehdr`` or ``Elf32_Ehdr`` behind ``e_ident``."""
+    return struct.Struct(byte_order + ("HHIQQQIHHHHHH" if is_64bit else "HHIIIIIHHHHHH"))
+
+
+def decode_header(ident: bytes, rest: bytes) -> Header:
+    """Decode a header, without the counts that do not fit into it.
+
+    :param ident: ``e_ident`` of an ELF file.
+    :param rest: what follows it.
+    :raises struct.error: when it is cut off.
+    """
+    is_64bit, big_endian = ident[4] == 2, ident[5] == 2
+    layout = header_layout(is_64bit, ">" if big_endian else "<")
+    kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, shstrndx = layout.unpack_from(rest)
+    return Header(is_64bit, big_endian, kind, machine, phoff, phentsize, phnum, shoff, shentsize, shnum, shstrndx)
+
+
+def is_elf(ident: bytes) -> bool:
+    """Return whether ``e_ident`` is that of an ELF file of a known class and byte order."""
+    return len(ident) >= IDENT_SIZE and ident.startswith(MAGIC) and ident[4] in (1, 2) and ident[5] in (1, 2)

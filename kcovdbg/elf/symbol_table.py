@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The symbol table of a file, as columns: a kernel has tens of thousands of symbols."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from kcovdbg.elf.header import Header, damaged
+from kcovdbg.elf.section import SHN_LORESERVE, SHN_UNDEF, string_at
+
+_STT_NOTYPE: Final = 0
+_STT_OBJECT: Final = 1
+_STT_FUNC: Final = 2
+_STT_GNU_IFUNC: Final = 10
+# The types of symbols that name code or data; those of assembly have none.
+_NAMING: Final = frozenset({_STT_NOTYPE, _STT_OBJECT, _STT_FUNC, _STT_GNU_IFUNC})
+# ELF64_ST_TYPE() of each byte.
+_TYPE_OF_INFO: Final = bytes(info & 0xF for info in range(256))
+_MAX_NESTING: Final = 64
+
+
+class ElfSymbol(NamedTuple):
+    """An entry of the symbol table."""
+
+    name: str
+    address: int
+    """As linked; an offset into its section in a relocatable file."""
+    size: int
+    """In bytes."""
+    is_function: bool
+    section: int
+    """Index of the section that it is in, 0 when the file does not define it."""
+
+
+class _Layout(NamedTuple):
+    """Size of an entry, and where its members are, counted in their own sizes."""
+
+    size: int
+    value_code: str
+    info: int
+    section: int
+    value: int
+    symbol_size: int
+
+
+# Elf64_Sym: name, info, other, section, value, size. Elf32_Sym: name, value, size, info, other, section.
+_LAYOUT_64: Final = _Layout(24, "Q", 4, 3, 1, 2)
+_LAYOUT_32: Final = _Layout(16, "I", 12, 7, 1, 2)
+
+
+class SymbolTable:
+    """The symbols of a file.
+
+    :param data: the symbol table.
+    :param strings: the string table of their names.
+    :param file_name: what messages call the file.
+    :raises ElfError: when the table does not consist of whole entries; all methods raise it when a name is outside ``strings``.
+    """
+
+    def __init__(self, data: bytes, strings: bytes, header: Header, file_name: str) -> None:
+        self._layout = _LAYOUT_64 if header.is_64bit else _LAYOUT_32
+        if len(data) % self._layout.size:
+            raise damaged(file_name, f"a symbol table of {len(data)} bytes, {self._layout.size} for each symbol")
+        self._data = data
+        self._strings = strings
+        self._must_swap = header.big_endian != (sys.byteorder == "big")
+        self._file_name = file_name
+
+    def _column(self, code: str, first: int) -> array[int]:
+        column = array(code)
+        step = self._layout.size // column.itemsize
+        column.extend(memoryview(self._data).cast(code)[first::step].tolist())  # type: ignore[call-overload]
+        if self._must_swap:
+            column.byteswap()
+        return column
+
+    @cached_property
+    def _names(self) -> array[int]:
+        return self._column("I", 0)
+
+    @cached_property
+    def _types(self) -> bytes:
+        return self._data[self._layout.info :: self._layout.size].translate(_TYPE_OF_INFO)
+
+    @cached_property
+    def _sections(self) -> array[int]:
+        return self._column("H", self._layout.section)
+
+    @cached_property
+    def _addresses(self) -> array[int]:
+        return self._column(self._layout.value_code, self._layout.value)
+
+    @cached_property
+    def _sizes(self) -> array[int]:
+        return self._column(self._layout.value_code, self._layout.symbol_size)
+
+    def __len__(self) -> int:
+        """Return the number of symbols."""
+        return len(self._data) // self._layout.size
+
+    def __iter__(self) -> Iterator[ElfSymbol]:
+        """Iterate over all symbols in the order of the table."""
+        names = [self._name_at(offset) for offset in self._names]
+        functions = (kind == _STT_FUNC for kind in self._types)
+        return map(ElfSymbol, names, self._addresses, self._sizes, functions, self._sections)
+
+    def __getitem__(self, index: int) -> ElfSymbol:
+        """Return a symbol by its index."""
+        name = self._name_at(self._names[index])
+        is_function = self._types[index] == _STT_FUNC
+        return ElfSymbol(name, self._addresses[index], self._sizes[index], is_function, self._sections[index])
+
+    def _name_at(self, offset: int) -> str:
+        try:
+            return string_at(self._strings, offset)
+        except ValueError:
+            raise damaged(self._file_name, f"no name of a symbol at {offset:#x} of the string table") from None
+
+    def find(self, name: str) -> ElfSymbol | None:
+        """Find the symbol of code or data with a name; None when the file does not define it."""
+        wanted = name.encode() + b"\0"
+        position = self._strings.find(wanted)
+        while position >= 0:
+            # Linkers store a name that another one ends with inside that one.
+            index = self._index_by_name.get(position)
+            if index is not None and self._sections[index] != SHN_UNDEF and self._types[index] in _NAMING:
+                return self[index]
+            position = self._strings.find(wanted, position + 1)
+        return None
+
+    @cached_property
+    def _index_by_name(self) -> Mapping[int, int]:
+        # Local symbols come first in a table: a global one with the same name replaces them.
+        return dict(zip(self._names, range(len(self)), strict=True))
+
+    def find_at(self, address: int) -> ElfSymbol | None:
+        """Find the symbol of code or data that an address as linked is in; of several the one that starts nearest."""
+        starts, indexes = self._by_address
+        position = bisect_right(starts, address)
+        # Labels of assembly and local parts of functions may be between the start of a symbol and the address.
+        for index in reversed(indexes[max(position - _MAX_NESTING, 0) : position]):
+            if address < self._addresses[index] + self._sizes[index]:
+                return self[index]
+        return None
+
+    @cached_property
+    def _by_address(self) -> tuple[array[int], array[int]]:
+        columns = zip(self._addresses, self._sizes, self._names, self._types, self._sections, range(len(self)), strict=True)
+        rows = sorted(
+            (address, size, name, index)
+            for address, size, name, kind, section, index in columns
+            if SHN_UNDEF < section < SHN_LORESERVE and name and kind in _NAMING
+        )
+        return array("Q", [row[0] for row in rows]), array("I", [row[3] for row in rows])

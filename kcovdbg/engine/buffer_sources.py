@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Buffers by name: ``41``, ``kcov:0xffff…``, ``file:PATH``, ``@name``, and expressions over them."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Collection, Container, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.call_length import CALL_LENGTHS
+from kcovdbg.analysis.compact_buffer import Kept, restore
+from kcovdbg.analysis.pc_counts import count_pcs
+from kcovdbg.analysis.set_expressions import evaluate, is_expression
+from kcovdbg.collect.machine import is_this_machine
+from kcovdbg.collect.trace_file import read_trace
+from kcovdbg.collect.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.suggestions import suggest
+from kcovdbg.engine.workspace import Workspace
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.object_names import name_task
+from kcovdbg.model.state import Part
+from kcovdbg.model.task import TaskFields
+from kcovdbg.render.wording import syscall_text
+from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
+from kcovdbg.walk.buffer_names import check_name
+from kcovdbg.walk.buffers import read_buffer
+
+_ADDRESS: Final = re.compile(r"0[xX][0-9a-fA-F]+|[0-9a-fA-F]{16}")
+
+# Limit for thread ids in a hint.
+_NAMED: Final = 8
+FILE = "file:"
+USER = "user:"
+FD = "fd:"
+
+
+def find_buffer(context: Context, what: str) -> Buffer:
+    """Read the buffer with this name; the name of a task stands for its thread id.
+
+    :raises UsageError: when it is not a buffer name.
+    :raises KcovdbgError: when there is no such buffer, or it cannot be read.
+    """
+    if what.startswith("@"):
+        return restore(find_kept(context, what))
+    if what.startswith(FILE):
+        return read_trace_file(context.workspace, what.removeprefix(FILE), context.pc)
+    if what.startswith(USER):
+        return read_both_views(context, FD + what.removeprefix(USER)).user
+    try:
+        check_name(what)
+    except UsageError as error:
+        if is_address(what):
+            raise UsageError(str(error), hint=f"kcov:{what} for an object, area:{what} for an area") from None
+        tid = find_tid(context, what)
+        if tid is None:
+            raise
+        what = str(tid)
+    return read_buffer(context.target, context.layout, context.reader, what)
+
+
+def is_address(text: str) -> bool:
+    """Return whether this is written as an address: ``0x…``, or sixteen hexadecimal digits."""
+    return bool(_ADDRESS.fullmatch(text))
+
+
+def find_tid(context: Context, comm: str) -> int | None:
+    """Return the thread id of the task with KCOV state that has this name, None where there is none.
+
+    :raises UsageError: when several tasks have this name.
+    """
+    found = [task.fields.pid for task in context.state(Part.TASKS).tasks if task.fields.comm == comm]
+    if len(found) > 1:
+        more = ", …" if len(found) > _NAMED else ""
+        hint = f"use a thread id: {', '.join(map(str, found[:_NAMED]))}{more}"
+        raise UsageError(f"{len(found)} tasks have the name '{comm}'", hint=hint)
+    return found[0] if found else None
+
+
+def read_trace_file(workspace: Workspace, path: str, pc: str = "auto") -> Buffer:
+    """Read a trace file, with the KASLR offset and the coverage points of the workspace's kernel where there is one.
+
+    :param pc: what PCs in a text file are: ``raw``, ``call`` or ``auto``.
+    :raises KcovdbgError: when it cannot be read.
+    """
+    target = workspace.optional_target
+    if target is None:
+        return read_trace(path, pc=pc, call_length=CALL_LENGTHS.get(platform.machine(), 0))
+    return read_trace(
+        path,
+        kaslr_offset=target.kaslr_offset,
+        build_id=target.build_id,
+        pc=pc,
+        call_length=CALL_LENGTHS.get(target.machine, 0),
+        find_points=lambda: _find_points(workspace),
+    )
+
+
+def _find_points(workspace: Workspace) -> Container[int] | None:
+    """Return the PCs that this kernel can record, None where there is no table of them yet."""
+    symbolizer = workspace.symbolizer
+    return None if symbolizer is None else symbolizer.table
+
+
+def read_both_views(context: Context, what: str) -> ViewComparison:
+    """Read a descriptor's buffer as its process sees it, and as the kernel holds it, and compare them.
+
+    :param what: ``fd:PID/FD``.
+    :raises CapabilityError: when the kernel is not the one that runs here.
+    :raises KcovdbgError: when there is no such buffer, or the process has not mapped it.
+    """
+    check_name(what)
+    if not is_this_machine(context.target):
+        raise CapabilityError(
+            f"the user's view can be read only on this machine, not of {context.target.name}",
+            hint=f"use {what} for the kernel's view, beside a trace file that was collected there",
+        )
+    pid = int(what.removeprefix(FD).partition("/")[0])
+    kernel = read_buffer(context.target, context.layout, context.reader, what)
+    if kernel.kcov is None:
+        raise KcovdbgError(f"{what} has no struct kcov")
+    if not kernel.encoding.has_count:
+        raise KcovdbgError(f"{what} is a bitmap, which has no records to compare")
+    mapping = find_mapping(context.target, context.state(Part.TASKS).task_fields, pid, kernel.kcov)
+    first: list[Buffer] = [kernel]
+
+    def read_kernel() -> Buffer:
+        if first:
+            return first.pop()
+        # The object may have been freed and reused: read all of it again.
+        return read_buffer(context.target, context.layout, context.reader.renew(), what)
+
+    compared = compare_views(lambda kernel: read_user_view(pid, mapping, kernel), read_kernel)
+    findings = compared.findings
+    if findings and is_private(pid, mapping):
+        private = f"process {pid} maps the buffer with MAP_PRIVATE: after it writes to a page, the kernel's writes go elsewhere"
+        findings = (*findings, f"{private}; map it with MAP_SHARED")
+    return compared._replace(user=replace(compared.user, name=USER + what.removeprefix(FD)), findings=findings)
+
+
+def find_kept(context: Context, name: str) -> Kept:
+    """Return a kept buffer.
+
+    :raises KcovdbgError: when there is none with this name.
+    """
+    kept = context.workspace.kept
+    try:
+        return kept[name]
+    except KeyError:
+        hint = suggest(name, kept) or f"keep {name} WHAT keeps a buffer; keep lists the kept ones"
+        raise KcovdbgError(f"no kept buffer '{name}'", hint=hint) from None
+
+
+class BufferCounts(NamedTuple):
+    """How often each PC is in a buffer, or in the result of an expression over buffers."""
+
+    counts: Mapping[int, int]
+    """PC -> records."""
+    remarks: tuple[str, ...]
+    """What the buffers say about themselves, after their names."""
+    kinds: frozenset[PointKind]
+    """The kinds of points that can be in the buffers."""
+
+
+def find_counts(context: Context, what: str) -> BufferCounts:
+    """Count the PCs of a buffer or of an expression over buffers.
+
+    :raises KcovdbgError: as :func:`find_buffer`.
+    """
+    remarks: dict[str, None] = {}
+    kinds: set[PointKind] = set()
+
+    def find(name: str) -> Mapping[int, int]:
+        buffer = find_buffer(context, name)
+        kinds.update(recorded_kinds(buffer.encoding.codec))
+        remarks.update(dict.fromkeys(f"{name}: {remark}" for remark in buffer.remarks))
+        return count_pcs(buffer)
+
+    counts = evaluate(what, find) if is_expression(what) else find(what)
+    return BufferCounts(counts, tuple(remarks), frozenset(kinds))
+
+
+def syscall_remarks(context: Context, buffer: Buffer) -> tuple[str, ...]:
+    """Return the system call that the task of a kernel's buffer is in, for a buffer that was just read from the kernel."""
+    if buffer.pid is None or buffer.address is None or buffer.name.startswith((FILE, USER, "@")):
+        return ()
+    tasks = [task.fields for task in context.state(Part.TASKS).tasks if task.fields.pid == buffer.pid]
+    return syscall_lines(context, tasks)
+
+
+def syscall_lines(context: Context, tasks: Collection[TaskFields]) -> tuple[str, ...]:
+    """Return lines that name the system calls that tasks are in, or say why one is unknown."""
+    state = context.reader.read(Part.NOTHING, syscalls=tasks)
+    lines: list[str] = []
+    for fields in tasks:
+        found = state.syscall(fields.address)
+        if found.call is not None:
+            lines.append(f"{name_task(fields)} is in {syscall_text(found.call)}")
+        elif found.error is not None:
+            lines.append(f"{name_task(fields)}: {found.error}")
+    return tuple(lines)
+
+
+def name_remarks(context: Context) -> tuple[str, ...]:
+    """Return why PCs have no names, where they have none."""
+    return () if context.workspace.optional_target is not None else (f"no names: {context.workspace.target_problem}",)
+
+
+def kaslr_offset(context: Context) -> int:
+    """Return the KASLR offset, 0 without a kernel."""
+    target = context.workspace.optional_target
+    return 0 if target is None else target.kaslr_offset

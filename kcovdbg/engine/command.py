@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A command as data, and the table of commands."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+from kcovdbg.engine.argument import Argument, Count, Value
+from kcovdbg.engine.suggestions import suggest
+from kcovdbg.errors import UsageError
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.renderable import Renderable
+
+CommandResult: TypeAlias = Renderable | Iterable[Renderable] | None
+"""What a handler returns, to be shown."""
+
+
+class Need(str, Enum):
+    """What a command cannot do without."""
+
+    TARGET = "a kernel to look at"
+    LIVE = "a running kernel"
+    NATIVE = "the native collector"
+    TERMINAL = "a terminal"
+    SOURCE_LINES = "debug info with source lines"
+
+
+class Topic(str, Enum):
+    """The groups of commands, in the order of help."""
+
+    STATE = "KCOV's state"
+    BUFFERS = "Buffers"
+    COLLECTION = "Traces"
+    OUTPUT = "Files"
+    OTHER = "Shell and other programs"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A line to type, and its purpose."""
+
+    line: str
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: everything that parsers, help, completion, the man page and the frontends know about it."""
+
+    name: str
+    summary: str
+    """One line."""
+    run: Callable[[Any, Namespace], CommandResult]
+    """The handler. Its first argument is a :class:`~kcovdbg.engine.context.Context`, which has a command itself and therefore
+    cannot be named here. It may set the context's ``status``."""
+    topic: Topic = Topic.OTHER
+    description: str = ""
+    """What the summary does not say: paragraphs, separated by empty lines."""
+    arguments: tuple[Argument, ...] = ()
+    examples: tuple[Example, ...] = ()
+    row_types: tuple[RowType, ...] = ()
+    """The rows that it writes as JSON; none where it writes none, or another command's."""
+    needs: frozenset[Need] = frozenset({Need.TARGET})
+    aliases: tuple[str, ...] = ()
+    keeps_separator: bool = False
+    """Whether ``--`` among its words separates two lists of them."""
+    failed: int = 2
+    """The exit status of a failure of the command itself; differs from 2 where the command passes on another program's."""
+    start: Callable[[Any, Namespace, Sequence[str]], CommandResult] | None = None
+    """Starts it in the background, for a line that ends with ``&``: takes a context, the arguments, and the words without the
+    command's name. None where it cannot run there."""
+    endless: bool = False
+    """Whether it runs until it is stopped, so that its output cannot go through a pager."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name and its aliases."""
+        return (self.name, *self.aliases)
+
+    @property
+    def usage(self) -> str:
+        """The command with its arguments, as in ``tasks [-a] [--mode M] [PATTERN|TID…]``."""
+        return " ".join([self.name, *(argument.usage for argument in self.arguments)])
+
+    @property
+    def further_needs(self) -> tuple[str, ...]:
+        """What it needs besides a kernel to look at, in words."""
+        return tuple(need.value for need in Need if need in self.needs and need is not Need.TARGET)
+
+    @property
+    def takes_rest(self) -> bool:
+        """Whether another command's words follow."""
+        return any(argument.count is Count.REST for argument in self.arguments)
+
+
+COMMON_OPTIONS = (
+    Argument(("--json",), Value.FLAG, "write one JSON array", default=False),
+    Argument(("--jsonl",), Value.FLAG, "write one JSON object per line, each as soon as it is known", default=False),
+    Argument(("--csv",), Value.FLAG, "write CSV with the same keys", default=False),
+    Argument(
+        ("--fields",), Value.TEXT, "write only these keys, in this order, with --json, --jsonl and --csv", metavar="A,B,…"
+    ),
+    Argument(("--columns",), Value.TEXT, "show these columns, named by heading or key, in this order", metavar="A,B,…"),
+    Argument(("--wide",), Value.FLAG, "show all columns, and all text in them", default=False),
+    Argument(("--vertical",), Value.FLAG, "show a line for each value", default=False),
+    Argument(("-h", "--help"), Value.FLAG, "show help for this command", default=False),
+)
+"""Options that every command has."""
+
+
+class CommandTable:
+    """The commands, by their names and aliases.
+
+    :param commands: in any order; the table has them by topic and name.
+    """
+
+    def __init__(self, commands: Iterable[Command]) -> None:
+        topics = list(Topic)
+        self._commands = tuple(sorted(commands, key=lambda command: (topics.index(command.topic), command.name)))
+        self._by_name = {name: command for command in self._commands for name in command.names}
+
+    def __iter__(self) -> Iterator[Command]:
+        return iter(self._commands)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def find(self, name: str) -> Command:
+        """Return the command with this name or alias, or the only one whose name begins so.
+
+        :raises UsageError: when there is none, or more than one.
+        """
+        if name in self._by_name:
+            return self._by_name[name]
+        # The prefix of a name goes before that of an alias, which help shows second.
+        for known in ({command.name: command for command in self._commands}, self._by_name):
+            found = {command.name: command for text, command in known.items() if name and text.startswith(name)}
+            if len(found) == 1:
+                return next(iter(found.values()))
+            if found:
+                raise UsageError(f"ambiguous command '{name}'", hint=f"one of {', '.join(sorted(found))}")
+        raise UsageError(f"unknown command '{name}'", hint=suggest(name, self._by_name) or "help lists the commands")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names and aliases."""
+        return tuple(self._by_name)
+
+    def with_commands(self, *commands: Command) -> CommandTable:
+        """Return a table with further commands."""
+        return CommandTable((*self._commands, *commands))

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The language of command lines: words with quotes, a pipeline to the shell, redirection, comments.
+
+::
+
+    tasks --mode trace-pc       # a comment
+    buffer 41 | grep ext4       the rest of the line goes to sh as it is
+    objects --json > state.json
+    collect -- sleep 60 &       in the background
+    ! dmesg | tail              a shell command
+    tasks?                      help tasks, as is ?tasks
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from kcovdbg.errors import LineError
+
+
+class Word(NamedTuple):
+    """One word, unquoted."""
+
+    text: str
+    column: int
+    """Where it begins."""
+
+
+class Redirection(NamedTuple):
+    """Where the output goes."""
+
+    path: str
+    append: bool
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """A line in its parts."""
+
+    source: str
+    words: tuple[Word, ...] = ()
+    redirection: Redirection | None = None
+    pipeline: str | None = None
+    """The shell command that reads the output."""
+    is_background: bool = False
+    """Whether the line ends with ``&``."""
+    shell: str | None = None
+    """A shell command to run instead of one of ours."""
+
+
+_TOKEN = re.compile(
+    r"""(?P<blank>\s+)
+    | (?P<comment>\#.*)
+    | (?P<pipe>\|)
+    | (?P<redirect>>>?)
+    | (?P<refused>[0-9]+> | [<;&])
+    | (?P<word>(?: [^\s"'\\|<>;&] | \\. | "(?:[^"\\]|\\.)*" | '[^']*' )+)
+    | (?P<broken>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_BLANK = re.compile(r"\s*(?:#.*)?", re.DOTALL)
+_PIECE = re.compile(
+    r"""\\(?P<escaped>.) | "(?P<double>(?:[^"\\]|\\.)*)" | '(?P<single>[^']*)' | (?P<plain>.)""", re.VERBOSE | re.DOTALL
+)
+_REFUSALS = {
+    "<": "input cannot be redirected",
+    ";": "only one command per line",
+    "&": "& must end the line: collect -- COMMAND &",
+}
+
+
+def parse_line(source: str) -> CommandLine:
+    """Parse one line.
+
+    :raises LineError: when it is wrong.
+    """
+    stripped = source.lstrip()
+    if stripped.startswith("!"):
+        return CommandLine(source, shell=stripped[1:].strip())
+    if stripped.startswith("?"):
+        # Parse the rest as that of any other command.
+        line = parse_line(source.replace("?", " ", 1))
+        return replace(line, source=source, words=(Word("help", len(source) - len(stripped)), *line.words))
+    words: list[Word] = []
+    redirection: Redirection | None = None
+    pending: re.Match[str] | None = None
+    for match in _TOKEN.finditer(source):
+        kind, text, column = match.lastgroup, match[0], match.start()
+        if kind == "word":
+            word = Word(_unquote(text), column)
+            if pending is None:
+                words.append(word)
+            else:
+                redirection = Redirection(word.text, pending[0] == ">>", column)
+                pending = None
+        elif kind == "comment":
+            break
+        elif text == "&" and words and redirection is None and pending is None and _BLANK.fullmatch(source, match.end()):
+            return CommandLine(source, tuple(words), is_background=True)
+        elif kind == "refused" or (kind == "redirect" and redirection is not None):
+            raise LineError(_REFUSALS.get(text, "only standard output can be redirected, and only once"), source, column)
+        elif kind == "broken":
+            message = "unexpected end of line after '\\'" if text == "\\" else f"unterminated quote: {text}"
+            raise LineError(message, source, column)
+        elif pending is not None and kind in ("redirect", "pipe"):
+            break
+        elif kind == "redirect":
+            pending = match
+        elif kind == "pipe":
+            return _pipe(source, words, redirection, match)
+    if pending is not None:
+        raise LineError(f"missing file after '{pending[0]}'", source, pending.end())
+    if redirection is not None and not words:
+        raise LineError("missing command before the redirection", source, 0)
+    return CommandLine(source, _expand_help(words), redirection)
+
+
+def _pipe(source: str, words: list[Word], redirection: Redirection | None, match: re.Match[str]) -> CommandLine:
+    if not words:
+        raise LineError("missing command before '|'", source, match.start())
+    if redirection is not None:
+        raise LineError("the output already goes to a file", source, match.start(), hint="use tee in the pipeline")
+    pipeline = source[match.end() :].strip()
+    if not pipeline:
+        raise LineError("missing shell command after '|'", source, match.end())
+    return CommandLine(source, _expand_help(words), pipeline=pipeline)
+
+
+def _expand_help(words: list[Word]) -> tuple[Word, ...]:
+    """Turn ``tasks?`` into ``help tasks``."""
+    if len(words) == 1 and len(words[0].text) > 1 and words[0].text.endswith("?"):
+        name = words[0]
+        return Word("help", name.column), Word(name.text[:-1], name.column)
+    return tuple(words)
+
+
+def _unquote(text: str) -> str:
+    if not any(character in text for character in "\\\"'"):
+        return text
+    parts: list[str] = []
+    for piece in _PIECE.finditer(text):
+        if piece["double"] is not None:
+            # As in sh: within double quotes a backslash quotes only these.
+            parts.append(re.sub(r'\\(["\\$`])', r"\1", piece["double"]))
+        else:
+            parts.append(next(part for part in (piece["escaped"], piece["single"], piece["plain"]) if part is not None))
+    return "".join(parts)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One run of one command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kcovdbg.engine.command import Command, Need
+from kcovdbg.engine.output_files import Inputs, no_inputs
+from kcovdbg.engine.terminal import Terminal
+from kcovdbg.engine.workspace import Workspace
+from kcovdbg.errors import CapabilityError, GoneError
+from kcovdbg.model.state import Part, State
+from kcovdbg.render.writer import Format
+from kcovdbg.target.protocol import Target
+from kcovdbg.walk.layout import Layout
+from kcovdbg.walk.state import StateReader
+
+_NATIVE_MODULE = "kcovdbg._native"
+
+
+@dataclass(slots=True)
+class Context:
+    """One run of one command."""
+
+    workspace: Workspace
+    command: Command
+    terminal: Terminal
+    format: Format = Format.TEXT
+    status: int = 0
+    """The exit status; a handler sets 1 for violations and differences, 2 for failure without an error of its own."""
+    pc: str = "auto"
+    """What PCs in text files are: ``raw``, ``call``, or whichever fits."""
+    inputs: Inputs = no_inputs
+    """Returns the files that the run reads, which its output must not overwrite."""
+    uses_target: bool = False
+    """Whether the run has read the kernel so far, or was about to."""
+    _reader: StateReader | None = field(default=None, repr=False)
+
+    @property
+    def target(self) -> Target:
+        """The kernel.
+
+        :raises GoneError: when its machine has ended.
+        """
+        target = self.workspace.target
+        self.uses_target = True
+        if target.is_gone():
+            raise GoneError(target.name)
+        return target
+
+    @property
+    def layout(self) -> Layout:
+        """Which KCOV it has."""
+        return self.workspace.layout
+
+    @property
+    def width(self) -> int | None:
+        """The terminal's width, None where the answer doesn't go to one."""
+        return self.terminal.width
+
+    @property
+    def reader(self) -> StateReader:
+        """This run's look at the kernel."""
+        if self._reader is None:
+            self._reader = self.workspace.latest = StateReader(self.target, self.layout)
+        return self._reader
+
+    def state(self, parts: Part) -> State:
+        """Return KCOV's state with some parts; a run reads each part once."""
+        return self.reader.read(parts)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What this run could not read so far; each a line."""
+        return self.state(Part.NOTHING).notes
+
+    def require(self, need: Need) -> None:
+        """Make sure that the command has what it needs.
+
+        :raises CapabilityError: when it hasn't.
+        """
+        name = self.command.name
+        if need is Need.TERMINAL and not self.terminal.is_terminal:
+            raise CapabilityError(f"{name} needs {need.value}")
+        if need is Need.LIVE and not self.target.live:
+            raise CapabilityError(f"{name} needs {need.value}; {self.target.name} isn't one")
+        if need is Need.NATIVE:
+            from importlib.util import find_spec
+
+            if find_spec(_NATIVE_MODULE) is None:
+                raise CapabilityError(
+                    f"{name} needs {need.value}, which this installation lacks",
+                    hint="install kcovdbg with a C compiler at hand",
+                )

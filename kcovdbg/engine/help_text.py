@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Help, from the command table."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from kcovdbg.engine.argument import EXPLANATIONS, Argument
+from kcovdbg.engine.command import COMMON_OPTIONS, Command, CommandTable
+from kcovdbg.errors import UsageError
+from kcovdbg.render.column import Column
+from kcovdbg.render.json_schema import RowType, schema_of
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.renderable import Fields, Line, Lines, Table, text_lines
+from kcovdbg.render.value_kinds import ANY, LIST
+
+_WIDTH = 80
+_USAGE = "Usage: "
+_INDENT = 4
+_ARGUMENT_WIDTH = 20
+
+_ARGUMENT_COLUMNS: Final = (
+    Column("names", LIST),
+    Column("value", value=lambda argument: argument.value.value),
+    Column("count", value=lambda argument: argument.count.value if argument.count is not None else None),
+    Column("choices", LIST),
+    Column("help"),
+)
+_COMMAND_COLUMNS: Final = (
+    Column("command", value=lambda command: command.name),
+    Column("summary"),
+    Column("aliases", LIST, json_only=True),
+    Column("topic", value=lambda command: command.topic, json_only=True),
+    Column("usage", json_only=True),
+    Column("description", json_only=True),
+    Column("needs", LIST, value=lambda command: sorted(need.name.lower() for need in command.needs), json_only=True),
+    Column("arguments", ANY, items=_ARGUMENT_COLUMNS, json_only=True),
+    Column("examples", ANY, items=(Column("line"), Column("purpose")), json_only=True),
+)
+
+
+COMMAND_ROW: Final = RowType(
+    _COMMAND_COLUMNS,
+    {
+        "command": Meaning("name of the command"),
+        "summary": Meaning("what it does, in a line"),
+        "aliases": Meaning("its other names"),
+        "topic": Meaning("the group that help lists it in"),
+        "usage": Meaning("the command with its arguments"),
+        "description": Meaning("what the summary does not say; may be empty"),
+        "needs": Meaning("what it cannot do without"),
+        "arguments": Meaning("its arguments and options"),
+        "arguments[].names": Meaning("the names of an option, or the name of an argument"),
+        "arguments[].value": Meaning("kind of the value"),
+        "arguments[].count": Meaning("how many values it takes", "the usual number"),
+        "arguments[].choices": Meaning("the values to choose from"),
+        "arguments[].help": Meaning("what it is for"),
+        "examples": Meaning("lines to type"),
+        "examples[].line": Meaning("the line"),
+        "examples[].purpose": Meaning("what it is good for"),
+    },
+)
+"""The row of JSON about a command."""
+
+
+def command_list(commands: CommandTable) -> Lines:
+    """Return the list of all commands."""
+    return Lines(tuple(command_list_lines(commands)), data=Table(_COMMAND_COLUMNS, tuple(commands)))
+
+
+def command_list_lines(commands: CommandTable) -> Iterator[Line]:
+    """Yield the names and summaries of all commands, by topic."""
+    width = max(len(", ".join(command.names)) for command in commands)
+    for number, (topic, members) in enumerate(groupby(commands, key=attrgetter("topic"))):
+        if number:
+            yield ()
+        yield (("header", f"{topic.value}:"),)
+        for command in members:
+            yield (("command", f"  {', '.join(command.names):<{width}}"), ("", f"  {command.summary}"))
+
+
+def command_schema(command: Command) -> Lines:
+    """Return the JSON Schema of what a command writes.
+
+    :raises UsageError: when it writes no JSON of its own.
+    """
+    if not command.row_types:
+        raise UsageError(f"{command.name} has no JSON of its own")
+    return text_lines(json.dumps(schema_of(command.name, command.row_types), indent=1))
+
+
+def command_help(command: Command, width: int | None) -> Lines:
+    """Return the help of one command."""
+    return Lines(tuple(_help_lines(command, min(width or _WIDTH, 100))), data=Fields(_COMMAND_COLUMNS, command))
+
+
+def _help_lines(command: Command, width: int) -> Iterator[Line]:
+    yield (("command", command.name), ("", f" - {command.summary}"))
+    yield ()
+    usage = _wrap_usage(command, width - len(_USAGE))
+    yield (("header", _USAGE), ("", usage[0]))
+    for line in usage[1:]:
+        yield (("", " " * len(_USAGE) + line),)
+    if command.aliases:
+        yield (("header", "Also: "), ("", ", ".join(command.aliases)))
+    for paragraph in filter(None, command.description.split("\n\n")):
+        yield ()
+        yield from _wrap(paragraph, width, 0)
+    yield ()
+    yield from _argument_lines((*command.arguments, *COMMON_OPTIONS), width)
+    if command.further_needs:
+        yield ()
+        yield (("header", "Needs: "), ("", " and ".join(command.further_needs)))
+    if command.examples:
+        yield ()
+        yield (("header", "Examples:"),)
+        for example in command.examples:
+            yield (("", " " * _INDENT), ("command", example.line))
+            yield from _wrap(example.purpose, width, 2 * _INDENT, "hint")
+
+
+def _wrap_usage(command: Command, width: int) -> list[str]:
+    """Return the usage, with line breaks only between arguments."""
+    lines = [command.name]
+    for word in (argument.usage for argument in command.arguments):
+        if len(lines[-1]) + 1 + len(word) > width:
+            lines.append(" " * _INDENT + word)
+        else:
+            lines[-1] += f" {word}"
+    return lines
+
+
+def _argument_lines(arguments: Iterable[Argument], width: int) -> Iterator[Line]:
+    for argument in arguments:
+        text = argument.full_help
+        if argument.value in EXPLANATIONS:
+            text += f" ({EXPLANATIONS[argument.value]})"
+        lines = textwrap.wrap(text, max(width - _ARGUMENT_WIDTH - _INDENT, 20)) or [""]
+        column = " " * (_ARGUMENT_WIDTH + _INDENT)
+        head = f"{' ' * _INDENT}{argument.heading}".ljust(len(column))
+        if len(head) > len(column) or not head.endswith(" "):
+            yield (("key", head),)
+            head = column
+        yield (("key", head), ("", lines[0]))
+        for line in lines[1:]:
+            yield (("", column), ("", line))
+
+
+def _wrap(text: str, width: int, indent: int, style: str = "") -> Iterator[Line]:
+    blanks = " " * indent
+    for line in textwrap.wrap(" ".join(text.split()), width, initial_indent=blanks, subsequent_indent=blanks):
+        yield ((style, line),)

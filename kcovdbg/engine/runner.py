@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Running of commands: a line as the user types it, or words that are already split."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from kcovdbg.engine.argument import WordError
+from kcovdbg.engine.argument_parser import parse_arguments
+from kcovdbg.engine.column_choice import read_choice
+from kcovdbg.engine.command import Command, CommandResult
+from kcovdbg.engine.command_line import CommandLine, Word, parse_line
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.help_text import command_help
+from kcovdbg.engine.input_files import find_input_files
+from kcovdbg.engine.output_files import check_output, open_destination, run_shell
+from kcovdbg.engine.terminal import Terminal
+from kcovdbg.engine.workspace import Workspace
+from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
+from kcovdbg.render.error_lines import error_lines
+from kcovdbg.render.renderable import Clear, Fields, Flush, Lines, Renderable, Table
+from kcovdbg.render.writer import Format, Output, write
+
+FAILED = KcovdbgError.status
+INTERRUPTED = 130
+
+
+def run_line(workspace: Workspace, source: str, terminal: Terminal | None = None) -> int:
+    """Run one line.
+
+    :param terminal: where the answer goes; by default the process's current streams.
+    :return: the exit status.
+    :raises KcovdbgError: when the line is wrong or the command fails.
+    """
+    terminal = workspace.terminal() if terminal is None else terminal
+    line = parse_line(source)
+    if line.shell is not None:
+        return FAILED if run_shell(line.shell, terminal.stdout) else 0
+    if not line.words:
+        return 0
+    try:
+        command, args = find_command(workspace, [word.text for word in line.words])
+    except WordError as error:
+        pointed = LineError(str(error), source.rstrip(), _find_column(line, error.word), hint=error.hint)
+        pointed.status = error.status
+        raise pointed from error
+    except UsageError as error:
+        raise LineError(str(error), source.rstrip(), line.words[0].column, hint=error.hint) from error
+    if line.is_background:
+        if command.start is None:
+            raise LineError(
+                f"{command.name}: cannot run in the background",
+                source.rstrip(),
+                len(source.rstrip()) - 1,
+                hint="collect … & can",
+            )
+        return run_command(workspace, replace(command, run=_starter(command, line)), args, terminal)
+    with open_destination(line, terminal.stdout, partial(find_input_files, workspace, command, args)) as stream:
+        return run_command(workspace, command, args, terminal if stream is terminal.stdout else terminal.with_stdout(stream))
+
+
+def _starter(command: Command, line: CommandLine) -> Callable[[Context, Namespace], CommandResult]:
+    words = [word.text for word in line.words[1:]]
+
+    def start(context: Context, args: Namespace) -> CommandResult:
+        assert command.start is not None
+        return command.start(context, args, words)
+
+    return start
+
+
+def run_words(workspace: Workspace, words: Sequence[str], terminal: Terminal | None = None) -> int:
+    """Run a command from words that are already split, by a shell for instance.
+
+    :return: the exit status.
+    :raises KcovdbgError: when the words are wrong or the command fails.
+    """
+    command, args = find_command(workspace, words)
+    return run_command(workspace, command, args, workspace.terminal() if terminal is None else terminal)
+
+
+def find_command(workspace: Workspace, words: Sequence[str]) -> tuple[Command, Namespace]:
+    """Return the command in these words, and its arguments.
+
+    :raises UsageError: when they are wrong.
+    """
+    words = workspace.settings.expand(words)
+    command = workspace.commands.find(words[0])
+    with _failing_as(command):
+        return command, parse_arguments(command, words[1:])
+
+
+def run_command(workspace: Workspace, command: Command, args: Namespace, terminal: Terminal) -> int:
+    """Run a command and write its answer.
+
+    :return: the exit status.
+    :raises KcovdbgError: when it fails.
+    """
+    inputs = partial(find_input_files, workspace, command, args)
+    pc = getattr(args, "pc", None) or "auto"
+    context = Context(workspace, command, terminal, find_format(workspace, args), pc=pc, inputs=inputs)
+    output = Output(terminal.stdout, terminal.stderr, context.format, terminal.painter, terminal.width, terminal.error_painter)
+    # The reader of the answer may close it early.
+    with contextlib.suppress(BrokenPipeError), _failing_as(command), _noticing_end(context):
+        for argument in command.arguments:
+            path = getattr(args, argument.attribute, None) if argument.is_output else None
+            if path is not None:
+                check_output(path, inputs)
+        write(answer(context, args), output)
+    return context.status
+
+
+@contextlib.contextmanager
+def _noticing_end(context: Context) -> Iterator[None]:
+    """Name the end of the machine that a block reads as the cause of its errors, and of an answer that lacks what was not read.
+
+    :raises GoneError: when the machine has ended.
+    """
+    try:
+        yield
+    except (OSError, KcovdbgError) as error:
+        if isinstance(error, GoneError) or not context.uses_target or not context.workspace.target.is_gone():
+            raise
+        raise GoneError(context.workspace.target.name) from error
+    if context.uses_target and context.workspace.target.is_gone():
+        raise GoneError(context.workspace.target.name)
+
+
+@contextlib.contextmanager
+def _failing_as(command: Command) -> Iterator[None]:
+    """Give errors in the block the command's own exit status."""
+    try:
+        yield
+    except KcovdbgError as error:
+        if error.status == KcovdbgError.status:
+            error.status = command.failed
+        raise
+    except OSError as error:
+        if command.failed == KcovdbgError.status or isinstance(error, BrokenPipeError):
+            raise
+        explained = explain(error)
+        explained.status = command.failed
+        raise explained from error
+
+
+def find_format(workspace: Workspace, args: Namespace) -> Format:
+    """Return the format that the arguments ask for."""
+    if args.jsonl:
+        return Format.JSONL
+    return Format.JSON if args.json else Format.CSV if args.csv else workspace.format
+
+
+def answer(context: Context, args: Namespace) -> Iterator[Renderable]:
+    """Check what a command needs, run it, and iterate over its answer."""
+    if args.help:
+        yield command_help(context.command, context.width)
+        return
+    for need in context.command.needs:
+        context.require(need)
+    settings, name = context.workspace.settings, context.command.name
+    choice = read_choice(args, context.format, settings.columns.get(name, ()), settings.origin(f"columns.{name}"))
+    yield from map(choice.apply, _flatten(context.command.run(context, args)))
+
+
+def _flatten(result: CommandResult) -> Iterable[Renderable]:
+    if result is None:
+        return ()
+    return (result,) if isinstance(result, (Table, Fields, Lines, Flush, Clear)) else result
+
+
+def _find_column(line: CommandLine, wrong: str | None) -> int:
+    """Return the column of the wrong word; the end of the line for a missing one."""
+    found: Word | None = None
+    if wrong is not None:
+        found = next((word for word in line.words[1:] if wrong == word.text or word.text.endswith(f"={wrong}")), None)
+    return len(line.source.rstrip()) if found is None else found.column
+
+
+def run_reporting(workspace: Workspace, source: str, where: str | None = None) -> int:
+    """Run one line, and report its error.
+
+    :param where: file and line, for the message.
+    :return: the exit status.
+    """
+    try:
+        return run_line(workspace, source)
+    except Exception as error:  # noqa: BLE001 - continue with the next line
+        report(workspace, error, where)
+        return explain(error).status
+
+
+def report(workspace: Workspace, error: Exception, where: str | None = None) -> None:
+    """Write an error and its hint; with ``--debug``, also where it comes from."""
+    terminal = workspace.terminal()
+    if workspace.debug:
+        import traceback
+
+        terminal.stderr.write("".join(traceback.format_exception(error)))
+    for line in error_lines(explain(error), where, terminal.error_width):
+        terminal.stderr.write(f"{terminal.error_painter.paint(line)}\n")
+    terminal.stderr.flush()
+
+
+def explain(error: Exception) -> KcovdbgError:
+    """Return any error as one for the user."""
+    if isinstance(error, KcovdbgError):
+        return error
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename is not None else ""
+        hint = None
+        if isinstance(error, PermissionError):
+            hint = "check the permissions of the file" if os.geteuid() == 0 else "run kcovdbg as root, or as a user with access"
+        return KcovdbgError(f"{place}{error.strerror or error}", hint=hint)
+    if isinstance(error, MemoryError):
+        return KcovdbgError("out of memory", hint="ask for less, for instance with -n")
+    return KcovdbgError(
+        f"internal error: {type(error).__name__}: {error}", hint="please report it with the command and the output of --debug"
+    )

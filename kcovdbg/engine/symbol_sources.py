@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The symbolizer and the source tree of a target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, cast
+
+from kcovdbg.elf.compile_units import read_comp_dir
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import TargetError
+from kcovdbg.model.location import Frame
+from kcovdbg.symbols.source_tree import SourceTree
+from kcovdbg.symbols.symbolizer import Modules, Symbolizer, open_symbolizer
+from kcovdbg.target.protocol import Target
+
+
+class LineSource(Modules, Protocol):
+    """Source lines of a target: its attribute ``lines``, where it has one."""
+
+    @property
+    def image(self) -> str | None:
+        """Path of the kernel image with debug info."""
+
+    def frames_at(self, address: int) -> Sequence[Frame]:
+        """Return the frames at an address in the running kernel; empty where debug info lacks it."""
+
+
+def find_symbolizer(target: Target | None) -> Symbolizer | None:
+    """Return the symbolizer of a target; where its build has no table yet, one is made in the background."""
+    if target is None:
+        return None
+    lines = cast("LineSource | None", getattr(target, "lines", None))
+    if lines is None:
+
+        def name_at(address: int) -> Sequence[Frame]:
+            name = target.symbol_name(address)
+            return () if name is None else (Frame(name, None, None, None),)
+
+        return open_symbolizer(
+            target.kaslr_offset, build_id=target.build_id, image=None, fallback=name_at, word_size=target.word_size
+        )
+    return open_symbolizer(
+        target.kaslr_offset,
+        build_id=target.build_id,
+        image=lines.image,
+        fallback=lines.frames_at,
+        modules=lines,
+        word_size=target.word_size,
+    )
+
+
+def make_source_tree(
+    target: Target | None, folders: Sequence[str | Path] = (), substitutions: Sequence[tuple[str, str]] = ()
+) -> SourceTree:
+    """Return the source tree of a target's kernel, looked for in these folders and where it was built.
+
+    :param substitutions: as :class:`~kcovdbg.symbols.source_tree.SourceTree` takes them.
+    """
+    directory: str | None = None
+    lines = None if target is None else cast("LineSource | None", getattr(target, "lines", None))
+    if lines is not None and lines.image is not None:
+        try:
+            with ElfFile(lines.image) as elf:
+                directory = read_comp_dir(elf)
+        except TargetError:
+            directory = None
+    return SourceTree(folders, build_directory=directory, substitutions=substitutions)

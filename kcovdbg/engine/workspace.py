@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The environment of commands: the kernel, names for its PCs, kept buffers, and the user's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kcovdbg.analysis.compact_buffer import Kept
+from kcovdbg.analysis.pc_names import Names
+from kcovdbg.engine.command import CommandTable
+from kcovdbg.engine.settings import Settings
+from kcovdbg.engine.symbol_sources import find_symbolizer, make_source_tree
+from kcovdbg.engine.terminal import Terminal, find_terminal, write_remarks
+from kcovdbg.errors import KcovdbgError, TargetError
+from kcovdbg.model.location import Location
+from kcovdbg.render.theme import Color
+from kcovdbg.render.writer import Format
+from kcovdbg.target.protocol import Target
+from kcovdbg.walk.layout import Layout, detect_layout
+from kcovdbg.walk.state import StateReader
+
+if TYPE_CHECKING:
+    from kcovdbg.collect.background_job import Jobs
+    from kcovdbg.engine.trace_view import TraceView
+    from kcovdbg.symbols.source_tree import SourceTree
+    from kcovdbg.symbols.symbolizer import Symbolizer
+
+
+@dataclass(eq=False)
+class Workspace:
+    """One run of kcovdbg, or one kernel inside another debugger: the kernel, kept buffers, and the user's settings."""
+
+    commands: CommandTable
+    open_target: Callable[[], Target] | None = None
+    """Opens the kernel when a command first needs it; None where the user gave none."""
+    color: Color = Color.AUTO
+    find_terminal: Callable[[Color], Terminal] = find_terminal
+    """Returns the current streams; other debuggers have their own."""
+    find_symbolizer: Callable[[Target | None], Symbolizer | None] = find_symbolizer
+    """Returns what locates the PCs of the kernel, which is None where there is no kernel."""
+    show_view: Callable[[TraceView], None] | None = None
+    """Shows a view full-screen and returns when the user leaves it; None where a frontend cannot."""
+    jobs: Jobs | None = None
+    """Collectors in the background; None where a frontend cannot have any."""
+    format: Format = Format.TEXT
+    """The format of answers, unless a command says otherwise."""
+    source_folders: Sequence[str] = ()
+    """Roots of source trees that the user named."""
+    substitutions: Sequence[tuple[str, str]] = ()
+    """Prefixes of source paths, as debug info names them and as they are here."""
+    named_files: Sequence[str] = ()
+    """Files named on the command line: dump, debug info, script."""
+    settings: Settings = field(default_factory=Settings)
+    """The user's configuration file."""
+    debug: bool = False
+    """Whether errors show where they come from."""
+    kept: dict[str, Kept] = field(default_factory=dict)
+    """Kept buffers, by their ``@name``."""
+    latest: StateReader | None = field(default=None, init=False)
+    """The reader of the latest command, for completion."""
+
+    @cached_property
+    def target(self) -> Target:
+        """The kernel, opened when first asked for.
+
+        :raises TargetError: when it cannot be opened.
+        """
+        if self.open_target is None:
+            raise TargetError("no target", hint="kcovdbg -c VMCORE -s VMLINUX; kcovdbg --help lists the others")
+        return self.open_target()
+
+    @cached_property
+    def optional_target(self) -> Target | None:
+        """The kernel, None where there is none or it cannot be opened: trace files can be read without one."""
+        return None if self._target_error is not None else self.target
+
+    @property
+    def target_problem(self) -> str:
+        """Why there is no :attr:`optional_target`."""
+        return "no kernel is given" if self._target_error is None else str(self._target_error)
+
+    @cached_property
+    def _target_error(self) -> KcovdbgError | None:
+        try:
+            _ = self.target
+        except KcovdbgError as error:
+            return error
+        return None
+
+    @cached_property
+    def symbolizer(self) -> Symbolizer | None:
+        """Locates PCs of the kernel; None without one."""
+        symbolizer = self.find_symbolizer(self.optional_target)
+        if symbolizer is not None and symbolizer.note is not None:
+            write_remarks(self.terminal(), [symbolizer.note])
+        return symbolizer
+
+    @cached_property
+    def names(self) -> Names:
+        """Names for recorded PCs; without a kernel, PCs have none."""
+        symbolizer = self.symbolizer
+        if symbolizer is None:
+            return Names(lambda pcs: [Location(pc, ()) for pc in pcs])
+        return Names(symbolizer.locate_all)
+
+    @cached_property
+    def source(self) -> SourceTree:
+        """The source of the kernel, where it can be found."""
+        return make_source_tree(self.optional_target, self.source_folders, self.substitutions)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Which KCOV the kernel has and where its members are.
+
+        :raises TargetError: when it has none.
+        """
+        return detect_layout(self.target)
+
+    def input_files(self) -> Iterator[str]:
+        """Iterate over the files that are read: those of the target are known once it is open, source files once read."""
+        yield from self.named_files
+        if self.settings.path is not None:
+            yield str(self.settings.path)
+        opened = vars(self)
+        yield from getattr(opened.get("target"), "files", ())
+        if "source" in opened:
+            yield from map(str, self.source.paths)
+
+    def terminal(self) -> Terminal:
+        """Return the current streams."""
+        return self.find_terminal(self.color)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The command ``%kcov``: all commands on drgn's Program.
+
+Pipes and redirections are ours: drgn hands a raw command its whole line.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from drgn import Program
+from drgn.commands import CommandError
+
+from kcovdbg.commands import COMMANDS
+from kcovdbg.engine.runner import run_line
+from kcovdbg.engine.settings import read_settings
+from kcovdbg.engine.workspace import Workspace
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.helpers import program_target
+from kcovdbg.render.error_lines import error_lines
+from kcovdbg.render.paint import Painter
+
+if TYPE_CHECKING:
+    from kcovdbg.engine.trace_view import TraceView
+
+_WORKSPACE = "kcovdbg_workspace"
+
+
+def _show_view(view: TraceView) -> None:
+    """Show a view full-screen; only views import prompt_toolkit."""
+    import_module("kcovdbg.frontends.shell.view").show_view(view)
+
+
+def _make_workspace(prog: Program) -> Workspace:
+    settings = read_settings(COMMANDS, os.environ)
+    return Workspace(
+        COMMANDS,
+        lambda: program_target(prog),
+        show_view=_show_view,
+        color=settings.color,
+        source_folders=settings.source_dirs,
+        substitutions=settings.substitute_paths,
+        settings=settings,
+    )
+
+
+def run_in_drgn(prog: Program, source: str) -> int:
+    """Run one line of kcovdbg on a Program.
+
+    :param source: the line after ``%kcov``; an empty one lists the commands.
+    :return: the exit status.
+    :raises drgn.commands.CommandError: when the line is wrong or the command fails.
+    """
+    # Types and kept buffers last as long as the Program.
+    workspace = prog.cache.get(_WORKSPACE)
+    try:
+        if workspace is None:
+            workspace = prog.cache[_WORKSPACE] = _make_workspace(prog)
+        return run_line(workspace, source if source.strip() else "help")
+    except KcovdbgError as error:
+        paint = Painter().paint
+        lines = [paint(line) for line in error_lines(error)]
+        # drgn writes "drgn: error: " before it.
+        raise CommandError("\n".join([lines[0].removeprefix("kcovdbg: "), *lines[1:]])) from error

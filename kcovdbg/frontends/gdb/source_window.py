@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Scrolling of the TUI's source window to the line of an instruction.
+
+GDB offers no call for it. What is listed moves the window, but with the next prompt only; scrolling moves it at once, but by
+lines from where it stands, which nothing tells, and in the file that was listed last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Final
+
+import gdb
+
+# Longer than any file with code: 2**19 - 1 lines.
+_HIGHEST_BIT: Final = 18
+# Seconds after which the position is no longer trusted; a key that is held down repeats every 30 ms.
+_KEY_REPEATS: Final = 0.5
+
+
+class SourceWindow:
+    """GDB's source window."""
+
+    def __init__(self) -> None:
+        self._top = 0
+        self._moved = float("-inf")
+
+    def forget(self) -> None:
+        """Forget the position: GDB may have moved the window."""
+        self._moved = float("-inf")
+
+    def show(self, address: int, height: int) -> None:
+        """Show the line of an instruction in the middle of the window; do nothing without a line or the window.
+
+        :param address: as GDB's symbols have it.
+        :param height: lines of the window.
+        """
+        with contextlib.suppress(gdb.error):
+            place = _outside_of_headers(address)
+            if place is None:
+                return
+            line = gdb.find_pc_line(place).line
+            above = max(0, min(height // 2, line - 2))
+            _list(place, above)
+            self._scroll(max(1, line - above))
+
+    def _scroll(self, top: int) -> None:
+        now = time.monotonic()
+        if now - self._moved > _KEY_REPEATS:
+            # To the first line from any line. Up to GDB 15 a step beyond it is ignored, so take ever smaller steps.
+            for bit in range(_HIGHEST_BIT, -1, -1):
+                gdb.execute(f"- {1 << bit} src", to_string=True)
+            self._top = 1
+        step = top - self._top
+        if step:
+            gdb.execute(f"{'+' if step > 0 else '-'} {abs(step)} src", to_string=True)
+        else:
+            # The window may show another file; a scroll of 0 lines means a page.
+            gdb.execute("+ 1 src", to_string=True)
+            gdb.execute("- 1 src", to_string=True)
+        self._top = top
+        self._moved = time.monotonic()
+
+
+def _list(address: int, above: int) -> None:
+    """Make the file and line current: list the lines above it last, with the output discarded."""
+    gdb.execute(f"with listsize {max(2, 2 * above)} -- list *{address:#x}", to_string=True)
+    if above:
+        gdb.execute("with listsize 1 -- list -", to_string=True)
+
+
+def _outside_of_headers(address: int) -> int | None:
+    """Return the address itself, or for one in a header's inline function the nearest one in the file that calls it.
+
+    To show a line of a file GDB reads every unit that has code of that file: one for kernel/pid.c, all thousand for rcupdate.h,
+    which takes it half a minute and a gigabyte.
+    """
+    line = gdb.find_pc_line(address)
+    if line.symtab is None or not line.symtab.filename.endswith(".h"):
+        return address
+    block = gdb.block_for_pc(address)
+    while block is not None and block.superblock is not None and not block.superblock.is_static:
+        block = block.superblock
+    if block is None or block.function is None:
+        return address
+    table = block.function.symtab.linetable()
+    inside = {entry.pc for entry in table if block.start <= entry.pc < block.end}
+    # An address before is more likely on the call's line than one after it.
+    for pc in sorted(inside, key=lambda pc: (pc > address, abs(pc - address))):
+        found = gdb.find_pc_line(pc).symtab
+        if found is not None and found.filename == block.function.symtab.filename:
+            return pc
+    return None

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Names of tasks and objects in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+# Limit for lists of names in messages.
+_NAMED: Final = 20
+
+
+class HasTask(Protocol):
+    """What knows a task: the task's fields, saved state, a buffer, a remote handle."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its thread id."""
+
+    @property
+    def comm(self) -> str | None:
+        """Its name."""
+
+
+def name_task(fields: HasTask) -> str:
+    """Return a task's name: ``task 41 (syz-executor)``."""
+    return f"task {'?' if fields.pid is None else fields.pid}" + (f" ({fields.comm})" if fields.comm else "")
+
+
+def name_kcov(address: int) -> str:
+    """Return an object's name: ``kcov 0xffff…``."""
+    return f"kcov {address:#x}"
+
+
+def name_some(names: Sequence[str]) -> str:
+    """Return a list of names: of many the first ones, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

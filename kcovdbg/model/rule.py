@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The rules that ``check`` applies: invariants of KCOV's state, declared on the functions that look for violations.
+
+::
+
+    @rule(
+        "R2",
+        Severity.ERROR,
+        "a handle is in the hash bucket that its value selects",
+        since="v5.5",
+        guaranteed_by="kcov_remote_add()",
+        needs=Part.REMOTE,
+        features={Feature.REMOTE},
+    )
+    def check_bucket(state: State) -> Iterator[Violation]: ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TypeAlias
+
+from kcovdbg.model.finding import Certainty, Severity
+from kcovdbg.model.generation import Generation
+from kcovdbg.model.object_names import name_task
+from kcovdbg.model.session import Session
+from kcovdbg.model.state import BufferContents, Part, State
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What a rule's function reports."""
+
+    object: str
+    """What it is about: ``kcov 0xffff…``, ``task 41 (syz-executor)``."""
+    message: str
+    values: tuple[tuple[str, str], ...] = ()
+    certainty: Certainty = Certainty.CERTAIN
+    reason: str | None = None
+    """Why it is not certain."""
+    kcovs: tuple[int, ...] = ()
+    """Objects whose lock protects what disagrees."""
+    tasks: tuple[int, ...] = ()
+    """Tasks, ``struct task_struct *``, that change it themselves."""
+    remote_lock: bool = False
+    """Whether ``kcov_remote_lock`` protects it."""
+    anybody: bool = False
+    """Whether any task inside a function of KCOV may be about to resolve it, because that task may hold what is not linked."""
+    most: int = 1
+    """How many such tasks are needed to resolve it."""
+    severity: Severity | None = None
+    """Where it is not the rule's."""
+
+
+def session_violation(state: State, session: Session, message: str, shown: tuple[tuple[str, str], ...] = ()) -> Violation:
+    """Return a violation about a session: its task is the object, and the message says whether the session is saved."""
+    fields = state.task_by_address.get(session.task or 0)
+    about = f"task {session.task or 0:#x}" if fields is None else name_task(fields)
+    where = "its saved session: " if session.is_saved else ""
+    kcovs = () if session.kcov is None else (session.kcov,)
+    return Violation(about, where + message, shown, kcovs=kcovs, tasks=() if session.task is None else (session.task,))
+
+
+def contents_violation(contents: BufferContents, message: str, shown: tuple[tuple[str, str], ...]) -> Violation:
+    """Return a violation about the contents of a buffer: certain only where user space cannot write it."""
+    kcovs = (contents.kcov,)
+    if contents.section is not None:
+        return Violation(contents.about, message, shown, kcovs=kcovs, tasks=(contents.section.address,))
+    reason = "user space can write its buffer"
+    return Violation(contents.about, message, shown, Certainty.UNSURE, reason, kcovs, severity=Severity.WARNING)
+
+
+RuleFunction: TypeAlias = Callable[[State], Iterable[Violation]]
+StackFunction: TypeAlias = Callable[[State], Iterable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One invariant."""
+
+    name: str
+    """``K1``; the letter stands for the group."""
+    severity: Severity
+    sentence: str
+    """What holds."""
+    check: RuleFunction
+    since: str
+    """The kernels that keep it, for readers; ``features`` and ``excludes`` decide."""
+    guaranteed_by: str
+    """The kernel functions that maintain it."""
+    needs: Part
+    """What ``check`` reads of the State."""
+    features: frozenset[str] = frozenset()
+    excludes: frozenset[str] = frozenset()
+    stacks: StackFunction | None = None
+    """Returns the tasks, ``struct task_struct *``, whose stacks ``check`` reads."""
+    about_leaks: bool = False
+    """Whether it detects leaks; then objects found only in slab memory count."""
+    detail: str = ""
+    """What looks like a violation but is legal, and why."""
+
+    def applies(self, generation: Generation) -> bool:
+        """Return whether kernels of this generation keep the rule."""
+        return all(generation.has(feature) for feature in self.features) and not any(
+            generation.has(feature) for feature in self.excludes
+        )
+
+
+def rule(
+    name: str,
+    severity: Severity,
+    sentence: str,
+    *,
+    guaranteed_by: str,
+    needs: Part,
+    since: str = "all",
+    features: Collection[str] = (),
+    excludes: Collection[str] = (),
+    stacks: StackFunction | None = None,
+    about_leaks: bool = False,
+    detail: str = "",
+) -> Callable[[RuleFunction], Rule]:
+    """Declare a rule on the function that looks for its violations; the function becomes a :class:`Rule`."""
+
+    def declare(check: RuleFunction) -> Rule:
+        return Rule(
+            name,
+            severity,
+            sentence,
+            check,
+            since,
+            guaranteed_by,
+            needs,
+            frozenset(features),
+            frozenset(excludes),
+            stacks,
+            about_leaks,
+            detail,
+        )
+
+    return declare
+
+
+def rules_of(module: ModuleType) -> tuple[Rule, ...]:
+    """Return the rules that a module declares, in the order of their declaration."""
+    return tuple(value for value in vars(module).values() if isinstance(value, Rule))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBug:
+    """A bug of KCOV, or of one of its callers, that leaves a state which violates rules (kcov-abi.md 12)."""
+
+    title: str
+    fixed: str
+    """The first release without it."""
+    rules: Collection[str]
+    """The rules that it violates."""
+    eras: Collection[str]
+    """The generations that may have it."""
+    marks: Collection[str] = ()
+    """Those of the rules that no other known bug violates on such a kernel."""
+    needs_rt: bool = False
+    needs: str | None = None
+    """The feature of the posted series that has the bug; None for mainline."""
+
+
+class Hex(int):
+    """A number that is written in hexadecimal."""
+
+    def __str__(self) -> str:
+        return hex(self)
+
+
+def values(**named: object) -> tuple[tuple[str, str], ...]:
+    """Return the values of a finding as text; wrap addresses in :class:`Hex`.
+
+    A trailing underscore of a name is dropped, and a double one becomes a dot.
+    """
+    return tuple((name.rstrip("_").replace("__", "."), str(value)) for name, value in named.items())

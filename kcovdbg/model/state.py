@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""KCOV's state at one moment, as plain data: what analysis works on instead of a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, Flag, auto
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar, cast, overload
+
+from kcovdbg.abi.record import pc_words
+from kcovdbg.model.area import Area, CachedArea
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.carrier import Carrier
+from kcovdbg.model.finding import Certainty
+from kcovdbg.model.generation import Generation
+from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile
+from kcovdbg.model.list_link import ListLink
+from kcovdbg.model.memory import StackFrame, VmallocArea
+from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.remote import RemoteHandle
+from kcovdbg.model.session import Session
+from kcovdbg.model.spin_lock import SpinLock
+from kcovdbg.model.syscall import TaskSyscall
+from kcovdbg.model.task import CpuState, SavedState, Task, TaskFields
+
+_T = TypeVar("_T")
+
+
+class Part(Flag):
+    """What a reader can be asked for. Asking for a part reads it, and what is needed to interpret it, once."""
+
+    NOTHING = 0
+    TASKS = auto()
+    """Every task's fields; those with KCOV state interpreted, with their sessions."""
+    ALL_TASKS = auto()
+    """Every task interpreted."""
+    CURRENT = auto()
+    """Each CPU's current task."""
+    SAVED = auto()
+    """The saved state of interrupted sessions, and each CPU's KCOV data."""
+    REMOTE = auto()
+    """The registered handles."""
+    CACHED_AREAS = auto()
+    """The lists of free areas."""
+    AREAS = auto()
+    """Every area with its user."""
+    FILES = auto()
+    """Descriptors and mappings of KCOV's files."""
+    VMALLOC = auto()
+    """The vmalloc areas."""
+    OBJECTS = auto()
+    """Every object with its references."""
+    LINKS = auto()
+    """The links of the hash and of the lists of areas."""
+    LOCKS = auto()
+    """Whether ``kcov_remote_lock`` is held, and the owners of CPUs' locks."""
+    TASK_FACTS = auto()
+    """Whether exiting tasks are dead, and whether the CPUs of softirq sections serve a softirq."""
+    CARRIERS = auto()
+    """What carries a common handle besides tasks."""
+    BUFFERS = auto()
+    """The contents of enabled objects' buffers and of sections' areas."""
+    SERIES = auto()
+    """What the posted series in this kernel read for their rules."""
+    TEXT = auto()
+    """Where the kernel's text lies. Looking up its symbols loads the symbol table, which takes as much memory as the tasks."""
+
+
+class Source(str, Enum):
+    """Where something was looked for; what could not be read there is in :attr:`State.lacking`."""
+
+    TASKS = "tasks"
+    PER_CPU = "per-cpu"
+    REMOTE = "remote"
+    AREAS = "areas"
+    FILES = "files"
+    VMALLOC = "vmalloc"
+    SLAB = "slab"
+    LOST = "lost"
+    """Buffers whose object was not found."""
+    CARRIERS = "carriers"
+    BUFFERS = "buffers"
+    STACKS = "stacks"
+    SERIES = "series"
+    """What posted series read for their rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """What does not change while a kernel runs."""
+
+    generation: Generation
+    word_size: int
+    """Bytes of ``unsigned long``."""
+    big_endian: bool
+    buffer_word: int
+    """Bytes of one word of a buffer."""
+    kernel_range: tuple[int, int]
+    """First and last address that a pointer can have."""
+    kaslr_offset: int
+    cpus: tuple[int, ...]
+    """The possible CPUs."""
+    modes: Mapping[str, int]
+    """``enum kcov_mode``."""
+    mode_flags: int
+    """The bits of a task's mode word that are not mode."""
+    mode_values: frozenset[int]
+    """The numbers of all modes, legal combinations included where modes are bits."""
+    size_limit: int
+    """The largest size, in words, that KCOV_INIT_TRACE accepts: ``INT_MAX`` divided by the size of a word."""
+    counts_mappings: bool
+    """Whether each mapping of a buffer holds a reference of its own."""
+    has_prefix: bool
+    """Whether words may come before a buffer's count."""
+    leaves_saved_state: bool
+    """Whether a CPU's saved mode and sequence stay when a session is restored."""
+    buffers: int
+    """How many buffers of its size an object has."""
+    excluded_rules: frozenset[str]
+    """Mainline's rules that this kernel does not keep."""
+    live: bool
+    """Whether the kernel runs while it is read."""
+    is_rt: bool
+    """PREEMPT_RT."""
+    spin_lock: SpinLock
+    lists_vmas: bool
+    """Whether the target can list mappings."""
+    searches_slab: bool
+    """Whether the target can search slab memory."""
+
+    def has(self, feature: str) -> bool:
+        """Return whether this kernel has a feature."""
+        return self.generation.has(feature)
+
+    def bytes_of(self, words: int) -> int:
+        """Return the size in bytes of so many words of a buffer."""
+        return words * self.buffer_word
+
+    def is_kernel_pointer(self, address: int, alignment: int | None = None) -> bool:
+        """Return whether this can be the address of a structure in the kernel.
+
+        :param alignment: in bytes; the kernel's word by default.
+        """
+        low, high = self.kernel_range
+        return low <= address <= high and address % (alignment or self.word_size) == 0
+
+
+@dataclass(frozen=True, slots=True)
+class BufferContents:
+    """The contents of a buffer that a rule may look at."""
+
+    buffer: Buffer
+    kcov: int
+    """The object that it belongs to or collects for."""
+    section: TaskFields | None = None
+    """The task whose section collects into it; None for an object's own buffer, which user space can write."""
+
+    @property
+    def about(self) -> str:
+        """Its name in findings."""
+        if self.section is None:
+            return name_kcov(self.kcov)
+        return f"area {self.buffer.address or 0:#x} of {name_task(self.section)}"
+
+    @property
+    def written(self) -> Sequence[int]:
+        """The words with the addresses of the records, without the last one: the count is raised before it is written."""
+        return pc_words(self.buffer.words, self.buffer.encoding)[: max(self.buffer.count - 1, 0)]
+
+    @property
+    def missing(self) -> Collection[int]:
+        """The numbers of the records that are unreadable."""
+        return {number for gap in self.buffer.gaps for number in range(gap.first, gap.first + gap.length)}
+
+
+class _Field(Generic[_T]):
+    """One member of a State; reading it raises LookupError unless its part was asked for."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, state: None, owner: type) -> _Field[_T]: ...
+    @overload
+    def __get__(self, state: State, owner: type) -> _T: ...
+    def __get__(self, state: State | None, owner: type) -> _T | _Field[_T]:
+        if state is None:
+            return self
+        try:
+            return cast(_T, state.read[self._name])
+        except KeyError:
+            raise LookupError(f"State.{self._name} was not read: ask for {self.part}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """KCOV's state as one reader found it. Nothing in it changes; what was not asked for raises LookupError."""
+
+    kernel: KernelFacts
+    read: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """The members that were asked for, by name."""
+    lacking: Mapping[Source, tuple[str, ...]] = field(default_factory=dict)
+    """What could not be read, by where it was looked for; each a line."""
+    stacks: Mapping[int, tuple[StackFrame, ...] | None] = field(default_factory=dict, repr=False)
+    """The stacks that were asked for, by task; None for one that cannot be unwound."""
+    syscalls: Mapping[int, TaskSyscall] = field(default_factory=dict, repr=False)
+    """The system calls that were asked for, by task."""
+
+    task_fields = _Field[tuple[TaskFields, ...]](Part.TASKS)
+    """Every task, as read."""
+    tasks = _Field[tuple[Task, ...]](Part.TASKS)
+    """The tasks with KCOV state."""
+    all_tasks = _Field[tuple[Task, ...]](Part.ALL_TASKS)
+    current = _Field[Mapping[int, int]](Part.CURRENT)
+    """Each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
+    saved = _Field[tuple[SavedState, ...]](Part.SAVED)
+    """The sessions that are saved now."""
+    cpu_states = _Field[tuple[CpuState, ...]](Part.SAVED)
+    """``kcov_percpu_data`` of each CPU, on kernels that keep state there."""
+    handles = _Field[tuple[RemoteHandle, ...]](Part.REMOTE)
+    buckets = _Field[int](Part.REMOTE)
+    """Of ``kcov_remote_map``."""
+    cached_areas = _Field[tuple[CachedArea, ...]](Part.CACHED_AREAS)
+    areas = _Field[tuple[Area, ...]](Part.AREAS)
+    files = _Field[tuple[KcovFile, ...]](Part.FILES)
+    vmalloc = _Field["Mapping[int, VmallocArea] | None"](Part.VMALLOC)
+    """All vmalloc areas by their start; None where they cannot be listed to the end."""
+    kcov_areas = _Field[tuple[VmallocArea, ...]](Part.VMALLOC)
+    """The vmalloc areas that KCOV allocated, as far as they can be listed."""
+    objects = _Field[Mapping[int, Kcov]](Part.OBJECTS)
+    """Every object by its address, those that cannot be read included."""
+    hash_links = _Field[tuple[ListLink, ...]](Part.LINKS)
+    """Of ``kcov_remote_map``; empty where it is unreadable."""
+    area_links = _Field[tuple[ListLink, ...]](Part.LINKS)
+    """Of ``kcov_remote_areas``; empty where it is unreadable."""
+    remote_lock_held = _Field[bool](Part.LOCKS)
+    """``kcov_remote_lock``, which protects the hash and the lists of areas."""
+    cpu_lock_owners = _Field[Mapping[int, int]](Part.LOCKS)
+    """By CPU the task that holds the lock of its ``kcov_percpu_data``, where the lock has an owner."""
+    dead = _Field[Mapping[int, "bool | None"]](Part.TASK_FACTS)
+    """By exiting task with an object whether it is past ``exit_notify()``; None where unknown."""
+    serving_softirq = _Field[Mapping[int, "bool | None"]](Part.TASK_FACTS)
+    """By task in a softirq section whether its CPU, on PREEMPT_RT the task itself, serves a softirq; None where unknown."""
+    carriers = _Field[tuple[Carrier, ...]](Part.CARRIERS)
+    buffers = _Field[tuple[BufferContents, ...]](Part.BUFFERS)
+    """Of objects in their first session, and of sections; others may hold records of an earlier mode."""
+    text = _Field["tuple[int | None, int | None]"](Part.TEXT)
+    """``_stext`` and ``_etext``, with the KASLR offset; None where the kernel lacks the symbol."""
+    series = _Field[Mapping[str, Any]](Part.SERIES)
+    """By name of the posted series what its ``read`` hook returned."""
+
+    @property
+    def parts(self) -> Part:
+        """The parts that were asked for."""
+        found = Part.NOTHING
+        for name in self.read:
+            found |= getattr(State, name).part
+        return found
+
+    def lacks(self, *sources: Source) -> tuple[str, ...]:
+        """Return what could not be read of some sources.
+
+        :raises LookupError: when one was not read at all.
+        """
+        for source in sources:
+            if source not in self.lacking:
+                raise LookupError(f"{source} was not read: ask for its part")
+        return tuple(note for source in sources for note in self.lacking[source])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Everything that could not be read; each a line."""
+        return self.lacks(*self.lacking)
+
+    def doubt(self, *sources: Source) -> tuple[Certainty, str | None]:
+        """Return how certain the absence of something is that was looked for in some sources, and why it is not certain."""
+        lacking = self.lacks(*sources)
+        return (Certainty.UNSURE, lacking[0]) if lacking else (Certainty.CERTAIN, None)
+
+    def stack(self, task: int) -> tuple[StackFrame, ...] | None:
+        """Return a task's stack, None where it cannot be unwound.
+
+        :raises LookupError: when it was not asked for.
+        """
+        if task not in self.stacks:
+            raise LookupError(f"the stack of task {task:#x} was not read: ask for it")
+        return self.stacks[task]
+
+    def syscall(self, task: int) -> TaskSyscall:
+        """Return the system call that a task is in.
+
+        :raises LookupError: when it was not asked for.
+        """
+        if task not in self.syscalls:
+            raise LookupError(f"the system call of task {task:#x} was not read: ask for it")
+        return self.syscalls[task]
+
+    @cached_property
+    def task_by_address(self) -> Mapping[int, TaskFields]:
+        """Every task by its address."""
+        found = {fields.address: fields for fields in self.task_fields}
+        found.update((task.fields.address, task.fields) for task in self.tasks)
+        return found
+
+    @cached_property
+    def running(self) -> Collection[int]:
+        """The CPUs' current tasks."""
+        return frozenset(self.current.values())
+
+    @cached_property
+    def sessions(self) -> tuple[Session, ...]:
+        """The sessions of tasks that refer to an object, saved ones included."""
+        return tuple(
+            session
+            for task in self.tasks
+            for session in (task.session, task.interrupted)
+            if session is not None and session.kcov and session.mode is not None
+        )
+
+    @cached_property
+    def tasks_with_state(self) -> Mapping[int, Task]:
+        """The tasks with KCOV state by their address."""
+        return {task.fields.address: task for task in self.tasks}
+
+    @cached_property
+    def sessions_of(self) -> Mapping[int, tuple[Session, ...]]:
+        """The sessions by their object."""
+        return _group(self.sessions, lambda session: session.kcov)
+
+    @cached_property
+    def handles_of(self) -> Mapping[int, tuple[RemoteHandle, ...]]:
+        """The registered handles by their object."""
+        return _group((handle for handle in self.handles if handle.kcov), lambda handle: handle.kcov)
+
+    @cached_property
+    def kcovs(self) -> Mapping[int, KcovFields]:
+        """The objects that can be read, by their address."""
+        return {address: kcov.fields for address, kcov in self.objects.items() if kcov.fields is not None}
+
+    @cached_property
+    def irq_areas(self) -> Mapping[int, int]:
+        """Each CPU's own area for softirq sections, where it has one."""
+        return {state.cpu: state.irq_area for state in self.cpu_states if state.irq_area}
+
+    def is_locked(self, kcov: int) -> bool:
+        """Return whether an object's ``lock`` is held."""
+        fields = self.kcovs.get(kcov)
+        return fields is not None and self.kernel.spin_lock.is_held(fields.lock)
+
+    def refers_to(self, task: int, kcov: int) -> bool:
+        """Return whether a task's own fields or saved ones refer to an object."""
+        return any(session.task == task for session in self.sessions_of.get(kcov, ()))
+
+
+def _group(items: Any, key: Callable[[Any], int | None]) -> Mapping[int, tuple[Any, ...]]:
+    found: dict[int, list[Any]] = {}
+    for item in items:
+        found.setdefault(key(item) or 0, []).append(item)
+    return {value: tuple(group) for value, group in found.items()}
+
+
+class StateSource(Protocol):
+    """What reads a State for analysis: one look at a kernel."""
+
+    def read(self, parts: Part, *, stacks: Collection[int] = (), syscalls: Collection[TaskFields] = ()) -> State:
+        """Return a State with some parts, each read once, and the stacks and system calls of some tasks.
+
+        :param stacks: of these tasks, ``struct task_struct *``.
+        :param syscalls: of these tasks.
+        """
+
+    def kcov(self, address: int) -> KcovFields:
+        """Return an object, also one that nothing refers to.
+
+        :param address: ``struct kcov *``.
+        :raises ReadError: when it is unreadable.
+        :raises MissingTypeError: when the debug info has no ``struct kcov``.
+        """
+
+    def renew(self) -> StateSource:
+        """Return a new look at the same kernel."""

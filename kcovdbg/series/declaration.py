@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a posted series declares about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from kcovdbg.abi.generations import Era
+from kcovdbg.abi.mode import PREFIX, Mode
+from kcovdbg.abi.record import Codec, Encoding
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.rule import KnownBug, Rule
+from kcovdbg.model.state import Part, State
+from kcovdbg.target.protocol import Target
+
+
+class Variant(NamedTuple):
+    """One form of a series, as ``info`` names it, and its row in docs/generations.md."""
+
+    text: str
+    """In ``variants[]`` of ``info``."""
+    recognized_by: str
+    also_shown: str
+    tested_on: str
+    not_shown: str = ""
+
+
+class Detection(NamedTuple):
+    """What was recognized of a series in one kernel."""
+
+    features: frozenset[str]
+    variant: Variant | None = None
+    enumerators: tuple[str, ...] = ()
+    """Enumerators of ``enum kcov_mode`` that such a kernel has, with prefix."""
+
+
+class SeriesMember(NamedTuple):
+    """A member that a series brings, or another path for one of mainline's."""
+
+    type_name: str
+    paths: tuple[str, ...]
+    """Newest kernel first."""
+    field: str | None = None
+    """Field of the layout (:mod:`kcovdbg.walk.layout`) that is read from it; None if only the series reads it."""
+    feature: str | None = None
+    """Feature that brings it; None for the series' own."""
+    expected: bool = True
+    """Whether a kernel with the feature must have it: debug info without it is incomplete."""
+
+
+class ModeFlag(NamedTuple):
+    """A flag bit in a task's mode word."""
+
+    bit: int
+    remark: str | None = None
+    """What to say if it is set."""
+
+
+class BufferPlace(NamedTuple):
+    """What is known of a buffer before it is read."""
+
+    address: int
+    size: int | None
+    """In kernel words."""
+    mode: str | None
+    owner: tuple[str, int] | None
+    """Type and address of the task or object whose members describe the buffer."""
+
+
+class Encoded(NamedTuple):
+    """How a buffer is to be read, and what to say about it."""
+
+    encoding: Encoding
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SecondBuffer:
+    """The second buffer of an object, which some modes write instead of the first, or beside it."""
+
+    mode: str
+    """Mode in which it is read."""
+    first_mode: str
+    """Mode in which the first one is read meanwhile."""
+    alone: frozenset[str]
+    """Modes that write only the second buffer."""
+    both: frozenset[str]
+    """Modes that write both."""
+    find: Callable[[Target, int], int]
+    """Return its address, by ``struct kcov *``. Raises ReadError and MissingTypeError."""
+    allocations: Callable[[Target, int], frozenset[int]]
+    """Return what an object allocated with vmalloc, its buffers included, by ``struct kcov *``."""
+    allocation_count: int
+    """How many allocations that is, if none is missing."""
+
+
+BufferReader: TypeAlias = Callable[[str, int], "Buffer | None"]
+"""Reads a buffer by its name, of so many words at most; None if it cannot be read, or is too long to be checked."""
+
+READ_PARTS: Final = Part.TASKS | Part.OBJECTS | Part.SAVED | Part.CURRENT
+"""The parts of the State that a ``read`` hook is given."""
+
+
+class SeriesState(NamedTuple):
+    """What a series reads for its rules."""
+
+    data: object
+    """Immutable; ``state.series[feature]`` of the rules."""
+    notes: tuple[str, ...] = ()
+    """What could not be read; each a line."""
+
+
+def no_detection(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
+    """Recognize nothing: the series leaves no trace in the kernel's types."""
+    del target, enumerators
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A posted series."""
+
+    name: str
+    """The field's name for it: ``KCOV_PC_RANGE``."""
+    feature: str
+    """Feature that every kernel with the series has."""
+    features: tuple[str, ...] = ()
+    """All features that it may bring."""
+    variants: tuple[Variant, ...] = ()
+    detect: Callable[[Target, Mapping[str, int]], Detection | None] = no_detection
+    """Look for it in a kernel's types, by its members and the enumerators of ``enum kcov_mode``."""
+    era: Era | None = None
+    """Its own row of the table of generations, if its kernels are none of mainline's."""
+    era_row: Variant | None = None
+    """What docs/generations.md says of that row; the text is the era's name."""
+    members: tuple[SeriesMember, ...] = ()
+    enumerators: tuple[str, ...] = ()
+    """Enumerators of ``enum kcov_mode`` that it may bring, with prefix."""
+    replaced: frozenset[str] = frozenset()
+    """Mainline's enumerators that its kernels lack, with prefix."""
+    modes: tuple[Mode, ...] = ()
+    every_codec: Codec | None = None
+    """Format of all buffers, whatever their mode."""
+    word_size: int | None = None
+    """Bytes of a word of a buffer, if it is not the kernel's."""
+    size_in_words: bool = False
+    """Whether KCOV_INIT_TRACE takes up to INT_MAX words, instead of INT_MAX bytes."""
+    counts_mappings: bool = False
+    """Whether each mapping of a buffer holds a reference of its own."""
+    in_ctxsw: int | None = None
+    """The KCOV_IN_CTXSW bit of its kernels, if it is not mainline's."""
+    flags: tuple[ModeFlag, ...] = ()
+    """More flag bits of a task's mode word; of a series that types do not show, they are masked in every kernel."""
+    combined_modes: tuple[frozenset[str], ...] = ()
+    """Enumerators, with prefix, that a mode combines, where modes are bits. Such a mode is named by all of them."""
+    encode: Callable[[Target, BufferPlace, Encoding], Encoded] | None = None
+    """Refine how a buffer is to be read by what the kernel's own members say. Raises ReadError and MissingTypeError."""
+    layout_by_mode: bool = False
+    """Whether the place of a buffer's count, or whether it has one, depends on the mode: then no format is guessed."""
+    prefix_feature: str | None = None
+    """Feature of kernels in which a prefix, whose size only members tell, may come before the count."""
+    prefix_modes: frozenset[str] = frozenset()
+    """Modes in which there is one."""
+    second_buffer: SecondBuffer | None = None
+    allocators: tuple[str, ...] = ()
+    """Functions of its own that allocate buffers of objects."""
+    functions: tuple[str, ...] = ()
+    """Beginnings of the names of its other functions that change KCOV's state."""
+    leaves_saved_state: bool = False
+    """Whether a CPU's saved mode and sequence stay when a session is restored."""
+    read: Callable[[Target, State, BufferReader], SeriesState] | None = None
+    """Read what its rules need beyond mainline's State, in a kernel that has the series."""
+    rules: tuple[Rule, ...] = ()
+    rule_groups: Mapping[str, str] = field(default_factory=dict)
+    """Titles of groups of rules of its own, by the letter that their names begin with."""
+    excludes: frozenset[str] = frozenset()
+    """Mainline's rules that its kernels do not keep."""
+    bugs: tuple[KnownBug, ...] = ()
+
+    @property
+    def known_modes(self) -> frozenset[str]:
+        """Names of its modes, without prefix."""
+        return frozenset(name.upper().removeprefix(PREFIX) for name in self.enumerators)

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The table of posted series, and what mainline and they have together: modes and formats."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kcovdbg.abi.generations import ERAS, Era
+from kcovdbg.abi.mode import MODES, Mode
+from kcovdbg.abi.record import CMP, PC, Codec
+from kcovdbg.model.area import USER_ALLOCATORS
+from kcovdbg.series import (
+    draft_2016,
+    init_unique,
+    kcov_dataflow,
+    kcov_paused,
+    kcov_writing,
+    pc_range,
+    trace_pc_ext,
+    unique_enable,
+    unique_maps,
+)
+from kcovdbg.series.declaration import Detection, ModeFlag, SecondBuffer, Series, no_detection
+from kcovdbg.target.protocol import Target
+
+SERIES: tuple[Series, ...] = (
+    unique_maps.SERIES,
+    init_unique.SERIES,
+    unique_enable.SERIES,
+    trace_pc_ext.SERIES,
+    pc_range.SERIES,
+    kcov_writing.SERIES,
+    kcov_dataflow.SERIES,
+    kcov_paused.SERIES,
+    draft_2016.SERIES,
+)
+
+
+def detect_series(target: Target, enumerators: Mapping[str, int]) -> tuple[tuple[Series, Detection], ...]:
+    """Return the series that a kernel has.
+
+    :param enumerators: ``enum kcov_mode``.
+    """
+    found = ((series, series.detect(target, enumerators)) for series in SERIES)
+    return tuple((series, detection) for series, detection in found if detection is not None)
+
+
+def series_of(features: Collection[str]) -> Iterator[Series]:
+    """Iterate over the series of a kernel with these features."""
+    return (series for series in SERIES if series.feature in features)
+
+
+def user_allocators() -> frozenset[str]:
+    """Return the functions that allocate buffers of objects, in any kernel."""
+    return frozenset(USER_ALLOCATORS).union(*(series.allocators for series in SERIES))
+
+
+def find_era(name: str) -> Era | None:
+    """Return the row of the table of generations with this name, None if there is no such row."""
+    return next((era for era in eras() if era.name == name), None)
+
+
+def eras() -> tuple[Era, ...]:
+    """Return the table of generations, oldest first."""
+    return (*(series.era for series in SERIES if series.era is not None), *ERAS)
+
+
+def modes() -> tuple[Mode, ...]:
+    """Return the modes of all kernels, mainline's first."""
+    return (*MODES, *(mode for series in SERIES for mode in series.modes))
+
+
+def codec_of_mode(mode: str | None, features: Collection[str] = ()) -> Codec:
+    """Return the format that a kernel's mode records in; PC if the mode does not say.
+
+    :param mode: name from ``enum kcov_mode`` without prefix.
+    :param features: features of the kernel; without them it is mainline's.
+    """
+    for series in series_of(features):
+        if series.every_codec is not None:
+            return series.every_codec
+        for known in series.modes:
+            if known.name == mode:
+                return known.codec
+    return next((known.codec for known in MODES if known.name == mode), PC)
+
+
+def codec_of_trace(mode: str | None) -> Codec:
+    """Return the format of a trace file: of the records from a count word on.
+
+    :param mode: as the side file names it: the kernel's name for it or the user's, with or without ``TRACE_``.
+    """
+    plain = (mode or "").removeprefix("TRACE_")
+    return next((known.codec for known in modes() if known.name.removeprefix("TRACE_") == plain and known.codec.has_count), PC)
+
+
+def mode_of_codec(codec: Codec) -> str:
+    """Return the mode in which user space collects records of this format."""
+    return next(known.name for known in modes() if known.codec == codec and known.request is not None)
+
+
+def call_mode_hint() -> str:
+    """Return what to do for records of function entries and exits."""
+    names = [f"--mode {mode.user_name}" for mode in modes() if mode.codec.has_calls and mode.request is not None]
+    return f"collect with {' or '.join(names)}" if names else "no known kernel records them"
+
+
+def guessable_codecs(features: Collection[str] | None = None) -> tuple[Codec, ...]:
+    """Return the formats that a buffer whose mode is not known may have, the likeliest first.
+
+    :param features: features of the kernel; None if it is not known.
+    """
+    found = SERIES if features is None else tuple(series_of(features))
+    return tuple(dict.fromkeys((PC, CMP, *(mode.codec for series in found for mode in series.modes))))
+
+
+_INT_MAX: Final = 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the posted series in a kernel change of what all kernels have."""
+
+    features: frozenset[str] = frozenset()
+    series: tuple[Series, ...] = ()
+
+    @property
+    def has_prefix(self) -> bool:
+        """Whether words may come before a buffer's count, so that only members tell where it is."""
+        return any(series.prefix_feature in self.features for series in self.series)
+
+    def must_have_prefix(self, mode: str | None) -> bool:
+        """Return whether buffers have a prefix in this mode."""
+        return any(mode in series.prefix_modes for series in self.series)
+
+    @property
+    def is_laid_out_by_mode(self) -> bool:
+        """Whether the place of a buffer's count, or whether it has one, depends on the mode."""
+        return any(series.layout_by_mode for series in self.series)
+
+    @property
+    def has_own_words(self) -> bool:
+        """Whether a buffer's words are not the kernel's."""
+        return any(series.word_size is not None for series in self.series)
+
+    @property
+    def counts_mappings(self) -> bool:
+        """Whether each mapping of a buffer holds a reference of its own."""
+        return any(series.counts_mappings for series in self.series)
+
+    @property
+    def leaves_saved_state(self) -> bool:
+        """Whether a CPU's saved mode and sequence stay when a session is restored."""
+        return any(series.leaves_saved_state for series in self.series)
+
+    @property
+    def second_buffer(self) -> SecondBuffer | None:
+        """The second buffer of each object; None if an object has one only."""
+        return next((series.second_buffer for series in self.series if series.second_buffer is not None), None)
+
+    @property
+    def flags(self) -> tuple[ModeFlag, ...]:
+        """Flag bits of a task's mode word: of these series, and of those that types do not show."""
+        known = (series for series in SERIES if series in self.series or series.detect is no_detection)
+        return tuple(flag for series in known for flag in series.flags)
+
+    @property
+    def excluded_rules(self) -> frozenset[str]:
+        """Names of mainline's rules that the kernel does not keep."""
+        return frozenset().union(*(series.excludes for series in self.series))
+
+    def size_limit(self, word_size: int) -> int:
+        """Return the largest size that KCOV_INIT_TRACE takes, in words.
+
+        :param word_size: bytes of a word of a buffer.
+        """
+        return _INT_MAX // (1 if any(series.size_in_words for series in self.series) else word_size)
+
+    def mode_values(self, enumerators: Mapping[str, int]) -> frozenset[int]:
+        """Return the numbers of all modes, combined ones included.
+
+        :param enumerators: ``enum kcov_mode``.
+        """
+        combined = (
+            sum(enumerators.get(name, 0) for name in names) for series in self.series for names in series.combined_modes
+        )
+        return frozenset((0, *enumerators.values(), *combined))
+
+
+def traits_of(features: Collection[str]) -> Traits:
+    """Return the traits of a kernel with these features."""
+    return Traits(frozenset(features), tuple(series_of(features)))

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""KCOV_TRACE_PC_EXT: records of function entries and exits, by Jann Horn, March 2026, version 1 (kcov-abi.md 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.mode import EnableRequest, Mode
+from kcovdbg.abi.record import GUESS_WORDS, Codec, Encoding, RecordKind, make_encoding
+from kcovdbg.abi.structures import KCOV, PERCPU, TASK
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.finding import Severity
+from kcovdbg.model.object_names import name_kcov
+from kcovdbg.model.rule import Hex, Violation, contents_violation, rule, session_violation, values
+from kcovdbg.model.session import Session
+from kcovdbg.model.state import Part, State
+from kcovdbg.series.declaration import (
+    READ_PARTS,
+    BufferPlace,
+    BufferReader,
+    Detection,
+    Encoded,
+    Series,
+    SeriesMember,
+    SeriesState,
+    Variant,
+)
+from kcovdbg.target.protocol import Target
+from kcovdbg.target.struct_layout import BlockLayout, find_member
+
+EXT_RECORDS: Final = "ext-records"
+"""Records have a type: entry, exit or normal."""
+
+# include/uapi/linux/kcov.h of "kcov: introduce extended PC coverage collection mode".
+_TYPE_SHIFT: Final = 60
+_IP_ONES: Final = 0xFF << 56
+_KINDS: Final = {0xF: RecordKind.PC, 0x0: RecordKind.ENTRY, 0x1: RecordKind.EXIT}
+_PATHS: Final = {TASK: "kcov_ext_format", KCOV: "kcov_ext_format", PERCPU: "saved_kcov_ext_format"}
+
+
+class _ExtCodec(Codec):
+    __slots__ = ()
+
+    def decode_address(self, word: int, encoding: Encoding) -> tuple[RecordKind, int | None]:
+        if encoding.word_size != 8:
+            return RecordKind.PC, word
+        kind = _KINDS.get(word >> _TYPE_SHIFT, RecordKind.UNKNOWN)
+        return kind, None if kind is RecordKind.UNKNOWN else word | _IP_ONES
+
+    def fits(self, words: Sequence[int], count: int, low: int, high: int) -> bool:
+        return all(low <= word | _IP_ONES <= high and _has_type(word) for word in words[: min(count, GUESS_WORDS)])
+
+
+PC_EXT: Final[Codec] = _ExtCodec("pc-ext", "addresses with entries and exits", has_calls=True, has_plain_pcs=False)
+"""One word per record. The top four bits are its type; the top eight of the address are ones."""
+
+
+def _has_type(word: int) -> bool:
+    """Return whether a word can be a record with a type: below the type are zeros, and then a kernel address."""
+    return word >> _TYPE_SHIFT == 0xF or (word >> 56 in (0x00, 0x10) and word >> 48 & 0xFF == 0xFF)
+
+
+def read_flag(target: Target, type_name: str, address: int) -> int | None:
+    """Read the flag of a task, an object, or a CPU's saved state.
+
+    :param type_name: type of what is at the address.
+    :return: 0 or 1, None if the debug info lacks the member.
+    :raises ReadError: if it cannot be read.
+    """
+    path = _PATHS[type_name]
+    if find_member(target, type_name, (path,)) is None:
+        return None
+    (value,) = BlockLayout(target, type_name, {"flag": (path,)}).read(target, address)
+    return int(value)
+
+
+class ExtFlags(NamedTuple):
+    """The format flags of a kernel, those that can be read."""
+
+    tasks: Mapping[int, int]
+    """By task, ``struct task_struct *``."""
+    cpus: Mapping[int, int]
+    """By CPU, of its saved state."""
+    kcovs: Mapping[int, int]
+    """By object, ``struct kcov *``."""
+
+    def of_session(self, state: State, session: Session) -> int | None:
+        """Return the flag of a session, None if it is unknown."""
+        if not session.is_saved:
+            return self.tasks.get(session.task or 0)
+        cpus = (saved.cpu for saved in state.saved if saved.task == session.task and saved.cpu is not None)
+        return next((self.cpus.get(cpu) for cpu in cpus), None)
+
+
+def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesState:
+    del read_buffer
+
+    def read(type_name: str, address: int) -> int | None:
+        try:
+            return read_flag(target, type_name, address)
+        except KcovdbgError:
+            return None
+
+    def read_cpu(cpu: int) -> int | None:
+        try:
+            return read(PERCPU, target.per_cpu("kcov_percpu_data", cpu))
+        except KcovdbgError:
+            return None
+
+    def known(flags: Iterable[tuple[int, int | None]]) -> Mapping[int, int]:
+        return {key: flag for key, flag in flags if flag is not None}
+
+    return SeriesState(
+        ExtFlags(
+            tasks=known((task.fields.address, read(TASK, task.fields.address)) for task in state.tasks),
+            cpus=known((saved.cpu, read_cpu(saved.cpu)) for saved in state.cpu_states),
+            kcovs=known((address, read(KCOV, address)) for address in state.kcovs),
+        )
+    )
+
+
+_EXTENDED: Final = (EXT_RECORDS,)
+_SINCE: Final = "posted series of 2026 with KCOV_TRACE_PC_EXT"
+_NEEDS: Final = Part.SERIES | READ_PARTS
+
+
+@rule(
+    "F1",
+    Severity.ERROR,
+    "records have a type in mode TRACE_PC only",
+    since=_SINCE,
+    guaranteed_by="kcov_ioctl() (KCOV_ENABLE, KCOV_REMOTE_ENABLE), kcov_start()",
+    needs=_NEEDS,
+    features=_EXTENDED,
+    detail="An object that is disabled keeps the flag, and so does a task whose section has ended.",
+)
+def check_modes(state: State) -> Iterator[Violation]:
+    """F1."""
+    flags: ExtFlags = state.series[EXT_RECORDS]
+    for address, fields in state.kcovs.items():
+        kcov = state.objects[address]
+        if flags.kcovs.get(address) and (not fields.mode or (kcov.is_enabled and kcov.mode != "TRACE_PC")):
+            yield Violation(
+                name_kcov(address),
+                f"its records have a type, but its mode is {kcov.mode}",
+                values(mode=kcov.mode, kcov_ext_format=1),
+                kcovs=(address,),
+            )
+    for session in state.sessions:
+        if session.is_tracing and session.mode != "TRACE_PC" and flags.of_session(state, session):
+            message = f"its records have a type, but its mode is {session.mode}"
+            yield session_violation(state, session, message, values(kcov_ext_format=1))
+
+
+@rule(
+    "F2",
+    Severity.ERROR,
+    "a CPU's saved state has the flag for records with a type only while it holds a session",
+    since=_SINCE,
+    guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
+    needs=_NEEDS,
+    features=_EXTENDED,
+)
+def check_saved(state: State) -> Iterator[Violation]:
+    """F2."""
+    flags: ExtFlags = state.series[EXT_RECORDS]
+    for of_cpu in state.cpu_states:
+        if of_cpu.saved.kcov == 0 and flags.cpus.get(of_cpu.cpu):
+            current = state.current.get(of_cpu.cpu, 0)
+            yield Violation(
+                f"CPU {of_cpu.cpu}",
+                "its saved state has no object, but the flag for records with a type",
+                values(saved_kcov_ext_format=1),
+                tasks=(current,) if current else (),
+            )
+
+
+@rule(
+    "F3",
+    Severity.ERROR,
+    "the records of a session have a type exactly if its object's have one",
+    since=_SINCE,
+    guaranteed_by="kcov_start()",
+    needs=_NEEDS,
+    features=_EXTENDED,
+    detail="A section of an earlier sequence has the format that its object had then.",
+)
+def check_copies(state: State) -> Iterator[Violation]:
+    """F3."""
+    flags: ExtFlags = state.series[EXT_RECORDS]
+    for session in state.sessions:
+        kcov = state.kcovs.get(session.kcov or 0)
+        if kcov is None or not session.is_tracing or session.sequence != kcov.sequence:
+            # The object was enabled for something else when a section of an earlier sequence began.
+            continue
+        mine, its = flags.of_session(state, session), flags.kcovs.get(kcov.address)
+        if mine is not None and its is not None and mine != its:
+            yield session_violation(
+                state,
+                session,
+                f"its records have {'a' if mine else 'no'} type, those of kcov {kcov.address:#x} {'one' if its else 'none'}",
+                (("kcov", hex(kcov.address)), ("task kcov_ext_format", str(mine)), ("kcov kcov_ext_format", str(its))),
+            )
+
+
+# The uppermost byte of a record: a block's address has all ones there.
+_TYPE_BYTES: Final = frozenset({0xFF, 0x00, 0x10})
+# Modules are within 2 GiB of the kernel's text.
+_REACH: Final = 1 << 31
+
+
+@rule(
+    "B9",
+    Severity.ERROR,
+    "a record with a type is a block, an entry or an exit, and in code",
+    since=_SINCE,
+    guaranteed_by="__sanitizer_cov_trace_pc(), __sanitizer_cov_trace_pc_entry(), __sanitizer_cov_trace_pc_exit()",
+    needs=Part.BUFFERS | Part.TEXT,
+    features=_EXTENDED,
+    detail="An exit without an entry before it is legal: its function was entered before the count was reset.",
+)
+def check_types(state: State) -> Iterator[Violation]:
+    """B9."""
+    text, _ = state.text
+    if text is None or state.kernel.word_size != 8:
+        return
+    start = text - state.kernel.kaslr_offset
+    for contents in state.buffers:
+        if contents.buffer.encoding.codec != PC_EXT:
+            continue
+        missing = contents.missing
+        wrong = [
+            (number, word)
+            for number, word in enumerate(contents.written)
+            if number not in missing and (word >> 56 not in _TYPE_BYTES or not abs((word | _IP_ONES) - start) < _REACH)
+        ]
+        if wrong:
+            number, word = wrong[0]
+            what = "has no known type" if word >> 56 not in _TYPE_BYTES else "is not in code"
+            yield contents_violation(
+                contents,
+                f"{len(wrong)} of {contents.buffer.count} records are invalid: number {number}, {word:#x}, {what}",
+                values(record=number, word=Hex(word), text=Hex(start)),
+            )
+
+
+def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
+    del enumerators
+    if all(find_member(target, type_name, (_PATHS[type_name],)) is None for type_name in (TASK, KCOV)):
+        return None
+    return Detection(frozenset({EXT_RECORDS}), VARIANT)
+
+
+def _encode(target: Target, place: BufferPlace, encoding: Encoding) -> Encoded:
+    if place.owner is None or not read_flag(target, *place.owner):
+        return Encoded(encoding)
+    return Encoded(make_encoding(PC_EXT, target.word_size, target.big_endian))
+
+
+VARIANT: Final = Variant(
+    "KCOV_TRACE_PC_EXT v1 (2026)",
+    recognized_by="`kcov_ext_format`",
+    also_shown="entry, exit and normal records; call trees; the format's flag by `check` (F1 - F3, B9)",
+    tested_on="kernel `ext-records`",
+)
+
+SERIES: Final = Series(
+    name="KCOV_TRACE_PC_EXT",
+    feature=EXT_RECORDS,
+    features=(EXT_RECORDS,),
+    variants=(VARIANT,),
+    detect=_detect,
+    members=tuple(SeriesMember(type_name, (path,)) for type_name, path in _PATHS.items()),
+    modes=(
+        # The kernel's mode is TRACE_PC; the flag tells the two apart.
+        Mode("TRACE_PC_EXT", PC_EXT, EnableRequest(2, EXT_RECORDS, "the extended-record series of 2026")),
+    ),
+    encode=_encode,
+    read=_read,
+    rules=(check_types, check_modes, check_saved, check_copies),
+    rule_groups={"F": "Records with a type: KCOV_TRACE_PC_EXT"},
+)

@@ -1,0 +1,521 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""KCOV_UNIQUE_ENABLE: "Coverage deduplication for KCOV", by Alexander Potapenko, April to July 2025 (kcov-abi.md 6).
+
+``struct kcov_state`` holds size, area and sequence, in a task, in an object and in a CPU's saved state. In the unique mode a
+bitmap of guards, one bit for each edge of the kernel, comes before the trace in the buffer. The first version keeps most of the
+state in a further member ``s`` of ``struct kcov_state``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from kcovdbg.abi import record
+from kcovdbg.abi.mode import DISABLED, EnableRequest, Mode
+from kcovdbg.abi.record import PC, Encoding
+from kcovdbg.abi.structures import KCOV, PERCPU, TASK
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.finding import Certainty, Severity
+from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.rule import Hex, Violation, rule, session_violation, values
+from kcovdbg.model.session import Session
+from kcovdbg.model.state import Part, State
+from kcovdbg.model.task import SavedState
+from kcovdbg.series.declaration import (
+    READ_PARTS,
+    BufferPlace,
+    BufferReader,
+    Detection,
+    Encoded,
+    Series,
+    SeriesMember,
+    SeriesState,
+    Variant,
+)
+from kcovdbg.target.protocol import Target
+from kcovdbg.target.struct_layout import BlockLayout, find_member, read_partly
+
+STATE_STRUCT: Final = "kcov-state"
+"""Size, area and sequence are in struct kcov_state."""
+UNIQUE_BITMAP: Final = "unique-bitmap"
+"""A bitmap and a trace share the buffer."""
+UNIQUE_ENABLE_V1: Final = "unique-enable-v1"
+"""The same with the number that the request had in the first version."""
+
+STATE: Final = "struct kcov_state"
+MODES: Final = frozenset({"UNIQUE_PC", "TRACE_UNIQUE_PC"})
+"""Its mode, as different versions name it."""
+_IN: Final = {TASK: "kcov_state", KCOV: "state", PERCPU: "saved_state"}
+_MEMBERS: Final = ("size", "area", "trace_size", "trace", "bitmap_size", "bitmap")
+# Four bytes per edge: the largest kernels have some millions.
+_MAX_GUARDS: Final = 1 << 26
+
+
+class KcovState(NamedTuple):
+    """``struct kcov_state`` without its sequence; None is a member that the debug info lacks."""
+
+    size: int | None
+    """Size of the whole buffer, in words."""
+    area: int | None
+    trace_size: int | None
+    """In words, count word included."""
+    trace: int | None
+    """``unsigned long *``: the count word."""
+    bitmap_size: int | None
+    """In bits."""
+    bitmap: int | None
+    """``unsigned long *``."""
+
+
+def read_kcov_state(target: Target, type_name: str, address: int) -> KcovState:
+    """Read the state inside a task, an object, or a CPU's KCOV data.
+
+    :param type_name: type of what is at the address.
+    :raises ReadError: if it cannot be read.
+    :raises MissingTypeError: if the debug info lacks the type.
+    """
+    return KcovState(
+        *BlockLayout(target, type_name, {name: _paths(type_name, name) for name in _MEMBERS}).read(target, address)
+    )
+
+
+def read_guards(target: Target) -> array[int] | None:
+    """Read the guards of all edges: 0, or the number that an edge got when it was first hit.
+
+    :return: None if the compiler made no section of them; GCC makes none.
+    :raises MissingSymbolError: if there is none.
+    :raises ReadError: if they cannot be read.
+    """
+    start = target.symbol("__start___sancov_guards").address
+    size = target.symbol("__stop___sancov_guards").address - start
+    if not 0 < size <= _MAX_GUARDS:
+        return None
+    return record.decode_words(target.read(start, size), record.make_encoding(PC, 4, target.big_endian))
+
+
+def read_highest_guard(target: Target) -> int:
+    """Read ``kcov_guard_max_index``: how many edges have a number.
+
+    :raises MissingSymbolError: if this kernel has none.
+    :raises ReadError: if it cannot be read.
+    """
+    data = target.read(target.symbol("kcov_guard_max_index").address, 4)
+    return int.from_bytes(data, "big" if target.big_endian else "little")
+
+
+def _paths(type_name: str, name: str) -> tuple[str, str]:
+    outer = _IN[type_name]
+    return f"{outer}.{name}", f"{outer}.s.{name}"
+
+
+class UniqueState(NamedTuple):
+    """The states and bitmaps of a kernel, those that can be read."""
+
+    tasks: Mapping[int, KcovState]
+    """By task, ``struct task_struct *``."""
+    saved: Mapping[int, KcovState]
+    """By the task whose session is saved."""
+    kcovs: Mapping[int, KcovState]
+    """By object, ``struct kcov *``."""
+    bitmaps: Mapping[int, int]
+    """By object, as a number whose bit N is edge N."""
+    guards: array[int] | None
+    highest: int | None
+    """``kcov_guard_max_index``."""
+
+    def of_session(self, session: Session) -> KcovState | None:
+        """Return the state of a session, None if it is unknown."""
+        return (self.saved if session.is_saved else self.tasks).get(session.task or 0)
+
+
+def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesState:
+    del read_buffer
+
+    def read(type_name: str, address: int) -> KcovState | None:
+        try:
+            return read_kcov_state(target, type_name, address)
+        except KcovdbgError:
+            return None
+
+    def read_saved(saved: SavedState) -> KcovState | None:
+        try:
+            return None if saved.cpu is None else read(PERCPU, target.per_cpu("kcov_percpu_data", saved.cpu))
+        except KcovdbgError:
+            return None
+
+    def known(states: Iterable[tuple[int, KcovState | None]]) -> dict[int, KcovState]:
+        return {key: found for key, found in states if found is not None}
+
+    kcovs = known((address, read(KCOV, address)) for address in state.kcovs)
+    bitmaps = ((address, _read_bitmap(target, state, found, address)) for address, found in kcovs.items())
+    guards = highest = None
+    with contextlib.suppress(KcovdbgError):
+        highest = read_highest_guard(target)
+        guards = read_guards(target)
+    return SeriesState(
+        UniqueState(
+            tasks=known((fields.address, read(TASK, fields.address)) for fields in state.task_fields),
+            saved=known((saved.task, read_saved(saved)) for saved in state.saved if saved.task is not None),
+            kcovs=kcovs,
+            bitmaps={address: bits for address, bits in bitmaps if bits is not None},
+            guards=guards,
+            highest=highest,
+        )
+    )
+
+
+def _read_bitmap(target: Target, state: State, found: KcovState, address: int) -> int | None:
+    """Read an object's bitmap, None if it has none or a part of it is missing."""
+    room = 8 * state.kernel.bytes_of(state.kcovs[address].size or 0)
+    if not found.bitmap or not found.bitmap_size or not room or found.bitmap_size > room:
+        return None
+    data, missing = read_partly(target, found.bitmap, found.bitmap_size // 8, 1)
+    if missing:
+        return None
+    if target.big_endian:
+        # Bits are numbered within words.
+        word = target.word_size
+        data = b"".join(data[at : at + word][::-1] for at in range(0, len(data), word))
+    return int.from_bytes(data, "little")
+
+
+class _Found(NamedTuple):
+    """A state and its owner."""
+
+    about: str
+    mode: str
+    state: KcovState
+    kcovs: tuple[int, ...]
+    tasks: tuple[int, ...]
+
+    def violation(self, message: str) -> Violation:
+        shown = {
+            name: Hex(value or 0) if name in ("area", "trace", "bitmap") else value
+            for name, value in self.state._asdict().items()
+        }
+        return Violation(self.about, message, values(mode=self.mode, **shown), kcovs=self.kcovs, tasks=self.tasks)
+
+
+def _unique(state: State) -> UniqueState:
+    found: UniqueState = state.series[STATE_STRUCT]
+    return found
+
+
+def _states(state: State) -> Iterator[_Found]:
+    """Iterate over the states of all objects and of all sessions that record."""
+    found = _unique(state)
+    for address, kcov in found.kcovs.items():
+        task = state.kcovs[address].task
+        mode = state.objects[address].mode or DISABLED
+        yield _Found(name_kcov(address), mode, kcov, (address,), (task,) if task else ())
+    for session in state.sessions:
+        read = found.of_session(session) if session.is_tracing else None
+        fields = state.task_by_address.get(session.task or 0)
+        if read is not None and fields is not None and session.mode is not None and session.kcov:
+            about = name_task(fields) + (": its saved session" if session.is_saved else "")
+            yield _Found(about, session.mode, read, (session.kcov,), (fields.address,))
+
+
+_UNIQUE: Final = (UNIQUE_BITMAP,)
+_RULES_SINCE: Final = "posted series of 2025 with KCOV_UNIQUE_ENABLE"
+_NEEDS: Final = Part.SERIES | READ_PARTS
+
+
+@rule(
+    "U1",
+    Severity.ERROR,
+    "the unique mode has a bitmap, at the start of the buffer, and no other mode has one",
+    since=_RULES_SINCE,
+    guaranteed_by="kcov_ioctl() (KCOV_UNIQUE_ENABLE), kcov_reset()",
+    needs=_NEEDS,
+    features=_UNIQUE,
+)
+def check_bitmap(state: State) -> Iterator[Violation]:
+    """U1."""
+    for found in _states(state):
+        bitmap, bits, area = found.state.bitmap, found.state.bitmap_size, found.state.area
+        if found.mode in MODES and bitmap == 0:
+            yield found.violation("it records each address once, but has no bitmap to know them by")
+        elif found.mode not in MODES and (bitmap or bits):
+            yield found.violation(f"it has a bitmap in mode {found.mode}")
+        elif bitmap and area is not None and bitmap != area:
+            yield found.violation(f"its bitmap is at {bitmap:#x}, but its buffer starts at {area:#x}")
+
+
+@rule(
+    "U2",
+    Severity.ERROR,
+    "bitmap and trace share the whole buffer: the trace begins where the bitmap ends",
+    since=_RULES_SINCE,
+    guaranteed_by="kcov_ioctl() (KCOV_UNIQUE_ENABLE), kcov_reset()",
+    needs=_NEEDS,
+    features=_UNIQUE,
+    detail="Without a bitmap the trace is the buffer.",
+)
+def check_split(state: State) -> Iterator[Violation]:
+    """U2."""
+    word = 8 * state.kernel.word_size
+    for found in _states(state):
+        size, area, trace_size, trace, bits, _ = found.state
+        if size is None or area is None or trace_size is None or trace is None or bits is None:
+            continue
+        words = bits // word
+        expected = area + state.kernel.bytes_of(words)
+        if bits % word:
+            yield found.violation(f"its bitmap has {bits} bits, which is no whole number of words")
+        elif words + trace_size != size:
+            yield found.violation(f"its bitmap takes {words} words and its trace {trace_size}, but the buffer has {size}")
+        elif trace != expected:
+            yield found.violation(f"its trace is at {trace:#x}, but its bitmap ends at {expected:#x}")
+
+
+@rule(
+    "U3",
+    Severity.ERROR,
+    "a local session has its object's trace and bitmap, and a task without an object has neither",
+    since=_RULES_SINCE,
+    guaranteed_by="kcov_start(), kcov_stop()",
+    needs=_NEEDS,
+    features=_UNIQUE,
+)
+def check_copies(state: State) -> Iterator[Violation]:
+    """U3."""
+    found = _unique(state)
+    names = ("trace", "trace_size", "bitmap", "bitmap_size")
+    for session in state.sessions:
+        mine, its = found.of_session(session), found.kcovs.get(session.kcov or 0)
+        if mine is None or its is None or not session.is_local or not session.is_tracing or session.kcov is None:
+            continue
+        for name in names:
+            one, other = getattr(mine, name), getattr(its, name)
+            if one is not None and other is not None and one != other:
+                kind = int if name.endswith("size") else Hex
+                yield session_violation(
+                    state,
+                    session,
+                    f"it traces itself with {name} {kind(one)}, but kcov {session.kcov:#x} has {kind(other)}",
+                    (("kcov", hex(session.kcov)), (f"task {name}", str(kind(one))), (f"kcov {name}", str(kind(other)))),
+                )
+    for fields in state.task_fields:
+        left = [name for name in names if fields.kcov == 0 and getattr(found.tasks.get(fields.address), name, None)]
+        if left:
+            yield Violation(
+                name_task(fields),
+                f"it has no kcov, but {' and '.join(left)}",
+                values(**{name: Hex(getattr(found.tasks[fields.address], name)) for name in left}),
+                tasks=(fields.address,),
+            )
+
+
+@rule(
+    "U4",
+    Severity.WARNING,
+    "a bitmap marks edges that have a number: from 1 to kcov_guard_max_index",
+    since=_RULES_SINCE,
+    guaranteed_by="__sanitizer_cov_trace_pc_guard()",
+    needs=_NEEDS,
+    features=_UNIQUE,
+)
+def check_marks(state: State) -> Iterator[Violation]:
+    """U4."""
+    found = _unique(state)
+    for address, bits in found.bitmaps.items():
+        if bits & 1:
+            message = "its bitmap marks edge 0, but numbers begin with 1"
+        elif found.highest is not None and bits.bit_length() - 1 > found.highest:
+            message = f"its bitmap marks edge {bits.bit_length() - 1}, but {found.highest} have a number"
+        else:
+            continue
+        yield Violation(
+            name_kcov(address),
+            message,
+            values(marked=bits.bit_count(), kcov_guard_max_index="unknown" if found.highest is None else found.highest),
+            Certainty.UNSURE,
+            "user space can write its buffer",
+            kcovs=(address,),
+        )
+
+
+@rule(
+    "U5",
+    Severity.ADVICE,
+    "for each edge that a bitmap marks there is a record",
+    since=_RULES_SINCE,
+    guaranteed_by="__sanitizer_cov_trace_pc_guard()",
+    needs=_NEEDS,
+    features=_UNIQUE,
+    detail=(
+        "There are more records than marks if numbers are beyond the bitmap. There are fewer if user space reset the count and "
+        "not the bitmap: legal, but those edges are never recorded again. KCOV_RESET_TRACE resets both."
+    ),
+)
+def check_recorded(state: State) -> Iterator[Violation]:
+    """U5."""
+    for address, bits in _unique(state).bitmaps.items():
+        kcov, marked = state.objects[address], bits.bit_count()
+        if kcov.count is None or kcov.full or kcov.count >= marked:
+            continue
+        yield Violation(
+            name_kcov(address),
+            f"its bitmap marks {marked} edges, but {kcov.count} records were kept: the others are not recorded again",
+            values(marked=marked, count=kcov.count),
+            kcovs=(address,),
+        )
+
+
+@rule(
+    "U6",
+    Severity.ERROR,
+    "each edge has a number of its own, at most kcov_guard_max_index",
+    since=_RULES_SINCE,
+    guaranteed_by="__sanitizer_cov_trace_pc_guard()",
+    needs=_NEEDS,
+    features=_UNIQUE,
+    detail="The number of an edge that was not hit yet is 0. Only compilers that keep guards in a section of their own count.",
+)
+def check_guards(state: State) -> Iterator[Violation]:
+    """U6."""
+    found = _unique(state)
+    if found.highest is None:
+        return
+    numbered = [number for number in found.guards or () if number]
+    beyond = [number for number in numbered if number > (found.highest or 0)]
+    if beyond:
+        yield Violation(
+            "guards",
+            f"{len(beyond)} edges have numbers beyond {found.highest}, the first {beyond[0]}",
+            values(kcov_guard_max_index=found.highest, number=beyond[0]),
+        )
+    shared = len(numbered) - len(set(numbered))
+    if shared:
+        ((number, times),) = Counter(numbered).most_common(1)
+        yield Violation(
+            "guards",
+            f"{shared} edges share their number with another one, so a bitmap does not tell them apart: {times} have {number}",
+            values(number=number, numbered=len(numbered)),
+        )
+
+
+def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
+    del enumerators
+
+    def has(type_name: str, *paths: str) -> bool:
+        return find_member(target, type_name, paths) is not None
+
+    if not (has(TASK, "kcov_state") or has(KCOV, "state")):
+        return None
+    if has(STATE, "s", "mode"):
+        features = frozenset({STATE_STRUCT, UNIQUE_BITMAP, UNIQUE_ENABLE_V1})
+        return Detection(features, V1, ("KCOV_MODE_TRACE_UNIQUE_PC",))
+    if has(STATE, "bitmap", "bitmap_size"):
+        return Detection(frozenset({STATE_STRUCT, UNIQUE_BITMAP}), V2, ("KCOV_MODE_UNIQUE_PC",))
+    return Detection(frozenset({STATE_STRUCT}), STATE_ONLY)
+
+
+def _encode(target: Target, place: BufferPlace, encoding: Encoding) -> Encoded:
+    """Find the bitmap: it is what lies before the trace."""
+    if place.owner is None:
+        return Encoded(encoding)
+    state = read_kcov_state(target, *place.owner)
+    before = state.trace - place.address if state.trace else 0
+    words = (before if state.bitmap_size is None else state.bitmap_size // 8) // target.word_size
+    if words <= 0:
+        return Encoded(encoding)
+    if place.size is not None and words >= place.size:
+        return Encoded(encoding, (f"bitmap of {words} words does not fit the buffer of {place.size} words; ignored",))
+    return Encoded(replace(encoding, prefix_words=words))
+
+
+def _bitmap_words(size: int) -> int:
+    """Return how many words of a buffer to use for the bitmap: one bit for each word of the trace, and some more."""
+    return max(1, size // 32)
+
+
+def _request(feature: str, since: str, ioctl: str, *, can_reset: bool = False) -> EnableRequest:
+    return EnableRequest(
+        feature=feature,
+        since=since,
+        ioctl=ioctl,
+        records_once=True,
+        can_reset=can_reset,
+        prefix_words=_bitmap_words,
+        errors={
+            ("ENABLE", "prefix"): (
+                "KCOV_UNIQUE_ENABLE: EINVAL: a buffer of {size} words has no room for a bitmap and records",
+                "use a larger one: --buffer-size",
+            ),
+            ("ENABLE", errno.ENOTTY): (
+                "KCOV_UNIQUE_ENABLE: ENOTTY: unknown request",
+                "only kernels with the deduplication series have it",
+            ),
+        },
+    )
+
+
+V1: Final = Variant(
+    "KCOV_UNIQUE_ENABLE v1 (2025)",
+    recognized_by="`kcov_state` with a member `s`",
+    also_shown="bitmap and trace in one buffer",
+    tested_on="imitation `p1`",
+)
+V2: Final = Variant(
+    "KCOV_UNIQUE_ENABLE v2-v4 (2025)",
+    recognized_by="`kcov_state` with `bitmap`",
+    also_shown="bitmap and trace in one buffer; both by `check` (U1 - U6)",
+    tested_on="kernel `unique-bitmap`",
+    not_shown="which edge a bit stands for",
+)
+STATE_ONLY: Final = Variant(
+    "struct kcov_state without KCOV_UNIQUE_ENABLE (2025)",
+    recognized_by="`kcov_state` without `bitmap`",
+    also_shown="",
+    tested_on="in memory only",
+)
+
+SERIES: Final = Series(
+    name="KCOV_UNIQUE_ENABLE",
+    feature=STATE_STRUCT,
+    features=(STATE_STRUCT, UNIQUE_BITMAP, UNIQUE_ENABLE_V1),
+    variants=(V1, V2, STATE_ONLY),
+    detect=_detect,
+    members=(
+        SeriesMember(TASK, ("kcov_state.mode",), "kcov_mode", UNIQUE_ENABLE_V1),
+        *(SeriesMember(TASK, _paths(TASK, name), f"kcov_{name}") for name in ("size", "area", "sequence")),
+        *(SeriesMember(TASK, _paths(TASK, name), name, UNIQUE_BITMAP) for name in ("trace", "trace_size")),
+        SeriesMember(KCOV, ("state.mode",), "mode", UNIQUE_ENABLE_V1),
+        *(SeriesMember(KCOV, _paths(KCOV, name), name) for name in ("size", "area", "sequence")),
+        *(SeriesMember(KCOV, _paths(KCOV, name), name, UNIQUE_BITMAP) for name in ("trace", "trace_size")),
+        *(SeriesMember(PERCPU, _paths(PERCPU, name), f"saved_{name}") for name in ("size", "area", "sequence")),
+        *(SeriesMember(TASK, _paths(TASK, name), feature=UNIQUE_BITMAP) for name in ("bitmap", "bitmap_size")),
+        *(SeriesMember(KCOV, _paths(KCOV, name), feature=UNIQUE_BITMAP) for name in ("bitmap", "bitmap_size")),
+    ),
+    enumerators=("KCOV_MODE_INVALID", "KCOV_MODE_UNIQUE_PC", "KCOV_MODE_TRACE_UNIQUE_PC"),
+    modes=(
+        # The first version has the feature of later ones as well, so it comes first.
+        Mode(
+            "UNIQUE_PC",
+            PC,
+            _request(UNIQUE_ENABLE_V1, "the deduplication series of April 2025", "UNIQUE_ENABLE_V1"),
+        ),
+        Mode(
+            "UNIQUE_PC",
+            PC,
+            _request(UNIQUE_BITMAP, "the deduplication series of July 2025", "UNIQUE_ENABLE", can_reset=True),
+        ),
+        Mode("TRACE_UNIQUE_PC", PC),
+    ),
+    encode=_encode,
+    read=_read,
+    rules=(check_bitmap, check_split, check_copies, check_marks, check_recorded, check_guards),
+    rule_groups={"U": "Bitmaps of KCOV_UNIQUE_ENABLE"},
+    prefix_feature=UNIQUE_BITMAP,
+    leaves_saved_state=True,
+    functions=("kcov_unique_",),
+    prefix_modes=MODES,
+)

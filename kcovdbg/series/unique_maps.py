@@ -1,0 +1,511 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""UNIQ_PC, UNIQ_EDGE and UNIQ_CMP: records each address, edge or comparison once, by Jiao Joey, January 2025.
+
+kcov-abi.md 5 describes it. An object has a hash map for addresses and comparisons and one for edges, ``kcov->map`` and
+``kcov->map_edge``. A map has 32768 buckets of ``struct kcov_entry``, which come from a pool over memory of its own, and the
+buffer that they are recorded in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kcovdbg.abi import record
+from kcovdbg.abi.address import page_align
+from kcovdbg.abi.mode import EnableRequest, Mode, plain_name
+from kcovdbg.abi.record import CMP, PC, Codec, RecordKind
+from kcovdbg.abi.structures import KCOV
+from kcovdbg.errors import MissingTypeError, ReadError
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.finding import Certainty, Severity
+from kcovdbg.model.kcov import KcovFields
+from kcovdbg.model.object_names import name_kcov, name_some
+from kcovdbg.model.rule import Hex, KnownBug, Violation, rule, values
+from kcovdbg.model.state import Part, State
+from kcovdbg.series.declaration import BufferReader, Detection, SecondBuffer, Series, SeriesMember, SeriesState, Variant
+from kcovdbg.target.lists import follow_chain
+from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.protocol import Target
+from kcovdbg.target.struct_layout import BlockLayout, find_member
+
+UNIQUE_MAPS: Final = "unique-maps"
+"""UNIQ_PC, UNIQ_EDGE and UNIQ_CMP: hash maps, and a second mapping for edges."""
+
+MAP: Final = "struct kcov_map"
+ENTRY: Final = "struct kcov_entry"
+MEMBERS: Final = ("map", "map_edge")
+"""Members of an object: the map of addresses and comparisons, and that of edges."""
+UNIQ_EDGE: Final = "TRACE_UNIQ_EDGE"
+UNIQ_BOTH: Final = "TRACE_UNIQ_PC|TRACE_UNIQ_EDGE"
+"""The only modes that can be combined."""
+PREFIX: Final = "TRACE_UNIQ_"
+
+# Limits: entries of one map that is read, and words of all buckets and entries. A map has _BUCKETS words.
+_MAX_ENTRIES: Final = 1 << 20
+_MAX_WORDS: Final = 1 << 26
+_BUCKETS: Final = 1 << 15
+# Without comparisons an entry is only an address.
+_ENTRY_FIELDS: Final = {"ent": ("ent",), "type": ("type",), "arg1": ("arg1",), "arg2": ("arg2",)}
+_SINCE: Final = "the unique-mode series of January 2025"
+_ENUMERATORS: Final = (
+    "KCOV_MODE_REMOTE",
+    "KCOV_MODE_TRACE_UNIQ_PC",
+    "KCOV_MODE_TRACE_UNIQ_EDGE",
+    "KCOV_MODE_TRACE_UNIQ_CMP",
+)
+
+EDGE: Final[Codec] = Codec("uniq-edge", "edges", kind=RecordKind.EDGE, has_plain_pcs=False)
+"""One word per record: an address, its low 12 bits mixed with a hash of the previous one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class KcovMap:
+    """``struct kcov_map`` without its buckets."""
+
+    address: int
+    pool: int
+    """``struct gen_pool *``."""
+    mem: int
+    """Memory of the entries."""
+    area: int
+    """The buffer."""
+    chunk: int
+    """Bytes of ``mem`` that an entry takes."""
+
+
+class MapEntry(NamedTuple):
+    """``struct kcov_entry``."""
+
+    address: int
+    ent: int
+    """The recorded word: an address or an edge."""
+    comparison: tuple[int, int, int]
+    """The record's type, arg1 and arg2; zeros in an entry that is no comparison."""
+
+
+class MapEntries(NamedTuple):
+    """The entries of a map."""
+
+    entries: tuple[MapEntry, ...]
+    """By bucket, as far as the chains could be followed."""
+    problem: str | None = None
+    """Why these are not all: a chain that is broken."""
+    is_absent: bool = False
+    """Whether memory that should be an entry's cannot be read, which is no damage of the map."""
+
+
+def read_map(target: Target, kcov: int, member: str) -> KcovMap | None:
+    """Read one of an object's maps.
+
+    :param kcov: ``struct kcov *``.
+    :param member: one of ``MEMBERS``.
+    :return: None if the object has none.
+    :raises ReadError: if it cannot be read.
+    :raises MissingTypeError: if the debug info lacks it.
+    """
+    address = read_word(target, kcov + target.member(KCOV, member).offset)
+    if not address:
+        return None
+    check_pointer(target, address, MAP)
+    pool, mem, area = (read_word(target, address + target.member(MAP, name).offset) for name in ("pool", "mem", "area"))
+    # The pool counts in powers of two.
+    chunk = 1 << (target.type_size(ENTRY) - 1).bit_length()
+    return KcovMap(address, pool, mem, area, chunk)
+
+
+def read_entries(target: Target, found: KcovMap, words: int) -> MapEntries:
+    """Read a map's entries.
+
+    :param words: the object's size: the map's memory has room for as many entries.
+    :raises ReadError: if the buckets cannot be read.
+    :raises MissingTypeError: if the debug info lacks the structures.
+    """
+    buckets = target.member(MAP, "buckets")
+    node = target.member(ENTRY, "node").offset
+    fields = BlockLayout(target, ENTRY, {**_ENTRY_FIELDS, "next": ("node.next",)})
+    encoding = record.make_encoding(PC, target.word_size, target.big_endian)
+    heads = record.decode_words(target.read(found.address + buckets.offset, buckets.size), encoding)
+    end = found.mem + words * found.chunk
+    absent = False
+
+    def read_entry(link: int, before: int) -> tuple[MapEntry, int | None]:
+        nonlocal absent
+        address = link - node
+        if not found.mem <= address < end or (address - found.mem) % found.chunk:
+            led = f"{before:#x} leads to" if before else "a bucket leads to"
+            raise ReadError(f"{led} {address:#x}, which is no piece of its memory", address)
+        try:
+            ent, kind, arg1, arg2, following = fields.read(target, address)
+        except ReadError:
+            absent = True
+            raise
+        return MapEntry(address, ent, (kind or 0, arg1 or 0, arg2 or 0)), following
+
+    entries: list[MapEntry] = []
+    for head in filter(None, heads):
+        chain = follow_chain(head, 0, read_entry, words - len(entries))
+        while True:
+            try:
+                entries.append(next(chain))
+            except StopIteration as stop:
+                if stop.value is not None:
+                    return MapEntries(tuple(entries), stop.value, absent)
+                break
+    return MapEntries(tuple(entries))
+
+
+def _find_edges(target: Target, kcov: int) -> int:
+    """Return the buffer of edges: ``kcov->map_edge->area``."""
+    pointer = read_word(target, kcov + target.member(KCOV, "map_edge").offset)
+    check_pointer(target, pointer, MAP)
+    return read_word(target, pointer + target.member(MAP, "area").offset)
+
+
+def _find_allocations(target: Target, kcov: int) -> frozenset[int]:
+    """Return a buffer and the memory of entries for each map, as far as they can be read."""
+    found: set[int] = set()
+    for member in MEMBERS:
+        try:
+            pointer = read_word(target, kcov + target.member(KCOV, member).offset)
+            check_pointer(target, pointer, MAP)
+            found |= {read_word(target, pointer + target.member(MAP, name).offset) for name in ("mem", "area")}
+        except (ReadError, MissingTypeError):
+            continue
+    return frozenset(found)
+
+
+class ReadMap(NamedTuple):
+    """One map of an object that was initialized, with what belongs to it."""
+
+    kcov: KcovFields
+    mode: str | None
+    member: str
+    """One of ``MEMBERS``."""
+    map: KcovMap | None
+    """None if the object has none."""
+    entries: MapEntries | None = None
+    """None if they were not read: the map cannot have any, or they are unreadable or too many."""
+    buffer: Buffer | None = None
+    """None if it may hold records that did not go through the map."""
+
+    def violation(self, message: str, shown: tuple[tuple[str, str], ...], *, is_user: bool = False) -> Violation:
+        """Return a violation about the map.
+
+        :param is_user: whether user space can have written what is wrong.
+        """
+        return Violation(
+            name_kcov(self.kcov.address),
+            f"its {self.member} {message}",
+            shown,
+            Certainty.UNSURE if is_user else Certainty.CERTAIN,
+            "user space can write its buffer" if is_user else None,
+            kcovs=(self.kcov.address,),
+            tasks=(self.kcov.task,) if self.kcov.task else (),
+            severity=Severity.WARNING if is_user else None,
+        )
+
+
+def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesState:
+    """Read both maps of each object; those that cannot be read are left out."""
+    found: list[ReadMap] = []
+    unread: list[str] = []
+    budget = _MAX_WORDS
+    for address, fields in state.kcovs.items():
+        kcov = state.objects[address]
+        for member in MEMBERS if fields.mode else ():
+            try:
+                kcov_map = read_map(target, address, member)
+            except (ReadError, MissingTypeError):
+                continue
+            read = ReadMap(fields, kcov.mode, member, kcov_map)
+            # The last mode of an object that is not enabled is unknown: it may have been a unique one.
+            is_unique = (kcov.mode or "").startswith(PREFIX)
+            if kcov_map is not None and fields.size and (is_unique or (not kcov.is_enabled and fields.sequence != 1)):
+                # Each entry is a read of its own.
+                if fields.size > _MAX_ENTRIES or budget < _BUCKETS:
+                    unread.append(f"{address:#x}.{member}")
+                else:
+                    with contextlib.suppress(ReadError, MissingTypeError):
+                        read = read._replace(entries=read_entries(target, kcov_map, fields.size))
+                    budget -= _BUCKETS + 8 * len(() if read.entries is None else read.entries.entries)
+                read = read._replace(buffer=_read_records(read, read_buffer))
+            found.append(read)
+    notes = (f"{len(unread)} hash maps are too long to be checked: {name_some(unread)}",) if unread else ()
+    return SeriesState(tuple(found), notes)
+
+
+def _read_records(read: ReadMap, read_buffer: BufferReader) -> Buffer | None:
+    """Read the buffer of a map if it holds only records that went through the map: in the first session, a unique one."""
+    mode, fields, has_edges = read.mode or "", read.kcov, read.member == "map_edge"
+    is_written = UNIQ_EDGE in mode if has_edges else mode != UNIQ_EDGE
+    if read.map is None or read.entries is None or read.entries.problem is not None:
+        return None
+    if fields.sequence != 1 or not mode.startswith(PREFIX) or not is_written or not fields.size:
+        return None
+    name = f"area:{read.map.area:#x}" if has_edges and mode == UNIQ_BOTH else f"kcov:{fields.address:#x}"
+    buffer = read_buffer(name, fields.size)
+    return buffer if buffer is not None and buffer.address == read.map.area else None
+
+
+_MAPS: Final = (UNIQUE_MAPS,)
+_RULES_SINCE: Final = "posted series of January 2025"
+
+
+def _maps(state: State) -> tuple[ReadMap, ...]:
+    found: tuple[ReadMap, ...] = state.series[UNIQUE_MAPS]
+    return found
+
+
+@rule(
+    "M1",
+    Severity.ERROR,
+    "an initialized object has both maps, with pool, memory and buffer, and the first one's buffer is the object's own",
+    since=_RULES_SINCE,
+    guaranteed_by="kcov_map_init()",
+    needs=Part.SERIES,
+    features=_MAPS,
+)
+def check_whole(state: State) -> Iterator[Violation]:
+    """M1."""
+    for found in _maps(state):
+        if found.map is None:
+            yield found.violation("is missing", values(**{found.member: Hex(0)}))
+            continue
+        shown = values(pool=Hex(found.map.pool), mem=Hex(found.map.mem), area=Hex(found.map.area))
+        lacking = [name for name in ("pool", "mem", "area") if not getattr(found.map, name)]
+        if lacking:
+            yield found.violation(f"is half built: it has no {' and no '.join(lacking)}", shown)
+        elif found.member == "map" and found.kcov.area is not None and found.map.area != found.kcov.area:
+            yield found.violation(
+                f"has the buffer {found.map.area:#x}, the object has {found.kcov.area:#x}",
+                (*shown, ("kcov.area", hex(found.kcov.area))),
+            )
+
+
+@rule(
+    "M2",
+    Severity.ERROR,
+    "a map's buffer and memory are as long as the object's size requires",
+    since=_RULES_SINCE,
+    guaranteed_by="kcov_map_init()",
+    needs=Part.SERIES | Part.VMALLOC,
+    features=_MAPS,
+)
+def check_room(state: State) -> Iterator[Violation]:
+    """M2."""
+    if state.vmalloc is None:
+        return
+    for found in _maps(state):
+        if found.map is None or found.kcov.size is None:
+            continue
+        for name, wanted in (("area", state.kernel.bytes_of(found.kcov.size)), ("mem", found.kcov.size * found.map.chunk)):
+            area = state.vmalloc.get(getattr(found.map, name))
+            if area is not None and page_align(area.size) != page_align(wanted):
+                is_less = page_align(area.size) < page_align(wanted)
+                yield found.violation(
+                    f"has {area.size} bytes of {name}, but an object of {found.kcov.size} words needs {wanted}"
+                    + (": the kernel writes behind its end" if is_less else ""),
+                    values(size=found.kcov.size, **{name: Hex(area.start)}, bytes=area.size, wanted=wanted),
+                )
+
+
+@rule(
+    "M3",
+    Severity.ERROR,
+    "a map's entries lie in its memory, each at the start of a piece of it",
+    since=_RULES_SINCE,
+    guaranteed_by="kcov_map_add()",
+    needs=Part.SERIES,
+    features=_MAPS,
+    detail="Maps of objects that were never in a unique mode are not read: they are large, and empty.",
+)
+def check_entries(state: State) -> Iterator[Violation]:
+    """M3."""
+    for found in _maps(state):
+        if found.map is not None and found.entries is not None and found.entries.problem and not found.entries.is_absent:
+            yield found.violation(
+                f"is broken after {len(found.entries.entries)} entries: {found.entries.problem}",
+                values(**{found.member: Hex(found.map.address)}, mem=Hex(found.map.mem), chunk=found.map.chunk),
+            )
+
+
+@rule(
+    "M4",
+    Severity.ERROR,
+    "every piece of its memory that a map's pool gave out is an entry of the map",
+    since=_RULES_SINCE,
+    guaranteed_by="kcov_map_add()",
+    needs=Part.SERIES | Part.TASKS | Part.CURRENT,
+    features=_MAPS,
+    detail="The pool gives out the first free piece. A task that is recording may have one that is not in the map yet.",
+)
+def check_pool(state: State) -> Iterator[Violation]:
+    """M4."""
+    for found in _maps(state):
+        if found.map is None or found.entries is None or found.entries.problem is not None or not found.entries.entries:
+            continue
+        places = sorted((entry.address - found.map.mem) // found.map.chunk for entry in found.entries.entries)
+        # No piece is given back. A task that records may have one that is not linked yet.
+        users = {session.task for session in state.sessions_of.get(found.kcov.address, ())}
+        spare = sum(task in state.running for task in users)
+        if places[-1] + 1 > len(places) + spare:
+            gap = next(number for number, place in enumerate(places) if place != number)
+            yield found.violation(
+                f"has {len(places)} entries in the first {places[-1] + 1} places of its memory: that in place {gap} is lost",
+                values(entries=len(places), places=places[-1] + 1, lost=gap),
+            )
+
+
+@rule(
+    "M5",
+    Severity.WARNING,
+    "a buffer of a unique mode has no more records than its map has entries",
+    since=_RULES_SINCE,
+    guaranteed_by="kcov_map_add()",
+    needs=Part.SERIES,
+    features=_MAPS,
+    detail="It may have fewer: entries stay when user space resets the count, and when the buffer is full.",
+)
+def check_count(state: State) -> Iterator[Violation]:
+    """M5."""
+    for found in _maps(state):
+        if found.buffer is not None and found.entries is not None and found.buffer.count > len(found.entries.entries):
+            entries, count = len(found.entries.entries), found.buffer.count
+            message = f"has {entries} entries, but its buffer has {count} records"
+            yield found.violation(message, values(count=count, entries=entries), is_user=True)
+
+
+@rule(
+    "M6",
+    Severity.WARNING,
+    "the records of a unique mode are entries of its map, and recorded once",
+    since=_RULES_SINCE,
+    guaranteed_by="kcov_map_add()",
+    needs=Part.SERIES,
+    features=_MAPS,
+    detail="Only objects in their first session are checked: in a later one records of another mode may be left.",
+)
+def check_records(state: State) -> Iterator[Violation]:
+    """M6."""
+    # A comparison's record has 64-bit words on 32-bit kernels as well; an entry's are the kernel's.
+    mask = (1 << 8 * state.kernel.word_size) - 1
+    for found in _maps(state):
+        buffer = found.buffer
+        if buffer is None or found.entries is None:
+            continue
+        missing = {number for gap in buffer.gaps for number in range(gap.first, gap.first + gap.length)}
+        codec = buffer.encoding.codec
+        known = {(*entry.comparison, entry.ent) if codec.has_operands else (entry.ent,) for entry in found.entries.entries}
+        # The count is raised before the last record is written.
+        records = [
+            tuple(word & mask for word in buffer.words[codec.record_words * number : codec.record_words * (number + 1)])
+            for number in range(max(buffer.count - 1, 0))
+            if number not in missing
+        ]
+        unknown = [words for words in records if words not in known]
+        twice = [words for words, times in Counter(records).items() if times > 1]
+        for wrong, what in ((unknown, "is not in the map"), (twice, "is there twice")):
+            if wrong:
+                yield found.violation(
+                    f"records each once: of the {buffer.count} in its buffer {wrong[0][-1]:#x} {what}"
+                    + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""),
+                    values(record=" ".join(map(hex, wrong[0])), count=buffer.count, entries=len(found.entries.entries)),
+                    is_user=True,
+                )
+
+
+def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
+    if (
+        not any(plain_name(name).startswith(PREFIX) for name in enumerators)
+        and find_member(target, KCOV, ("map_edge",)) is None
+    ):
+        return None
+    return Detection(frozenset({UNIQUE_MAPS}), VARIANT, _ENUMERATORS)
+
+
+def _request(argument: int, second: Mode | None = None) -> EnableRequest:
+    return EnableRequest(
+        argument,
+        UNIQUE_MAPS,
+        _SINCE,
+        records_once=True,
+        second=second,
+        remark=(
+            "what exec covered before the command's first instruction is not recorded again: the kernel does not empty its maps"
+        ),
+    )
+
+
+# As the second buffer of a pair is read.
+_EDGES: Final = Mode(UNIQ_EDGE, EDGE)
+
+VARIANT: Final = Variant(
+    "UNIQ_PC/UNIQ_EDGE/UNIQ_CMP (January 2025)",
+    recognized_by="`KCOV_MODE_TRACE_UNIQ_…`, `map_edge` in `struct kcov`",
+    also_shown="modes as sets of bits, both buffers in one answer, edges; hash maps by `check` (M1 - M6)",
+    tested_on="kernel `unique-maps`",
+    not_shown="the entries of the hash maps",
+)
+
+
+def _bug(title: str, *rules: str) -> KnownBug:
+    return KnownBug(title, "not in its postings of January 2025", rules, ("E7",), needs=UNIQUE_MAPS)
+
+
+SERIES: Final = Series(
+    name="UNIQ_PC/UNIQ_EDGE/UNIQ_CMP",
+    feature=UNIQUE_MAPS,
+    features=(UNIQUE_MAPS,),
+    variants=(VARIANT,),
+    detect=_detect,
+    members=(
+        *(SeriesMember(KCOV, (name,)) for name in MEMBERS),
+        *(SeriesMember(MAP, (name,)) for name in ("buckets", "pool", "mem", "area")),
+        *(SeriesMember(ENTRY, (name,)) for name in ("ent", "node")),
+        SeriesMember(KCOV, ("prev_pc",), expected=False),
+    ),
+    enumerators=_ENUMERATORS,
+    modes=(
+        Mode("TRACE_UNIQ_PC", PC, _request(2)),
+        Mode(UNIQ_EDGE, EDGE, _request(4, _EDGES)),
+        Mode("TRACE_UNIQ_PC_EDGE", PC, _request(6, _EDGES)),
+        Mode("TRACE_UNIQ_CMP", CMP, _request(8)),
+        # As the kernel's mode is named. Addresses are in the object's area, edges in a buffer of their own.
+        Mode(UNIQ_BOTH, PC),
+    ),
+    combined_modes=(frozenset({"KCOV_MODE_TRACE_UNIQ_PC", "KCOV_MODE_TRACE_UNIQ_EDGE"}),),
+    # Edges are counted in another buffer, and look like addresses.
+    layout_by_mode=True,
+    second_buffer=SecondBuffer(
+        mode=UNIQ_EDGE,
+        first_mode="TRACE_UNIQ_PC",
+        alone=frozenset({UNIQ_EDGE}),
+        both=frozenset({UNIQ_BOTH}),
+        find=_find_edges,
+        allocations=_find_allocations,
+        allocation_count=4,
+    ),
+    allocators=("kcov_map_init",),
+    read=_read,
+    rules=(check_whole, check_room, check_entries, check_pool, check_count, check_records),
+    rule_groups={"M": "Hash maps of UNIQ_PC, UNIQ_EDGE and UNIQ_CMP"},
+    bugs=(
+        _bug(
+            "a second KCOV_INIT_TRACE replaces an object's maps before it is refused: the first ones leak, and the new buffers "
+            "have another size than the object",
+            "K4",
+            "M2",
+            "X2",
+        ),
+        _bug("KCOV_INIT_TRACE runs out of memory and leaves a half-built map", "K4", "M1"),
+        _bug(
+            "KCOV_REMOTE_ENABLE takes unique modes: sections of several tasks change one map without a lock",
+            "M3",
+            "M4",
+        ),
+    ),
+)

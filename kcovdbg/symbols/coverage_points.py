@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The coverage points of a kernel: the compiler's calls to ``__sanitizer_cov_trace_*``.
+
+KCOV records the return address of such a call, so that is what a point is known by. A compiler may end a function with a
+*jump* to ``__sanitizer_cov_trace_pc`` (gcc before 14 does, for 2 points of 100). The recorded return address is then the one
+of the function's caller. These addresses are found as well, with the jump that recorded each, where the call leads to one
+function with such a jump only. Where it may lead to several, and after indirect calls, the jump is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.record import Codec
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_S390, EM_X86_64
+from kcovdbg.elf.symbol_table import ElfSymbol
+
+_TRACE_PC: Final = "__sanitizer_cov_trace_pc"
+# Other callbacks by name: comparisons, and clang's guards, entries and exits of functions.
+_PREFIX: Final = "__sanitizer_cov_trace_"
+_COMPARISON: Final = re.compile(r"__sanitizer_cov_trace_(const_cmp[1248]|cmp[1248]|switch)$")
+# Other functions are reached through these: thunks against Spectre, and trampolines of static calls.
+_THUNKS: Final = ("__x86_indirect_thunk_", "__s390_indirect_jump_", "__SCT__")
+
+
+class PointKind(IntEnum):
+    """What a recorded return address belongs to."""
+
+    PC = 0
+    """The call for a basic block."""
+    CMP = 1
+    """A call for a comparison or a switch."""
+    TAIL = 2
+    """Not a point: the call of a function that may end in a jump to the callback. Which jump it was is unknown."""
+    TAIL_KNOWN = 3
+    """Not a point: the call of a function that ends in a jump to the callback, or of one that leads to that function only."""
+    ENTRY = 4
+    """The call for the entry of a function (-fsanitize-coverage=trace-pc-entry-exit), in place of that for its first block."""
+    EXIT = 5
+    """The call for the exit of a function; recorded only where records say which kind they are."""
+
+    @property
+    def is_tail(self) -> bool:
+        """Whether the PC is in the caller of what was executed."""
+        return self not in POINT_KINDS
+
+
+POINT_KINDS: Final = frozenset({PointKind.PC, PointKind.CMP, PointKind.ENTRY, PointKind.EXIT})
+"""The kinds of coverage points: all but those of tail calls."""
+
+
+def recorded_kinds(codec: Codec) -> frozenset[PointKind]:
+    """Return which kinds of points a buffer of this format can have records of."""
+    if codec.has_operands:
+        return frozenset({PointKind.CMP})
+    # An exit is recorded only where it can be told from what else is.
+    return frozenset({PointKind.PC, PointKind.ENTRY, *((PointKind.EXIT,) if codec.has_calls else ())})
+
+
+class Points(NamedTuple):
+    """The return addresses of all points of an image, each ascending, and those recorded by tail calls."""
+
+    pc: array[int]
+    cmp: array[int]
+    tail: array[int]
+    """Return addresses that a jump to a callback may record."""
+    entry: array[int]
+    exit: array[int]
+    jumps: Mapping[int, tuple[int, ...]]
+    """For those in ``tail`` whose call leads to one function with such jumps: addresses inside these jumps."""
+
+
+def _no_points() -> Points:
+    return Points(array("Q"), array("Q"), array("Q"), array("Q"), array("Q"), {})
+
+
+_KINDS_OF_NAMES: Final = {f"{_TRACE_PC}_entry": PointKind.ENTRY, f"{_TRACE_PC}_exit": PointKind.EXIT}
+
+
+def _kind_of_callback(name: str) -> PointKind | None:
+    """Return the kind of point that calls this function, None where none does."""
+    # On arm64 far calls go through a veneer: ____sanitizer_cov_trace_pc_veneer.
+    name = name[2:-7] if name.endswith("_veneer") else name
+    if not name.startswith(_PREFIX):
+        return None
+    if _COMPARISON.match(name):
+        return PointKind.CMP
+    return _KINDS_OF_NAMES.get(name, PointKind.PC)
+
+
+class _Branches(NamedTuple):
+    """Calls, or jumps, with a fixed target: two columns, as there are hundreds of thousands."""
+
+    back: list[int]
+    """The address after each."""
+    target: list[int]
+
+    def back_from(self, targets: AbstractSet[int]) -> list[int]:
+        """Return the addresses after those with one of these targets."""
+        return [back for back, target in zip(self.back, self.target, strict=True) if target in targets]
+
+
+class _Code(NamedTuple):
+    calls: _Branches
+    jumps: _Branches
+    indirect: list[int]
+    """Return addresses of calls through registers or memory."""
+    indirect_jumps: list[int]
+    """Addresses inside jumps through registers or memory."""
+
+
+# Displacements of 128 MiB at most, more than the size of a kernel's text: fewer other bytes look like a call.
+_X86_CALL: Final = re.compile(rb"\xe8(?=...[\x00-\x07\xf8-\xff])", re.DOTALL)
+_X86_JUMP: Final = re.compile(rb"(?:\xe9|\x0f[\x80-\x8f])(?=...[\x00-\x07\xf8-\xff])", re.DOTALL)
+_X86_INDIRECT: Final = re.compile(rb"\xff(?=[\xd0-\xd7\x10-\x13\x16\x17\x50-\x53\x55-\x57\x90-\x93\x95-\x97])")
+_X86_INDIRECT_JUMP: Final = re.compile(rb"\xff(?=[\xe0-\xe7\x20-\x27\x60-\x67\xa0-\xa7])")
+
+
+def _scan_x86(text: bytes, address: int, is_big_endian: bool) -> _Code:  # noqa: ARG001
+    displacement = struct.Struct("<i").unpack_from
+
+    def follow(pattern: re.Pattern[bytes]) -> _Branches:
+        ends = [match.end() for match in pattern.finditer(text)]
+        back = address + 4
+        return _Branches([back + end for end in ends], [back + end + displacement(text, end)[0] for end in ends])
+
+    return _Code(follow(_X86_CALL), follow(_X86_JUMP), [], [])
+
+
+def _scan_x86_indirect(text: bytes, address: int) -> list[int]:
+    # Other bytes that look like such a call only add an address that is never looked up.
+    lengths = {0x10: 2, 0x50: 3, 0x90: 6, 0xD0: 2}
+    return [address + match.start() + lengths[text[match.end()] & 0xF0] for match in _X86_INDIRECT.finditer(text)]
+
+
+_X86_SHORT: Final = re.compile(rb"[\xeb\x70-\x7f]")
+
+
+def _find_short_jumps(elf: ElfFile, target: int) -> list[int]:
+    """Return the addresses of x86 jumps with a short displacement to an address."""
+    section = elf.section_at(target)
+    if section is None:
+        return []
+    start = max(target - 129, section.address)
+    text = elf.read(start, target + 128 - start)
+    return [
+        start + match.end()
+        for match in _X86_SHORT.finditer(text, 0, len(text) - 1)
+        if start + match.end() + 1 + (text[match.end()] ^ 0x80) - 0x80 == target
+    ]
+
+
+def _words(text: bytes) -> array[int]:
+    words = array("I")
+    words.frombytes(text[: len(text) & ~3])
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words
+
+
+def _scan_arm64(text: bytes, address: int, is_big_endian: bool) -> _Code:  # noqa: ARG001
+    # Instructions are little-endian in every arm64 kernel: BL, B, BLR and BR of the architecture's manual.
+    code = _Code(_Branches([], []), _Branches([], []), [], [])
+    for index, word in enumerate(_words(text)):
+        opcode = word >> 26
+        if opcode in (0x25, 0x05):
+            at = address + 4 * index
+            branches = code.calls if opcode == 0x25 else code.jumps
+            branches.back.append(at + 4)
+            branches.target.append(at + 4 * (((word & 0x3FFFFFF) ^ 0x2000000) - 0x2000000))
+        elif word & 0xFFFFFC1F == 0xD63F0000:
+            code.indirect.append(address + 4 * index + 4)
+        elif word & 0xFFFFFC1F == 0xD61F0000:
+            code.indirect_jumps.append(address + 4 * index)
+    return code
+
+
+_S390_BRANCH: Final = re.compile(rb"\xc0(?=[\xe5\x04-\xf4]....)", re.DOTALL)
+
+
+def _scan_s390(text: bytes, address: int, is_big_endian: bool) -> _Code:  # noqa: ARG001
+    # brasl %r14 is c0 e5, jg is c0 f4 and its conditions c0 14 to c0 e4; displacements count halfwords.
+    code = _Code(_Branches([], []), _Branches([], []), [], [])
+    for match in _S390_BRANCH.finditer(text):
+        at = match.start()
+        kind = text[at + 1]
+        if at & 1 or (kind != 0xE5 and kind & 0xF != 4):
+            continue
+        branches = code.calls if kind == 0xE5 else code.jumps
+        branches.back.append(address + at + 6)
+        branches.target.append(address + at + 2 * struct.unpack_from(">i", text, at + 2)[0])
+    # basr %r14,%rX.
+    code.indirect.extend(
+        address + match.start() + 2 for match in re.finditer(rb"\x0d[\xe1-\xef]", text) if not match.start() & 1
+    )
+    # br %rX; br %r14 is a return.
+    code.indirect_jumps.extend(
+        address + match.start() for match in re.finditer(rb"\x07[\xf1-\xfd\xff]", text) if not match.start() & 1
+    )
+    return code
+
+
+_SCANNERS: Final[dict[int, Callable[[bytes, int, bool], _Code]]] = {
+    EM_X86_64: _scan_x86,
+    EM_386: _scan_x86,
+    EM_AARCH64: _scan_arm64,
+    EM_S390: _scan_s390,
+}
+
+
+class _Functions:
+    """Functions by address."""
+
+    def __init__(self, symbols: Iterable[ElfSymbol]) -> None:
+        by_start: dict[int, ElfSymbol] = {}
+        self.by_name: dict[str, int] = {}
+        for symbol in symbols:
+            if symbol.is_function and symbol.size:
+                by_start.setdefault(symbol.address, symbol)
+                self.by_name.setdefault(symbol.name, symbol.address)
+        self._starts = sorted(by_start)
+        self._symbols = by_start
+
+    def is_start(self, address: int) -> bool:
+        return address in self._symbols
+
+    def start_of(self, address: int) -> int | None:
+        index = bisect_right(self._starts, address) - 1
+        if index < 0:
+            return None
+        start = self._starts[index]
+        symbol = self._symbols[start]
+        if address >= start + symbol.size:
+            return None
+        # The cold part of a function is entered by jumps from it, with its return address.
+        name, cold, _ = symbol.name.partition(".cold")
+        return self.by_name.get(name, start) if cold else start
+
+
+def _callbacks(symbols: Iterable[ElfSymbol]) -> dict[int, PointKind]:
+    """Return the callbacks' addresses, each with the kind of point that calls it."""
+    found: dict[int, PointKind] = {}
+    for symbol in symbols:
+        kind = _kind_of_callback(symbol.name)
+        if kind is not None and symbol.section != 0:
+            found[symbol.address] = kind
+    return found
+
+
+def _sources(functions: _Functions, addresses: Iterable[int]) -> set[int]:
+    """Return the functions that addresses are in."""
+    return {start for at in addresses if (start := functions.start_of(at)) is not None}
+
+
+class _TailCalls:
+    """The functions that may return to their caller by way of a callback.
+
+    :param elf: the image.
+    :param jumps: all its jumps but the short ones of x86.
+    :param callbacks: addresses of the callbacks.
+    :param functions: of the image.
+    """
+
+    def __init__(self, elf: ElfFile, jumps: _Branches, callbacks: AbstractSet[int], functions: _Functions) -> None:
+        self._jumps: defaultdict[int, list[int]] = defaultdict(list)
+        self._next: defaultdict[int, set[int]] = defaultdict(set)
+        self._ends: dict[int, int | None] = {}
+        # Bytes of other instructions may look like the two of a short jump: what such functions lead to is uncertain.
+        self._uncertain: set[int] = set()
+        has_short = elf.header.machine in (EM_X86_64, EM_386)
+        # The last byte of a jump is in the same function as the first.
+        for at in (back - 1 for back in jumps.back_from(callbacks)):
+            start = functions.start_of(at)
+            if start is not None:
+                self._jumps[start].append(at)
+        if has_short:
+            self._uncertain |= _sources(functions, (at for callback in callbacks for at in _find_short_jumps(elf, callback)))
+        self.functions: set[int] = set()
+        """Their addresses."""
+        todo = {*self._jumps, *self._uncertain}
+        sources: defaultdict[int, list[int]] = defaultdict(list)
+        if todo:
+            for back, target in zip(jumps.back, jumps.target, strict=True):
+                if functions.is_start(target):
+                    sources[target].append(back - 1)
+        while todo:
+            start = todo.pop()
+            self.functions.add(start)
+            before = _sources(functions, sources.get(start, ())) - {start}
+            for source in before:
+                self._next[source].add(start)
+            short = _sources(functions, _find_short_jumps(elf, start)) - {start} if has_short else set()
+            self._uncertain |= short
+            todo |= (before | short) - self.functions
+
+    def find_jumps(self, function: int, open_ended: AbstractSet[int]) -> tuple[int, ...]:
+        """Return addresses inside the jumps that may record the return address of a call of this function.
+
+        :param open_ended: functions with indirect jumps, which may lead anywhere.
+        :return: empty where the jumps are of more functions than one, or unknown.
+        """
+        if function not in self._ends:
+            self._ends[function] = self._find_end(function, open_ended)
+        end = self._ends[function]
+        return () if end is None else tuple(sorted(self._jumps[end]))
+
+    def _find_end(self, function: int, open_ended: AbstractSet[int]) -> int | None:
+        reached: set[int] = set()
+        todo = {function}
+        while todo:
+            start = todo.pop()
+            if start in open_ended or start in self._uncertain:
+                return None
+            reached.add(start)
+            todo |= self._next.get(start, set()) - reached
+        ends = [start for start in reached if start in self._jumps]
+        return ends[0] if len(ends) == 1 else None
+
+
+def can_find_points(machine: int) -> bool:
+    """Return whether points can be found on a machine: its calls are recognized."""
+    return machine in _SCANNERS
+
+
+def find_points(elf: ElfFile) -> Points:
+    """Return all points of a linked kernel image, with addresses as in the image, in about 0.4 s for 10 MiB of text.
+
+    There are none without text (a file of debug info alone), without symbols, or on other machines than x86, arm64 and s390x.
+
+    :raises ElfError: when the file is damaged.
+    """
+    scan = _SCANNERS.get(elf.header.machine)
+    if scan is None or elf.is_relocatable:
+        return _no_points()
+    symbols = elf.symbols
+    callbacks = _callbacks(symbols)
+    texts = [(section, elf.read_section(section)) for section in elf.text_sections()]
+    code = _Code(_Branches([], []), _Branches([], []), [], [])
+    for section, text in texts:
+        part = scan(text, section.address, elf.header.big_endian)
+        for branches, more in ((code.calls, part.calls), (code.jumps, part.jumps)):
+            branches.back.extend(more.back)
+            branches.target.extend(more.target)
+        code.indirect.extend(part.indirect)
+        code.indirect_jumps.extend(part.indirect_jumps)
+    functions = _Functions(symbols)
+    if elf.header.machine in (EM_X86_64, EM_386) and "__x86_indirect_thunk_array" not in functions.by_name:
+        for section, text in texts:
+            code.indirect.extend(_scan_x86_indirect(text, section.address))
+            code.indirect_jumps.extend(section.address + match.start() for match in _X86_INDIRECT_JUMP.finditer(text))
+    found = _points_of(code.calls, callbacks)
+    tail_calls = _TailCalls(elf, code.jumps, callbacks.keys(), functions)
+    if not tail_calls.functions:
+        return found
+    thunks = {symbol.address for symbol in symbols if symbol.name.startswith(_THUNKS)}
+    indirect_jumps = [*code.indirect_jumps, *(back - 1 for back in code.jumps.back_from(thunks))]
+    open_ended = {start for at in indirect_jumps if (start := functions.start_of(at)) is not None}
+    tail = {*code.indirect, *code.calls.back_from(thunks)}
+    jumps: dict[int, tuple[int, ...]] = {}
+    for back, target in zip(code.calls.back, code.calls.target, strict=True):
+        if target in tail_calls.functions:
+            tail.add(back)
+            jumps[back] = tail_calls.find_jumps(target, open_ended)
+    tail.difference_update(found.pc, found.cmp, found.entry, found.exit)
+    known = {back: at for back, at in jumps.items() if at and back in tail}
+    return found._replace(tail=array("Q", sorted(tail)), jumps=known)
+
+
+def _points_of(calls: _Branches, callbacks: Mapping[int, PointKind]) -> Points:
+    """Return the return addresses of calls of callbacks."""
+    backs: dict[PointKind, list[int]] = {kind: [] for kind in PointKind}
+    for back, target in zip(calls.back, calls.target, strict=True):
+        kind = callbacks.get(target)
+        if kind is not None:
+            backs[kind].append(back)
+    sorted_backs = {kind: array("Q", sorted(found)) for kind, found in backs.items()}
+    return _no_points()._replace(
+        pc=sorted_backs[PointKind.PC],
+        cmp=sorted_backs[PointKind.CMP],
+        entry=sorted_backs[PointKind.ENTRY],
+        exit=sorted_backs[PointKind.EXIT],
+    )
+
+
+def find_points_between(elf: ElfFile, start: int, end: int) -> Points:
+    """Return the points of a part of a linked image, without those of tail calls.
+
+    :param start: the first address, as in the image.
+    :param end: the address after the last one.
+    :raises ElfError: when the file is damaged.
+    """
+    scan = _SCANNERS.get(elf.header.machine)
+    if scan is None or elf.is_relocatable:
+        return _no_points()
+    calls = scan(elf.read(start, end - start), start, elf.header.big_endian).calls
+    return _points_of(calls, _callbacks(elf.symbols))

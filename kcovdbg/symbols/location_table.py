@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The location table: a file with the source locations of all coverage points of one build of the kernel.
+
+Looking up a PC in debug info takes some hundred microseconds, and a trace has thousands: the points of a build are resolved
+once. The file is mapped and searched in place, with the standard library only, so that GDB's Python reads it as well.
+
+Layout: a header (:data:`_HEADER`), a directory of arrays (:data:`_ENTRY` each), the arrays. Numbers in the header are
+little-endian; the arrays have the byte order of the machine that wrote them, which is in the header, since the file is a cache
+for that machine. Locations are shared: a PC has a chain, a chain has frames, a frame has strings.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import sys
+import zlib
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from itertools import accumulate
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.location import Frame
+from kcovdbg.output_file import open_output
+from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
+
+FORMAT: Final = 3
+"""Part of the file's name: another version of kcovdbg with another format has files of its own."""
+
+_MAGIC: Final = b"KCOVSYM\0"
+# Magic, format, byte order mark, length of the file, base address of offsets, build ID (zero padded) and its length, number of
+# arrays, checksum (CRC-32) of everything after the header.
+_HEADER: Final = struct.Struct("<8sI4sQQ32sIII")
+_ENTRY: Final = struct.Struct("<QQ")
+_ORDER_MARK: Final = b"BIG\0" if sys.byteorder == "big" else b"LIT\0"
+# A PC is looked up by the higher bits of its offset, then searched among the few that share them.
+_BUCKET_SHIFT: Final = 6
+_KIND_BITS: Final = 3
+_KIND_MASK: Final = (1 << _KIND_BITS) - 1
+_MAX_DEPTH: Final = (1 << 16 - _KIND_BITS) - 1
+
+# The arrays, in the order of the directory, with the types of their items.
+_ARRAYS: Final[dict[str, Literal["B", "I", "Q"]]] = {
+    "offset": "I",
+    # From the lowest bit: kind (3 bits), length of the chain (13), index of its first frame in "chain_frame".
+    "chain": "Q",
+    "bucket": "I",
+    "chain_frame": "I",
+    # Indexes of strings, counted from 1; 0 stands for None in all four.
+    "frame_function": "I",
+    "frame_file": "I",
+    "frame_line": "I",
+    "frame_column": "I",
+    # Separated by zero bytes.
+    "string": "B",
+    # Start and end as offsets, name.
+    "range": "I",
+    "function_start": "I",
+    "function_size": "I",
+    "function_name": "I",
+    "function_alias": "I",
+    "function_unit": "I",
+    # One string: DW_AT_comp_dir.
+    "directory": "I",
+}
+
+
+class TableError(KcovdbgError):
+    """The file is not a location table, is damaged, or is of another build."""
+
+
+class TextRange(NamedTuple):
+    """A part of the kernel's image that has code, with addresses as in the image."""
+
+    start: int
+    end: int
+    """The address after the last one."""
+    name: str
+    """The section, such as ``.init.text``."""
+
+
+class Entry(NamedTuple):
+    """The location of a PC in the table."""
+
+    kind: PointKind
+    frames: tuple[Frame, ...]
+    """Innermost first; empty when debug info has no line for it."""
+
+
+class FunctionSymbol(NamedTuple):
+    """The ELF symbol of a function; functions inlined everywhere have none, functions split by the compiler several."""
+
+    name: str
+    address: int
+    """As in the image."""
+    size: int
+    alias: str | None = None
+    """Another name at this address, which llvm-addr2line shows instead: the last one of the largest symbols there."""
+    unit: str | None = None
+    """Source file of the compilation unit that the function is in, relative to the build root; None where it is unknown."""
+
+
+def _gather(items: Any, indexes: Sequence[int]) -> Sequence[Any]:
+    """Return the items at one or more indexes, without a step of the interpreter for each."""
+    return itemgetter(*indexes)(items) if len(indexes) > 1 else (items[indexes[0]],)
+
+
+class LocationTable:
+    """A location table, mapped.
+
+    :param path: the file.
+    :param build_id: the build ID that it must have, hexadecimal; None for any.
+    :raises TableError: when the file is not a complete table of this build and format.
+    :raises OSError: when it cannot be opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], build_id: str | None = None) -> None:
+        self.path = Path(path)
+        with self.path.open("rb") as file:
+            try:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError as error:
+                raise TableError(f"{path} is empty") from error
+        self._whole = memoryview(self._map)
+        self._parts: dict[str, memoryview[int]] = {}
+        try:
+            self._open(build_id)
+        except TableError:
+            self.close()
+            raise
+        self._frames: dict[int, Frame] = {}
+        # By words of the array of chains.
+        self._rows: dict[int, tuple[int, tuple[Frame, ...]] | None] = {-1: None}
+
+    def _open(self, build_id: str | None) -> None:
+        if len(self._map) < _HEADER.size:
+            raise TableError(f"{self.path} is truncated")
+        magic, version, order, length, base, found_id, id_size, arrays, checksum = _HEADER.unpack_from(self._map)
+        if magic != _MAGIC or version != FORMAT or order != _ORDER_MARK or arrays != len(_ARRAYS):
+            raise TableError(f"{self.path} is not a location table of format {FORMAT}")
+        if length != len(self._map):
+            raise TableError(f"{self.path} is truncated")
+        self.build_id = found_id[:id_size].hex()
+        if build_id is not None and build_id != self.build_id:
+            raise TableError(f"{self.path} is of another build")
+        with self._whole[_HEADER.size :] as payload:
+            if zlib.crc32(payload) != checksum:
+                raise TableError(f"{self.path} is damaged")
+        self._base: int = base
+        for index, (name, code) in enumerate(_ARRAYS.items()):
+            at, size = _ENTRY.unpack_from(self._map, _HEADER.size + index * _ENTRY.size)
+            try:
+                self._parts[name] = self._whole[at : at + size].cast(code)
+            except TypeError:
+                raise TableError(f"{self.path} is damaged: {name} is incomplete") from None
+        self._offset = self._parts["offset"]
+        self._chain = self._parts["chain"]
+        self._bucket = self._parts["bucket"]
+        self._bucket_count = len(self._bucket) - 1
+        self._chain_frame = self._parts["chain_frame"]
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._offset = self._chain = self._bucket = self._chain_frame = memoryview(b"")
+        for part in self._parts.values():
+            part.release()
+        self._parts = {}
+        self._whole.release()
+        self._map.close()
+
+    def __len__(self) -> int:
+        """Return the number of PCs."""
+        return len(self._offset)
+
+    def _index(self, pc: int) -> int:
+        """Return the index of a PC, -1 when it is not in the table."""
+        offset = pc - self._base
+        bucket = offset >> _BUCKET_SHIFT
+        if not 0 <= bucket < self._bucket_count:
+            return -1
+        end = self._bucket[bucket + 1]
+        index = bisect_left(self._offset, offset, self._bucket[bucket], end)
+        return index if index < end and self._offset[index] == offset else -1
+
+    def __contains__(self, pc: object) -> bool:
+        """Return whether a PC, as recorded, is in the table."""
+        return isinstance(pc, int) and self._index(pc) >= 0
+
+    def get(self, pc: int) -> Entry | None:
+        """Return the location of a PC, as recorded; None when it is not in the table."""
+        row = self.get_rows((pc,))[0]
+        return None if row is None else Entry(PointKind(row[0]), row[1])
+
+    def get_rows(self, pcs: Iterable[int]) -> list[tuple[int, tuple[Frame, ...]] | None]:
+        """Return kind (of :class:`PointKind`) and frames of PCs, as recorded; None for each that is not in the table."""
+        # Everything shown waits for this: _index() inline, without a call for each PC.
+        base, count = self._base, self._bucket_count
+        buckets, offsets, chain_of = self._bucket, self._offset, self._chain
+        words: list[int] = []
+        add = words.append
+        for pc in pcs:
+            offset = pc - base
+            bucket = offset >> _BUCKET_SHIFT
+            if 0 <= bucket < count:
+                end = buckets[bucket + 1]
+                index = bisect_left(offsets, offset, buckets[bucket], end)
+                if index < end and offsets[index] == offset:
+                    add(chain_of[index])
+                    continue
+            add(-1)
+        rows = self._rows
+        missing = set(words).difference(rows)
+        if missing:
+            self._read_rows(sorted(missing))
+        return [rows[word] for word in words]
+
+    def _read_rows(self, words: Sequence[int]) -> None:
+        """Read the rows of words of the array of chains, column by column, mostly in loops in C."""
+        chain_frame, known = self._chain_frame, self._frames
+        chains = [chain_frame[word >> 16 : (word >> 16) + (word >> _KIND_BITS & _MAX_DEPTH)].tolist() for word in words]
+        missing = tuple(set().union(*chains).difference(known))
+        if missing:
+            strings = self._strings
+            names = _gather(strings, _gather(self._parts["frame_function"], missing))
+            files = _gather(strings, _gather(self._parts["frame_file"], missing))
+            lines = [line or None for line in _gather(self._parts["frame_line"], missing)]
+            columns = [column or None for column in _gather(self._parts["frame_column"], missing)]
+            # Faster than Frame's constructor with its named arguments.
+            make = partial(tuple.__new__, Frame)
+            known.update(zip(missing, map(make, zip(names, files, lines, columns, strict=True)), strict=True))
+        find = known.__getitem__
+        rows = [(word & _KIND_MASK, tuple(map(find, chain))) for word, chain in zip(words, chains, strict=True)]
+        self._rows.update(zip(words, rows, strict=True))
+
+    @cached_property
+    def _strings(self) -> list[str | None]:
+        # Decoding all of them costs less than finding those wanted. The first stands for None.
+        return [None, *bytes(self._parts["string"]).decode().split("\0")]
+
+    def pcs(self, *kinds: PointKind) -> array[int]:
+        """Return the PCs of these kinds, of all kinds by default, ascending."""
+        base = self._base
+        if not kinds:
+            return array("Q", [base + offset for offset in self._offset])
+        wanted = frozenset(int(kind) for kind in kinds)
+        pairs = zip(self._offset, self._chain, strict=True)
+        return array("Q", [base + offset for offset, word in pairs if word & _KIND_MASK in wanted])
+
+    def find(
+        self, kinds: Iterable[PointKind] = POINT_KINDS, *, function: str | None = None, files: Iterable[str] | None = None
+    ) -> array[int]:
+        """Find the points that have a frame in a function, or in some files, or both; inlined frames too. Ascending.
+
+        :param kinds: of points; without those of tail calls, which are in the caller of what was executed.
+        :param function: its name as in DWARF.
+        :param files: relative to the build root; a leading ``./`` makes no difference.
+        """
+        functions = None if function is None else self._string_ids({function})
+        paths = None if files is None else {file.removeprefix("./") for file in files}
+        file_ids = None if paths is None else self._string_ids(paths | {f"./{path}" for path in paths})
+        columns = zip(self._parts["frame_function"], self._parts["frame_file"], strict=True)
+        wanted = {
+            index
+            for index, (name, place) in enumerate(columns)
+            if (functions is None or name in functions) and (file_ids is None or place in file_ids)
+        }
+        places = [place for place, index in enumerate(self._chain_frame) if index in wanted]
+        base, of_kinds = self._base, frozenset(map(int, kinds))
+        found = array("Q")
+        for offset, word in zip(self._offset, self._chain, strict=True):
+            start = word >> 16
+            place = bisect_left(places, start)
+            end = start + (word >> _KIND_BITS & _MAX_DEPTH)
+            if place < len(places) and places[place] < end and word & _KIND_MASK in of_kinds:
+                found.append(base + offset)
+        return found
+
+    def _string_ids(self, texts: set[str]) -> set[int]:
+        return {index for index, text in enumerate(self._strings) if text in texts}
+
+    def files(self) -> list[str]:
+        """Return the names of the files of all frames, sorted."""
+        names = (self._strings[index] for index in set(self._parts["frame_file"]))
+        return sorted(name for name in names if name is not None)
+
+    def text_ranges(self) -> tuple[TextRange, ...]:
+        """Return the parts of the image that have code."""
+        parts = self._parts["range"]
+        return tuple(
+            TextRange(self._base + parts[at], self._base + parts[at + 1], self._strings[parts[at + 2]] or "")
+            for at in range(0, len(parts), 3)
+        )
+
+    def function_at(self, address: int) -> FunctionSymbol | None:
+        """Return the symbol of the function that an address is in, None when it is in none.
+
+        :param address: of an instruction, as in the image; for a PC as recorded, one less.
+        """
+        starts = self._parts["function_start"]
+        offset = address - self._base
+        index = bisect_right(starts, offset) - 1
+        if index < 0 or offset >= starts[index] + self._parts["function_size"][index]:
+            return None
+        return self._function(index)
+
+    def functions(self) -> Iterator[FunctionSymbol]:
+        """Iterate over the symbols of all functions, ascending."""
+        return (self._function(index) for index in range(len(self._parts["function_start"])))
+
+    def _function(self, index: int) -> FunctionSymbol:
+        name = self._strings[self._parts["function_name"][index]]
+        start, size = self._parts["function_start"][index], self._parts["function_size"][index]
+        alias = self._strings[self._parts["function_alias"][index]]
+        unit = self._strings[self._parts["function_unit"][index]]
+        return FunctionSymbol(name or "", self._base + start, size, alias, unit)
+
+    @property
+    def directory(self) -> str | None:
+        """``DW_AT_comp_dir``, the directory that the kernel was built in; None when debug info does not have it."""
+        return self._strings[self._parts["directory"][0]]
+
+
+class TableWriter:
+    """The contents of a new table.
+
+    :param build_id: hexadecimal.
+    :param ranges: the image's text.
+    """
+
+    def __init__(self, build_id: str, ranges: Sequence[TextRange]) -> None:
+        self._build_id = bytes.fromhex(build_id)
+        self._ranges = ranges
+        self._base = min((text.start for text in ranges), default=0)
+        self._strings: dict[str, int] = {}
+        self._frames: dict[tuple[int, int, int, int], int] = {}
+        self._frame_ids: dict[Frame, int] = {}
+        self._chains: dict[tuple[int, ...], int] = {}
+        self._rows: dict[int, tuple[int, int]] = {}
+        self._functions: dict[int, tuple[int, int, int, int]] = {}
+        self._directory = 0
+
+    def _string(self, text: str | None) -> int:
+        return 0 if text is None else self._strings.setdefault(text, len(self._strings) + 1)
+
+    def frame_id(self, function: str | None, file: str | None, line: int | None, column: int | None) -> int:
+        """Return the index of a frame, for :meth:`add`."""
+        key = (
+            self._string(function),
+            self._string(file),
+            line or 0,
+            column or 0,
+        )
+        return self._frames.setdefault(key, len(self._frames))
+
+    def add(self, pc: int, kind: PointKind, frame_ids: tuple[int, ...]) -> None:
+        """Add a PC with the frames of its location, innermost first."""
+        self._rows[pc] = (int(kind), self._chains.setdefault(frame_ids, len(self._chains)))
+
+    def add_all(self, pcs: Sequence[int], kinds: Sequence[PointKind], chains: Sequence[tuple[int, ...]]) -> None:
+        """Add PCs, each with its kind and the frames of its location: :meth:`add` for a whole image at once."""
+        known = self._chains
+        ids = [known.setdefault(chain, len(known)) for chain in chains]
+        self._rows.update(zip(pcs, zip(kinds, ids, strict=True), strict=True))
+
+    def add_frames(self, pc: int, kind: PointKind, frames: Iterable[Frame]) -> None:
+        """Add a PC with its location."""
+        ids = self._frame_ids
+        chain = []
+        for frame in frames:
+            index = ids.get(frame)
+            if index is None:
+                index = ids[frame] = self.frame_id(*frame)
+            chain.append(index)
+        self.add(pc, kind, tuple(chain))
+
+    def add_function(self, symbol: FunctionSymbol) -> None:
+        """Add a function symbol; of several at one address the first one counts."""
+        texts = self._string(symbol.name), self._string(symbol.alias), self._string(symbol.unit)
+        self._functions.setdefault(symbol.address, (min(symbol.size, 0xFFFFFFFF), *texts))
+
+    def set_directory(self, directory: str | None) -> None:
+        """Set the directory that the kernel was built in."""
+        self._directory = self._string(directory)
+
+    def _arrays(self) -> Mapping[str, array[int]]:
+        base = self._base
+        pcs = sorted(pc for pc in self._rows if 0 <= pc - base < 1 << 32)
+        offsets = array("I", [pc - base for pc in pcs])
+        # The start of the offsets of each bucket, and the end of the last one.
+        counts = [0] * ((offsets[-1] >> _BUCKET_SHIFT) + 2 if offsets else 1)
+        for offset in offsets:
+            counts[(offset >> _BUCKET_SHIFT) + 1] += 1
+        buckets = array("I", accumulate(counts))
+        rows = [self._rows[pc] for pc in pcs]
+        chain_words, chain_frame = [], array("I")
+        for chain in self._chains:
+            depth = min(len(chain), _MAX_DEPTH)
+            chain_words.append(len(chain_frame) << 16 | depth << _KIND_BITS)
+            chain_frame.extend(chain[:depth])
+        columns = list(zip(*self._frames, strict=True)) or [(), (), (), ()]
+        ranges = array("I")
+        for text in self._ranges:
+            ranges.extend((text.start - base, text.end - base, self._string(text.name)))
+        starts = sorted(start for start in self._functions if 0 <= start - base < 1 << 32)
+        functions = list(zip(*[self._functions[start] for start in starts], strict=True)) or [(), (), (), ()]
+        return {
+            "offset": offsets,
+            "chain": array("Q", [chain_words[chain] | kind for kind, chain in rows]),
+            "bucket": buckets,
+            "chain_frame": chain_frame,
+            "frame_function": array("I", columns[0]),
+            "frame_file": array("I", columns[1]),
+            "frame_line": array("I", columns[2]),
+            "frame_column": array("I", columns[3]),
+            "string": array("B", "\0".join(self._strings).encode("utf-8", "replace")),
+            "range": ranges,
+            "function_start": array("I", [start - base for start in starts]),
+            "function_size": array("I", functions[0]),
+            "function_name": array("I", functions[1]),
+            "function_alias": array("I", functions[2]),
+            "function_unit": array("I", functions[3]),
+            "directory": array("I", [self._directory]),
+        }
+
+    def to_bytes(self) -> bytes:
+        """Return the table as the contents of a file."""
+        arrays = self._arrays()
+        at = _HEADER.size + len(_ARRAYS) * _ENTRY.size
+        directory, parts = bytearray(), bytearray()
+        for name in _ARRAYS:
+            data = arrays[name].tobytes()
+            directory += _ENTRY.pack(at + len(parts), len(data))
+            parts += data + bytes(-len(data) % 8)
+        payload = bytes(directory + parts)
+        header = _HEADER.pack(
+            _MAGIC,
+            FORMAT,
+            _ORDER_MARK,
+            _HEADER.size + len(payload),
+            self._base,
+            self._build_id[:32],
+            min(len(self._build_id), 32),
+            len(_ARRAYS),
+            zlib.crc32(payload),
+        )
+        return header + payload
+
+    def write(self, path: Path) -> None:
+        """Write the table to a temporary file, then rename it: readers see the old file or the new one.
+
+        :raises OSError: when it cannot be written.
+        """
+        with open_output(path) as file:
+            file.write(self.to_bytes())

@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Source locations of PCs: by the location table of the build, or without one by the debugger; each PC once."""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from kcovdbg.abi.address import word_mask
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.symbol_table import ElfSymbol
+from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.model.location import Frame, Location
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.gc_pause import without_collection
+from kcovdbg.symbols.llvm_symbolizer import find_symbolizer, symbolize
+from kcovdbg.symbols.location_table import LocationTable, TextRange
+from kcovdbg.symbols.table_cache import CACHE_HINT, TableBuild, UsableCache, find_usable_cache, open_table
+
+NO_TEXT: Final = "no kernel text"
+UNLOADED: Final = "module text that is no longer loaded"
+INIT_TEXT: Final = "init text"
+TAIL_CALL: Final = "tail call: approximate"
+TAIL_KNOWN: Final = "tail call: the address is its caller's"
+NO_LINES: Final = "no line information"
+
+_INIT: Final = ".init"
+
+# For at least so many PCs llvm-symbolizer, which reads the functions of each unit once, is faster than looking them up one by
+# one: 3600 take two thirds of the time, 13500 a third. For fewer, starting it takes longer.
+_BATCH: Final = 2000
+
+# Seconds between two looks for a table that is being built.
+_TABLE_WAIT: Final = 0.5
+
+Fallback = Callable[[int], Sequence[Frame]]
+"""Returns the location of an instruction of the running kernel, empty when it has none. Raises nothing."""
+
+Batch = Callable[[Sequence[int]], Sequence[tuple[Frame, ...]]]
+"""Returns the locations of instructions by their addresses in the image. Raises CapabilityError when it cannot."""
+
+Functions = Callable[[int], str | None]
+"""Returns the name of the function that an address in the image is in, None when it is in none. Raises nothing."""
+
+
+class Modules(Protocol):
+    """Loaded modules."""
+
+    def name_at(self, address: int) -> str | None:
+        """Return the name of the loaded module that an address of the running kernel is in, None when it is in none."""
+
+    def may_hold(self, address: int) -> bool:
+        """Return whether a module could be at an address."""
+
+
+def _no_frames(address: int) -> tuple[Frame, ...]:  # noqa: ARG001
+    return ()
+
+
+class Symbolizer:
+    """Source locations of the PCs of one kernel.
+
+    PCs are as KCOV records them: return addresses minus the KASLR offset, in modules as well. Locations are those of the calls:
+    of the byte before.
+
+    :param kaslr_offset: of the kernel.
+    :param table: of this build, if it exists.
+    :param fallback: for PCs that are not in the table.
+    :param modules: the loaded modules; None when the target does not have them.
+    :param text: the code of the image; with a table, taken from that.
+    :param word_size: bytes of the kernel's ``unsigned long``.
+    :param find_table: called from time to time while there is no table, until it returns one.
+    :param batch: for many PCs of the image while there is no table; None to use the fallback for each.
+    :param functions: for PCs of the image without a source line, while there is no table.
+    :param note: where the table is built, if that is not the cache.
+    :param table_problem: why there will be no table unless another process builds it.
+    """
+
+    def __init__(
+        self,
+        kaslr_offset: int = 0,
+        *,
+        table: LocationTable | None = None,
+        fallback: Fallback = _no_frames,
+        modules: Modules | None = None,
+        text: Sequence[TextRange] = (),
+        word_size: int = 8,
+        find_table: Callable[[], LocationTable | None] | None = None,
+        batch: Batch | None = None,
+        functions: Functions | None = None,
+        note: str | None = None,
+        table_problem: CapabilityError | None = None,
+    ) -> None:
+        self.note = note
+        """Where the table is built, for the user, if that is not the cache."""
+        self.table_problem = table_problem
+        """Why there will be no table unless another process builds it; None while it is being built, and when it is there."""
+        self._offset = kaslr_offset
+        self._mask = word_mask(word_size)
+        self._fallback = fallback
+        self._modules = modules
+        self._text = tuple(text)
+        self._init_span = (0, 0)
+        self._find_table = find_table
+        self._batch = batch
+        self._functions = functions
+        self._next_look = 0.0
+        self._known: dict[int, Location] = {}
+        self._table: LocationTable | None = None
+        self._has_points = False
+        if table is not None:
+            self._adopt(table)
+
+    def _adopt(self, table: LocationTable) -> None:
+        self._table = table
+        self._text = table.text_ranges()
+        init = [text for text in self._text if text.name.startswith(_INIT)]
+        self._init_span = (min((text.start for text in init), default=0), max((text.end for text in init), default=0))
+        # Without any points (of a machine whose calls are not recognized) a missing PC means nothing.
+        self._has_points = len(table) > 0
+        self._find_table = None
+        self.table_problem = None
+
+    @property
+    def table(self) -> LocationTable | None:
+        """The table, None while there is none."""
+        self._look_for_table()
+        return self._table
+
+    @property
+    def waits_for_table(self) -> bool:
+        """Whether there is no table yet but may be one later."""
+        return self._find_table is not None and self.table_problem is None
+
+    def _look_for_table(self) -> None:
+        if self._find_table is None:
+            return
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _TABLE_WAIT
+        try:
+            table = self._find_table()
+        except CapabilityError as error:
+            # The fallback remains.
+            self._find_table, self.table_problem = None, error
+            return
+        if table is not None:
+            self._adopt(table)
+            # Locations remain the same, but only the table tells which PCs are not points.
+            self._known.clear()
+
+    def locate(self, pc: int) -> Location:
+        """Return the location of a PC; its remark says why when it has no frames or approximate ones."""
+        found = self._known.get(pc)
+        return self.locate_all((pc,))[0] if found is None else found
+
+    def locate_all(self, pcs: Iterable[int]) -> list[Location]:
+        """Return the location of each PC in order, far faster than one by one."""
+        self._look_for_table()
+        wanted = list(pcs)
+        known = self._known
+        missing = [pc for pc in dict.fromkeys(wanted) if pc not in known]
+        found: dict[int, Location] = {}
+        if missing:
+            with without_collection():
+                if self._table is None:
+                    frames = self._locate_in_batch(missing)
+                    found = {pc: self._locate_without_table(pc, frames.get(pc)) for pc in missing}
+                else:
+                    found = self._locate_by_table(self._table, missing)
+            # A damaged buffer may have millions of random words, which take no time to recognize.
+            known.update(item for item in found.items() if item[1].remark != NO_TEXT)
+        try:
+            return [known[pc] for pc in wanted]
+        except KeyError:
+            return [known[pc] if pc in known else found[pc] for pc in wanted]
+
+    def _locate_by_table(self, table: LocationTable, pcs: Sequence[int]) -> dict[int, Location]:
+        offset, mask = self._offset, self._mask
+        init_low, init_high = self._init_span
+        tail, tail_known = int(PointKind.TAIL), int(PointKind.TAIL_KNOWN)
+        # Without the named arguments of Location's own constructor, in half the time.
+        make = tuple.__new__
+        found: dict[int, Location] = {}
+        for pc, row in zip(pcs, table.get_rows(pcs), strict=True):
+            if row is None:
+                found[pc] = self._locate_without_table(pc)
+                continue
+            kind, frames = row
+            remark = None
+            if kind == tail:
+                frames, remark = frames or self._by_function(pc), TAIL_CALL
+            elif kind == tail_known:
+                remark = TAIL_KNOWN
+            elif not frames:
+                frames, remark = self._by_function(pc), NO_LINES
+            elif init_low < pc <= init_high and self._is_init(pc):
+                remark = INIT_TEXT
+            found[pc] = make(Location, (pc + offset & mask, frames, remark, kind == tail))
+        return found
+
+    def _is_init(self, pc: int) -> bool:
+        text = self._section_of(pc)
+        return text is not None and text.name.startswith(_INIT)
+
+    def _locate_in_batch(self, pcs: Sequence[int]) -> dict[int, tuple[Frame, ...]]:
+        """Return the frames of PCs looked up in a batch, without incomplete ones; empty when a batch is not worth it."""
+        if self._batch is None or len(pcs) < _BATCH:
+            return {}
+        inside = [pc for pc in pcs if self._section_of(pc) is not None]
+        if len(inside) < _BATCH:
+            return {}
+        try:
+            chains = self._batch([pc - 1 for pc in inside])
+        except CapabilityError:
+            # The fallback remains.
+            self._batch = None
+            return {}
+        found = zip(inside, chains, strict=True)
+        return {pc: frames for pc, frames in found if frames and all(frame.function is not None for frame in frames)}
+
+    def _locate_without_table(self, pc: int, known: tuple[Frame, ...] | None = None) -> Location:
+        address = pc + self._offset & self._mask
+        text = self._section_of(pc)
+        if text is None and self._text:
+            return self._locate_outside(address)
+        frames = known or tuple(self._fallback(address - 1 & self._mask))
+        if text is None:
+            # Without the ranges of text, debug info decides.
+            return Location(address, frames, None) if frames else self._locate_outside(address)
+        if not frames:
+            return Location(address, self._by_function(pc), NO_LINES)
+        if text.name.startswith(_INIT):
+            return Location(address, frames, INIT_TEXT)
+        return Location(address, frames, TAIL_CALL if self._has_points else None, self._has_points)
+
+    def _by_function(self, pc: int) -> tuple[Frame, ...]:
+        if self._table is not None:
+            function = self._table.function_at(pc - 1)
+            name = None if function is None else function.name
+        else:
+            name = None if self._functions is None else self._functions(pc - 1)
+        return () if name is None else (Frame(name, None, None, None),)
+
+    def _locate_outside(self, address: int) -> Location:
+        if self._modules is not None:
+            name = self._modules.name_at(address - 1 & self._mask)
+            if name is not None:
+                frames = tuple(self._fallback(address - 1 & self._mask))
+                return Location(address, frames, None if frames else f"module {name}: {NO_LINES}")
+            if self._modules.may_hold(address - 1 & self._mask):
+                return Location(address, (), UNLOADED)
+        return Location(address, (), NO_TEXT)
+
+    def _section_of(self, pc: int) -> TextRange | None:
+        # A return address may be the one after the last byte of a section.
+        return next((text for text in self._text if text.start < pc <= text.end), None)
+
+
+def has_lines(image: str | os.PathLike[str]) -> bool:
+    """Return whether an image has source lines, which its table needs."""
+    try:
+        with ElfFile(image) as elf:
+            return elf.has_lines
+    except TargetError:
+        return False
+
+
+def read_text_ranges(image: str | os.PathLike[str], build_id: str | None = None) -> tuple[TextRange, ...]:
+    """Return the ranges of code of an image, with addresses as in the image.
+
+    :param build_id: the build ID that it must have, hexadecimal; None for any.
+    :return: empty when the file cannot be read, or is of another build.
+    """
+    try:
+        with ElfFile(image) as elf:
+            if build_id is not None and elf.build_id != build_id:
+                return ()
+            return tuple(TextRange(text.address, text.address + text.size, text.name) for text in elf.text_sections())
+    except TargetError:
+        return ()
+
+
+class ImageFunctions:
+    """Functions of an image by its symbol table, which is read on first use.
+
+    :param image: its path; an image that cannot be read has no functions.
+    """
+
+    def __init__(self, image: str | os.PathLike[str]) -> None:
+        self._image = image
+        self._starts: list[int] | None = None
+        self._symbols: list[ElfSymbol] = []
+
+    def function_at(self, address: int) -> str | None:
+        """Return the name of the function that an address in the image is in, None when it is in none."""
+        if self._starts is None:
+            self._symbols = self._read()
+            self._starts = [symbol.address for symbol in self._symbols]
+        index = bisect_right(self._starts, address) - 1
+        if index < 0:
+            return None
+        symbol = self._symbols[index]
+        return symbol.name if address < symbol.address + symbol.size else None
+
+    def _read(self) -> list[ElfSymbol]:
+        try:
+            with ElfFile(self._image) as elf:
+                named: dict[int, ElfSymbol] = {}
+                for symbol in elf.symbols:
+                    if symbol.is_function:
+                        # Of several at an address the first, as in the location table.
+                        named.setdefault(symbol.address, symbol)
+        except TargetError:
+            return []
+        return [named[start] for start in sorted(named)]
+
+
+def _make_batch(image: str | os.PathLike[str]) -> Batch | None:
+    symbolizer = find_symbolizer()
+    return None if symbolizer is None else partial(symbolize, symbolizer, Path(image), make_frame=_same)
+
+
+def _same(frame: Frame) -> Frame:
+    return frame
+
+
+def _start_table(image: str | os.PathLike[str], build_id: str, cache: UsableCache) -> Callable[[], LocationTable | None]:
+    if cache.folder is None:
+        raise CapabilityError(f"the cache cannot be used: {cache.problem}", hint=CACHE_HINT)
+    return TableBuild(image, build_id, cache.folder).find
+
+
+def open_symbolizer(
+    kaslr_offset: int,
+    *,
+    build_id: str | None,
+    image: str | os.PathLike[str] | None,
+    fallback: Fallback = _no_frames,
+    modules: Modules | None = None,
+    word_size: int = 8,
+    folder: Path | None = None,
+    may_build: bool = True,
+) -> Symbolizer:
+    """Return a symbolizer with the table of the build, or one that uses the table as soon as it has been built.
+
+    Returns at once: a process is started to build a missing table, and locations come from the fallback meanwhile.
+
+    :param build_id: of the kernel's image, hexadecimal; None when unknown, for no table.
+    :param image: the kernel's image with debug info, if there is one.
+    :param folder: the directory of tables; None for the user's cache.
+    :param may_build: whether to start building a missing table.
+    """
+    table = None if build_id is None else open_table(build_id, folder)
+    find_table: Callable[[], LocationTable | None] | None = None
+    batch: Batch | None = None
+    functions: Functions | None = None
+    note: str | None = None
+    table_problem: CapabilityError | None = None
+    text: tuple[TextRange, ...] = ()
+    if table is None and image is not None:
+        text = read_text_ranges(image, build_id)
+        functions = ImageFunctions(image).function_at if text else None
+        if text and build_id is not None and has_lines(image):
+            find_table = partial(open_table, build_id, folder)
+            batch = _make_batch(image)
+            if may_build:
+                cache = find_usable_cache() if folder is None else UsableCache(folder)
+                note = cache.note
+                try:
+                    find_table = _start_table(image, build_id, cache)
+                except CapabilityError as error:
+                    find_table, table_problem = None, error
+            else:
+                table_problem = CapabilityError(
+                    "it is not there yet", hint="kcovdbg's command line builds it: kcovdbg -s VMLINUX"
+                )
+    return Symbolizer(
+        kaslr_offset,
+        table=table,
+        fallback=fallback,
+        modules=modules,
+        text=text,
+        word_size=word_size,
+        find_table=find_table,
+        batch=batch,
+        functions=functions,
+        note=note,
+        table_problem=table_problem,
+    )

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The cache of location tables, and the background process that builds one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from kcovdbg.errors import CapabilityError
+from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
+
+CACHE_HINT = "set XDG_CACHE_HOME to a directory that you can write to"
+
+# Tables of small kernels take 8 MB, of large ones more: less free space than this is not worth starting.
+_ROOM = 16 << 20
+
+
+class UsableCache(NamedTuple):
+    """Where tables can be written."""
+
+    folder: Path | None
+    """None where no directory can be used."""
+    problem: str | None = None
+    """Why it is not the user's cache."""
+
+    @property
+    def note(self) -> str | None:
+        """A note for the user where it is not the user's cache."""
+        if self.problem is None:
+            return None
+        place = "names are found without a cache" if self.folder is None else f"using {self.folder}"
+        return f"the cache cannot be used: {self.problem}; {place}; {CACHE_HINT}"
+
+
+def cache_folder() -> Path:
+    """Return ``$XDG_CACHE_HOME/kcovdbg/symbols``; it may not exist."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The specification: relative paths are ignored.
+    if base.startswith("/"):
+        return Path(base, "kcovdbg", "symbols")
+    # Unlike Path.home(), it does not fail for a user without a home directory.
+    return Path(os.path.expanduser("~"), ".cache", "kcovdbg", "symbols")  # noqa: PTH111
+
+
+def _spare_folders() -> tuple[Path, ...]:
+    """Return the directories for tables where the cache cannot be used: on disk, and in memory."""
+    own = f"kcovdbg-{os.geteuid()}"
+    return Path(os.environ.get("TMPDIR") or "/tmp", own), Path("/dev/shm", own)  # noqa: S108 - checked to be ours
+
+
+def find_usable_cache() -> UsableCache:
+    """Return where tables can be written: in the user's cache, or else in a temporary directory."""
+    problem = _find_problem(cache_folder())
+    if problem is None:
+        return UsableCache(cache_folder())
+    for folder in _spare_folders():
+        if _find_problem(folder) is None and _is_ours(folder):
+            return UsableCache(folder, problem)
+    return UsableCache(None, problem)
+
+
+def _find_problem(folder: Path) -> str | None:
+    """Return why a table cannot be written to a directory, None where it can; the directory is made."""
+    if not folder.is_absolute():
+        return "no home directory"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            # Takes a quota into account, unlike the free space of the file system.
+            os.posix_fallocate(file.fileno(), 0, _ROOM)
+    except OSError as error:
+        return f"{folder}: {error.strerror or error}"
+    return None
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return whether nobody else can have put a table into a directory that anybody could have made."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def table_path(build_id: str, folder: Path | None = None) -> Path:
+    """Return the path of a build's table; it may not exist.
+
+    :param build_id: hexadecimal.
+    """
+    return (folder or cache_folder()) / f"{build_id}.{FORMAT}"
+
+
+def open_table(build_id: str, folder: Path | None = None) -> LocationTable | None:
+    """Return the table of a build, None when there is none or it is damaged; building replaces a damaged one.
+
+    :param build_id: hexadecimal.
+    :param folder: its directory; None for the user's cache, or a temporary directory where that cannot be used.
+    """
+    spare = () if folder is not None else filter(_is_ours, _spare_folders())
+    for place in (folder or cache_folder(), *spare):
+        try:
+            return LocationTable(table_path(build_id, place), build_id)
+        except (OSError, TableError):
+            continue
+    return None
+
+
+class TableBuild:
+    """A table that another process builds.
+
+    :param image: a kernel image with debug info.
+    :param build_id: its build ID, hexadecimal.
+    :param folder: the directory of the table.
+    :raises CapabilityError: when no process can be started.
+    """
+
+    def __init__(self, image: str | os.PathLike[str], build_id: str, folder: Path) -> None:
+        self._build_id = build_id
+        self._folder = folder
+        # In memory: nobody need read it, and no disk need have space for it.
+        self._errors = os.fdopen(os.memfd_create("kcovdbg-table-errors"), "rb")
+        process = start_build(image, folder, errors=self._errors.fileno())
+        if process is None:
+            raise CapabilityError("no process could be started", hint="install python3")
+        self._process = process
+
+    def find(self) -> LocationTable | None:
+        """Return the table, None while it is being built.
+
+        :raises CapabilityError: when building it failed.
+        """
+        status = self._process.poll()
+        # Asked before the table is looked for: a builder that ends in between has left it there.
+        is_locked = self._is_locked()
+        table = open_table(self._build_id, self._folder)
+        if table is not None or status is None or (status == 0 and is_locked):
+            return table
+        lines = os.pread(self._errors.fileno(), 1 << 16, 0).decode("utf-8", "replace").splitlines()
+        raise CapabilityError(lines[-1] if lines else f"its process ended early, with status {status}", hint=CACHE_HINT)
+
+    def _is_locked(self) -> bool:
+        """Return whether some process is building the table."""
+        try:
+            with lock_path(table_path(self._build_id, self._folder)).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+
+def lock_path(path: Path) -> Path:
+    """Return the path of the file that the builder of a table locks."""
+    return path.with_name(f"{path.name}.lock")
+
+
+def _find_python() -> str | None:
+    # In GDB, sys.executable need not be Python.
+    if sys.executable and Path(sys.executable).name.startswith("python"):
+        return sys.executable
+    return shutil.which("python3")
+
+
+def start_build(
+    image: str | os.PathLike[str], folder: Path | None = None, *, errors: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes] | None:
+    """Start building an image's table in a background process.
+
+    The process outlives this one, has no terminal, and is nice. It exits at once when the table exists or another process is
+    building it.
+
+    :param image: a kernel image with debug info.
+    :param errors: the descriptor that its errors go to.
+    :return: the process, None when it cannot be started.
+    """
+    python = _find_python()
+    if python is None:
+        return None
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    command = [python, "-m", "kcovdbg.symbols.table_builder", "--nice"]
+    if folder is not None:
+        command += ["--folder", str(folder)]
+    try:
+        with Path(image).open("rb") as file:
+            # Open in the child as well: a decompressed image is removed when this process exits.
+            return subprocess.Popen(
+                [*command, "--", f"/proc/self/fd/{file.fileno()}"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+                cwd="/",
+                env={**os.environ, "PYTHONPATH": path},
+                pass_fds=(file.fileno(),),
+            )
+    except OSError:
+        return None

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Source lines and modules of an open kernel, by drgn: for PCs that the location table of its build does not have."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import drgn
+
+from kcovdbg.model.location import Frame
+from kcovdbg.target.drgn.locations import frames_at
+
+# The greatest distance of a module from the kernel's text: calls between them have 32-bit displacements.
+_MODULE_REACH: Final = 1 << 31
+
+
+class DrgnLines:
+    """Source lines and modules of a Program.
+
+    :param prog: with the kernel's debug info loaded.
+    """
+
+    def __init__(self, prog: drgn.Program) -> None:
+        self._prog = prog
+
+    @property
+    def image(self) -> str | None:
+        """The path of the kernel's image with debug info, None when there is none."""
+        try:
+            module = self._prog.main_module()
+        except LookupError:
+            return None
+        path: str | None = module.debug_file_path or module.loaded_file_path
+        return path
+
+    def frames_at(self, address: int) -> tuple[Frame, ...]:
+        """Return the source location of an instruction; empty when debug info does not cover it."""
+        return frames_at(self._prog, address)
+
+    def name_at(self, address: int) -> str | None:
+        """Return the name of the loaded module that an address is in, None when it is in none."""
+        try:
+            module = self._prog.module(address)
+        except LookupError:
+            return None
+        return None if isinstance(module, drgn.MainModule) else module.name
+
+    def code_at(self, address: int) -> tuple[str, int] | None:
+        """Return the name and the address of ``.text`` of the loaded module that an address is in, None when it is in none."""
+        try:
+            module = self._prog.module(address)
+        except LookupError:
+            return None
+        if isinstance(module, drgn.MainModule):
+            return None
+        sections = getattr(module, "section_addresses", {})
+        return (module.name, int(sections[".text"])) if ".text" in sections else None
+
+    def may_hold(self, address: int) -> bool:
+        """Return whether a module could be at an address."""
+        try:
+            text = int(self._prog.symbol("_stext").address)
+        except LookupError:
+            return False
+        return abs(address - text) < _MODULE_REACH

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The pages that are read of a kernel's memory, page tables included: the contents of a slice.
+
+The recording target is a drgn Program over an empty slice of the same kernel, with the physical memory of the recorded target:
+it reads the pages that a Program over the finished slice will read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import drgn
+from drgn.helpers.linux.mm import follow_phys, phys_to_virt
+
+from kcovdbg.abi.address import PAGE_SIZE, page_align, page_align_down
+from kcovdbg.elf.note import VMCOREINFO, make_note, parse_notes
+from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError, TargetError
+from kcovdbg.output_file import accept
+from kcovdbg.target.drgn.drgn_warnings import collect_warnings
+from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
+from kcovdbg.target.drgn.machines import SLICE_MACHINES
+from kcovdbg.target.drgn.target import DrgnTarget, refuse_user_addresses
+from kcovdbg.target.pointer import is_kernel_pointer, read_word
+from kcovdbg.target.protocol import Target
+from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE, PageRun, build_slice, merge_pages, write_file
+
+# The kernel's release, its command line, its CPUs, the layout of its memory.
+_BASICS: Final = (
+    "linux_banner",
+    "init_uts_ns",
+    "saved_command_line",
+    "__per_cpu_offset",
+    "__cpu_possible_mask",
+    "__cpu_online_mask",
+    "vmcoreinfo_note",
+    "phys_base",
+    "page_offset_base",
+    "vmemmap_base",
+    "vmalloc_base",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The contents of a slice."""
+
+    machine: int
+    """``e_machine``."""
+    notes: bytes
+    pages: dict[int, bytes]
+    """By physical address."""
+    direct_map: int | None
+    mapped: tuple[PageRun, ...]
+    is_consistent: bool
+    """Whether the kernel was stopped while it was read."""
+
+
+class RecordedMemory:
+    """Physical memory that keeps each page that was read.
+
+    :param read: reads a page of the recorded target.
+    """
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
+        self.pages: dict[int, bytes] = {}
+
+    def read(self, address: int, count: int, offset: int = 0, physical: bool = True) -> bytes:
+        """Return any span of memory, as drgn calls a memory reader; pages that cannot be read are not recorded."""
+        del offset, physical
+        pages = self.pages
+        start = page_align_down(address)
+        parts = []
+        for page in range(start, address + count, PAGE_SIZE):
+            if page not in pages:
+                pages[page] = self._read(page)
+            parts.append(pages[page])
+        return b"".join(parts)[address - start : address - start + count]
+
+
+class RecordingTarget(DrgnTarget):
+    """A target that keeps the virtual pages read, for readers of slices that do not walk page tables."""
+
+    def __init__(self, prog: drgn.Program, name: str) -> None:
+        super().__init__(prog, name, False)
+        self.virtual_pages: set[int] = set()
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read virtual memory of the kernel.
+
+        :raises ReadError: when any of it cannot be read.
+        """
+        data = super().read(address, size)
+        self.virtual_pages.update(range(page_align_down(address), address + size, PAGE_SIZE))
+        return data
+
+
+def record(target: DrgnTarget, work: Callable[[Target], None]) -> Recording:
+    """PageRun a function on a target and record what it reads, with the kernel stopped if it can be.
+
+    :param work: called with the recording target; its exceptions are passed on.
+    :raises TargetError: when kernels of this machine cannot be sliced.
+    """
+    platform = target.prog.platform
+    assert platform is not None
+    machine = SLICE_MACHINES.get(platform.arch)
+    if machine is None or target.word_size != 8 or target.big_endian:
+        raise TargetError(f"cannot make slices of {target.machine} kernels", hint="take a whole dump")
+    with target.connection.pause() as is_stopped:
+        notes = _find_notes(target, is_stopped)
+        read = target.prog.read
+        memory = RecordedMemory(lambda page: read(page, PAGE_SIZE, True))
+        prog = open_empty_program(machine, notes)
+        prog.add_memory_segment(0, PHYSICAL_SIZE, memory.read, physical=True)
+        refuse_user_addresses(prog)
+        paths = [module.debug_file_path for module in target.prog.modules() if module.debug_file_path is not None]
+        # The warnings are those given when the target was opened.
+        with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
+            # As when the slice is opened: what this reads must be in it.
+            prog.load_debug_info(paths, default=True)
+        recorder = RecordingTarget(prog, target.name)
+        _read_basics(recorder)
+        work(recorder)
+        direct_map, mapped = _find_mappings(recorder)
+    return Recording(machine, notes, memory.pages, direct_map, mapped, is_stopped)
+
+
+def record_stack(target: Target, task: int) -> None:
+    """Read a task's kernel stack and what unwinding it reads, as far as it can be read.
+
+    :param task: ``struct task_struct *``.
+    """
+    with contextlib.suppress(ReadError, MissingTypeError):
+        member = target.member("struct task_struct", "stack")
+        stack = read_word(target, task + member.offset)
+        # An exited task has none.
+        if is_kernel_pointer(target, stack):
+            target.read(stack, target.type_size("union thread_union"))
+    with contextlib.suppress(KcovdbgError):
+        if target.stacks is not None:
+            target.stacks.stack_trace(task)
+
+
+def slice_content(recording: Recording) -> Iterator[bytes]:
+    """Iterate over the content of the slice of a recording."""
+    return build_slice(recording.machine, recording.notes, recording.pages, recording.direct_map, recording.mapped)
+
+
+def write_slice(path: str | os.PathLike[str], recording: Recording, *, check: Callable[[], None] = accept) -> int:
+    """Write a slice, completely or not at all.
+
+    :param path: compressed with zstd if it ends in ``.zst``.
+    :param check: see :func:`kcovdbg.output_file.open_output`.
+    :return: the size of the file in bytes.
+    :raises TargetError: when it cannot be written.
+    """
+    return write_file(path, slice_content(recording), check=check)
+
+
+def _read_basics(target: RecordingTarget) -> None:
+    """Read what debuggers read when they open a kernel, for other ones than kcovdbg."""
+    for name in _BASICS:
+        with contextlib.suppress(KcovdbgError):
+            symbol = target.symbol(name)
+            target.read(symbol.address, max(symbol.size, target.word_size))
+    with contextlib.suppress(KcovdbgError):
+        address, size = (read_word(target, target.symbol(name).address) for name in ("vmcoreinfo_data", "vmcoreinfo_size"))
+        target.read(address, min(size, PAGE_SIZE))
+
+
+def _find_notes(target: DrgnTarget, is_stopped: bool) -> bytes:
+    try:
+        notes = target.connection.read_notes()
+    except TargetError:
+        # The slice then lacks the registers that running tasks are unwound with.
+        notes = b""
+    names = {(note.name, note.type) for note in parse_notes(notes, "<")}
+    if not any(name == VMCOREINFO for name, _ in names):
+        notes += make_note(VMCOREINFO, 0, target.prog["VMCOREINFO"].string_())
+    if (NOTE_NAME, NOTE_SLICE) not in names:
+        notes += make_note(NOTE_NAME, NOTE_SLICE, b"1")
+    if not is_stopped and (NOTE_NAME, NOTE_INCONSISTENT) not in names:
+        notes += make_note(NOTE_NAME, NOTE_INCONSISTENT, b"")
+    return notes
+
+
+def _find_mappings(target: RecordingTarget) -> tuple[int | None, tuple[PageRun, ...]]:
+    """Return the address of the direct map, and the mappings in the image and in the vmalloc space of the pages read."""
+    prog = target.prog
+    try:
+        direct_map: int | None = int(phys_to_virt(prog, 0))
+    except (LookupError, drgn.FaultError, NotImplementedError, ValueError):
+        direct_map = None
+    runs = list(_find_image(target))
+    image = [(run.vaddr, run.vaddr + run.size) for run in runs]
+    pages = []
+    # What was read is in the slice now; a copy, as translating reads page tables.
+    for page in sorted(target.virtual_pages):
+        if any(start <= page < end for start, end in image):
+            continue
+        physical = _translate(prog, page)
+        if physical is not None and (direct_map is None or direct_map + physical != page):
+            pages.append((page, physical))
+    runs += merge_pages(pages)
+    return direct_map, tuple(runs)
+
+
+def _find_image(target: RecordingTarget) -> Iterator[PageRun]:
+    """Yield the mapping of the kernel's image, which is contiguous in physical memory."""
+    try:
+        start = page_align_down(target.symbol("_text").address)
+        end = target.symbol("_end").address
+    except MissingSymbolError:
+        return
+    physical = _translate(target.prog, start)
+    if physical is not None:
+        yield PageRun(start, physical, page_align(end - start))
+
+
+def _translate(prog: drgn.Program, address: int) -> int | None:
+    """Return the physical address of a virtual one, None when it is not mapped."""
+    try:
+        return int(follow_phys(prog["init_mm"].address_of_(), address))
+    except (LookupError, drgn.FaultError, NotImplementedError, ValueError):
+        return None

@@ -1,0 +1,503 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""drgn Programs of dumps, kernels and guests, with their debug info."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import drgn
+
+from kcovdbg.abi.address import WORD_MASK
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import EM_X86_64, ET_CORE, ET_REL, Header, NotElfError
+from kcovdbg.elf.note import parse_notes
+from kcovdbg.errors import CapabilityError, GoneError, TargetError
+from kcovdbg.target import dump_file as dumpfile
+from kcovdbg.target import stub_kernel
+from kcovdbg.target.connection import Connection, MachineState, keeps_running
+from kcovdbg.target.debug_files import find_debug_file, read_stripped
+from kcovdbg.target.drgn.address_range import exclude_per_cpu_data
+from kcovdbg.target.drgn.drgn_warnings import collect_warnings
+from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
+from kcovdbg.target.drgn.machines import SLICE_MACHINES, platform_of
+from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo, refuse_user_addresses
+from kcovdbg.target.qmp import Qmp
+from kcovdbg.target.rsp import RspClient, StubReadError
+from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
+from kcovdbg.target.socket_address import parse_address
+from kcovdbg.target.stop_record import signals_as_exit
+
+_VMLINUX_HINT: Final = (
+    "give the vmlinux with debug info: -s VMLINUX; it is in the build directory or the distribution's debug package"
+)
+# Seconds to wait for the kernel of a guest that boots, and between looks at it.
+_BOOT_PATIENCE: Final = 30.0
+_BOOT_INTERVAL: Final = 0.2
+
+
+class DebugFile(NamedTuple):
+    """A file with debug info that the user gave, or that is in the directory of the dump."""
+
+    name: str
+    """What messages call it."""
+    path: Path
+    """Of its contents: a temporary file if it is compressed."""
+    is_kernel: bool
+    build_id: str | None
+    header: Header
+
+
+def open_core(path: str, symbols: Sequence[str], name: str | None = None) -> DrgnTarget:
+    """Open a crash dump or a slice.
+
+    :param name: what messages call it, the path by default; with a name given, there are no notes on unpacking.
+    :raises TargetError: when it cannot be opened.
+    """
+    unpacked = dumpfile.unpack(path)
+    dumpfile.check_complete(unpacked.path, path)
+    files, notes = _unpack_symbols(symbols)
+    notes = [] if name is not None else [*unpacked.notes, *notes]
+    with collect_warnings() as warnings:
+        prog = _set_core(path, unpacked.path, files)
+        if not prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
+            raise TargetError(
+                f"{path} has no VMCOREINFO",
+                hint="dumps of QEMU guests need -device vmcoreinfo, and a kernel with CONFIG_FW_CFG_SYSFS and CONFIG_KEXEC",
+            )
+        refuse_user_addresses(prog)
+        notes += _load_symbols(prog, files, directory=Path(path).parent)
+    notes += [*warnings.notes, *_describe_slice(unpacked.path)]
+    connection = Connection(lambda: dumpfile.read_notes(unpacked.path), files=(path, *(file.name for file in files)))
+    return _make_target(prog, name or path, False, notes, connection)
+
+
+def _describe_slice(path: Path) -> list[str]:
+    """Return notes for the user on a slice; none on other dumps."""
+    kinds = {note.type for note in parse_notes(dumpfile.read_notes(path), "<") if note.name == NOTE_NAME}
+    found = []
+    if NOTE_SLICE in kinds:
+        found.append("this is a slice: it has only the memory that kcovdbg's commands read")
+    if NOTE_INCONSISTENT in kinds:
+        found.append("the slice was taken while the kernel ran: it may be inconsistent")
+    return found
+
+
+def open_kernel(symbols: Sequence[str]) -> DrgnTarget:
+    """Open the running kernel.
+
+    :raises TargetError: when it cannot be opened.
+    """
+    files, notes = _unpack_symbols(symbols)
+    prog = drgn.Program()
+    with collect_warnings() as warnings:
+        try:
+            prog.set_kernel()
+        except PermissionError:
+            raise TargetError(
+                "no permission to read /proc/kcore",
+                hint="CAP_SYS_RAWIO is needed: run kcovdbg with sudo; a kernel in lockdown refuses root as well",
+            ) from None
+        except FileNotFoundError:
+            raise TargetError(
+                "no /proc/kcore",
+                hint="CONFIG_PROC_KCORE=y is needed, and containers hide the file; --demo opens a dump that comes with kcovdbg",
+            ) from None
+        except Exception as error:  # noqa: BLE001 (drgn raises bare Exceptions)
+            raise TargetError(f"could not open /proc/kcore: {_one_line(error)}") from None
+        notes += _load_symbols(prog, files)
+    notes += warnings.notes
+    return _make_target(
+        prog, "the running kernel", True, notes, Connection(pause=keeps_running, state=lambda: MachineState.RUNNING)
+    )
+
+
+def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
+    """Open a running QEMU guest through QMP.
+
+    :raises TargetError: when it cannot be opened.
+    """
+    files, notes = _unpack_symbols(symbols)
+    qmp = Qmp(parse_address(address))
+    try:
+        with collect_warnings() as warnings:
+            prog = drgn.Program()
+            try:
+                prog.set_qemu_qmp(qmp.duplicate())
+            except Exception as error:  # noqa: BLE001 (drgn raises bare Exceptions)
+                raise TargetError(f"could not open the guest at {address}: {_one_line(error)}") from None
+            if not prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
+                prog = _make_found_program(prog, _find_vmcoreinfo(qmp, files))
+                notes.append("QEMU has no VMCOREINFO; the kernel was found by its interrupt descriptor table")
+            if not qmp.peer_memory_is_readable():
+                notes.append(
+                    "memory is read through QEMU's monitor, which is a thousand times slower: run kcovdbg as root or as QEMU's "
+                    "user, on the same machine, with a unix socket, to read it directly"
+                )
+            notes += _load_symbols(prog, files)
+        notes += warnings.notes
+        connection = Connection(qmp.read_notes, qmp.paused, qmp.state, qmp.is_gone, qmp.stop_note, qmp.resume, qmp.close)
+        return _make_target(prog, f"QEMU guest at {address}", True, notes, connection, lambda: _stopped_program(prog, qmp))
+    except BaseException:
+        qmp.close()
+        raise
+
+
+@contextlib.contextmanager
+def _stopped_program(prog: drgn.Program, qmp: Qmp) -> Iterator[drgn.Program]:
+    """Stop a guest for a block; yields a Program that has the registers of its CPUs, as a dump has.
+
+    :raises CapabilityError: when QEMU does not tell the registers.
+    """
+    platform = prog.platform
+    assert platform is not None
+    read = prog.read
+
+    def answer(address: int, count: int, offset: int, physical: bool) -> bytes:
+        del offset, physical
+        data: bytes = read(address, count, True)
+        return data
+
+    with qmp.paused():
+        try:
+            found = open_empty_program(SLICE_MACHINES[platform.arch], qmp.read_notes())
+        except (KeyError, TargetError) as error:
+            raise CapabilityError(f"the registers of the guest's CPUs are unavailable: {error}") from None
+        found.add_memory_segment(0, PHYSICAL_SIZE, answer, physical=True)
+        refuse_user_addresses(found)
+        paths = [module.debug_file_path for module in prog.modules() if module.debug_file_path is not None]
+        # The warnings are those given when the target was opened.
+        with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
+            found.load_debug_info(paths, default=True)
+        exclude_per_cpu_data(found)
+        yield found
+
+
+def _make_found_program(memory: drgn.Program, vmcoreinfo: bytes) -> drgn.Program:
+    """Return a Program of a kernel that was found in a guest's memory; a Program of a guest takes no VMCOREINFO.
+
+    :param memory: the Program of the guest.
+    """
+    prog = drgn.Program(memory.platform)
+    read = memory.read
+
+    def answer(address: int, count: int, offset: int, physical: bool) -> bytes:
+        del offset, physical
+        data: bytes = read(address, count, True)
+        return data
+
+    prog.add_memory_segment(0, PHYSICAL_SIZE, answer, physical=True)
+    prog.set_linux_kernel_custom(vmcoreinfo, True)
+    return prog
+
+
+def _find_vmcoreinfo(qmp: Qmp, files: Sequence[DebugFile]) -> bytes:
+    """Return the VMCOREINFO in the guest's memory: QEMU may not have it, and does not send it over TCP.
+
+    Waits for the kernel of a guest that boots.
+    """
+    if qmp.address.path is None:
+        hint = "QEMU sends it over unix sockets only: use -qmp unix:PATH,server=on,wait=off, or give the vmlinux: -s VMLINUX"
+    else:
+        hint = "QEMU needs -device vmcoreinfo, the guest CONFIG_FW_CFG_SYSFS and CONFIG_KEXEC; or give the vmlinux: -s VMLINUX"
+    kernel = next((file for file in files if file.is_kernel and file.header.machine == EM_X86_64), None)
+    if kernel is None:
+        raise TargetError(f"the guest at {qmp.address.text} has no VMCOREINFO", hint=hint)
+    addresses = _read_addresses(kernel)
+    deadline = time.monotonic() + _BOOT_PATIENCE
+    while True:
+        try:
+            return _find_in_memory(qmp, addresses)
+        except stub_kernel.NotBootedError as error:
+            if time.monotonic() >= deadline or not qmp.is_running():
+                raise TargetError(f"the guest at {qmp.address.text} has no VMCOREINFO: {error}", hint=error.hint) from None
+        except GoneError:
+            raise
+        except TargetError as error:
+            raise TargetError(f"the guest at {qmp.address.text} has no VMCOREINFO, and {error}", hint=hint) from None
+        time.sleep(_BOOT_INTERVAL)
+
+
+def _find_in_memory(qmp: Qmp, addresses: dict[str, int]) -> bytes:
+    """Return the VMCOREINFO in the memory of an x86-64 guest.
+
+    :param addresses: of symbols in the vmlinux.
+    :raises NotBootedError: when there may be one later.
+    :raises TargetError: when there is none.
+    """
+    registers = qmp.monitor("info registers")
+    if stub_kernel.is_before_kernel(registers):
+        raise stub_kernel.NotBootedError("no kernel runs yet", hint="let it run, then try again")
+    cpu = stub_kernel.parse_registers(registers)
+    if cpu is None:
+        raise TargetError("its registers are not those of x86-64")
+    return stub_kernel.find_kernel(qmp.address.text, cpu, qmp.read_physical, addresses).vmcoreinfo
+
+
+def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
+    """Open a machine through its GDB stub. It is stopped until the target is closed, at exit at the latest.
+
+    :raises TargetError: when it cannot be opened.
+    """
+    files, notes = _unpack_symbols(symbols)
+    kernel = next((file for file in files if file.is_kernel), None)
+    if kernel is None:
+        raise TargetError("a GDB stub needs the kernel's vmlinux", hint=_VMLINUX_HINT)
+    addresses = _read_addresses(kernel)
+    client = RspClient(parse_address(address))
+    # Until it is closed, as it is stopped so long.
+    signals = contextlib.ExitStack()
+    signals.enter_context(signals_as_exit())
+
+    def close() -> None:
+        client.close()
+        signals.close()
+
+    atexit.register(close)
+    try:
+        stub = _open_stub_program(client, kernel, addresses)
+        with collect_warnings() as warnings:
+            notes += [*stub.notes, *_load_symbols(stub.prog, files)]
+        notes += warnings.notes
+        notes.append(
+            "the machine is stopped while kcovdbg is attached"
+            if client.was_running
+            else "the machine was stopped before kcovdbg attached, and remains so"
+        )
+        connection = Connection(
+            lambda: stub.elf_notes,
+            state=client.state,
+            is_gone=client.is_gone,
+            stop_note=client.stop_note,
+            resume=client.resume,
+            close=close,
+        )
+        return _make_target(stub.prog, f"GDB stub at {address}", False, notes, connection)
+    except BaseException:
+        close()
+        raise
+
+
+def _read_addresses(kernel: DebugFile) -> dict[str, int]:
+    """Return the addresses in a vmlinux of the symbols that a kernel is found by."""
+    with ElfFile(kernel.path, kernel.name) as image:
+        found = (image.symbols.find(name) for name in stub_kernel.SYMBOLS)
+        return {symbol.name: symbol.address for symbol in found if symbol is not None}
+
+
+class _StubProgram(NamedTuple):
+    """A Program that reads memory through a GDB stub."""
+
+    prog: drgn.Program
+    elf_notes: bytes
+    """With the registers of each CPU; empty when the stub has none."""
+    notes: tuple[str, ...]
+    """For the user."""
+
+
+def _open_stub_program(client: RspClient, kernel: DebugFile, addresses: dict[str, int]) -> _StubProgram:
+    memory = stub_kernel.CachedMemory(client.read)
+    read = _make_reader(memory.read)
+    cpu = None
+    if kernel.header.machine == EM_X86_64 and client.use_physical_memory():
+        registers = client.monitor("info registers")
+        cpu = stub_kernel.parse_registers(registers) if registers else None
+        if cpu is None:
+            client.use_virtual_memory()
+    if cpu is not None:
+        found = stub_kernel.find_kernel(client.address.text, cpu, memory.read, addresses)
+        ram = stub_kernel.find_ram(client.monitor("info mtree -f") or "")
+        elf_notes = stub_kernel.make_notes(client, found.vmcoreinfo)
+        prog = open_empty_program(kernel.header.machine, elf_notes)
+        for start, end in ram or [stub_kernel.RamRange(0, PHYSICAL_SIZE)]:
+            prog.add_memory_segment(start, end - start, read, physical=True)
+        refuse_user_addresses(prog)
+        return _StubProgram(prog, elf_notes, ())
+    # By virtual addresses, VMCOREINFO is found only if KASLR did not move the kernel.
+    try:
+        vmcoreinfo = stub_kernel.read_vmcoreinfo(memory.read, addresses, 0)
+    except TargetError as error:
+        raise TargetError(
+            f"could not find the KASLR offset through this stub: {error}",
+            hint="boot the kernel with nokaslr, or use QEMU's stub",
+        ) from None
+    prog = drgn.Program(platform_of(kernel.header))
+    prog.set_linux_kernel_custom(vmcoreinfo, False)
+    # Added last: setting the kernel adds a segment that translates virtual addresses, which needs physical memory.
+    prog.add_memory_segment(0, WORD_MASK if kernel.header.is_64bit else 1 << 32, read)
+    return _StubProgram(prog, b"", ("the stub reads virtual memory only, as mapped by the stopped CPU",))
+
+
+def _make_reader(read: Callable[[int, int], bytes]) -> Callable[[int, int, int, bool], bytes]:
+    def answer(address: int, count: int, offset: int, physical: bool) -> bytes:
+        del offset, physical
+        try:
+            return read(address, count)
+        except StubReadError as error:
+            raise drgn.FaultError(f"could not read through the stub: {error}", address) from None
+
+    return answer
+
+
+def _set_core(name: str, path: Path, files: Sequence[DebugFile]) -> drgn.Program:
+    prog = drgn.Program()
+    try:
+        prog.set_core_dump(path)
+        return prog
+    except Exception as error:  # noqa: BLE001 (drgn raises bare Exceptions for errors of libkdumpfile)
+        # QEMU's kdump-compressed dumps do not have their machine.
+        if "ARCH_NAME" not in str(error):
+            raise _describe_core_error(name, error) from None
+    kernel = next((file for file in files if file.is_kernel), None)
+    prog = drgn.Program(platform_of(kernel.header) if kernel is not None else drgn.host_platform)
+    try:
+        prog.set_core_dump(path)
+        return prog
+    except Exception as error:  # noqa: BLE001 (as above)
+        raise _describe_core_error(name, error) from None
+
+
+def _describe_core_error(name: str, error: Exception) -> TargetError:
+    if isinstance(error, PermissionError):
+        return TargetError(
+            f"{name}: no permission to read", hint="dumps are often readable by root only: run kcovdbg with sudo"
+        )
+    return TargetError(
+        f"could not open {name} as a dump: {_one_line(error)}", hint="it may be truncated or damaged: copy it again"
+    )
+
+
+def _unpack_symbols(symbols: Sequence[str]) -> tuple[list[DebugFile], list[str]]:
+    """Unpack and check the files given with -s, before anything that takes long; return them and notes for the user."""
+    files: list[DebugFile] = []
+    images: list[tuple[str, Path, str, str | None]] = []
+    notes: list[str] = []
+    for name in symbols:
+        unpacked = dumpfile.unpack(name)
+        notes += unpacked.notes
+        stripped = read_stripped(unpacked.path)
+        if stripped is None:
+            files.append(_check_debug_file(name, unpacked.path))
+        else:
+            images.append((name, unpacked.path, *stripped))
+    for name, path, build_id, link in images:
+        found = next((file for file in files if file.build_id == build_id), None)
+        if found is None:
+            debug_file = find_debug_file(Path(name), build_id, link)
+            # Without one, the error of the image.
+            found = _check_debug_file(name, path) if debug_file is None else _check_debug_file(str(debug_file), debug_file)
+            files.append(found)
+        notes.append(f"debug info: {found.name}; {name} has none and is not read")
+    return files, notes
+
+
+def _check_debug_file(name: str, path: Path) -> DebugFile:
+    try:
+        with ElfFile(path, name) as file:
+            header = file.header
+            if header.type == ET_CORE:
+                raise TargetError(f"{name} is a dump, not debug info", hint="give dumps with -c, or both: kcovdbg VMLINUX DUMP")
+            if not file.has_debug_info:
+                raise TargetError(
+                    f"{name} has no debug info (DWARF)",
+                    hint="build with CONFIG_DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT=y, or install the distribution's debug package",
+                )
+            return DebugFile(name, path, header.type != ET_REL, file.build_id, header)
+    except NotElfError:
+        raise TargetError(
+            f"{name} is not a vmlinux: not an ELF file",
+            hint="vmlinuz and bzImage, which machines boot, have no debug info; vmlinux is in the build directory",
+        ) from None
+
+
+def _load_symbols(prog: drgn.Program, files: Sequence[DebugFile], *, directory: Path | None = None) -> list[str]:
+    """Load the debug info that the user gave, or else what is found; return notes for the user.
+
+    :param directory: one to look for a vmlinux in.
+    :raises TargetError: when there is none for the kernel.
+    """
+    notes: list[str] = []
+    info = read_vmcoreinfo(prog)
+    release = info.get("OSRELEASE", "unknown")
+    wanted = info.get("BUILD-ID")
+    kernel = next((file for file in files if file.is_kernel), None)
+    if kernel is not None:
+        _check_match(kernel, release, wanted)
+    elif directory is not None:
+        kernel = _find_vmlinux(directory, release, wanted)
+        if kernel is not None:
+            files = [*files, kernel]
+            notes.append(f"debug info: {kernel.name}, from the directory of the dump")
+    with contextlib.suppress(drgn.MissingDebugInfoError):
+        prog.load_debug_info([file.path for file in files], default=True)
+    main = prog.main_module()
+    if main.wants_debug_file() and kernel is not None:
+        # drgn does not match them when VMCOREINFO has no build ID; they were matched above.
+        main.try_file(kernel.path, force=True)
+    if main.wants_debug_file():
+        detail = f" (build ID {wanted})" if wanted else ""
+        raise TargetError(f"no vmlinux for kernel {release}{detail}", hint=_VMLINUX_HINT)
+    return notes
+
+
+def _check_match(kernel: DebugFile, release: str, wanted: str | None) -> None:
+    hint = f"the kernel's release is {release}: give the vmlinux of the same build"
+    if wanted is not None and kernel.build_id is not None:
+        # Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in v5.9).
+        if wanted != kernel.build_id:
+            raise TargetError(
+                f"{kernel.name} does not match: its build ID is {kernel.build_id}, the kernel's {wanted}", hint=hint
+            )
+    elif not dumpfile.find_text(kernel.path, f"Linux version {release} ".encode()):
+        raise TargetError(f"{kernel.name} does not match: not of release {release}", hint=hint)
+
+
+def _find_vmlinux(directory: Path, release: str, wanted: str | None) -> DebugFile | None:
+    for name in ("vmlinux", "vmlinux.zst", f"vmlinux-{release}", f"vmlinux-{release}.zst", "vmlinux.debug"):
+        path = directory / name
+        if not path.is_file():
+            continue
+        try:
+            found = _check_debug_file(str(path), dumpfile.unpack(path).path)
+            _check_match(found, release, wanted)
+        except TargetError:
+            # The user did not give it: that it is another kernel's is no error.
+            continue
+        return found
+    return None
+
+
+def _make_target(
+    prog: drgn.Program,
+    name: str,
+    live: bool,
+    notes: list[str],
+    connection: Connection,
+    stopped: Callable[[], AbstractContextManager[drgn.Program]] | None = None,
+) -> DrgnTarget:
+    try:
+        return DrgnTarget(prog, name, live, notes, connection, stopped)
+    except (drgn.FaultError, LookupError, OSError) as error:
+        if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EPERM:
+            raise TargetError(f"{name}: no permission to read", hint="run kcovdbg with sudo") from None
+        raise TargetError(f"could not read {name}: {_one_line(error)}", hint=_reading_hint(error)) from None
+
+
+def _reading_hint(error: Exception) -> str:
+    # libkdumpfile does not find the page size of the kdump-compressed dumps that QEMU writes of arm64 guests.
+    if "No way to translate" in str(error):
+        return (
+            "libkdumpfile cannot walk this machine's page tables: dump it as ELF, which is QEMU's dump-guest-memory without -z"
+        )
+    return "it may be truncated or damaged"
+
+
+def _one_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

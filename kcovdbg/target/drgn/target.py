@@ -1,0 +1,731 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A kernel that drgn reads: a crash dump, /proc/kcore, a QEMU guest, or memory by a reader of kcovdbg."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import drgn
+from drgn.helpers.linux.boot import kaslr_offset
+from drgn.helpers.linux.cpumask import for_each_possible_cpu
+from drgn.helpers.linux.mm import for_each_vma, for_each_vmap_area
+from drgn.helpers.linux.percpu import per_cpu_ptr
+from drgn.helpers.linux.sched import cpu_curr
+from drgn.helpers.linux.slab import for_each_slab_cache, slab_cache_for_each_allocated_object
+
+from kcovdbg.abi.address import word_mask
+from kcovdbg.elf.note import parse_vmcoreinfo
+from kcovdbg.errors import CapabilityError, GoneError, MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.model.memory import StackFrame, VmallocArea
+from kcovdbg.target.connection import Connection, MachineState
+from kcovdbg.target.drgn.address_range import exclude_per_cpu_data
+from kcovdbg.target.drgn.live_lines import DrgnLines
+from kcovdbg.target.pointer import UPPER_HALF_START
+from kcovdbg.target.protocol import Member, SlabObject, Symbol, Vma
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    StoppedProgram = Callable[[], AbstractContextManager[drgn.Program]]
+
+# Architectures whose kernels are in the upper half of the address space.
+_UPPER_HALF: Final = frozenset({drgn.Architecture.X86_64, drgn.Architecture.AARCH64, drgn.Architecture.RISCV64})
+
+# include/linux/vmalloc.h; debug info has no macros.
+_VM_USERMAP: Final = 0x08
+_VM_NO_GUARD: Final = 0x40
+
+# Suffixes of compilers to the names of static symbols, for link-time optimization and clones.
+_SYMBOL_SUFFIX: Final = re.compile(r"\.(?:llvm|lto_priv|constprop|isra|part|cold)\b.*$")
+
+# General slab caches of GFP_KERNEL: kmalloc-64, kmalloc-rnd-03-64 (CONFIG_RANDOM_KMALLOC_CACHES), kmalloc-part-02-64; without
+# those for DMA and for accounted or reclaimable objects.
+_GENERAL_CACHE: Final = re.compile(r"kmalloc-(?:(?!dma|cg|rcl)\w+-)*\d+[kM]?$")
+
+# What drgn's helpers raise when they walk damaged or missing memory.
+_WALK_ERRORS: Final = (
+    drgn.FaultError,
+    drgn.ObjectAbsentError,
+    drgn.OutOfBoundsError,
+    drgn.helpers.ValidationError,
+    AttributeError,
+    LookupError,
+    # An unknown type of node.
+    NotImplementedError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+# What drgn raises for the memory or the QMP connection of a QEMU that has ended.
+_GONE_ERRORS: Final = (ProcessLookupError, ConnectionError)
+
+
+class DrgnTarget:
+    """A :class:`~kcovdbg.target.protocol.Target` over a drgn Program.
+
+    Types and symbols are cached. Only one thread at a time may use it, as with any Program.
+
+    :param prog: with the kernel's debug info loaded.
+    :param name: what messages call it.
+    :param live: whether the kernel runs while it is read.
+    :param notes: for the user, on how it was opened.
+    :param connection: what it is read through; None for a Program that is only read.
+    :param stopped: stops the machine and yields a Program of it with the registers of its CPUs, for a target whose Program has
+        none; None where that is not possible.
+    """
+
+    @property
+    def files(self) -> Iterator[str]:
+        """The files that are read: the dump, and the debug info of the kernel and of modules."""
+        yield from self.connection.files
+        if self.prog.core_dump_path is not None:
+            yield self.prog.core_dump_path
+        for module in self.prog.modules():
+            yield from filter(None, (module.debug_file_path, module.loaded_file_path))
+
+    def __init__(
+        self,
+        prog: drgn.Program,
+        name: str,
+        live: bool,
+        notes: Sequence[str] = (),
+        connection: Connection | None = None,
+        stopped: StoppedProgram | None = None,
+    ) -> None:
+        platform = prog.platform
+        assert platform is not None
+        self.prog = prog
+        self.name = name
+        self.live = live
+        self.notes: Sequence[str] = tuple(notes)
+        self.connection = connection or Connection()
+        exclude_per_cpu_data(prog)
+        self.word_size = 8 if platform.flags & drgn.PlatformFlags.IS_64_BIT else 4
+        self.big_endian = not platform.flags & drgn.PlatformFlags.IS_LITTLE_ENDIAN
+        self.kernel_range = _find_kernel_range(prog, platform, self.word_size)
+        self.kaslr_offset = int(kaslr_offset(prog))
+        self.release = prog["UTS_RELEASE"].string_().decode(errors="backslashreplace")
+        self.machine = _find_machine(prog, platform)
+        self.build_id = _find_build_id(prog)
+        self.vmas = DrgnVmas(prog)
+        self.vmalloc = DrgnVmalloc(prog, self.symbol_name)
+        # drgn's helpers find slabs through the array of struct page, but not with CONFIG_SPARSEMEM_VMEMMAP=n.
+        self.slab = DrgnSlab(prog) if "vmemmap" in prog or "mem_section" not in prog else None
+        self.stacks = DrgnStacks(prog, self.symbol_name, self.kernel_range, self._stopped_for_good)
+        self.lines = DrgnLines(prog)
+        # Called most often by the walkers.
+        self._stopped = stopped
+        self._read: Callable[[int, int], bytes] = prog.read
+        self._members: dict[tuple[str, str], Member] = {}
+        self._types: dict[str, drgn.Type] = {}
+        self._symbols: dict[str, Symbol] = {}
+        self._per_cpu: dict[tuple[str, int], int] = {}
+        self._cpus: tuple[int, ...] | None = None
+        self._table: _SymbolTable | None = None
+
+    def close(self) -> None:
+        """Close the connection: a machine behind a GDB stub continues. Done at exit as well."""
+        self.connection.close()
+
+    def state(self) -> MachineState | None:
+        """Ask what the machine does at the moment; None for a dump."""
+        return self.connection.state()
+
+    def _stopped_for_good(self) -> AbstractContextManager[drgn.Program] | None:
+        """Return what yields a Program with the CPUs' registers, None for a machine that runs and has not panicked."""
+        if self._stopped is None or (self.state() is not MachineState.STOPPED and find_panic_cpu(self.prog) is None):
+            return None
+        return self._stopped()
+
+    def stop_note(self) -> str | None:
+        """Return a note on who stopped the machine before kcovdbg connected to it; None while it runs."""
+        return self.connection.stop_note()
+
+    def resume(self) -> str | None:
+        """Let a machine go on that an ended run of kcovdbg left stopped; return a note for the user.
+
+        :raises TargetError: when none did.
+        """
+        return self.connection.resume()
+
+    def is_gone(self) -> bool:
+        """Return whether the machine has ended, without asking it."""
+        return self.connection.is_gone()
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read virtual memory of the kernel.
+
+        :raises ReadError: when any of it cannot be read.
+        :raises GoneError: when the machine has ended.
+        """
+        try:
+            return self._read(address, size)
+        except drgn.FaultError as error:
+            raise ReadError(f"could not read {size} bytes at {address:#x}", error.address) from None
+        except _GONE_ERRORS:
+            raise GoneError(self.name) from None
+        except (OverflowError, ValueError, MemoryError):
+            # A size or an address that no address space has.
+            raise ReadError(f"could not read {size} bytes at {address:#x}", address) from None
+
+    def symbol(self, name: str) -> Symbol:
+        """Find a symbol by name, KASLR offset included.
+
+        :raises MissingSymbolError: when the kernel has none.
+        """
+        try:
+            return self._symbols[name]
+        except KeyError:
+            found = self._symbols[name] = self._find_symbol(name)
+            return found
+
+    def symbol_name(self, address: int) -> str | None:
+        """Return the name of the symbol that an address is in, None when it is in none."""
+        return self._symbol_table().find_name(address)
+
+    def type_size(self, type_name: str) -> int:
+        """Return the size in bytes of a type.
+
+        :raises MissingTypeError: when the debug info does not have it, or only its name.
+        """
+        try:
+            return int(drgn.sizeof(self._type(type_name)))
+        except TypeError:
+            raise MissingTypeError(f"the debug info has only the name of {type_name}") from None
+
+    def member(self, type_name: str, path: str) -> Member:
+        """Find a member.
+
+        :raises MissingTypeError: when there is no such type or member.
+        """
+        try:
+            return self._members[type_name, path]
+        except KeyError:
+            found = self._members[type_name, path] = self._find_member(type_name, path)
+            return found
+
+    def member_names(self, type_name: str) -> Sequence[str]:
+        """Return the names of the members of a structure, those of anonymous structures included.
+
+        :raises MissingTypeError: when the debug info has no such type.
+        """
+        return tuple(_for_each_member_name(_strip(self._type(type_name)), type_name))
+
+    def enumerators(self, type_name: str) -> Mapping[str, int]:
+        """Return the enumerators of a type.
+
+        :raises MissingTypeError: when the debug info has no such type.
+        """
+        enumeration = _strip(self._type(type_name))
+        try:
+            enumerators = enumeration.enumerators
+        except AttributeError:
+            raise MissingTypeError(f"{type_name} is not an enumeration") from None
+        if enumerators is None:
+            raise MissingTypeError(f"the debug info has only the name of {type_name}")
+        return {enumerator.name: enumerator.value for enumerator in enumerators}
+
+    def variable_type(self, name: str) -> tuple[str, int | None]:
+        """Return the name of a variable's type, or of an array's elements, and the array's length or None.
+
+        :raises MissingSymbolError: when there is no such variable.
+        """
+        try:
+            kind = _strip(self.prog.variable(name).type_)
+        except LookupError:
+            raise MissingSymbolError(f"the kernel has no variable {name}") from None
+        if kind.kind == drgn.TypeKind.ARRAY:
+            return kind.type.type_name(), kind.length
+        return kind.type_name(), None
+
+    def cpus(self) -> Sequence[int]:
+        """Return the possible CPUs.
+
+        :raises ReadError: when their mask cannot be read.
+        """
+        if self._cpus is None:
+            with _walking("the mask of possible CPUs"):
+                self._cpus = tuple(for_each_possible_cpu(self.prog))
+        return self._cpus
+
+    def per_cpu(self, name: str, cpu: int) -> int:
+        """Return the address of a CPU's instance of a per-CPU variable.
+
+        :raises MissingSymbolError: when the kernel has no such variable; debug info may have one of size 0.
+        :raises ReadError: when the offset of the CPU cannot be read.
+        """
+        try:
+            return self._per_cpu[name, cpu]
+        except KeyError:
+            pass
+        try:
+            variable = self.prog.variable(name)
+        except LookupError:
+            raise MissingSymbolError(f"the kernel has no per-CPU variable {name}") from None
+        if variable.absent_:
+            raise MissingSymbolError(f"the kernel has no per-CPU variable {name}: it takes no space")
+        with _walking(f"the offset of CPU {cpu}"):
+            address = int(per_cpu_ptr(variable.address_of_(), cpu))
+        self._per_cpu[name, cpu] = address
+        return address
+
+    def _type(self, type_name: str) -> drgn.Type:
+        try:
+            return self._types[type_name]
+        except KeyError:
+            pass
+        try:
+            found = self._types[type_name] = self.prog.type(type_name)
+        except (LookupError, SyntaxError):
+            raise MissingTypeError(f"the debug info has no {type_name}") from None
+        return found
+
+    def _find_member(self, type_name: str, path: str) -> Member:
+        kind = self._type(type_name)
+        bits = 0
+        bit_size: int | None = None
+        for part in path.split("."):
+            outer = _strip(kind)
+            try:
+                member = outer.member(part)
+            except (LookupError, TypeError):
+                raise MissingTypeError(f"{type_name} has no member {path}") from None
+            bits += member.bit_offset
+            kind, bit_size = member.type, member.bit_field_size
+        if bit_size is not None:
+            return self._make_bit_field(kind, bits, bit_size)
+        stripped = _strip(kind)
+        try:
+            size = int(drgn.sizeof(kind))
+        except TypeError:
+            # A flexible array.
+            size = 0
+        length = None
+        if stripped.kind == drgn.TypeKind.ARRAY:
+            length = stripped.length or 0
+        return Member(bits // 8, size, kind.type_name(), _is_signed(stripped), length)
+
+    def _make_bit_field(self, kind: drgn.Type, bits: int, bit_size: int) -> Member:
+        size = int(drgn.sizeof(kind))
+        offset = bits // (8 * size) * size
+        if bits + bit_size > 8 * (offset + size):
+            # In a packed structure it may cross units: then its unit is the bytes that it is in.
+            offset = bits // 8
+            size = (bits + bit_size + 7) // 8 - offset
+        within = bits - 8 * offset
+        if self.big_endian:
+            # There, DWARF counts from the most significant bit of the unit.
+            within = 8 * size - within - bit_size
+        return Member(offset, size, kind.type_name(), _is_signed(_strip(kind)), None, within, bit_size)
+
+    def _find_symbol(self, name: str) -> Symbol:
+        # By the index of the debug info in microseconds; drgn searches the ELF symbol table linearly.
+        try:
+            found = self.prog[name]
+            address = found.address_
+        except LookupError:
+            pass
+        else:
+            if address is not None:
+                try:
+                    size = int(drgn.sizeof(found.type_))
+                except TypeError:
+                    # A function, or an array declared without its length.
+                    size = 0
+                return Symbol(name, address, size or self._symbol_table().find_size(address))
+        symbol = self._symbol_table().find(name)
+        if symbol is None:
+            raise MissingSymbolError(f"the kernel has no symbol {name}")
+        return symbol
+
+    def _symbol_table(self) -> _SymbolTable:
+        if self._table is None:
+            self._table = _SymbolTable(self.prog)
+        return self._table
+
+
+class _SymbolTable:
+    """All ELF symbols by address and by name; each look-up of drgn is a linear search."""
+
+    # The number of symbols that start nearer and end before the address.
+    _NESTED: Final = 8
+
+    def __init__(self, prog: drgn.Program) -> None:
+        self._all: list[tuple[int, int, str]] = sorted(
+            (symbol.address, symbol.size, symbol.name) for symbol in prog.symbols() if symbol.name
+        )
+        # Those without a size are labels, most of them inside of functions in assembly.
+        self._sized = [symbol for symbol in self._all if symbol[1]]
+        self._addresses = [symbol[0] for symbol in self._sized]
+        self._by_name: dict[str, Symbol] | None = None
+
+    def find_name(self, address: int) -> str | None:
+        """Return the name of the symbol that an address is in: the one that starts nearest, and of these the largest."""
+        index = bisect.bisect_right(self._addresses, address)
+        for start, size, name in reversed(self._sized[max(index - self._NESTED, 0) : index]):
+            if address < start + size:
+                return name
+        return None
+
+    def find_size(self, address: int) -> int:
+        """Return the size of the symbol that starts at an address, 0 when there is none."""
+        index = bisect.bisect_right(self._addresses, address) - 1
+        if index < 0 or self._addresses[index] != address:
+            return 0
+        return self._sized[index][1]
+
+    def find(self, name: str) -> Symbol | None:
+        """Find a symbol by its name, with or without a compiler's suffix."""
+        if self._by_name is None:
+            table: dict[str, Symbol] = {}
+            for address, size, full in self._all:
+                table[full] = Symbol(full, address, size)
+            for full, symbol in list(table.items()):
+                if "." in full:
+                    table.setdefault(_SYMBOL_SUFFIX.sub("", full), symbol)
+            self._by_name = table
+        return self._by_name.get(name)
+
+
+class DrgnVmas:
+    """Mappings of user address spaces, in a maple tree or a list."""
+
+    def __init__(self, prog: drgn.Program) -> None:
+        self._prog = prog
+
+    def for_each_vma(self, mm: int) -> Iterator[Vma]:
+        """Yield the mappings that have a file.
+
+        :param mm: ``struct mm_struct *``.
+        :raises ReadError: when they cannot be read further.
+        """
+        with _walking(f"the mappings of mm {mm:#x}", mm):
+            end = 0
+            for vma in for_each_vma(drgn.Object(self._prog, "struct mm_struct *", value=mm)):
+                start = vma.vm_start.value_()
+                # Mappings are sorted; a damaged list may have a cycle.
+                if start < end:
+                    raise ReadError(f"the mappings of mm {mm:#x} are out of order", vma.value_())
+                end = vma.vm_end.value_()
+                file = vma.vm_file.value_()
+                if file:
+                    yield Vma(start, end, vma.vm_pgoff.value_(), vma.vm_flags.value_(), file)
+
+
+class DrgnVmalloc:
+    """Vmalloc areas, with the functions that allocated them."""
+
+    def __init__(self, prog: drgn.Program, symbol_name: Callable[[int], str | None]) -> None:
+        self._prog = prog
+        self._symbol_name = symbol_name
+
+    def for_each_vmalloc_area(self) -> Iterator[VmallocArea]:
+        """Yield all areas that have a ``struct vm_struct``.
+
+        :raises ReadError: when they cannot be read further.
+        """
+        arrays: set[int] = set()
+        found: list[VmallocArea] = []
+        problem: ReadError | None = None
+        try:
+            for area, pages in self._walk():
+                found.append(area)
+                arrays.add(pages)
+        except ReadError as error:
+            problem = error
+        for area in found:
+            yield area._replace(is_page_array=area.start in arrays)
+        if problem is not None:
+            raise problem
+
+    def _walk(self) -> Iterator[tuple[VmallocArea, int]]:
+        """Yield each area and its array of pages, which may be an area itself."""
+        with _walking("the list of vmalloc areas"):
+            page_size = self._prog["PAGE_SIZE"].value_()
+            seen: set[int] = set()
+            for area in for_each_vmap_area(self._prog):
+                # A damaged list may have a cycle.
+                if area.value_() in seen:
+                    raise ReadError("the list of vmalloc areas has a cycle", area.value_())
+                seen.add(area.value_())
+                pointer = area.vm
+                if not pointer:
+                    continue
+                vm = pointer[0].read_()
+                flags = vm.flags.value_()
+                try:
+                    # The size of the allocation, in bytes; not in every kernel.
+                    size = vm.requested_size.value_()
+                except AttributeError:
+                    size = 0
+                if not size:
+                    size = vm.size.value_() - (0 if flags & _VM_NO_GUARD else page_size)
+                caller = vm.caller.value_()
+                name = self._symbol_name(caller) or f"{caller:#x}"
+                yield VmallocArea(vm.addr.value_(), size, name, bool(flags & _VM_USERMAP)), vm.pages.value_()
+
+
+# The variable by which drgn finds the direct map of kernels without CONFIG_RANDOMIZE_MEMORY.
+_IN_DIRECT_MAP: Final = "saved_command_line"
+
+
+def _find_in_direct_map(prog: drgn.Program, name: str, flags: drgn.FindObjectFlags, _file: str | None) -> drgn.Object | None:
+    if name != _IN_DIRECT_MAP or not flags & drgn.FindObjectFlags.VARIABLE:
+        return None
+    try:
+        return drgn.Object(prog, prog.pointer_type(prog.type("char")), address=prog.symbol(name).address)
+    except LookupError:
+        return None
+
+
+class DrgnSlab:
+    """Objects of the general slab caches."""
+
+    def __init__(self, prog: drgn.Program) -> None:
+        self._prog = prog
+        # Debug info of some object files only may lack the variable, but not its symbol. Asked last.
+        with contextlib.suppress(ValueError):
+            prog.register_object_finder("kcovdbg direct map", _find_in_direct_map, enable_index=-1)
+
+    def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
+        """Yield allocated objects of the general caches that serve requests of this size.
+
+        Searches all pages of the machine for each cache, in seconds per GiB.
+
+        :param size: in bytes.
+        :raises ReadError: when a cache cannot be read further.
+        """
+        with _walking(f"the slab caches for {size} bytes"):
+            for cache in self._find_caches(size):
+                for found in slab_cache_for_each_allocated_object(cache, "char"):
+                    address = found.value_()
+                    try:
+                        data = self._prog.read(address, size)
+                    except drgn.FaultError:
+                        continue
+                    yield SlabObject(address, data)
+
+    def for_each_file(self) -> Iterator[int]:
+        """Yield every allocated ``struct file *``, whoever holds it.
+
+        :raises ReadError: when the cache cannot be read further.
+        """
+        with _walking("the slab cache of files"):
+            for cache in for_each_slab_cache(self._prog):
+                if cache.name.string_() == b"filp":
+                    for found in slab_cache_for_each_allocated_object(cache, "char"):
+                        yield int(found.value_())
+
+    def _find_caches(self, size: int) -> list[drgn.Object]:
+        """Return the smallest general caches with room for the size, one of each family."""
+        best: dict[str, tuple[int, drgn.Object]] = {}
+        for cache in for_each_slab_cache(self._prog):
+            name = cache.name.string_().decode(errors="replace")
+            if not _GENERAL_CACHE.match(name):
+                continue
+            room = cache.object_size.value_()
+            family = name.rpartition("-")[0]
+            if room >= size and (family not in best or room < best[family][0]):
+                best[family] = (room, cache)
+        return [cache for _, cache in best.values()]
+
+
+class DrgnStacks:
+    """Kernel stacks."""
+
+    def __init__(
+        self,
+        prog: drgn.Program,
+        symbol_name: Callable[[int], str | None],
+        kernel_range: tuple[int, int],
+        stopped: Callable[[], AbstractContextManager[drgn.Program] | None],
+    ) -> None:
+        self._prog = prog
+        self._symbol_name = symbol_name
+        self._kernel_range = kernel_range
+        self._stopped = stopped
+
+    def stack_trace(self, task: int) -> Sequence[StackFrame]:
+        """Return a task's kernel stack, innermost frame first.
+
+        :param task: ``struct task_struct *``.
+        :raises CapabilityError: when it cannot be unwound: a running task of a live kernel, whose registers are not saved.
+        :raises ReadError: when the task or its stack cannot be read.
+        """
+        try:
+            try:
+                return self._unwind(self._prog, task)
+            except drgn.UnsupportedOperation:
+                stopped = self._stopped()
+                if stopped is None:
+                    raise
+            with stopped as prog:
+                return self._unwind(prog, task)
+        except drgn.UnsupportedOperation as error:
+            raise CapabilityError(
+                f"cannot unwind the stack of task {task:#x}: {error}", hint="try again when it sleeps, or use a dump"
+            ) from None
+
+    def _unwind(self, prog: drgn.Program, task: int) -> Sequence[StackFrame]:
+        try:
+            trace = prog.stack_trace(drgn.Object(prog, "struct task_struct *", value=task))
+        except drgn.UnsupportedOperation:
+            raise
+        except drgn.FaultError as error:
+            raise ReadError(f"could not read the stack of task {task:#x}: {_first_line(error)}", error.address) from None
+        except _WALK_ERRORS as error:
+            # A running task, when the dump has no registers of its CPU.
+            raise CapabilityError(f"cannot unwind the stack of task {task:#x}: {_first_line(error)}") from None
+        except Exception as error:
+            if type(error) is not Exception:
+                raise
+            # libdw's, of debug info that lacks a section.
+            raise CapabilityError(f"cannot unwind the stack of task {task:#x}: {_first_line(error)}") from None
+        frames = [self._make_frame(frame) for frame in trace]
+        # Frames beyond the entry from user space are guesses.
+        low = self._kernel_range[0]
+        return list(itertools.takewhile(lambda frame: frame.pc >= low, frames))
+
+    def crashed_task(self) -> int | None:
+        """Return the ``struct task_struct *`` that crashed the kernel, None when none did."""
+        try:
+            cpu = find_panic_cpu(self._prog)
+            if cpu is not None:
+                return int(cpu_curr(self._prog, cpu))
+        except _WALK_ERRORS:
+            pass
+        try:
+            return int(self._prog.crashed_thread().object.value_())
+        except _WALK_ERRORS:
+            return None
+
+    def _make_frame(self, frame: drgn.StackFrame) -> StackFrame:
+        try:
+            pc = frame.pc
+        except LookupError:
+            pc = 0
+        function: str | None = frame.function_name or self._symbol_name(pc)
+        try:
+            file, line, column = frame.source()
+        except LookupError:
+            return StackFrame(pc, function, None, None, None, frame.is_inline)
+        return StackFrame(pc, function, file, line, column or None, frame.is_inline)
+
+
+def find_panic_cpu(prog: drgn.Program) -> int | None:
+    """Return the CPU that panicked, None when none did, or the kernel does not say."""
+    try:
+        # Set by panic() since Linux kernel commit 1717f2096b54 ("panic, x86: Fix re-entrance problem due to panic on NMI")
+        # (in v4.5). PANIC_CPU_INVALID is -1.
+        cpu = int(prog["panic_cpu"].counter.value_())
+    except _WALK_ERRORS:
+        return None
+    return cpu if cpu >= 0 else None
+
+
+@contextlib.contextmanager
+def _walking(what: str, address: int = 0) -> Iterator[None]:
+    """Raise :class:`ReadError` for the exceptions of drgn's helpers in the block."""
+    try:
+        yield
+    except Exception as error:
+        # drgn raises bare Exceptions, for debug info without the variables of the direct map for instance.
+        if isinstance(error, ReadError) or not (type(error) is Exception or isinstance(error, _WALK_ERRORS)):
+            raise
+        raise ReadError(f"could not read {what}: {_first_line(error)}", _address_of(error, address)) from None
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _address_of(error: Exception, default: int) -> int:
+    return error.address if isinstance(error, drgn.FaultError) else default
+
+
+def _strip(kind: drgn.Type) -> drgn.Type:
+    """Return the type behind typedefs."""
+    while kind.kind == drgn.TypeKind.TYPEDEF:
+        kind = kind.type
+    return kind
+
+
+def _is_signed(kind: drgn.Type) -> bool:
+    if kind.kind == drgn.TypeKind.INT:
+        return bool(kind.is_signed)
+    if kind.kind == drgn.TypeKind.ENUM and kind.type is not None:
+        return bool(_strip(kind.type).is_signed)
+    return False
+
+
+def _for_each_member_name(kind: drgn.Type, type_name: str) -> Iterator[str]:
+    try:
+        members = kind.members
+    except AttributeError:
+        raise MissingTypeError(f"{type_name} is not a structure") from None
+    if members is None:
+        raise MissingTypeError(f"the debug info has only the name of {type_name}")
+    for member in members:
+        if member.name is not None:
+            yield member.name
+        elif member.type.kind in (drgn.TypeKind.STRUCT, drgn.TypeKind.UNION):
+            yield from _for_each_member_name(member.type, type_name)
+
+
+def _find_kernel_range(prog: drgn.Program, platform: drgn.Platform, word_size: int) -> tuple[int, int]:
+    last = word_mask(word_size)
+    if platform.arch in _UPPER_HALF:
+        return UPPER_HALF_START, last
+    return int(prog["PAGE_SIZE"].value_()), last
+
+
+def refuse_user_addresses(prog: drgn.Program) -> None:
+    """Add a memory segment that faults at addresses that no kernel has, as the kernel would.
+
+    The virtual addresses in a QEMU dump without paging are the physical ones: NULL would read as memory of the firmware. For
+    Programs that kcovdbg made, before they are read.
+    """
+    assert prog.platform is not None
+    if prog.platform.arch in _UPPER_HALF:
+        prog.add_memory_segment(0, UPPER_HALF_START, _refuse)
+
+
+def _refuse(address: int, count: int, offset: int, physical: bool) -> bytes:
+    del count, offset, physical
+    raise drgn.FaultError("not a kernel address", address)
+
+
+def _find_machine(prog: drgn.Program, platform: drgn.Platform) -> str:
+    try:
+        machine: str = prog["init_uts_ns"].name.machine.string_().decode(errors="backslashreplace")
+    except _WALK_ERRORS:
+        machine = ""
+    return machine or platform.arch.name.lower()
+
+
+def _find_build_id(prog: drgn.Program) -> str | None:
+    try:
+        build_id = prog.main_module().build_id
+    except LookupError:
+        build_id = None
+    if build_id is not None:
+        return bytes(build_id).hex()
+    return read_vmcoreinfo(prog).get("BUILD-ID")
+
+
+def read_vmcoreinfo(prog: drgn.Program) -> dict[str, str]:
+    """Return the lines ``KEY=value`` of the kernel's VMCOREINFO; empty when it has none."""
+    try:
+        return parse_vmcoreinfo(prog["VMCOREINFO"].string_())
+    except _WALK_ERRORS:
+        return {}

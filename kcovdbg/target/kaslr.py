@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The KASLR offset of a kernel, and whether a vmlinux is that of the kernel, both found in the kernel's memory.
+
+Independent of debuggers: memory is a function that reads it, and never reads the vmlinux file, which debuggers answer from
+where a target lacks memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import EM_X86_64
+from kcovdbg.elf.note import find_build_id, parse_notes
+from kcovdbg.errors import KcovdbgError, ReadError
+
+Read = Callable[[int, int], bytes]
+
+X86_ALIGNMENT: Final = 2 << 20
+"""The smallest CONFIG_PHYSICAL_ALIGN of x86-64, in bytes: KASLR offsets are multiples of it."""
+X86_RANGE: Final = 1 << 30
+"""KERNEL_IMAGE_SIZE: KASLR offsets of x86-64 are below it."""
+DIVIDE_ERROR: Final = ("asm_exc_divide_error", "divide_error")
+"""The handler of gate 0, newest name first; renamed by "x86/entry: Convert Divide Error to IDTENTRY" (in v5.8)."""
+IDT_GATE_SIZE: Final = 16
+_BANNER: Final = b"Linux version "
+# Enough to tell the banner from other memory; all of it is compared later.
+_BANNER_START: Final = 32
+
+
+class MismatchError(KcovdbgError):
+    """The vmlinux is not that of the target's kernel."""
+
+
+def find_release(banner: bytes) -> str | None:
+    """Return the release in ``linux_banner``, None when the bytes are not a banner."""
+    words = banner.split(b"\0", 1)[0].split()
+    return words[2].decode("utf-8", "backslashreplace") if banner.startswith(_BANNER) and len(words) > 2 else None
+
+
+def read_banner(image: ElfFile) -> bytes:
+    """Return ``linux_banner`` of a vmlinux, empty when it has none."""
+    symbol = image.symbols.find("linux_banner")
+    # Symbols of assembly have no size; linux_banner is longer than this.
+    return b"" if symbol is None else image.read(symbol.address, symbol.size or 64)
+
+
+def check_image(image: ElfFile, offset: int, read: Read, vmcoreinfo: Mapping[str, str]) -> None:
+    """Check that a vmlinux is that of the target's kernel, by build ID and ``linux_banner``.
+
+    :param offset: the KASLR offset.
+    :param read: reads the target's memory.
+    :param vmcoreinfo: of a core, empty when there is none.
+    :raises MismatchError: when it is not.
+    :raises ReadError: when the target has neither.
+    """
+    known = False
+    theirs = vmcoreinfo.get("BUILD-ID")
+    if theirs is not None and image.build_id is not None:
+        if theirs.lower() != image.build_id:
+            release = vmcoreinfo.get("OSRELEASE", "unknown")
+            raise MismatchError(
+                f"{image.path}: not the vmlinux of the core: kernel {release}, build ID {theirs} instead of {image.build_id}"
+            )
+        known = True
+    banner = image.symbols.find("linux_banner")
+    ours = read_banner(image)
+    failure: ReadError | None = None
+    if banner is not None and ours:
+        try:
+            found = read(banner.address + offset, len(ours))
+        except ReadError as error:
+            failure = error
+        else:
+            if found != ours:
+                running = find_release(found)
+                problem = f"the target runs {running}" if running else "linux_banner is not at its address"
+                raise MismatchError(f"{image.path}: not the vmlinux of the target: {problem}")
+            known = True
+    for section in image.sections:
+        # The .notes of the kernel stay in memory, for /sys/kernel/notes.
+        if section.address and image.build_id and section.name in (".notes", ".note.gnu.build-id"):
+            try:
+                notes = read(section.address + offset, section.size)
+            except ReadError as error:
+                failure = failure or error
+                continue
+            build_id = find_build_id(parse_notes(notes, image.header.byte_order))
+            if build_id != image.build_id:
+                problem = (
+                    f"build ID {build_id} instead of {image.build_id}" if build_id else "its build ID is not at its address"
+                )
+                raise MismatchError(f"{image.path}: not the vmlinux of the target: {problem}")
+            known = True
+    if not known:
+        raise failure or ReadError(f"{image.path} has neither linux_banner nor a build ID to compare", 0)
+
+
+def gate_handler(gate: bytes) -> int:
+    """Return the address of the handler in a ``gate_struct`` of x86-64."""
+    return int.from_bytes(gate[0:2] + gate[6:12], "little")
+
+
+def offset_from_idt(image: ElfFile, registers: str, read: Read) -> int | None:
+    """Return the KASLR offset of an x86-64 kernel by its interrupt descriptor table.
+
+    The table is at the same address in every kernel (CPU_ENTRY_AREA) and mapped in user mode as well; its first gate has the
+    address of the handler of divide errors.
+
+    :param registers: QEMU's ``info registers``.
+    :return: None when the table does not lead to an offset.
+    """
+    handler = next(filter(None, map(image.symbols.find, DIVIDE_ERROR)), None)
+    match = re.search(r"^IDT=\s*([0-9a-f]{16})\s+([0-9a-f]{8})", registers, re.MULTILINE)
+    if handler is None or match is None or int(match[2], 16) < IDT_GATE_SIZE:
+        return None
+    try:
+        gate = read(int(match[1], 16), IDT_GATE_SIZE)
+    except ReadError:
+        return None
+    offset = gate_handler(gate) - handler.address
+    return offset if offset % PAGE_SIZE == 0 and -(1 << 40) < offset < 1 << 40 else None
+
+
+def possible_offsets(image: ElfFile) -> Iterator[int]:
+    """Yield the KASLR offsets that a kernel of this machine can have, the likeliest first."""
+    yield 0
+    if image.header.machine == EM_X86_64:
+        yield from range(X86_ALIGNMENT, X86_RANGE, X86_ALIGNMENT)
+
+
+def search_offset(image: ElfFile, read: Read) -> int | None:
+    """Search for ``linux_banner`` at every possible KASLR offset.
+
+    :return: the offset, None when there is no banner at any of them.
+    """
+    banner = image.symbols.find("linux_banner")
+    start = read_banner(image)[:_BANNER_START]
+    if banner is None or not start:
+        return None
+    for offset in possible_offsets(image):
+        try:
+            if read(banner.address + offset, len(start)) == start:
+                return offset
+        except ReadError:
+            continue
+    return None
+
+
+def user_mode_of_cpus(registers: str) -> list[bool]:
+    """Return for each CPU whether it uses the page tables of user space, by QEMU's ``info registers -a`` on x86-64.
+
+    It does at privilege level 3, and for some instructions of the kernel's entry and exit: with page-table isolation the page
+    tables of user space are those with bit 12 of CR3 set (PTI_USER_PGTABLE_BIT).
+    """
+    levels = re.findall(r"\bCPL=(\d)", registers)
+    tables = re.findall(r"\bCR3=([0-9a-f]+)", registers)
+    if len(levels) != len(tables):
+        return []
+    return [level == "3" or bool(int(table, 16) >> 12 & 1) for level, table in zip(levels, tables, strict=True)]

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A kdump-compressed dump: its notes, and how long a whole one is.
+
+The format is that of makedumpfile (IMPLEMENTATION, diskdump_mod.h): a block with ``struct disk_dump_header``, the sub-header,
+the bitmaps, a descriptor for each page that is set in the second bitmap, the pages.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import BinaryIO, Final
+
+from kcovdbg.elf.note import VMCOREINFO, make_note
+from kcovdbg.errors import TargetError
+
+KDUMP_MAGIC: Final = b"KDUMP   "
+DISKDUMP_MAGIC: Final = b"DISKDUMP"
+
+_HEADER_SIZE: Final = 464
+_VERSION: Final = 8
+# After six strings of utsname, a timestamp and the status: block_size, sub_hdr_size, bitmap_blocks.
+_BLOCK_SIZE: Final = 428
+# struct kdump_sub_header of 64-bit machines: phys_base, dump_level, split, start_pfn, end_pfn, offset_vmcoreinfo,
+# size_vmcoreinfo (version 3 on), offset_note, size_note (version 4 on).
+_SUB_HEADER_SIZE: Final = 64
+_OFFSET_VMCOREINFO: Final = 32
+_CHUNK: Final = 1 << 20
+
+
+class KdumpFile:
+    """A kdump-compressed dump.
+
+    :param file: the dump; it may be at any position.
+    :param name: what messages call it.
+    :raises TargetError: when it is truncated or damaged; the methods raise it as well.
+    """
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+        start = self._read_at(0, _HEADER_SIZE)
+        # A version is a small number in the right byte order.
+        self._order = "<" if 0 < struct.unpack_from("<I", start, _VERSION)[0] < 0x10000 else ">"
+        self._version: int = struct.unpack_from(self._order + "I", start, _VERSION)[0]
+        self._block: int
+        self._sub_blocks: int
+        self._bitmap_blocks: int
+        self._block, self._sub_blocks, self._bitmap_blocks = struct.unpack_from(self._order + "III", start, _BLOCK_SIZE)
+        if not 512 <= self._block <= 1 << 20 or self._sub_blocks > 1 << 20 or self._bitmap_blocks > 1 << 32:
+            raise self._damaged("invalid sizes in its header")
+
+    def _damaged(self, problem: str) -> TargetError:
+        return TargetError(f"{self._name} is truncated or damaged: {problem}", hint="copy it again, or take another dump")
+
+    def _read_at(self, offset: int, size: int) -> bytes:
+        try:
+            self._file.seek(offset)
+            data = self._file.read(size)
+        except (OverflowError, ValueError, OSError, MemoryError):
+            raise self._damaged(f"no {size:#x} bytes at offset {offset:#x}") from None
+        if len(data) != size:
+            raise self._damaged(f"it ends before offset {offset + size:#x}")
+        return data
+
+    def find_end(self) -> int:
+        """Return where the data of the last page ends, in bytes from the start."""
+        descriptors = (1 + self._sub_blocks + self._bitmap_blocks) * self._block
+        left = self._bitmap_blocks * self._block // 2
+        position = descriptors - left
+        pages = 0
+        while left > 0:
+            piece = self._read_at(position, min(left, _CHUNK))
+            pages += int.from_bytes(piece, "little").bit_count()
+            position += len(piece)
+            left -= len(piece)
+        if not pages:
+            raise self._damaged("it has no memory")
+        layout = struct.Struct(self._order + "QIIQ")
+        offset, size, _, _ = layout.unpack(self._read_at(descriptors + (pages - 1) * layout.size, layout.size))
+        return int(max(descriptors + pages * layout.size, offset + size))
+
+    def read_notes(self) -> bytes:
+        """Return the ELF notes as they are; of versions that have none, one with VMCOREINFO; empty without that."""
+        sub_header = self._read_at(self._block, _SUB_HEADER_SIZE)
+        offset, size, note_offset, note_size = struct.unpack_from(self._order + "QQQQ", sub_header, _OFFSET_VMCOREINFO)
+        if self._version >= 4 and note_size:
+            return self._read_at(note_offset, note_size)
+        if self._version >= 3 and size:
+            return make_note(VMCOREINFO, 0, self._read_at(offset, size), self._order)
+        return b""

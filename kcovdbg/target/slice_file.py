@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Slices: ELF cores that have chosen pages of a kernel's memory and nothing else.
+
+Each page is in the file once. A program header has its physical address and, as ``p_vaddr``, its address in the direct map;
+further headers have the addresses of the same bytes in the kernel's image and in the vmalloc space, for GDB, which does not
+walk page tables. Pages that were not recorded are absent, never zeros.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple, cast
+
+from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, align, page_align
+from kcovdbg.elf.header import ET_CORE, IDENT_SIZE, MAGIC, PN_XNUM, header_layout
+from kcovdbg.elf.section import section_layout
+from kcovdbg.elf.segment import PT_LOAD, PT_NOTE, Segment, segment_layout
+from kcovdbg.errors import TargetError
+from kcovdbg.output_file import accept, open_output
+
+# 64-bit, little-endian, of version 1.
+_IDENT: Final = MAGIC + bytes([2, 1, 1]) + bytes(9)
+_HEADER: Final = header_layout(True, "<")
+_HEADER_SIZE: Final = IDENT_SIZE + _HEADER.size
+_PROGRAM_HEADER: Final = segment_layout(True, "<")
+_SECTION_HEADER: Final = section_layout(True, "<")
+_RWX: Final = 7
+_ZSTD_LEVEL: Final = 19
+# The name of kcovdbg's own notes, which other tools ignore.
+NOTE_NAME: Final = "KCOVDBG"
+NOTE_SLICE: Final = 0
+NOTE_INCONSISTENT: Final = 1
+
+
+class PageRun(NamedTuple):
+    """Pages that are contiguous in virtual and in physical memory; addresses and size in bytes."""
+
+    vaddr: int
+    paddr: int
+    size: int
+
+
+def merge_pages(pages: Iterable[tuple[int, int]]) -> Iterator[PageRun]:
+    """Yield the runs of contiguous pages.
+
+    :param pages: (virtual, physical) address of each, sorted by the virtual one.
+    """
+    current: PageRun | None = None
+    for vaddr, paddr in pages:
+        if current is not None and (current.vaddr + current.size, current.paddr + current.size) == (vaddr, paddr):
+            current = current._replace(size=current.size + PAGE_SIZE)
+            continue
+        if current is not None:
+            yield current
+        current = PageRun(vaddr, paddr, PAGE_SIZE)
+    if current is not None:
+        yield current
+
+
+def build_slice(
+    machine: int, notes: bytes, pages: Mapping[int, bytes], direct_map: int | None, mapped: Iterable[PageRun]
+) -> Iterator[bytes]:
+    """Yield the bytes of a slice, piece by piece.
+
+    :param machine: ``e_machine`` of a 64-bit, little-endian kernel.
+    :param notes: ELF notes, written as they are.
+    :param pages: contents of each recorded page by physical address.
+    :param direct_map: the virtual address of physical address 0; None when the kernel does not map it.
+    :param mapped: other mappings of recorded pages.
+    """
+    runs = list(merge_pages((address, address) for address in sorted(pages)))
+    others = [piece for mapping in mapped for piece in _split(mapping, pages)]
+    count = 1 + len(runs) + len(others)
+    # The first section header has the number of program headers that does not fit into e_phnum.
+    is_many = count >= PN_XNUM
+    notes_offset = _HEADER_SIZE + count * _PROGRAM_HEADER.size
+    section_offset = align(notes_offset + len(notes), 8)
+    # On a page boundary, as readers map the file.
+    data_offset = page_align(section_offset + (_SECTION_HEADER.size if is_many else 0))
+    offsets: dict[int, int] = {}
+    position = data_offset
+    for run in runs:
+        for address in range(run.paddr, run.paddr + run.size, PAGE_SIZE):
+            offsets[address] = position
+            position += PAGE_SIZE
+    yield _IDENT
+    yield _HEADER.pack(
+        ET_CORE,
+        machine,
+        1,
+        0,
+        _HEADER_SIZE,
+        section_offset if is_many else 0,
+        0,
+        _HEADER_SIZE,
+        _PROGRAM_HEADER.size,
+        PN_XNUM if is_many else count,
+        _SECTION_HEADER.size if is_many else 0,
+        1 if is_many else 0,
+        0,
+    )
+    yield _PROGRAM_HEADER.pack(*Segment(PT_NOTE, 0, notes_offset, 0, 0, len(notes), len(notes), 4))
+    headers = bytearray()
+    for run in runs:
+        vaddr = direct_map + run.paddr if direct_map is not None else 0
+        headers += _program_header(offsets[run.paddr], vaddr, run)
+    for piece in others:
+        headers += _program_header(offsets[piece.paddr], piece.vaddr, piece)
+    yield bytes(headers)
+    yield notes.ljust(section_offset - notes_offset, b"\0")
+    written = section_offset
+    if is_many:
+        yield _SECTION_HEADER.pack(0, 0, 0, 0, 0, 0, 0, count, 0, 0)
+        written += _SECTION_HEADER.size
+    yield bytes(data_offset - written)
+    for run in runs:
+        for address in range(run.paddr, run.paddr + run.size, PAGE_SIZE):
+            yield pages[address]
+
+
+def _program_header(offset: int, vaddr: int, run: PageRun) -> bytes:
+    return _PROGRAM_HEADER.pack(*Segment(PT_LOAD, _RWX, offset, vaddr & WORD_MASK, run.paddr, run.size, run.size, PAGE_SIZE))
+
+
+def _split(mapping: PageRun, pages: Mapping[int, bytes]) -> Iterator[PageRun]:
+    """Yield the parts of a mapping whose pages were recorded."""
+    return merge_pages(
+        (mapping.vaddr + offset, mapping.paddr + offset)
+        for offset in range(0, mapping.size, PAGE_SIZE)
+        if mapping.paddr + offset in pages
+    )
+
+
+def write_file(path: str | os.PathLike[str], content: Iterable[bytes], *, check: Callable[[], None] = accept) -> int:
+    """Write a file completely or not at all.
+
+    :param path: compressed with zstd if it ends in ``.zst``.
+    :param check: see :func:`kcovdbg.output_file.open_output`.
+    :return: the size of the file in bytes.
+    :raises TargetError: when it cannot be written.
+    """
+    try:
+        with open_output(path, check=check) as file:
+            return write_stream(file, content, path)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise TargetError(
+            f"could not write '{path}': {error.strerror or error}", hint="give a path with enough space"
+        ) from None
+
+
+def write_stream(file: BinaryIO, content: Iterable[bytes], path: str | os.PathLike[str]) -> int:
+    """Write the content of a slice to a file or a pipe.
+
+    :param path: its name; compressed with zstd if it ends in ``.zst``.
+    :return: the bytes written.
+    """
+    counted = _CountedStream(file)
+    with _compressor(counted, Path(path)) as stream:
+        for piece in content:
+            stream.write(piece)
+    return counted.size
+
+
+class _CountedStream:
+    """Counts what is written: a pipe has no position."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.size = 0
+
+    def write(self, data: bytes) -> int:
+        self.size += len(data)
+        return self._stream.write(data)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+@contextlib.contextmanager
+def _compressor(file: _CountedStream, destination: Path) -> Iterator[Any]:
+    if destination.suffix != ".zst":
+        yield file
+        return
+    try:
+        # In the standard library since Python 3.14.
+        from compression import zstd as standard  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        standard = None
+    if standard is not None:
+        with standard.ZstdFile(file, "w", level=_ZSTD_LEVEL) as stream:
+            yield stream
+        return
+    try:
+        import zstandard
+    except ImportError:
+        raise TargetError(
+            f"cannot compress {destination}: this Python has no zstd", hint="pip install zstandard, or leave out .zst"
+        ) from None
+    with zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).stream_writer(
+        cast("BinaryIO", file), closefd=False
+    ) as stream:
+        yield stream

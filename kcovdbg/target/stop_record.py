@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is left of a run of kcovdbg that stopped a machine: signals that end it let the machine go on first; of a run that was
+killed, a record says that it stopped the machine.
+
+The record is a file beside the machine's socket; for TCP addresses, in the user's directory for state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final, NamedTuple
+
+from kcovdbg.target.socket_address import SocketAddress
+
+_SUFFIX: Final = ".kcovdbg-stopped"
+# Those that end a process and can be handled. C-c is Python's to handle; the processor's faults end kcovdbg itself.
+_SIGNALS: Final = (
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGABRT,
+    signal.SIGALRM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGXCPU,
+)
+
+
+class StopRecord(NamedTuple):
+    """The run of kcovdbg that stopped a machine."""
+
+    pid: int
+    started: str
+    """Start time of the process, which tells it from later ones with its number."""
+    command: str
+    stopped_at: str
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether the run still goes on."""
+        return self.started != "" and _start_time(self.pid) == self.started
+
+
+@contextlib.contextmanager
+def signals_as_exit() -> Iterator[None]:
+    """Let signals that would end the process raise SystemExit in a block, so that it is left in order.
+
+    Signals that are ignored or handled stay so. Outside of the main thread, nothing can be done.
+    """
+    previous: dict[signal.Signals, signal.Handlers] = {}
+    received: int | None = None
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        nonlocal received
+        received = number
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                previous[number] = signal.SIG_DFL
+                signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if received is not None:
+        # Raised while drgn called back, it may have been lost.
+        raise SystemExit(128 + received)
+
+
+@contextlib.contextmanager
+def signals_delayed() -> Iterator[None]:
+    """Delay C-c and signals that would end the process until the end of a block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending: list[int] = []
+    # Not by masks, which are a thread's own: a library's threads would take the signals.
+    known = (signal.SIGINT, *_SIGNALS)
+    before = {number: signal.signal(number, lambda which, _frame: pending.append(which)) for number in known}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for which in pending:
+            signal.raise_signal(which)
+
+
+def write_record(address: SocketAddress) -> None:
+    """Record that this run stops the machine at an address; without a place for it, there is no record."""
+    record = StopRecord(
+        os.getpid(), _start_time(os.getpid()), shlex.join(["kcovdbg", *sys.argv[1:]]), time.strftime("%Y-%m-%d %H:%M:%S")
+    )
+    path = _find_path(address)
+    with contextlib.suppress(OSError):
+        if address.path is None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        # Exclusive: not through a link that another user made in the meantime.
+        with path.open("x", encoding="utf-8", errors="surrogateescape") as file:
+            json.dump(record._asdict(), file)
+
+
+def read_record(address: SocketAddress) -> StopRecord | None:
+    """Return the record of the run that stopped the machine at an address, None when there is none."""
+    try:
+        found = json.loads(_find_path(address).read_text(encoding="utf-8", errors="surrogateescape"))
+        return StopRecord(int(found["pid"]), str(found["started"]), str(found["command"]), str(found["stopped_at"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def describe_record(record: StopRecord) -> str:
+    """Return a note on the run that stopped a machine."""
+    run = f"'{record.command}' (process {record.pid})"
+    if record.is_running:
+        return f"the machine is stopped by {run}, which still runs"
+    return f"the machine is stopped: {run} stopped it at {record.stopped_at} and was killed; resume lets it go on"
+
+
+def remove_record(address: SocketAddress) -> None:
+    """Remove the record: the machine goes on."""
+    with contextlib.suppress(OSError):
+        _find_path(address).unlink()
+
+
+def _find_path(address: SocketAddress) -> Path:
+    if address.path is not None:
+        return Path(f"{address.path}{_SUFFIX}")
+    state = os.environ.get("XDG_STATE_HOME", "")
+    directory = Path(state) if Path(state).is_absolute() else Path(os.environ.get("HOME") or "/") / ".local" / "state"
+    return directory / "kcovdbg" / f"{address.host.replace('/', '_')}:{address.port}{_SUFFIX}"
+
+
+def _start_time(pid: int) -> str:
+    """Return the start time of a process in the kernel's unit, empty when there is none."""
+    try:
+        # The name before it may have blanks and parentheses.
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

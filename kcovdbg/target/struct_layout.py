@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Members of a structure, decoded from one block of memory.
+
+Each read of a target costs: a :class:`BlockLayout` reads the span that has all wanted members at once.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.errors import MissingTypeError, ReadError
+from kcovdbg.target.protocol import Member, Target
+
+_CHUNK = 16 << 20
+_CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
+
+
+def find_member(target: Target, type_name: str, paths: Iterable[str]) -> Member | None:
+    """Return the first of these members that the kernel has, None when it has none of them.
+
+    :param paths: newest kernel first.
+    """
+    for path in paths:
+        try:
+            return target.member(type_name, path)
+        except MissingTypeError:
+            continue
+    return None
+
+
+def read_partly(target: Target, address: int, size: int, patience: int | None = None) -> tuple[bytes, list[tuple[int, int]]]:
+    """Read the pages of a span that can be read.
+
+    :param patience: the number of missing pages in a row after which the rest counts as missing and the bytes end: a damaged
+        size may be terabytes.
+    :return: the bytes, zero on missing pages, and the missing spans (offset, size).
+    """
+    data = bytearray()
+    missing: list[tuple[int, int]] = []
+    missed = 0
+    while len(data) < size:
+        start = address + len(data)
+        whole = min(size - len(data), _CHUNK)
+        try:
+            data += target.read(start, whole)
+            missed = 0
+            continue
+        except ReadError:
+            pass
+        end = len(data) + whole
+        while len(data) < end:
+            start = address + len(data)
+            # Memory is present or absent by page.
+            piece = min(end - len(data), PAGE_SIZE - start % PAGE_SIZE)
+            try:
+                data += target.read(start, piece)
+                missed = 0
+                continue
+            except ReadError:
+                missed += 1
+            missing.append((len(data), piece))
+            data += bytes(piece)
+            if patience is not None and missed > patience:
+                first = missing[-missed][0]
+                del missing[-missed:], data[first:]
+                missing.append((first, size - first))
+                return bytes(data), missing
+    return bytes(data), missing
+
+
+class BlockLayout:
+    """The wanted members of a structure, decoded all at once.
+
+    :param type_name: such as ``struct task_struct``.
+    :param fields: for each name the paths of its member, newest kernel first.
+    :raises MissingTypeError: when the debug info does not have the type.
+    """
+
+    def __init__(self, target: Target, type_name: str, fields: Mapping[str, Sequence[str]]) -> None:
+        self.type_name = type_name
+        self.size = target.type_size(type_name)
+        self.names = tuple(fields)
+        self.members = {name: find_member(target, type_name, paths) for name, paths in fields.items()}
+        present = sorted(
+            ((name, member) for name, member in self.members.items() if member is not None),
+            key=lambda item: item[1].offset,
+        )
+        self.start = present[0][1].offset if present else 0
+        self.span = max((member.offset + member.size for _, member in present), default=self.start) - self.start
+        order = ">" if target.big_endian else "<"
+        # One struct.Struct for the whole span; members that share bytes with the one before (bit-fields of a unit, unions) are
+        # unpacked separately.
+        code = order
+        position = self.start
+        index: dict[str, int] = {}
+        self._apart: list[tuple[str, Callable[[bytes], Any]]] = []
+        for name, member in present:
+            if member.bit_size is not None or member.offset < position:
+                self._apart.append((name, _decode_apart(order, self.start, member)))
+                continue
+            code += f"{member.offset - position}x" + _member_code(member)
+            index[name] = len(index)
+            position = member.offset + member.size
+        code += f"{self.start + self.span - position}x"
+        self._unpack = struct.Struct(code).unpack
+        # Missing members are None: index -1 is a None appended to the values.
+        self._pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+        indices = [index.get(name, -1) for name in self.names]
+        self._pick = operator.itemgetter(*indices) if len(indices) > 1 else lambda values: (values[indices[0]],)
+        self._apart_at = [(self.names.index(name), decode) for name, decode in self._apart]
+
+    def has(self, name: str) -> bool:
+        """Return whether this kernel has the member."""
+        return self.members[name] is not None
+
+    def offset(self, name: str) -> int:
+        """Return the offset of a member in bytes.
+
+        :raises MissingTypeError: when this kernel does not have the member.
+        """
+        member = self.members[name]
+        if member is None:
+            raise MissingTypeError(f"{self.type_name} has no {name} in this kernel")
+        return member.offset
+
+    def decode(self, block: bytes) -> tuple[Any, ...]:
+        """Decode a block that starts at ``start``; return a value for each name in order, None for a missing member."""
+        values = self._pick((*self._unpack(block), None))
+        if self._apart_at:
+            changed = list(values)
+            for place, decode in self._apart_at:
+                changed[place] = decode(block)
+            return tuple(changed)
+        return values
+
+    def read(self, target: Target, address: int) -> tuple[Any, ...]:
+        """Read the members of the structure at an address.
+
+        :raises ReadError: when any of them cannot be read.
+        """
+        return self.decode(target.read(address + self.start, self.span))
+
+    def read_partly(self, target: Target, address: int) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+        """Read the members that can be read.
+
+        :return: the values, None for those that are missing or unreadable, and the names of the unreadable ones.
+        :raises ReadError: when none can be read.
+        """
+        block, missing = read_partly(target, address + self.start, self.span)
+        values = self.decode(block)
+        if not missing:
+            return values, ()
+        lost = tuple(
+            name
+            for name, member in self.members.items()
+            if member is not None and any(_overlaps(member, self.start, gap) for gap in missing)
+        )
+        if len(lost) == sum(member is not None for member in self.members.values()):
+            raise ReadError(f"could not read {self.type_name} at {address:#x}", address + self.start + missing[0][0])
+        return tuple(None if name in lost else value for name, value in zip(self.names, values, strict=True)), lost
+
+
+def _overlaps(member: Member, start: int, gap: tuple[int, int]) -> bool:
+    begin = member.offset - start
+    return begin < gap[0] + gap[1] and gap[0] < begin + member.size
+
+
+def _member_code(member: Member) -> str:
+    code = _CODES.get(member.size)
+    if member.length is not None or code is None:
+        return f"{member.size}s"
+    return code if member.signed else code.upper()
+
+
+def _decode_apart(order: str, start: int, member: Member) -> Callable[[bytes], Any]:
+    if member.bit_size is None:
+        unpack = struct.Struct(order + _member_code(member)).unpack_from
+        return lambda block: unpack(block, member.offset - start)[0]
+    bit_size = member.bit_size
+    shift = member.bit_offset or 0
+    byte_order = "big" if order == ">" else "little"
+
+    def decode(block: bytes) -> int:
+        unit = int.from_bytes(block[member.offset - start :][: member.size], byte_order)  # type: ignore[arg-type]
+        value = unit >> shift & (1 << bit_size) - 1
+        if member.signed and value >> bit_size - 1:
+            value -= 1 << bit_size
+        return value
+
+    return decode

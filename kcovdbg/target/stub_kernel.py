@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A kernel behind a GDB stub, in a machine that the stub has stopped: its memory, KASLR offset, VMCOREINFO and registers.
+
+x86-64 in QEMU: memory is read by physical address, since with page-table isolation a CPU that was stopped in user space has
+page tables without the kernel; the image is found by the interrupt descriptor table. Other stubs: by virtual address, without
+KASLR.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.address import PAGE_SIZE, page_align, page_align_down
+from kcovdbg.elf.note import NT_PRSTATUS, VMCOREINFO, make_note
+from kcovdbg.errors import TargetError
+from kcovdbg.target.kaslr import DIVIDE_ERROR, IDT_GATE_SIZE, X86_ALIGNMENT, X86_RANGE, gate_handler
+from kcovdbg.target.pointer import UPPER_HALF_START
+from kcovdbg.target.rsp import RspClient, StubReadError
+
+_WORD: Final = struct.Struct("<Q")
+_PRESENT: Final = 1
+_LARGE: Final = 0x80
+_ADDRESS: Final = 0x000F_FFFF_FFFF_F000
+# PTI_PGTABLE_SWITCH_BIT: the page table of user space is the page after that of the kernel.
+_PTI_SWITCH: Final = 0x1000
+_CR4_LA57: Final = 1 << 12
+# What is found by symbols of the vmlinux.
+SYMBOLS: Final = (*DIVIDE_ERROR, "early_idt_handler_array", "vmcoreinfo_data", "vmcoreinfo_size")
+_MAX_VMCOREINFO: Final = 1 << 16
+_MAX_CPUS: Final = 4096
+# The start of a `g` packet of x86-64: 16 general registers, rip, eflags, six segments.
+_GDB_REGISTERS: Final = struct.Struct("<17Q7I")
+_PRSTATUS_SIZE: Final = 336
+
+ReadMemory = Callable[[int, int], bytes]
+
+
+class NotBootedError(TargetError):
+    """The machine has not booted far enough to have a kernel that can be found."""
+
+
+class RamRange(NamedTuple):
+    """A range of physical memory, the end excluded."""
+
+    start: int
+    end: int
+
+
+class CachedMemory:
+    """Memory of a stopped machine: each page is read once.
+
+    :param read: reads from the machine.
+    """
+
+    def __init__(self, read: ReadMemory) -> None:
+        self._read = read
+        self._pages: dict[int, bytes] = {}
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return any span of memory.
+
+        :raises StubReadError: when any page of it cannot be read.
+        """
+        first, last = address // PAGE_SIZE, (address + size - 1) // PAGE_SIZE
+        pages = self._pages
+        if first == last:
+            page = pages.get(first)
+            if page is None:
+                page = pages[first] = self._read(first * PAGE_SIZE, PAGE_SIZE)
+            offset = address % PAGE_SIZE
+            return page[offset : offset + size]
+        parts = []
+        for number in range(first, last + 1):
+            page = pages.get(number)
+            if page is None:
+                page = pages[number] = self._read(number * PAGE_SIZE, PAGE_SIZE)
+            parts.append(page)
+        data = b"".join(parts)
+        offset = address - first * PAGE_SIZE
+        return data[offset : offset + size]
+
+
+def find_ram(text: str) -> list[RamRange]:
+    """Return the ranges of physical memory in QEMU's ``info mtree -f``, in whole pages; empty when its form is unknown.
+
+    Reads of other addresses return zeros, or change the state of a device.
+    """
+    for view in text.replace("\r", "").split("FlatView ")[1:]:
+        if not re.search(r'^ AS "memory"', view, re.MULTILINE):
+            continue
+        found: list[RamRange] = []
+        pattern = r"^\s*([0-9a-f]{16})-([0-9a-f]{16}) \(prio -?\d+, (?:nv-)?(?:ram|rom|romd)\)"
+        for start, end in re.findall(pattern, view, re.MULTILINE):
+            low, high = int(start, 16), int(end, 16) + 1
+            if found and found[-1].end == low:
+                found[-1] = RamRange(found[-1].start, high)
+            else:
+                found.append(RamRange(low, high))
+        pages = (RamRange(page_align(low), page_align_down(high)) for low, high in found)
+        return [part for part in pages if part.start < part.end]
+    return []
+
+
+class CpuRegisters(NamedTuple):
+    """The registers of x86-64 that a kernel is found by."""
+
+    idt: int
+    cr3: int
+    cr4: int
+
+
+def is_before_kernel(text: str) -> bool:
+    """Return whether QEMU's ``info registers`` are of an x86 CPU that is not in 64-bit mode, as in firmware."""
+    return re.search(r"\bEIP=", text) is not None
+
+
+def parse_registers(text: str) -> CpuRegisters | None:
+    """Parse QEMU's ``info registers`` of x86-64; return None when it is of another machine."""
+    idt = re.search(r"\bIDT=\s*([0-9a-f]{16}) ", text)
+    cr3 = re.search(r"\bCR3=([0-9a-f]{16})\b", text)
+    cr4 = re.search(r"\bCR4=([0-9a-f]+)\b", text)
+    if idt is None or cr3 is None or cr4 is None:
+        return None
+    return CpuRegisters(int(idt[1], 16), int(cr3[1], 16), int(cr4[1], 16))
+
+
+def translate(read: ReadMemory, cpu: CpuRegisters, address: int) -> int | None:
+    """Return the physical address of a virtual one by the page tables of an x86-64 CPU, None when it is not mapped."""
+    table = cpu.cr3 & _ADDRESS
+    for level in range(5 if cpu.cr4 & _CR4_LA57 else 4, 0, -1):
+        shift = 12 + 9 * (level - 1)
+        try:
+            entry = _WORD.unpack(read(table + 8 * (address >> shift & 0x1FF), 8))[0]
+        except (StubReadError, struct.error):
+            return None
+        if not entry & _PRESENT:
+            return None
+        if level == 1 or (level <= 3 and entry & _LARGE):
+            span = (1 << shift) - 1
+            return int(entry & _ADDRESS & ~span | address & span)
+        table = entry & _ADDRESS
+    return None
+
+
+def make_notes(client: RspClient, vmcoreinfo: bytes) -> bytes:
+    """Return the ELF notes that a dump of the machine would have: VMCOREINFO, and the registers of each x86-64 CPU."""
+    notes = b""
+    for cpu in range(_MAX_CPUS):
+        registers = client.registers(cpu + 1)
+        if len(registers) < _GDB_REGISTERS.size:
+            break
+        notes += make_note("CORE", NT_PRSTATUS, _make_prstatus(cpu, registers))
+    return notes + make_note(VMCOREINFO, 0, vmcoreinfo)
+
+
+def _make_prstatus(cpu: int, registers: bytes) -> bytes:
+    """Return a ``struct elf_prstatus`` of x86-64 with GDB's registers."""
+    rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, *others = _GDB_REGISTERS.unpack_from(registers)
+    r8, r9, r10, r11, r12, r13, r14, r15, rip, rflags, cs, ss, ds, es, fs, gs = others
+    # struct user_regs_struct; the stub does not have orig_rax, fs_base and gs_base, and unwinding does not use them.
+    general = (r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi)
+    user = (*general, 0, rip, cs, rflags, rsp, ss, 0, 0, ds, es, fs, gs)
+    status = bytearray(_PRSTATUS_SIZE)
+    # pr_pid: QEMU numbers CPUs from 1 in its dumps.
+    struct.pack_into("<I", status, 32, cpu + 1)
+    struct.pack_into("<27Q", status, 112, *user)
+    return bytes(status)
+
+
+class FoundKernel(NamedTuple):
+    """A kernel found in a machine."""
+
+    vmcoreinfo: bytes
+    kaslr_offset: int
+
+
+def find_kernel(where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: dict[str, int]) -> FoundKernel:
+    """Find the KASLR offset by the interrupt descriptor table, and VMCOREINFO by the offset.
+
+    :param where: what messages call the machine.
+    :param physical: reads physical memory.
+    :param symbols: addresses of :data:`SYMBOLS` in the vmlinux.
+    :raises NotBootedError: when it is too early in its boot.
+    :raises TargetError: when it is another kernel.
+    """
+    try:
+        return _find_by_tables(where, cpu, physical, symbols)
+    except TargetError:
+        if not cpu.cr3 & _PTI_SWITCH:
+            raise
+        # The CPU may have been stopped in user space, with the page table that lacks most of the kernel. Tried second: without
+        # page-table isolation, this page is not a page table.
+        try:
+            return _find_by_tables(where, cpu._replace(cr3=cpu.cr3 & ~_PTI_SWITCH), physical, symbols)
+        except TargetError:
+            pass
+        raise
+
+
+def _find_by_tables(where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: dict[str, int]) -> FoundKernel:
+    def virtual(address: int, size: int) -> bytes:
+        found = translate(physical, cpu, address)
+        if found is None:
+            raise StubReadError(f"{address:#x} is not mapped")
+        return physical(found, size)
+
+    try:
+        gate = virtual(cpu.idt, IDT_GATE_SIZE)
+    except StubReadError:
+        raise NotBootedError(
+            f"the machine at {where} has no interrupt descriptor table of a 64-bit kernel",
+            hint="it may not have booted yet: let it run, then try again",
+        ) from None
+    link = next((symbols[name] for name in DIVIDE_ERROR if name in symbols), None)
+    if link is None:
+        raise TargetError(f"the vmlinux has no symbol {DIVIDE_ERROR[0]}", hint="is it a kernel for x86-64?")
+    handler = gate_handler(gate)
+    early = symbols.get("early_idt_handler_array")
+    # The table of what loads the kernel, or the kernel's before idt_setup_traps().
+    if handler < UPPER_HALF_START or (early is not None and (handler - early) % X86_ALIGNMENT == 0):
+        raise NotBootedError(f"the kernel at {where} is still booting", hint="let it run, then try again")
+    offset = handler - link
+    if offset % X86_ALIGNMENT or not 0 <= offset < X86_RANGE:
+        raise TargetError(
+            "the vmlinux does not match: the kernel's divide error handler is not at its address",
+            hint="give the vmlinux of the kernel that runs there",
+        )
+    return FoundKernel(read_vmcoreinfo(virtual, symbols, offset), offset)
+
+
+def read_vmcoreinfo(virtual: ReadMemory, symbols: dict[str, int], offset: int) -> bytes:
+    """Return the VMCOREINFO in a kernel's memory.
+
+    :param virtual: reads virtual memory.
+    :param symbols: addresses of :data:`SYMBOLS` in the vmlinux.
+    :param offset: the KASLR offset.
+    :raises NotBootedError: when the kernel has not filled it yet.
+    :raises TargetError: when the kernel has none.
+    """
+    hint = "the kernel needs CONFIG_VMCORE_INFO (CONFIG_CRASH_CORE before v6.9), which CONFIG_KEXEC selects"
+    try:
+        if "vmcoreinfo_data" not in symbols or "vmcoreinfo_size" not in symbols:
+            raise TargetError("the kernel has no VMCOREINFO", hint=hint)
+        data = _WORD.unpack(virtual(symbols["vmcoreinfo_data"] + offset, 8))[0]
+        size = _WORD.unpack(virtual(symbols["vmcoreinfo_size"] + offset, 8))[0]
+        if not data or not 0 < size <= _MAX_VMCOREINFO:
+            raise NotBootedError("the kernel has not filled its VMCOREINFO yet", hint="let it finish booting, then try again")
+        text = b""
+        while len(text) < size:
+            # It need not be contiguous in physical memory.
+            address = data + len(text)
+            text += virtual(address, min(size - len(text), PAGE_SIZE - address % PAGE_SIZE))
+    except StubReadError as error:
+        raise NotBootedError(
+            f"could not read the kernel's memory: {error}",
+            hint="let the kernel finish booting, or run in kernel mode; then try again",
+        ) from None
+    if b"OSRELEASE=" not in text:
+        raise TargetError(
+            "the vmlinux does not match: the kernel's VMCOREINFO is not at its address",
+            hint="give the vmlinux of the kernel that runs there",
+        )
+    return text

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Names of buffers, and where the buffers are: ``41``, ``kcov:0x…``, ``area:0x…``, ``fd:41/3``, ``saved:0``, ``saved:t41``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kcovdbg.abi.generations import Feature
+from kcovdbg.abi.mode import is_known, is_tracing
+from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError, UsageError
+from kcovdbg.model.kcov import KcovFields
+from kcovdbg.model.session import Role
+from kcovdbg.model.state import Part, StateSource
+from kcovdbg.model.task import SavedState, Task
+from kcovdbg.series.declaration import SecondBuffer
+from kcovdbg.target.protocol import Target
+from kcovdbg.walk.layout import Layout
+from kcovdbg.walk.objects import read_count
+
+_FORMS: Final = "TID, kcov:ADDRESS, area:ADDRESS, fd:PID/FD, saved:CPU, saved:tTID, file:PATH or @NAME"
+_FREE_LIST_REMARK: Final = "on the free list: list pointers overlay the count, and records are left over from earlier use"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a buffer is, and what is known of it before it is read."""
+
+    name: str
+    address: int
+    size: int | None
+    """In words of the kernel."""
+    mode: str | None
+    kcov: int | None = None
+    task: int | None = None
+    """``struct task_struct *`` whose fields describe it, None if the object's do."""
+    pid: int | None = None
+    comm: str | None = None
+    private: bool = False
+    cached: bool = False
+    """On a free list."""
+    remarks: tuple[str, ...] = ()
+    doubt: str | None = None
+    """Why ``mode``, and with it the format, is unknown."""
+    edges: int | None = None
+    """Address of the second buffer, if there is one to be shown beside this one."""
+
+
+def find_place(target: Target, layout: Layout, source: StateSource, name: str) -> Place:
+    """Find the buffer with this name.
+
+    :raises UsageError: if the name has no such form.
+    :raises KcovdbgError: if there is no such buffer.
+    """
+    check_name(name)
+    kind, colon, rest = name.partition(":")
+    if not colon:
+        return _with_edges(target, layout, _place_of_task(layout, source, name, _number(name, name, 10)))
+    if kind == "kcov":
+        return _place_of_object(target, layout, source, name, _number(rest, name))
+    if kind == "area":
+        return _place_of_area(target, layout, source, name, _number(rest, name))
+    if kind == "fd":
+        pid, _, fd = rest.partition("/")
+        return _place_of_descriptor(target, layout, source, name, _number(pid, name, 10), _number(fd, name, 10))
+    return _place_of_saved(layout, source, name, rest)
+
+
+def check_name(name: str) -> None:
+    """Check that this has the form of a buffer's name, without looking for the buffer.
+
+    :raises UsageError: if it does not.
+    """
+    kind, colon, rest = name.partition(":")
+    if not colon:
+        if not name.isdecimal():
+            raise UsageError(f"'{name}' is not a buffer name; use a thread id for a task's buffer", hint=_FORMS)
+    elif kind in ("kcov", "area"):
+        _number(rest, name)
+    elif kind == "fd":
+        pid, slash, fd = rest.partition("/")
+        if not slash:
+            raise UsageError(f"'{name}' is not a descriptor", hint="fd:PID/FD, for instance fd:41/3")
+        _number(pid, name, 10)
+        _number(fd, name, 10)
+    elif kind == "saved":
+        _number(rest.removeprefix("t"), name, 10)
+    else:
+        raise UsageError(f"'{name}' is not a buffer name", hint=_FORMS)
+
+
+def _number(text: str, name: str, base: int = 16) -> int:
+    try:
+        return int(text, base)
+    except ValueError:
+        raise UsageError(f"{name}: '{text}' is not {'a number' if base == 10 else 'an address'}", hint=_FORMS) from None
+
+
+def _find_task(source: StateSource, tid: int) -> Task:
+    # Every CPU has an idle task with pid 0: prefer one with KCOV state.
+    found = [task for task in source.read(Part.ALL_TASKS).all_tasks if task.fields.pid == tid]
+    if not found:
+        raise KcovdbgError(f"no task {tid}", hint="tasks -a lists all")
+    return next((task for task in found if task.fields.kcov_area), found[0])
+
+
+def _place_of_task(layout: Layout, source: StateSource, name: str, tid: int) -> Place:
+    return _place_of_found(layout, source, name, _find_task(source, tid))
+
+
+def _place_of_found(layout: Layout, source: StateSource, name: str, task: Task) -> Place:
+    fields = task.fields
+    if fields.kcov_area:
+        return Place(
+            name=name,
+            address=fields.kcov_area,
+            size=fields.kcov_size,
+            mode=task.mode,
+            kcov=fields.kcov,
+            task=fields.address,
+            pid=fields.pid,
+            comm=fields.comm,
+            private=task.role in (Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION),
+            doubt=_doubt_mode(layout, "task", fields.kcov_mode),
+        )
+    # If the task's area is unknown, only a session that is not a section uses the object's.
+    area_is_lost = fields.kcov_area is None and task.role not in (Role.LOCAL, Role.NONE)
+    for pointer in (fields.kcov_remote, fields.kcov):
+        if not pointer or area_is_lost:
+            continue
+        kcov = source.kcov(pointer)
+        if kcov.area:
+            return _place_of_fields(layout, name, kcov, fields.pid, fields.comm)
+    problem = f"task {fields.pid} ({fields.comm}) has no coverage buffer"
+    if task.errors:
+        problem += f": {task.errors[0]}"
+    raise KcovdbgError(problem, hint="tasks lists those that have one, objects lists all buffers")
+
+
+def _doubt_mode(layout: Layout, whose: str, word: int | None) -> str | None:
+    """Return why a mode, on which the format of records depends, is unknown; None if it is not."""
+    if not layout.generation.has(Feature.COMPARISONS):
+        return None
+    if word is None:
+        return f"mode of the {whose} is unknown"
+    mode = layout.object_mode_name(word) if whose == "object" else layout.mode_name(word)
+    return None if is_known(mode) else f"mode {mode} of the {whose} has no name in the debug info"
+
+
+def _place_of_fields(layout: Layout, name: str, kcov: KcovFields, pid: int | None, comm: str | None) -> Place:
+    if not kcov.area:
+        raise KcovdbgError(
+            f"struct kcov at {kcov.address:#x} has no buffer",
+            hint="it comes with KCOV_INIT_TRACE, before v5.18 with the first mmap()",
+        )
+    mode = None if kcov.mode is None else layout.object_mode_name(kcov.mode)
+    doubt = _doubt_mode(layout, "object", kcov.mode)
+    return Place(name=name, address=kcov.area, size=kcov.size, mode=mode, kcov=kcov.address, pid=pid, comm=comm, doubt=doubt)
+
+
+def _owner(source: StateSource, kcov: KcovFields) -> tuple[int | None, str | None]:
+    task = source.read(Part.TASKS).task_by_address.get(kcov.task or 0)
+    return (None, None) if task is None else (task.pid, task.comm)
+
+
+def _place_of_object(target: Target, layout: Layout, source: StateSource, name: str, address: int) -> Place:
+    kcov = source.kcov(address)
+    return _with_edges(target, layout, _place_of_fields(layout, name, kcov, *_owner(source, kcov)))
+
+
+def _with_edges(target: Target, layout: Layout, place: Place) -> Place:
+    """Add the second buffer where it is written, and name the other one.
+
+    A task's own fields only know the object's first buffer.
+
+    :raises KcovdbgError: if only the second buffer is written and cannot be found: the first one would mislead.
+    """
+    second = layout.traits.second_buffer
+    if second is None or place.private:
+        return place
+    if place.mode not in second.alone | second.both:
+        return _with_left_edges(target, layout, second, place)
+    try:
+        if place.kcov is None:
+            raise MissingTypeError("the object is unknown")  # noqa: TRY301
+        edges = second.find(target, place.kcov)
+    except (MissingTypeError, ReadError) as error:
+        problem = f"buffer of edges cannot be found: {error}"
+        if place.mode in second.alone:
+            raise KcovdbgError(problem, hint=f"the buffer of addresses is area:{place.address:#x}") from None
+        return replace(place, remarks=(*place.remarks, problem))
+    if place.mode in second.alone:
+        remark = f"edges, in area:{edges:#x}; the object's buffer of addresses is area:{place.address:#x}"
+        return replace(place, address=edges, remarks=(*place.remarks, remark))
+    remark = f"addresses, in area:{place.address:#x}; edges are in a buffer of their own: area:{edges:#x}"
+    return replace(place, remarks=(*place.remarks, remark), edges=edges)
+
+
+def _with_left_edges(target: Target, layout: Layout, second: SecondBuffer, place: Place) -> Place:
+    """Add the second buffer of an object that is not enabled, if it has records: the kernel does not keep its last mode."""
+    if place.kcov is None or place.mode is None or is_tracing(place.mode):
+        return place
+    try:
+        edges = second.find(target, place.kcov)
+        if not read_count(target, layout, edges, second.mode):
+            return place
+    except (MissingTypeError, ReadError):
+        # objects reports it.
+        return place
+    remark = f"edges are left in the object's other buffer: area:{edges:#x}"
+    return replace(place, edges=edges, remarks=(*place.remarks, remark))
+
+
+def _place_of_descriptor(target: Target, layout: Layout, source: StateSource, name: str, pid: int, fd: int) -> Place:
+    # Descriptors are listed for the first task of a table, which threads share, and maybe processes.
+    tasks = source.read(Part.TASKS).task_fields
+    tables = {task.files for task in tasks if pid in (task.pid, task.tgid) and task.files}
+    sharers = {pid} | {task.tgid for task in tasks if task.files in tables}
+    for address, kcov in source.read(Part.OBJECTS).objects.items():
+        for reference in kcov.references:
+            if reference.kind == "fd" and reference.fd == fd and reference.pid in sharers:
+                return _place_of_object(target, layout, source, name, address)
+    raise KcovdbgError(f"descriptor {fd} of process {pid} is not KCOV's", hint="objects lists those that are")
+
+
+def _place_of_saved(layout: Layout, source: StateSource, name: str, which: str) -> Place:
+    by_task = which.startswith("t")
+    number = _number(which.removeprefix("t"), name, 10)
+    for saved in source.read(Part.SAVED).saved:
+        if (saved.pid if by_task else saved.cpu) == number and saved.area:
+            return _place_of_session(layout, source, name, saved)
+    whose = f"task {number}" if by_task else f"CPU {number}"
+    raise KcovdbgError(f"{whose} has no saved session with a buffer", hint="percpu lists saved sessions")
+
+
+def _place_of_session(layout: Layout, source: StateSource, name: str, saved: SavedState) -> Place:
+    private = False
+    if saved.kcov:
+        try:
+            private = source.kcov(saved.kcov).area != saved.area
+        except (ReadError, MissingTypeError):
+            private = False
+    return Place(
+        name=name,
+        address=saved.area or 0,
+        size=saved.size,
+        mode=None if saved.mode is None else layout.mode_name(saved.mode),
+        kcov=saved.kcov,
+        pid=saved.pid,
+        comm=saved.comm,
+        private=private,
+        doubt=_doubt_mode(layout, "saved session", saved.mode),
+    )
+
+
+def _place_of_area(target: Target, layout: Layout, source: StateSource, name: str, address: int) -> Place:
+    for task in source.read(Part.TASKS).tasks:
+        if task.fields.kcov_area == address:
+            return _as_first(layout, replace(_place_of_found(layout, source, name, task), address=address))
+        if task.saved is not None and task.saved.area == address:
+            return _place_of_session(layout, source, name, task.saved)
+    for area in source.read(Part.AREAS).areas:
+        if area.address == address:
+            # Idle areas of CPUs are on no list: nothing overlays their count.
+            cached = area.state == "cached" and area.cpu is None
+            remarks = (_FREE_LIST_REMARK,) if cached else () if area.state == "in-use" else ("no section uses the area",)
+            return Place(name=name, address=address, size=area.size, mode=None, cached=cached, private=True, remarks=remarks)
+    for kcov in source.read(Part.OBJECTS).objects.values():
+        if kcov.fields is None:
+            continue
+        if kcov.fields.area == address:
+            return _as_first(layout, _place_of_fields(layout, name, kcov.fields, kcov.pid, kcov.comm))
+        second = layout.traits.second_buffer
+        if second is not None and kcov.fields.area and _is_second(target, second, kcov.address, address):
+            place = _place_of_fields(layout, name, kcov.fields, kcov.pid, kcov.comm)
+            return replace(place, address=address, mode=second.mode, doubt=None)
+    return Place(
+        name=name,
+        address=address,
+        size=allocated_words(target, layout, address),
+        mode=None,
+        remarks=(f"{address:#x} is not known to KCOV; read as requested",),
+    )
+
+
+def _as_first(layout: Layout, place: Place) -> Place:
+    """Describe an object's first buffer, in which records of the second one never are."""
+    second = layout.traits.second_buffer
+    if second is None or place.mode not in second.alone | second.both:
+        return place
+    return replace(place, mode=second.first_mode)
+
+
+def _is_second(target: Target, second: SecondBuffer, kcov: int | None, address: int) -> bool:
+    try:
+        return kcov is not None and second.find(target, kcov) == address
+    except (MissingTypeError, ReadError):
+        return False
+
+
+def allocated_words(target: Target, layout: Layout, address: int) -> int | None:
+    """Return how many kernel words were allocated with vmalloc at an address, None if it is unknown."""
+    if target.vmalloc is None:
+        return None
+    try:
+        found = next((area for area in target.vmalloc.for_each_vmalloc_area() if area.start == address), None)
+    except ReadError:
+        return None
+    return None if found is None else found.size // layout.buffer_word

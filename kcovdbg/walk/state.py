@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The reader of KCOV's state: :func:`read_state`, and :class:`StateReader` where parts are asked for one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.generations import Feature
+from kcovdbg.abi.record import CMP_WORDS
+from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.model.area import IRQ_LIST, TASK_LIST
+from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.carrier import Carrier
+from kcovdbg.model.kcov import Kcov, KcovFields
+from kcovdbg.model.list_link import ListLink
+from kcovdbg.model.memory import StackFrame
+from kcovdbg.model.object_names import name_some
+from kcovdbg.model.remote import RemoteHandle
+from kcovdbg.model.state import BufferContents, KernelFacts, Part, Source, State
+from kcovdbg.model.syscall import TaskSyscall
+from kcovdbg.model.task import Task, TaskFields
+from kcovdbg.series.declaration import READ_PARTS
+from kcovdbg.target.protocol import Target
+from kcovdbg.target.struct_layout import find_member
+from kcovdbg.walk.area_owners import find_areas
+from kcovdbg.walk.buffers import read_buffer
+from kcovdbg.walk.carriers import CarrierWalk
+from kcovdbg.walk.layout import REMOTE, TASK, Layout
+from kcovdbg.walk.list_links import read_area_links, read_hash_links
+from kcovdbg.walk.locks import find_spin_lock, is_preempt_rt, is_symbol_held, read_cpu_lock_owner
+from kcovdbg.walk.preempt_count import is_serving_softirq, is_task_serving_softirq
+from kcovdbg.walk.references import ReferenceWalk
+from kcovdbg.walk.sessions import SessionWalk
+from kcovdbg.walk.structure_cache import StructureCache
+from kcovdbg.walk.syscalls import SyscallWalk
+
+# Words of buffers: limits for one buffer, and for all that a State holds (128 MiB).
+_MAX_WORDS: Final = 1 << 23
+_HELD_WORDS: Final = 1 << 24
+# Unwinding is slow: limit for the stacks that one reader unwinds.
+_MAX_STACKS: Final = 4000
+
+
+class StateReader:
+    """One look at a kernel. Every part is read once, when it is first asked for.
+
+    :param target: the kernel.
+    :param layout: of this kernel.
+    """
+
+    def __init__(self, target: Target, layout: Layout) -> None:
+        self.target = target
+        self.layout = layout
+        self._cache = StructureCache(target, layout)
+        self._sessions = SessionWalk(self._cache)
+        self._known: dict[Part, Mapping[str, object]] = {}
+        self._stacks: dict[int, tuple[StackFrame, ...] | None] = {}
+        self._syscalls: dict[int, TaskSyscall] = {}
+        self._readers: Mapping[Part, Callable[[], Mapping[str, object]]] = {
+            Part.TASKS: lambda: {"task_fields": self._cache.task_fields, "tasks": self._sessions.with_state},
+            Part.ALL_TASKS: lambda: {"all_tasks": self._sessions.all_tasks},
+            Part.CURRENT: lambda: {"current": self._cache.current},
+            Part.SAVED: lambda: {"saved": self._sessions.saved, "cpu_states": self._cache.per_cpu},
+            Part.REMOTE: lambda: {"handles": tuple(self._read_handles()), "buckets": self._cache.remote_map.buckets},
+            Part.CACHED_AREAS: lambda: {"cached_areas": self._cache.cached_areas},
+            Part.AREAS: lambda: {"areas": find_areas(self._cache, self._sessions)},
+            Part.FILES: lambda: {"files": self._cache.files},
+            Part.VMALLOC: self._read_vmalloc,
+            Part.OBJECTS: lambda: {"objects": self._objects},
+            Part.LINKS: self._read_links,
+            Part.LOCKS: self._read_locks,
+            Part.TASK_FACTS: self._read_task_facts,
+            Part.CARRIERS: lambda: {"carriers": self._carriers},
+            Part.BUFFERS: lambda: {"buffers": self._buffers},
+            Part.SERIES: lambda: {"series": self._read_series()},
+            Part.TEXT: lambda: {"text": (_find_symbol(self.target, "_stext"), _find_symbol(self.target, "_etext"))},
+        }
+
+    def renew(self) -> StateReader:
+        """Return a new look at the same kernel."""
+        return StateReader(self.target, self.layout)
+
+    def read(self, parts: Part, *, stacks: Collection[int] = (), syscalls: Collection[TaskFields] = ()) -> State:
+        """Return the State with some parts, and what of them could not be read.
+
+        :param stacks: tasks, ``struct task_struct *``, whose stacks are also wanted.
+        :param syscalls: tasks whose system calls are also wanted: a read of the target for each.
+        """
+        read: dict[str, object] = {}
+        for part in Part:
+            if part in parts and part is not Part.NOTHING:
+                if part not in self._known:
+                    self._known[part] = self._readers[part]()
+                read.update(self._known[part])
+        wanted = {task: self._unwind(task) for task in stacks}
+        calls = {fields.address: self._read_syscall(fields) for fields in syscalls}
+        return State(self.facts, read, dict(self._cache.lacking), wanted, calls)
+
+    def recall(self) -> State:
+        """Return a State with every part that was asked for so far; nothing is read."""
+        read = {name: value for known in self._known.values() for name, value in known.items()}
+        return State(self.facts, read, dict(self._cache.lacking))
+
+    def kcov(self, address: int) -> KcovFields:
+        """Return an object, also one that nothing refers to.
+
+        :param address: ``struct kcov *``.
+        :raises ReadError: when it is unreadable.
+        :raises MissingTypeError: when the debug info has no ``struct kcov``.
+        """
+        return self._cache.kcov(address)
+
+    def interpret(self, fields: TaskFields) -> Task:
+        """Return one task with its sessions.
+
+        :param fields: as :func:`kcovdbg.walk.tasks.read_task` returns them.
+        """
+        return self._sessions.interpret(fields)
+
+    @cached_property
+    def facts(self) -> KernelFacts:
+        """What does not change while the kernel runs."""
+        target, layout, traits = self.target, self.layout, self.layout.traits
+        return KernelFacts(
+            generation=layout.generation,
+            word_size=target.word_size,
+            big_endian=target.big_endian,
+            buffer_word=layout.buffer_word,
+            kernel_range=target.kernel_range,
+            kaslr_offset=target.kaslr_offset,
+            cpus=tuple(target.cpus()),
+            modes=layout.modes,
+            mode_flags=layout.mode_flags,
+            mode_values=traits.mode_values(layout.modes),
+            size_limit=traits.size_limit(target.word_size),
+            counts_mappings=traits.counts_mappings,
+            has_prefix=traits.has_prefix,
+            leaves_saved_state=traits.leaves_saved_state,
+            buffers=1 if traits.second_buffer is None else 2,
+            excluded_rules=traits.excluded_rules,
+            live=target.live,
+            is_rt=is_preempt_rt(target),
+            spin_lock=find_spin_lock(target),
+            lists_vmas=target.vmas is not None,
+            searches_slab=target.slab is not None,
+        )
+
+    def _has(self, feature: Feature) -> bool:
+        return self.layout.generation.has(feature)
+
+    def _read_handles(self) -> Iterator[RemoteHandle]:
+        for entry in self._cache.remote_map.entries:
+            pid = comm = None
+            errors: tuple[str, ...] = ()
+            if entry.kcov is None:
+                errors = (f"the debug info has no {REMOTE}.kcov",)
+            else:
+                try:
+                    fields = self._cache.kcov(entry.kcov)
+                except (ReadError, MissingTypeError) as error:
+                    errors = (f"kcov {entry.kcov:#x}: {error}",)
+                else:
+                    if fields.task:
+                        pid, comm, problem = self._cache.owner(fields.task)
+                        errors = () if problem is None else (problem,)
+            yield RemoteHandle(entry.address, entry.handle, entry.bucket, entry.kcov, pid, comm, errors)
+
+    def _read_vmalloc(self) -> Mapping[str, object]:
+        areas = self._cache.vmalloc_areas
+        return {
+            "vmalloc": None if self._cache.lacking.get(Source.VMALLOC) else areas,
+            "kcov_areas": self._cache.kcov_areas,
+        }
+
+    @cached_property
+    def _objects(self) -> Mapping[int, Kcov]:
+        objects, lacking = ReferenceWalk(self._cache, self._sessions).find_objects()
+        self._cache.lacking.update(lacking)
+        return objects
+
+    def _read_links(self) -> Mapping[str, object]:
+        hash_links: tuple[ListLink, ...] = ()
+        area_links: tuple[ListLink, ...] = ()
+        if self._has(Feature.REMOTE):
+            names = (TASK_LIST, IRQ_LIST) if self._has(Feature.AREA_LISTS) else (TASK_LIST,)
+            hash_links = _read_or_nothing(lambda: tuple(read_hash_links(self.target, self.layout)))
+            area_links = _read_or_nothing(lambda: tuple(read_area_links(self.target, self.layout, names)))
+        return {"hash_links": hash_links, "area_links": area_links}
+
+    def _read_locks(self) -> Mapping[str, object]:
+        owners = {cpu: read_cpu_lock_owner(self.target, cpu) for cpu in self.facts.cpus} if self._has(Feature.SOFTIRQ) else {}
+        return {
+            "remote_lock_held": self._has(Feature.REMOTE) and bool(is_symbol_held(self.target, "kcov_remote_lock")),
+            "cpu_lock_owners": {cpu: owner for cpu, owner in owners.items() if owner},
+        }
+
+    def _read_task_facts(self) -> Mapping[str, object]:
+        target, tasks = self.target, [task.fields for task in self._sessions.with_state]
+        exit_state = find_member(target, TASK, ("exit_state",))
+        cpu_of = {task: cpu for cpu, task in self._cache.current.items()}
+
+        def is_dead(task: int) -> bool | None:
+            try:
+                return None if exit_state is None else any(target.read(task + exit_state.offset, exit_state.size))
+            except KcovdbgError:
+                return None
+
+        def serves_softirq(task: int) -> bool | None:
+            if self.facts.is_rt:
+                return is_task_serving_softirq(target, task)
+            return is_serving_softirq(target, cpu_of[task], task) if task in cpu_of else None
+
+        return {
+            "dead": {task.address: is_dead(task.address) for task in tasks if task.is_exiting and task.kcov},
+            "serving_softirq": {task.address: serves_softirq(task.address) for task in tasks if task.kcov_softirq},
+        }
+
+    @cached_property
+    def _carriers(self) -> tuple[Carrier, ...]:
+        walk = CarrierWalk(self.target, self._cache.task_fields)
+        found = tuple(walk)
+        self._cache.lacking[Source.CARRIERS] = tuple(walk.remarks)
+        return found
+
+    @cached_property
+    def _buffers(self) -> tuple[BufferContents, ...]:
+        """The contents of buffers, within a budget; those that are left out are named in ``lacking``."""
+        found: list[BufferContents] = []
+        unread: list[str] = []
+        held = 0
+        for name, words, address, kcov, section in (*self._user_buffers(), *self._section_buffers()):
+            if words > _MAX_WORDS or held + words > _HELD_WORDS:
+                unread.append(name)
+                continue
+            try:
+                buffer = read_buffer(self.target, self.layout, self, name)
+            except KcovdbgError:
+                # Nothing of it can be read.
+                continue
+            held += len(buffer.words)
+            if buffer.address == address or section is None:
+                found.append(BufferContents(buffer, kcov, section))
+        self._cache.lacking[Source.BUFFERS] = _say_unread(unread)
+        return tuple(found)
+
+    def _read_series(self) -> Mapping[str, object]:
+        """Read what the rules of the posted series in this kernel need, by the feature of the series."""
+        state, held, unread = self.read(READ_PARTS), 0, set[str]()
+
+        def read(name: str, words: int) -> Buffer | None:
+            nonlocal held
+            if words > _MAX_WORDS or held + words > _HELD_WORDS:
+                unread.add(name)
+                return None
+            try:
+                buffer = read_buffer(self.target, self.layout, self, name)
+            except KcovdbgError:
+                # Nothing of it can be read.
+                return None
+            held += len(buffer.words)
+            return buffer
+
+        found = {
+            series.feature: series.read(self.target, state, read)
+            for series in self.layout.traits.series
+            if series.read is not None
+        }
+        notes = [note for of_series in found.values() for note in of_series.notes]
+        self._cache.lacking[Source.SERIES] = (*notes, *_say_unread(unread))
+        return {feature: of_series.data for feature, of_series in found.items()}
+
+    def _user_buffers(self) -> Iterator[_Wanted]:
+        """Yield the buffers of objects in their first session: those hold nothing of an earlier mode."""
+        for address, kcov in self._objects.items():
+            fields = kcov.fields
+            # Kernels without remote coverage do not count sessions.
+            if fields is None or not (fields.area and fields.size and kcov.count and kcov.is_enabled and fields.sequence == 1):
+                continue
+            yield _Wanted(f"kcov:{address:#x}", min(fields.size, _most_words(kcov.count)), fields.area, address, None)
+
+    def _section_buffers(self) -> Iterator[_Wanted]:
+        """Yield the areas that sections collect into."""
+        for task in self._sessions.with_state:
+            for session in (task.session, task.interrupted):
+                if session is None or not session.is_section or not (session.area and session.size and session.kcov):
+                    continue
+                name, words = f"area:{session.area:#x}", session.size
+                if session.is_saved:
+                    in_task = task.saved is not None and task.saved.where == "task"
+                    name = f"saved:t{task.fields.pid}" if in_task else f"saved:{task.fields.cpu}"
+                elif task.count is not None:
+                    words = min(words, _most_words(task.count))
+                yield _Wanted(name, words, session.area, session.kcov, task.fields)
+
+    def _read_syscall(self, fields: TaskFields) -> TaskSyscall:
+        found = self._syscalls.get(fields.address)
+        if found is None:
+            found = self._syscalls[fields.address] = self._syscall_walk.read(fields, self._is_in_kernel)
+        return found
+
+    @cached_property
+    def _syscall_walk(self) -> SyscallWalk:
+        return SyscallWalk(self.target)
+
+    def _is_in_kernel(self, task: int) -> bool | None:
+        """Return whether a task that is on a CPU is in the kernel, None where its registers are unknown."""
+        stack = self._unwind(task)
+        return None if stack is None else bool(stack)
+
+    def _unwind(self, task: int) -> tuple[StackFrame, ...] | None:
+        if task not in self._stacks:
+            source = self.target.stacks
+            if source is not None and len(self._stacks) >= _MAX_STACKS:
+                self._cache.lacking[Source.STACKS] = (
+                    f"only {_MAX_STACKS} stacks are unwound; those of other tasks are unknown",
+                )
+                return None
+            try:
+                self._stacks[task] = None if source is None else tuple(source.stack_trace(task))
+            except KcovdbgError:
+                self._stacks[task] = None
+        return self._stacks[task]
+
+
+class _Wanted(NamedTuple):
+    """A buffer whose contents are wanted."""
+
+    name: str
+    words: int
+    """At most."""
+    address: int
+    kcov: int
+    section: TaskFields | None
+
+
+def _say_unread(names: Collection[str]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    return (f"the contents of {len(names)} buffers are not checked, too long: {name_some(sorted(names))}",)
+
+
+def _most_words(count: int) -> int:
+    """Return how many words so many records take at most, the count word included: comparisons have four."""
+    return CMP_WORDS * count + 1
+
+
+def _read_or_nothing(read: Callable[[], tuple[ListLink, ...]]) -> tuple[ListLink, ...]:
+    try:
+        return read()
+    except KcovdbgError:
+        return ()
+
+
+def _find_symbol(target: Target, name: str) -> int | None:
+    try:
+        return target.symbol(name).address
+    except MissingSymbolError:
+        return None
+
+
+def read_state(target: Target, layout: Layout, parts: Part, *, stacks: Collection[int] = ()) -> State:
+    """Read some parts of KCOV's state.
+
+    :param layout: of this kernel.
+    :param stacks: tasks, ``struct task_struct *``, whose stacks are also wanted.
+    """
+    return StateReader(target, layout).read(parts, stacks=stacks)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Cached reads of KCOV's structures: each is read once, on first use, and kept as it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from kcovdbg.errors import MissingTypeError, ReadError
+from kcovdbg.model.area import AREA_ALLOCATORS, CachedArea
+from kcovdbg.model.kcov import KcovFields, KcovFile
+from kcovdbg.model.memory import VmallocArea
+from kcovdbg.model.state import Source
+from kcovdbg.model.task import CpuState, TaskFields
+from kcovdbg.series.table import user_allocators
+from kcovdbg.target.protocol import Target
+from kcovdbg.walk.areas import read_cached_areas
+from kcovdbg.walk.files import FileWalk
+from kcovdbg.walk.layout import Layout
+from kcovdbg.walk.objects import read_kcov
+from kcovdbg.walk.remote import RemoteMap, read_remote_map
+from kcovdbg.walk.saved import read_per_cpu
+from kcovdbg.walk.tasks import TaskWalk, find_current_tasks, is_pid, read_task
+
+
+class StructureCache:
+    """KCOV's structures in one look at a kernel.
+
+    :param target: the kernel.
+    :param layout: of this kernel.
+    """
+
+    def __init__(self, target: Target, layout: Layout) -> None:
+        self.target = target
+        self.layout = layout
+        self.lacking: dict[Source, tuple[str, ...]] = {}
+        """What could not be read, by source."""
+        self._owners: dict[int, tuple[int | None, str | None, str | None]] = {}
+        self._kcov_cache: dict[int, KcovFields | ReadError | MissingTypeError] = {}
+
+    @cached_property
+    def task_fields(self) -> tuple[TaskFields, ...]:
+        """Every task as read."""
+        walk = TaskWalk(self.target, self.layout)
+        found = tuple(walk)
+        self.lacking[Source.TASKS] = tuple(walk.remarks)
+        return found
+
+    @cached_property
+    def by_address(self) -> Mapping[int, TaskFields]:
+        """Every task by its address, as read."""
+        return {task.address: task for task in self.task_fields}
+
+    @cached_property
+    def current(self) -> Mapping[int, int]:
+        """Each CPU's current task, ``struct task_struct *``; CPUs where it is unreadable are left out."""
+        return find_current_tasks(self.target)
+
+    @cached_property
+    def per_cpu(self) -> tuple[CpuState, ...]:
+        """``kcov_percpu_data`` of each CPU, on kernels that keep state there."""
+        found, self.lacking[Source.PER_CPU] = read_per_cpu(self.target, self.layout)
+        return found
+
+    @cached_property
+    def remote_map(self) -> RemoteMap:
+        """``kcov_remote_map`` as read."""
+        found = read_remote_map(self.target, self.layout)
+        self.lacking[Source.REMOTE] = found.remarks
+        return found
+
+    @cached_property
+    def cached_areas(self) -> tuple[CachedArea, ...]:
+        """The free areas as read."""
+        found, self.lacking[Source.AREAS] = read_cached_areas(self.target, self.layout)
+        return found
+
+    @cached_property
+    def files(self) -> tuple[KcovFile, ...]:
+        """Descriptors and mappings of KCOV's files."""
+        walk = FileWalk(self.target)
+        users = self.task_fields
+        found = (*walk.for_each_descriptor(users), *walk.for_each_mapping(users))
+        self.lacking[Source.FILES] = tuple(walk.remarks)
+        return found
+
+    @cached_property
+    def vmalloc_areas(self) -> Mapping[int, VmallocArea] | None:
+        """All vmalloc areas by their start, as far as they can be listed; None where the target cannot list any."""
+        self.lacking[Source.VMALLOC] = ()
+        source = self.target.vmalloc
+        if source is None:
+            self.lacking[Source.VMALLOC] = ("this target cannot list vmalloc areas: buffers without references are not found",)
+            return None
+        found: dict[int, VmallocArea] = {}
+        try:
+            found.update((area.start, area) for area in source.for_each_vmalloc_area())
+        except ReadError as error:
+            self.lacking[Source.VMALLOC] = (f"the list of vmalloc areas is incomplete: {error}",)
+        return found
+
+    @cached_property
+    def kcov_areas(self) -> tuple[VmallocArea, ...]:
+        """The vmalloc areas that KCOV allocated."""
+        allocators = user_allocators() | AREA_ALLOCATORS.keys()
+        return tuple(
+            area
+            for area in (self.vmalloc_areas or {}).values()
+            if area.allocator in allocators
+            # A buffer of more than 2 MiB has a page array, which the same function allocates.
+            and not area.is_page_array
+        )
+
+    def kcov(self, address: int) -> KcovFields:
+        """Read an object once.
+
+        :raises ReadError: when it is unreadable.
+        :raises MissingTypeError: when the debug info has no ``struct kcov``.
+        """
+        known = self._kcov_cache.get(address)
+        if known is None:
+            try:
+                known = read_kcov(self.target, self.layout, address)
+            except (ReadError, MissingTypeError) as error:
+                known = error
+            self._kcov_cache[address] = known
+        if isinstance(known, KcovFields):
+            return known
+        raise known
+
+    def kcov_or_none(self, address: int) -> KcovFields | None:
+        try:
+            return self.kcov(address)
+        except (ReadError, MissingTypeError):
+            return None
+
+    def own_areas(self, kcov: KcovFields) -> tuple[frozenset[int], bool]:
+        """Return the vmalloc areas that an object allocated, and whether these are all of them."""
+        found = frozenset({kcov.area} if kcov.area else ())
+        second = self.layout.traits.second_buffer
+        if second is None:
+            return found, True
+        allocated = second.allocations(self.target, kcov.address)
+        return found | allocated, kcov.size == 0 or len(allocated) == second.allocation_count
+
+    def allocated_words(self, start: int) -> int | None:
+        """Return how many words fit KCOV's vmalloc area that starts at an address, None where there is none."""
+        return next((area.size // self.layout.buffer_word for area in self.kcov_areas if area.start == start), None)
+
+    def owner(self, task: int) -> tuple[int | None, str | None, str | None]:
+        """Return pid and comm of an object's ``t``, and why one of them is missing."""
+        if task not in self._owners:
+            self._owners[task] = self._find_owner(task)
+        return self._owners[task]
+
+    def _find_owner(self, task: int) -> tuple[int | None, str | None, str | None]:
+        fields = self.by_address.get(task)
+        if fields is not None:
+            lost = [name for name in ("pid", "comm") if getattr(fields, name) is None and self.layout.task.has(name)]
+            problem = f"t {task:#x}: {' and '.join(lost)} unreadable" if lost else None
+            return fields.pid, fields.comm, problem
+        try:
+            fields = read_task(self.target, self.layout, task)
+        except ReadError as error:
+            return None, None, f"t {task:#x}: {error}"
+        if not (is_pid(fields.pid) and is_pid(fields.tgid)):
+            return None, None, f"t {task:#x} is not a task, or no longer one"
+        return fields.pid, fields.comm, f"t {task:#x} is not on any task list"
+
+    def forget(self, kcov: int) -> None:
+        """Read an object again when it is next asked for."""
+        self._kcov_cache.pop(kcov, None)

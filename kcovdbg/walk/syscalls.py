@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The system calls that tasks are in, by the registers that were saved when they entered the kernel.
+
+The registers are at the top of the kernel stack: ``task_pt_regs()`` of arch/x86/include/asm/processor.h and of
+arch/arm64/include/asm/processor.h.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from kcovdbg.abi.syscall_names import argument_count, syscall_name
+from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.model.syscall import Syscall, TaskSyscall
+from kcovdbg.model.task import TaskFields
+from kcovdbg.target.pointer import check_pointer
+from kcovdbg.target.protocol import Target
+from kcovdbg.target.struct_layout import BlockLayout
+
+_PT_REGS: Final = "struct pt_regs"
+# TOP_OF_KERNEL_STACK_PADDING of arch/x86/include/asm/thread_info.h: none, or with CONFIG_X86_FRED two words.
+_X86_PADDINGS: Final = (0, 16)
+# __USER_CS and __USER32_CS of arch/x86/include/asm/segment.h.
+_USER_CS: Final = 0x33
+_USER32_CS: Final = 0x23
+# __X32_SYSCALL_BIT of arch/x86/include/uapi/asm/unistd.h.
+_X32_BIT: Final = 0x40000000
+# PSR_MODE_MASK and PSR_MODE32_BIT of arch/arm64/include/uapi/asm/ptrace.h; mode 0 is EL0, user space.
+_ARM64_MODE: Final = 0xF
+_ARM64_MODE32: Final = 0x10
+_MOST_ARGUMENTS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Registers:
+    """The saved registers of an architecture that matter."""
+
+    fields: Mapping[str, tuple[str, ...]]
+    """Their members of ``struct pt_regs``."""
+    paddings: tuple[int, ...]
+    """What may be between them and the end of the stack, in bytes."""
+    decode: Callable[[Mapping[str, Any], str], tuple[bool, Syscall | None]]
+    """From their values and the machine to whether they are those of user space, and the system call."""
+
+
+def _decode_x86(regs: Mapping[str, Any], machine: str) -> tuple[bool, Syscall | None]:
+    segment = regs["cs"] & 0xFFFF
+    if segment not in (_USER_CS, _USER32_CS):
+        return False, None
+    number = regs["orig_ax"] & 0xFFFFFFFF
+    # Interrupts and exceptions set -1. Threads that never were in user space, of vhost and io_uring, have neither ip nor sp.
+    if number == 0xFFFFFFFF or not (regs["ip"] or regs["sp"]):
+        return True, None
+    if segment == _USER32_CS:
+        args = tuple(regs[name] & 0xFFFFFFFF for name in ("bx", "cx", "dx", "si", "di", "bp"))
+        return True, Syscall(number, None, args)
+    return True, _make_syscall(number & ~_X32_BIT, machine, [regs[name] for name in ("di", "si", "dx", "r10", "r8", "r9")])
+
+
+def _decode_arm64(regs: Mapping[str, Any], machine: str) -> tuple[bool, Syscall | None]:
+    if regs["pstate"] & _ARM64_MODE:
+        # Threads that never were in user space, of vhost and io_uring, have neither pc nor sp.
+        return not (regs["pc"] or regs["sp"]), None
+    number = regs["syscallno"] & 0xFFFFFFFF
+    if number == 0xFFFFFFFF:
+        return True, None
+    args = [regs["orig_x0"], *struct.unpack_from(f"<{_MOST_ARGUMENTS - 1}Q", regs["regs"], 8)]
+    if regs["pstate"] & _ARM64_MODE32:
+        return True, Syscall(number, None, tuple(arg & 0xFFFFFFFF for arg in args))
+    return True, _make_syscall(number, machine, args)
+
+
+def _make_syscall(number: int, machine: str, args: list[int]) -> Syscall:
+    name = syscall_name(number, machine)
+    return Syscall(number, name, tuple(arg & ((1 << 64) - 1) for arg in args[: argument_count(name)]))
+
+
+_REGISTERS: Final[Mapping[str, _Registers]] = {
+    "x86_64": _Registers(
+        {name: (name,) for name in "r10 r9 r8 cx dx si di bp bx orig_ax ip cs sp".split()}, _X86_PADDINGS, _decode_x86
+    ),
+    "aarch64": _Registers(
+        {
+            "regs": ("regs", "user_regs.regs"),
+            "pstate": ("pstate", "user_regs.pstate"),
+            "pc": ("pc", "user_regs.pc"),
+            "sp": ("sp", "user_regs.sp"),
+            "orig_x0": ("orig_x0",),
+            "syscallno": ("syscallno",),
+        },
+        (0,),
+        _decode_arm64,
+    ),
+}
+
+
+class SyscallWalk:
+    """Reads the system calls of tasks.
+
+    :param target: the kernel.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def read(self, fields: TaskFields, is_in_kernel: Callable[[int], bool | None]) -> TaskSyscall:
+        """Return the system call that a task is in.
+
+        :param is_in_kernel: returns whether a task that is on a CPU is in the kernel, None where that is unknown.
+        """
+        machine = self._target.machine
+        # A kernel thread never was in user space; a dead task has no stack any more.
+        if machine not in _REGISTERS or fields.is_kernel_thread or fields.pid == 0 or fields.stack == 0:
+            return TaskSyscall(None)
+        # Of a task in user space, what is saved is from the last time that it was in the kernel.
+        if fields.on_cpu and not fields.kcov_softirq and not (entered := is_in_kernel(fields.address)):
+            problem = "system call unknown: the task is running, and its registers are not available"
+            return TaskSyscall(None, None if entered is False else problem)
+        try:
+            return TaskSyscall(self._read_saved(fields.stack))
+        except MissingTypeError:
+            # The debug info of every kernel has both, unless it was cut down to KCOV's own types.
+            return TaskSyscall(None)
+        except KcovdbgError as error:
+            return TaskSyscall(None, f"system call unknown: {error}")
+
+    def _read_saved(self, stack: int | None) -> Syscall | None:
+        if stack is None:
+            raise MissingTypeError("the debug info has no struct task_struct.stack")
+        registers = _REGISTERS[self._target.machine]
+        check_pointer(self._target, stack, "task_struct.stack")
+        layout = self._layout
+        top = stack + self._stack_size
+        size = layout.size + max(registers.paddings)
+        data = self._target.read(top - size, size)
+        for padding in registers.paddings:
+            start = size - layout.size - padding + layout.start
+            values = dict(zip(layout.names, layout.decode(data[start : start + layout.span]), strict=True))
+            is_user, call = registers.decode(values, self._target.machine)
+            if is_user:
+                return call
+        at = top - layout.size
+        raise ReadError(f"the saved registers at {at:#x} are not those of user space", at)
+
+    @cached_property
+    def _layout(self) -> BlockLayout:
+        layout = BlockLayout(self._target, _PT_REGS, _REGISTERS[self._target.machine].fields)
+        for name in layout.names:
+            layout.offset(name)
+        return layout
+
+    @cached_property
+    def _stack_size(self) -> int:
+        """THREAD_SIZE, in bytes: the size of the first task's stack."""
+        with contextlib.suppress(MissingTypeError):
+            return self._target.type_size("union thread_union")
+        # INIT_TASK_DATA of include/asm-generic/vmlinux.lds.h; older kernels name the symbols for the task. They come second,
+        # because looking them up loads the symbol table.
+        name = "stack" if self._has_symbol("__start_init_stack") else "task"
+        return self._target.symbol(f"__end_init_{name}").address - self._target.symbol(f"__start_init_{name}").address
+
+    def _has_symbol(self, name: str) -> bool:
+        try:
+            self._target.symbol(name)
+        except MissingSymbolError:
+            return False
+        return True

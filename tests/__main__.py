@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Run all tests in steps: ``python -m tests``; ``make test`` does.
+
+Each step is a process whose output is passed through. A failed step does not stop the others: the table at the end and the
+exit status report it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests import machine
+
+ROOT = Path(__file__).parents[1]
+PYTEST = (sys.executable, "-m", "pytest")
+# Two workers, as many as a small machine has cores; a larger one does not need more.
+PARALLEL = ("-n", "2")
+
+
+class Step(NamedTuple):
+    """A step of the run."""
+
+    name: str
+    command: Sequence[str]
+
+
+STEPS = (
+    Step("system packages and the lab's kernel", (sys.executable, "-m", "tests.prepare")),
+    Step("format, lint, types, generated docs", ("make", "--silent", "static")),
+    Step("unit, native and fuzz tests", (*PYTEST, *PARALLEL, "--exhaustive", "tests/unit", "tests/native", "tests/fuzz")),
+    Step(
+        "integration tests",
+        (
+            *(*PYTEST, *PARALLEL, "tests/integration"),
+            *("--ignore", "tests/integration/packages", "--ignore", "tests/integration/gdb"),
+        ),
+    ),
+    Step("packages", (*PYTEST, "tests/integration/packages")),
+    Step("the lab and GDB", (*PYTEST, "-m", "not bench", "tests/lab", "tests/integration/gdb")),
+)
+
+
+class Result(NamedTuple):
+    """How a step ended."""
+
+    step: Step
+    status: int
+    seconds: float
+
+
+def main() -> int:
+    """Check the machine, run the steps; return 0 when all passed, 1 when any failed, 2 when the machine cannot run them."""
+    if machine.main():
+        return 2
+    start = time.monotonic()
+    results = list(run_steps(STEPS, start))
+    print(f"\n{format_time(time.monotonic() - start)} in all")
+    for result in results:
+        outcome = "passed" if result.status == 0 else f"status {result.status}"
+        print(f"  {outcome:>10} {format_time(result.seconds)}  {result.step.name}")
+    return 1 if any(result.status for result in results) else 0
+
+
+def run_steps(steps: Sequence[Step], start: float) -> Iterator[Result]:
+    """Run the steps in order, and print before each how far the run is and what is left."""
+    for number, step in enumerate(steps, 1):
+        left = ", ".join(later.name for later in steps[number:])
+        print(f"\n[{number}/{len(steps)}] {format_time(time.monotonic() - start)} {step.name}", end="")
+        print(f" (then: {left})" if left else "", flush=True)
+        began = time.monotonic()
+        done = subprocess.run(step.command, cwd=ROOT, check=False)
+        yield Result(step, done.returncode, time.monotonic() - began)
+
+
+def format_time(seconds: float) -> str:
+    """Return minutes and seconds."""
+    return f"{int(seconds) // 60:2}:{int(seconds) % 60:02}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

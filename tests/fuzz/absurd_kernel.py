@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A kernel that claims what no machine has: ``python -m tests.fuzz.absurd_kernel CLAIM`` says what a command costs over it.
+
+The lists are made up as they are read: whoever follows them without bounds never comes back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import struct
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from kcovdbg.abi.handle import find_bucket
+from tests.support.kernels.asker import Asker
+from tests.support.kernels.build import Kernel
+from tests.support.kernels.rows import E9A
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_START = 0xFFFF_B000_0000_0000
+_TASK, _REMOTE, _AREA = 16384, 64, 4096
+# No other memory of the kernel is as near.
+_MANY = 1 << 27
+# Structures from the first one of a chain to the first one of the next.
+_CHAIN = _MANY >> 5
+
+
+class Endless:
+    """Memory in which structure follows structure.
+
+    :param kernel: whose other memory is as it was.
+    :param step: bytes from one structure to the next.
+    :param make: the bytes of the structure with this number.
+    """
+
+    def __init__(self, kernel: Kernel, step: int, make: Callable[[int], bytes]) -> None:
+        self.reads = 0
+        target = kernel.target
+        beyond = target.read
+
+        def read(address: int, size: int) -> bytes:
+            self.reads += 1
+            number, offset = divmod(address - _START, step)
+            if address < _START or number >= _MANY:
+                # Who counts reads would keep them all.
+                target.reads.clear()
+                return bytes(beyond(address, size))
+            data: bytes = make(number)[offset : offset + size]
+            return data if len(data) == size else data + bytes(size - len(data))
+
+        target.read = read
+
+
+def _patch(template: bytes, places: dict[int, int], width: int = 8) -> bytes:
+    data = bytearray(template)
+    for offset, value in places.items():
+        data[offset : offset + width] = (value & (1 << 8 * width) - 1).to_bytes(width, "little")
+    return bytes(data)
+
+
+def claim_tasks(kernel: Kernel, number: int, end: int | None = None) -> Endless:
+    """A list of processes that goes on; with a number it comes back to an element, or to what is its end."""
+    target = kernel.target
+    size = target.type_size("struct task_struct")
+    template = target.read(kernel.tasks[40], size)
+    member = {
+        path: target.member("struct task_struct", path).offset for path in ("pid", "tgid", "tasks.next", "tasks.prev", "signal")
+    }
+    init = target.symbol("init_task").address
+    node = member["tasks.next"]
+
+    def make(index: int) -> bytes:
+        following = index + 1 if index + 1 != number else number // 2
+        before = init + node if index == 0 else _START + (index - 1) * _TASK + node
+        onwards = end if end is not None and index + 1 == number else _START + following * _TASK + node
+        links = {node: onwards, member["tasks.prev"]: before, member["signal"]: 0}
+        return _patch(
+            _patch(template, links), {member["pid"]: 1000 + index % 4_000_000, member["tgid"]: 1000 + index % 4_000_000}, 4
+        )
+
+    kernel.write_word(init + node, _START + node)
+    return Endless(kernel, _TASK, make)
+
+
+def claim_whole_tasks(kernel: Kernel, number: int) -> Endless:
+    """A list of many processes that is as it should be."""
+    init = kernel.target.symbol("init_task").address
+    return claim_tasks(kernel, number, init + kernel.target.member("struct task_struct", "tasks.next").offset)
+
+
+def claim_threads(kernel: Kernel, number: int) -> Endless:
+    """A process whose threads go on."""
+    target = kernel.target
+    size = target.type_size("struct task_struct")
+    template = target.read(kernel.tasks[40], size)
+    member = {
+        path: target.member("struct task_struct", path).offset for path in ("pid", "thread_node.next", "thread_node.prev")
+    }
+    node = member["thread_node.next"]
+    leader = kernel.tasks[40] + node
+
+    def make(index: int) -> bytes:
+        following = index + 1 if index + 1 != number else number // 2
+        before = leader if index == 0 else _START + (index - 1) * _TASK + node
+        links = {node: _START + following * _TASK + node, member["thread_node.prev"]: before}
+        return _patch(_patch(template, links), {member["pid"]: 1000 + index}, 4)
+
+    kernel.write_word(leader, _START + node)
+    return Endless(kernel, _TASK, make)
+
+
+def claim_handles(kernel: Kernel, number: int, *, chains: int = 1, objects: bool = False) -> Endless:
+    """A chain of handles that goes on, or all of them; each handle with an object of its own when that is wanted."""
+    target = kernel.target
+    size = target.type_size("struct kcov_remote")
+    member = {
+        path: target.member("struct kcov_remote", path).offset for path in ("handle", "kcov", "hnode.next", "hnode.pprev")
+    }
+    head = target.symbol("kcov_remote_map").address
+    node = member["hnode.next"]
+    handles = [handle for handle in range(1 << 56 | 1, (1 << 56) + 4000) if find_bucket(handle, 4, 8) == 0]
+
+    def make(index: int) -> bytes:
+        following = index + 1 if index + 1 != number else number // 2
+        chain, place = divmod(index, _CHAIN)
+        places = {
+            member["handle"]: handles[index % len(handles)],
+            member["kcov"]: _START + index * _REMOTE if objects else kernel.objects["shared"],
+            node: _START + following * _REMOTE + node,
+            member["hnode.pprev"]: _START + (index - 1) * _REMOTE + node if place else head + chain * target.word_size,
+        }
+        return _patch(bytes(size), places)
+
+    for chain in range(chains):
+        kernel.write_word(head + chain * target.word_size, _START + chain * _CHAIN * _REMOTE + node)
+    return Endless(kernel, _REMOTE, make)
+
+
+def claim_map(kernel: Kernel, number: int) -> Endless:
+    """All chains go on."""
+    return claim_handles(kernel, number, chains=16)
+
+
+def claim_objects(kernel: Kernel, number: int) -> Endless:
+    """All chains go on, and each handle has an object of its own."""
+    return claim_handles(kernel, number, chains=16, objects=True)
+
+
+def claim_areas(kernel: Kernel, number: int) -> Endless:
+    """A list of free areas that goes on."""
+    target = kernel.target
+    head = target.symbol("kcov_remote_areas").address
+
+    def make(index: int) -> bytes:
+        following = index + 1 if index + 1 != number else number // 2
+        before = head if index == 0 else _START + (index - 1) * _AREA
+        return struct.pack("<QQI", _START + following * _AREA, before, 512)
+
+    kernel.write_word(head, _START)
+    return Endless(kernel, _AREA, make)
+
+
+def claim_buffer(kernel: Kernel, number: int) -> Endless:
+    """A buffer that claims so many words, and as many records; there is memory wherever one looks."""
+    target = kernel.target
+    kcov = kernel.objects["local"]
+    target.put(kcov, "struct kcov", {"size": number & 0xFFFFFFFF, "area": _START})
+    task = kernel.tasks[40]
+    target.put(task, "struct task_struct", {"kcov_size": number & 0xFFFFFFFF, "kcov_area": _START})
+    page = struct.pack("<512Q", *(0xFFFFFFFF81000000 + 16 * index for index in range(512)))
+
+    def make(index: int) -> bytes:
+        return struct.pack("<Q", number) + page[8:] if index == 0 else page
+
+    return Endless(kernel, _AREA, make)
+
+
+CLAIMS: dict[str, tuple[Callable[[Kernel, int], Endless], int, tuple[str, ...]]] = {
+    "endless-tasks": (claim_tasks, 0, ("tasks", "tasks -a --json", "percpu", "check --json", "why 40")),
+    "looped-tasks": (claim_tasks, 100_000, ("tasks", "check")),
+    "many-tasks": (claim_whole_tasks, 20_000, ("tasks", "check")),
+    "endless-threads": (claim_threads, 0, ("tasks", "check")),
+    "endless-chain": (claim_handles, 0, ("remote", "objects", "check")),
+    "endless-map": (claim_map, 0, ("remote", "objects", "check")),
+    "endless-objects": (claim_objects, 0, ("remote", "objects --json", "check")),
+    "looped-chain": (claim_handles, 50_000, ("remote", "objects", "check")),
+    "endless-areas": (claim_areas, 0, ("areas", "check")),
+    "huge-buffer": (claim_buffer, 1 << 31, ("buffer 40 -n 10", "objects", "check")),
+    "largest-buffer": (claim_buffer, (1 << 28) - 1, ("objects", "tasks", "check")),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.absurd_kernel")
+    parser.add_argument("claim", choices=CLAIMS)
+    parser.add_argument("--command", action="append", help="by default those that the claim is about")
+    parser.add_argument("--number", type=int, help="of what is claimed, instead of the claim's own")
+    parser.add_argument("--memory", type=int, default=2 << 30, help="bytes of address space")
+    args = parser.parse_args()
+    claim, number, commands = CLAIMS[args.claim]
+    number = number if args.number is None else args.number
+    resource.setrlimit(resource.RLIMIT_AS, (args.memory, args.memory))
+    for command in args.command or commands:
+        kernel = Kernel(E9A)
+        endless = claim(kernel, number)
+        asker = Asker(kernel.target)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        started = time.process_time()
+        out, err = asker.ask(command)
+        facts = {
+            "claim": args.claim,
+            "command": command,
+            "seconds": round(time.process_time() - started, 2),
+            "mebibytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10,
+            "reads": endless.reads,
+            "lines": out.count("\n"),
+            "said": err[-300:] + out[-300:],
+        }
+        print(json.dumps(facts), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A dump's memory with something changed in it, under one loaded Program: loading debug info takes seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import drgn
+from drgn.helpers.linux import slab
+from drgn.helpers.linux.mm import PageSlab, follow_phys, for_each_page
+
+from kcovdbg.elf.note import make_note, parse_notes
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.target.drgn.drgn_warnings import collect_warnings
+from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
+from kcovdbg.target.drgn.target import DrgnTarget, refuse_user_addresses
+from kcovdbg.target.opener import TargetOptions, open_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from kcovdbg.model.memory import StackFrame, VmallocArea
+    from kcovdbg.target.protocol import SlabObject, Vma
+
+PAGE = 4096
+LINE = 64
+"""Bytes that are damaged or not as one."""
+
+
+class DamagedMemory:
+    """Physical memory of a target, with pages that were changed or taken away.
+
+    :param source: the target; it is only read.
+    """
+
+    def __init__(self, source: DrgnTarget) -> None:
+        self._read_page = lambda page: source.prog.read(page, PAGE, True)
+        self._known: dict[int, bytes | None] = {}
+        self.changed: dict[int, bytearray] = {}
+        self.removed: set[int] = set()
+        self.damaged: frozenset[int] = frozenset()
+        """The lines that aren't what they were, by physical address over their size."""
+        self._recorded: list[set[int]] = []
+
+    def heal(self) -> None:
+        """Undo all damage."""
+        self.changed.clear()
+        self.removed.clear()
+        self.damaged = frozenset()
+
+    def settle(self) -> None:
+        """Find out what a case's damage has changed, once it is done."""
+        lines: set[int] = set()
+        for page in self.removed:
+            lines.update(range(page // LINE, (page + PAGE) // LINE))
+        for page, data in self.changed.items():
+            before = self._known.get(page)
+            lines.update(
+                (page + at) // LINE
+                for at in range(0, PAGE, LINE)
+                if before is None or data[at : at + LINE] != before[at : at + LINE]
+            )
+        self.damaged = frozenset(lines)
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[set[int]]:
+        """Gather the lines that are read inside the block."""
+        lines: set[int] = set()
+        self._recorded.append(lines)
+        try:
+            yield lines
+        finally:
+            self._recorded = [other for other in self._recorded if other is not lines]
+
+    def page(self, page: int) -> bytes | None:
+        """Return a page as it is now, None where there is none."""
+        try:
+            return self._page(page)
+        except drgn.FaultError:
+            return None
+
+    @property
+    def pages(self) -> list[int]:
+        """The pages that were read so far, and are there."""
+        return [page for page, data in self._known.items() if data is not None]
+
+    def read(self, address: int, count: int, offset: int = 0, physical: bool = True) -> bytes:
+        """Read any span. The parameters are what drgn gives a reader."""
+        del offset, physical
+        for lines in self._recorded:
+            lines.update(range(address // LINE, (address + count - 1) // LINE + 1))
+        start = address & -PAGE
+        if address + count <= start + PAGE:
+            return self._page(start)[address - start : address - start + count]
+        parts = [self._page(page) for page in range(start, address + count, PAGE)]
+        return b"".join(parts)[address - start : address - start + count]
+
+    def _page(self, page: int) -> bytes:
+        if page in self.removed:
+            raise drgn.FaultError("taken away", page)
+        changed = self.changed.get(page)
+        if changed is not None:
+            return bytes(changed)
+        if page not in self._known:
+            try:
+                self._known[page] = self._read_page(page)
+            except drgn.FaultError:
+                self._known[page] = None
+        data = self._known[page]
+        if data is None:
+            raise drgn.FaultError("not there", page)
+        return data
+
+    def write(self, address: int, data: bytes) -> None:
+        """Change memory at a physical address."""
+        while data:
+            page = address & -PAGE
+            changed = self.changed.setdefault(page, bytearray(self._page(page)))
+            piece = data[: page + PAGE - address]
+            changed[address - page : address - page + len(piece)] = piece
+            address, data = address + len(piece), data[len(piece) :]
+
+
+def _copy(error: KcovdbgError) -> KcovdbgError:
+    """Copy an error without its traceback, which holds on to all that was walked over."""
+    copied = type(error).__new__(type(error), *error.args)
+    vars(copied).update(vars(error))
+    return copied
+
+
+class Memo:
+    """Answers that were computed once, each with the lines that it was computed from.
+
+    It holds while none of these is damaged: the same bytes give the same answer, and the same error.
+    """
+
+    def __init__(self, memory: DamagedMemory) -> None:
+        self.memory = memory
+        self._known: dict[tuple[object, ...], tuple[object, KcovdbgError | None, frozenset[int]]] = {}
+
+    def ask(self, key: tuple[object, ...], compute: Callable[[], Any]) -> Any:
+        """Return what the function returns, or returned."""
+        damaged = self.memory.damaged
+        known = self._known.get(key)
+        if known is None or not known[2].isdisjoint(damaged):
+            answer: object = None
+            problem: KcovdbgError | None = None
+            with self.memory.recording() as lines:
+                try:
+                    answer = compute()
+                except KcovdbgError as error:
+                    problem = _copy(error)
+            known = answer, problem, frozenset(lines)
+            if lines.isdisjoint(damaged):
+                self._known[key] = known
+        answer, problem, _ = known
+        if problem is not None:
+            raise _copy(problem)
+        return answer
+
+
+class _Listed(NamedTuple):
+    """What an iterator yielded, and what ended it."""
+
+    items: tuple[Any, ...]
+    problem: KcovdbgError | None
+
+    def replay(self) -> Iterator[Any]:
+        yield from self.items
+        if self.problem is not None:
+            raise _copy(self.problem)
+
+
+def _exhaust(iterator: Iterator[Any]) -> _Listed:
+    items: list[Any] = []
+    try:
+        for item in iterator:
+            items.append(item)
+    except KcovdbgError as error:
+        return _Listed(tuple(items), _copy(error))
+    return _Listed(tuple(items), None)
+
+
+class MemoVmas:
+    """Mappings, each address space's walked again when what it is read from is damaged."""
+
+    def __init__(self, source: Any, memo: Memo) -> None:
+        self._source, self._memo = source, memo
+
+    def for_each_vma(self, mm: int) -> Iterator[Vma]:
+        yield from self._memo.ask(("vma", mm), lambda: _exhaust(self._source.for_each_vma(mm))).replay()
+
+
+class MemoVmalloc:
+    """Vmalloc areas."""
+
+    def __init__(self, source: Any, memo: Memo) -> None:
+        self._source, self._memo = source, memo
+
+    def for_each_vmalloc_area(self) -> Iterator[VmallocArea]:
+        yield from self._memo.ask(("vmalloc",), lambda: _exhaust(self._source.for_each_vmalloc_area())).replay()
+
+
+class MemoSlab:
+    """Slab objects.
+
+    drgn looks at each page of the machine for those of a cache: here at those that belonged to the slab allocator in the
+    healthy state, and at those whose ``struct page`` is damaged. Where page tables are damaged it looks at all.
+    """
+
+    def __init__(self, source: Any, memo: Memo, prog: drgn.Program, physical: Callable[[int], int]) -> None:
+        self._source, self._memo = source, memo
+        self._slabs: list[drgn.Object] = []
+        self._by_line: dict[int, drgn.Object] = {}
+        places: dict[int, int] = {}
+        with memo.memory.recording() as lines:
+            for page in for_each_page(prog):
+                address = page.value_()
+                start = address & -PAGE
+                if start not in places:
+                    places[start] = physical(start)
+                # drgn's struct page is as long as a line, and begins with one.
+                self._by_line[(places[start] + address - start) // LINE] = page
+                with contextlib.suppress(drgn.FaultError):
+                    if PageSlab(page):
+                        self._slabs.append(page)
+        self._others = frozenset(lines - self._by_line.keys())
+
+    @contextlib.contextmanager
+    def _few_pages(self) -> Iterator[None]:
+        damaged = self._memo.memory.damaged
+        if not damaged.isdisjoint(self._others):
+            yield
+            return
+        more = [self._by_line[line] for line in damaged if line in self._by_line]
+        pages = sorted({page.value_(): page for page in (*self._slabs, *more)}.items())
+        # drgn's walk of the slab caches asks its own module for the pages.
+        module: Any = slab
+        original = module.for_each_page
+        module.for_each_page = lambda _prog: (page for _, page in pages)
+        try:
+            yield
+        finally:
+            module.for_each_page = original
+
+    def _list(self, walk: Callable[[], Iterator[Any]]) -> _Listed:
+        with self._few_pages():
+            return _exhaust(walk())
+
+    def for_each_file(self) -> Iterator[int]:
+        yield from self._memo.ask(("files",), lambda: self._list(self._source.for_each_file)).replay()
+
+    def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
+        yield from self._memo.ask(("slab", size), lambda: self._list(lambda: self._source.for_each_slab_object(size))).replay()
+
+
+class MemoStacks:
+    """Stacks."""
+
+    def __init__(self, source: Any, memo: Memo) -> None:
+        self._source, self._memo = source, memo
+
+    def stack_trace(self, task: int) -> Sequence[StackFrame]:
+        found: Sequence[StackFrame] = self._memo.ask(("stack", task), lambda: self._source.stack_trace(task))
+        return found
+
+    def crashed_task(self) -> int | None:
+        found: int | None = self._memo.ask(("crashed",), self._source.crashed_task)
+        return found
+
+
+class DamagedTarget(DrgnTarget):
+    """A target over damaged memory."""
+
+    def __init__(self, prog: drgn.Program, memory: DamagedMemory, source: DrgnTarget) -> None:
+        super().__init__(prog, "damaged", False)
+        self.memory = memory
+        self.notes_of_dump = b""
+        self._source = source
+        self.plain: tuple[Any, ...] = (self.vmas, self.vmalloc, self.slab, self.stacks)
+        memo = Memo(memory)
+        self.quick: tuple[Any, ...] = (
+            MemoVmas(self.vmas, memo),
+            MemoVmalloc(self.vmalloc, memo),
+            None if self.slab is None else MemoSlab(self.slab, memo, prog, self.physical),
+            MemoStacks(self.stacks, memo),
+        )
+
+    def use_memo(self, use: bool) -> None:
+        """Let drgn's helpers walk only where something is damaged, or always."""
+        self.vmas, self.vmalloc, self.slab, self.stacks = self.quick if use else self.plain
+
+    def heal(self) -> None:
+        """Undo all damage, and forget what was read of memory."""
+        self.memory.heal()
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was read of memory and kept: so that the next one sees the damage."""
+        self._cpus = None
+        self._per_cpu.clear()
+
+    @property
+    def vmlinux(self) -> str:
+        """The kernel's image with debug info, as a file that others can read."""
+        found: str | None = self._source.prog.main_module().debug_file_path
+        assert found is not None
+        return found
+
+    def physical(self, address: int) -> int:
+        """Translate an address of the kernel."""
+        return int(follow_phys(self._source.prog["init_mm"].address_of_(), address))
+
+    def write(self, address: int, data: bytes) -> None:
+        """Change memory at an address of the kernel."""
+        while data:
+            piece = data[: PAGE - address % PAGE]
+            self.memory.write(self.physical(address), piece)
+            address, data = address + len(piece), data[len(piece) :]
+
+    def write_word(self, address: int, value: int) -> None:
+        """Change a word."""
+        self.write(address, struct.pack("<Q", value & (1 << 64) - 1))
+
+    def write_int(self, address: int, value: int) -> None:
+        """Change an ``unsigned int``."""
+        self.write(address, struct.pack("<I", value & (1 << 32) - 1))
+
+    def put(self, address: int, type_name: str, path: str, value: int) -> None:
+        """Change a member."""
+        member = self.member(type_name, path)
+        self.write(address + member.offset, (value & (1 << 8 * member.size) - 1).to_bytes(member.size, "little"))
+
+
+def open_damaged(path: str | Path | None = None, symbols: Sequence[str] = ()) -> DamagedTarget:
+    """Open a dump of an x86-64 kernel so that it can be damaged; the demo by default."""
+    options = TargetOptions(demo=True) if path is None else TargetOptions(core=str(path), symbols=symbols)
+    source = open_target(options)
+    memory = DamagedMemory(source)
+    notes = source.connection.read_notes()
+    if not any(note.name == "VMCOREINFO" for note in parse_notes(notes, "<")):
+        notes += make_note("VMCOREINFO", 0, source.prog["VMCOREINFO"].string_())
+    prog = open_empty_program(62, notes)
+    prog.add_memory_segment(0, PHYSICAL_SIZE, memory.read, physical=True)
+    refuse_user_addresses(prog)
+    paths = [module.debug_file_path for module in source.prog.modules() if module.debug_file_path is not None]
+    with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
+        prog.load_debug_info(paths, default=True)
+    target = DamagedTarget(prog, memory, source)
+    target.notes_of_dump = notes
+    return target

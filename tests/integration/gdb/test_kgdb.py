@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""kcov-show on the kernel's own debugger, through a serial line: what it says is what kcovdbg reads from outside.
+
+Where the kernel that has it isn't in the cache the test says how to get it.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.gdb.test_same_answers import ask_kcovdbg
+from tests.lab import kernel as kernels
+from tests.lab.guest import Guest, Machine
+from tests.lab.initramfs import make_userland
+from tests.lab.recipe import RECIPES
+from tests.support.gdb_run import run_gdb
+
+pytestmark = pytest.mark.lab
+
+_LINES = ("tasks",)
+
+
+class _WithLine(Guest):
+    """A guest with a third serial line."""
+
+    @property
+    def line(self) -> Path:
+        return self.sockets.directory / "kgdb"
+
+    def _command(self, gdb_fd: int) -> list[str]:
+        chardev = f"socket,id=kgdb,path={self.line},server=on,wait=off"
+        return [*super()._command(gdb_fd), "-chardev", chardev, "-serial", "chardev:kgdb"]
+
+
+def test_same_as_from_outside():
+    kernel = kernels.find(RECIPES["pti"])
+    if kernel is None:
+        pytest.skip("the kernel with kgdb isn't built: python -m tests.lab build --recipe pti")
+    with _WithLine(kernel, make_userland(kernel), Machine(append="kgdboc=ttyS2,115200")) as guest:
+        guest.wait_done()
+        # A kernel that panics is in its debugger, which waits for somebody on the line.
+        guest.send("crash")
+        deadline = time.monotonic() + 60
+        while "Kernel panic - not syncing" not in guest.console() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        connect = f"target remote {guest.line}"
+        ask = [f"kcov-show {line} --json" for line in ("info", *_LINES)]
+        # Before GDB, which lets the kernel go on when it leaves.
+        outside = ask_kcovdbg(["--qemu", guest.sockets.debugger_qmp], kernel.vmlinux, ["info", *_LINES])
+        said = run_gdb(kernel.vmlinux, before=[connect], ask=ask, timeout=400)
+    assert "found by searching" in said.stderr
+    assert said.json(0)[0]["kaslr_offset"] == outside.rows("info")[0]["kaslr_offset"] != "0x0"
+    assert len(said.json(1)) > 20
+    for line, answer in zip(_LINES, said.answers[1:], strict=True):
+        assert answer == outside.texts[line]

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""kcov-show's JSON in GDB is kcovdbg's on the same guest or dump, byte for byte, but for the roads that GDB's target lacks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcovdbg.collect.trace_file import side_path
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.symbols.symbolizer import TAIL_KNOWN
+from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_cache import open_table
+from tests.lab import situation
+from tests.support.gdb_run import ROOT, run_gdb
+
+pytestmark = pytest.mark.lab
+
+_VIRTUAL = "maint packet Qqemu.PhyMemMode:0"
+_LOW_56_BITS = (1 << 56) - 1
+
+Rows = list[dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """What was said to each line, as it was written; remarks are for people, on standard error."""
+
+    texts: dict[str, str]
+    remarks: str
+
+    def rows(self, line: str) -> Rows:
+        return json.loads(self.texts[line])
+
+
+@pytest.fixture(scope="module")
+def image(kernel):
+    """The kernel's image; its table is in the user's cache, where kcovdbg itself would put it."""
+    found = ElfFile(Path(kernel.vmlinux).resolve())
+    if open_table(found.build_id) is None:
+        build_table(found.path)
+    return found
+
+
+def ask_kcovdbg(target: Sequence[object], vmlinux: Path, lines: Sequence[str]) -> Answers:
+    words = [word for line in lines for word in ("-e", f"{line} --json")]
+    command = [sys.executable, "-m", "kcovdbg", *map(str, target), "-s", str(vmlinux), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
+    # 1 says that check or diff have found something.
+    assert done.returncode in (0, 1), done.stderr
+    decoder = json.JSONDecoder()
+    texts = {}
+    position = 0
+    for line in lines:
+        _, end = decoder.raw_decode(done.stdout, position)
+        texts[line] = done.stdout[position:end]
+        position = end + len(done.stdout[end:]) - len(done.stdout[end:].lstrip())
+    assert position == len(done.stdout)
+    return Answers(texts, done.stderr)
+
+
+def ask_gdb(target: Sequence[object], lines: Sequence[str], before: Sequence[str] = (), cache: Path | None = None) -> Answers:
+    environment = {} if cache is None else {"XDG_CACHE_HOME": str(cache)}
+    said = run_gdb(
+        *target, before=list(before), ask=[f"kcov-show {line} --json" for line in lines], environment=environment, timeout=300
+    )
+    assert "Traceback" not in said.stderr
+    return Answers(dict(zip(lines, said.answers, strict=True)), said.stderr)
+
+
+def extended_trace(directory: Path, pcs: Sequence[int]) -> Path:
+    """A trace with entries and exits, which this kernel's buffers have none of: each function calls the next."""
+    inner = [*(pc & _LOW_56_BITS for pc in pcs), *(pc & _LOW_56_BITS | 1 << 60 for pc in reversed(pcs))]
+    path = directory / "calls.kcov"
+    path.write_bytes(struct.pack(f"<{len(inner) + 1}Q", len(inner), *inner))
+    side = {"format": 1, "mode": "TRACE_PC_EXT", "word_size": 8, "byteorder": "little", "size": len(inner) + 1}
+    side_path(path).write_text(json.dumps(side))
+    return path
+
+
+def lines_about(tasks: Rows, buffers: dict[int, Rows], directory: Path) -> list[str]:
+    """Each command that reads state, on what there is."""
+    covered = [row["pid"] for row in tasks if row["pid"] in buffers]
+    first, second = [pid for pid in covered if buffers[pid][0]["kind"] == "pc"][:2]
+    pcs = [int(row["pc"], 16) for row in buffers[first]]
+    function = buffers[first][0]["symbol"]
+    trace = extended_trace(directory, pcs[:4])
+    owner = next((row["pid"] for row in tasks if row["owns_remote"] and row["count"]), None)
+    handles = [f"why {row['kcov_handle']}" for row in tasks if row["kcov_handle"] not in (None, "0x0")][:1]
+    return [
+        *(f"buffer {pid}{raw}" for pid in covered for raw in ("", " --raw", " --tail -n 7")),
+        *([] if owner is None else [f"top {owner}", f"buffer {owner} --tail"]),
+        *(f"top {first}{by}" for by in ("", " --by file", " --by pc", " --function '*ioctl*'")),
+        f"source {first}",
+        f"source {first} {function}",
+        f"source {second} --all",
+        f"diff {first} {second}",
+        f"diff --ordered {first} {second}",
+        f"tree file:{trace}",
+        f"buffer file:{trace}",
+        f"points {function} {first}",
+        f"sym {' '.join(hex(pc) for pc in dict.fromkeys(pcs))}",
+        f"sym {buffers[second][0]['address']} --address",
+        f"why {first}",
+        # Who else executed a function is asked of all objects, and GDB doesn't find those that only a mapping holds.
+        f"why {second}",
+        *handles,
+    ]
+
+
+STATE = ("remote", "percpu")
+
+
+def gather(ask: Callable[[Sequence[str]], Answers], directory: Path, compared: int = 5) -> tuple[list[str], list[str], Answers]:
+    """What kcovdbg answers; the lines whose answers must be the same, and those that take GDB's lack of roads into account."""
+    tasks = ask(["tasks"]).rows("tasks")
+    # Of tasks that sleep: in a section in flight the stack tells what is left out at the end.
+    covered = [row["pid"] for row in tasks if row["count"] and row["role"] == "local" and row["beneath"] is None][:compared]
+    assert len(covered) == compared
+    buffers = ask([f"buffer {pid}" for pid in covered])
+    lines = [*STATE, *lines_about(tasks, {pid: buffers.rows(f"buffer {pid}") for pid in covered}, directory)]
+    others = ["tasks -a", "objects", "areas", "check", "check -a", *(f"last {pid}" for pid in covered)]
+    return lines, others, ask([*lines, *others])
+
+
+def check_same(lines: Sequence[str], others: Sequence[str], in_gdb: Answers, outside: Answers) -> None:
+    for line in lines:
+        assert line == "percpu" or outside.rows(line), f"{line} answers nothing: it proves nothing"
+        assert in_gdb.texts[line] == outside.texts[line], line
+    check_tasks(in_gdb, outside)
+    check_objects(in_gdb, outside)
+    unclaimed = [row for row in outside.rows("areas") if row["state"] == "unclaimed"]
+    assert in_gdb.rows("areas") == [row for row in outside.rows("areas") if row not in unclaimed]
+    check_findings(in_gdb, outside)
+    for line in others:
+        if line.startswith("last"):
+            assert without_stacks(in_gdb.rows(line)) == without_stacks(outside.rows(line)) != []
+    # Each road that isn't there is named.
+    for road in ("mappings", "vmalloc", "slab", "stacks"):
+        assert road in in_gdb.remarks
+
+
+def without_stacks(rows: Rows) -> Rows:
+    return [{**row, "stack": None} for row in rows]
+
+
+def check_tasks(in_gdb: Answers, outside: Answers) -> None:
+    """Without stacks it is unknown where a running task entered the kernel, and so its system call."""
+    ours, theirs = in_gdb.rows("tasks -a"), outside.rows("tasks -a")
+    unknown = {row["task"] for row in ours if row["errors"]}
+    assert len(unknown) <= len({row["cpu"] for row in ours})
+    for row, other in zip(ours, theirs, strict=True):
+        if row["task"] in unknown:
+            assert (row["syscall"], len(row["errors"])) == (None, 1)
+            row, other = ({**one, "syscall": None, "errors": []} for one in (row, other))
+        assert row == other
+
+
+def check_objects(in_gdb: Answers, outside: Answers) -> None:
+    """Where nobody can list mappings, or search the slab allocator for files, these references aren't found."""
+
+    def known(rows: Rows) -> Rows:
+        found = []
+        for row in rows:
+            kept = [
+                one for one in row["references"] if one["kind"] != "vma" and not (one["kind"] == "fd" and one["fd"] is None)
+            ]
+            if kept:
+                # The first of a file's descriptors and mappings counts: without mappings another one may.
+                found.append({**row, "references": kept, "counted": None})
+        return found
+
+    assert known(in_gdb.rows("objects")) == known(outside.rows("objects")) != []
+
+
+def check_findings(in_gdb: Answers, outside: Answers) -> None:
+    """What GDB's check is sure of is what kcovdbg finds; what it isn't sure of names the road."""
+    known = {row["kcov"] for row in in_gdb.rows("objects")}
+    for line in ("check", "check -a"):
+        sure = [row for row in in_gdb.rows(line) if row["certainty"] != "unsure"]
+        expected = [
+            row for row in outside.rows(line) if row["object"].removeprefix("kcov ") in known or "kcov " not in row["object"]
+        ]
+        assert sure == expected, line
+        for row in in_gdb.rows(line):
+            assert row in sure or any(road in row["reason"] for road in ("files", "mappings", "vmalloc", "slab")), row
+
+
+@pytest.mark.parametrize("state", situation.SITUATIONS)
+def test_on_a_dump(kernel, image, inflight_dump, state, tmp_path):
+    path = inflight_dump(state, "elf-paging").path
+    # Buffers of tasks that sleep are the same in all of them.
+    compared = 5 if state == situation.STANDING else 2
+    lines, others, outside = gather(lambda asked: ask_kcovdbg(["-c", path], kernel.vmlinux, asked), tmp_path, compared)
+    check_same(lines, others, ask_gdb([kernel.vmlinux, path], [*lines, *others]), outside)
+
+
+def test_through_the_stub(kernel, image, standing_guest, tmp_path):
+    guest = standing_guest
+    # GDB comes last: a stub that is left lets the guest run.
+    with guest.paused():
+        asked = ["--qemu", guest.sockets.debugger_qmp]
+        lines, others, outside = gather(lambda lines: ask_kcovdbg(asked, kernel.vmlinux, lines), tmp_path)
+        connect = [f"target remote {guest.sockets.gdb_remote}", _VIRTUAL]
+        in_gdb = ask_gdb([kernel.vmlinux], [*lines, *others], connect)
+    check_same(lines, others, in_gdb, outside)
+
+
+def test_on_a_slice(kernel, image, standing_dump, tmp_path):
+    path = tmp_path / "slice.elf"
+    command = [sys.executable, "-m", "kcovdbg", "-c", standing_dump().path, "-s", kernel.vmlinux, "-e", f"slice -o {path}"]
+    subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
+    lines, others, outside = gather(lambda asked: ask_kcovdbg(["-c", path], kernel.vmlinux, asked), tmp_path)
+    check_same(lines, others, ask_gdb([kernel.vmlinux, path], [*lines, *others]), outside)
+
+
+def by_gdb_alone(rows: Rows) -> Rows:
+    """What GDB's own symbols tell: the functions, and of the innermost one its line."""
+    found = []
+    for row in rows:
+        frames = row["frames"]
+        names = [frame["function"] for frame in frames]
+        found.append({**row, "frames": names, "line": (frames[0]["file"], frames[0]["line"]) if frames else None, "errors": []})
+    return found
+
+
+def test_without_the_table(kernel, image, standing_dump, tmp_path):
+    path = standing_dump("elf-paging").path
+    tasks = ask_kcovdbg(["-c", path], kernel.vmlinux, ["tasks"]).rows("tasks")
+    covered = [row["pid"] for row in tasks if row["count"]]
+    lines = [*(f"buffer {pid}" for pid in covered if pid != covered[0]), "remote", f"why {covered[1]}"]
+    outside = ask_kcovdbg(["-c", path], kernel.vmlinux, lines)
+    in_gdb = ask_gdb([kernel.vmlinux, path], lines, cache=tmp_path)
+    assert not any(tmp_path.iterdir()), "GDB builds no table"
+    seen: dict[str, bool] = {}
+    for line in lines:
+        if not line.startswith("buffer"):
+            assert in_gdb.texts[line] == outside.texts[line]
+            continue
+        pairs = zip(in_gdb.rows(line), outside.rows(line), strict=True)
+        # Only the table names the function that recorded its caller's address by a tail call.
+        kept = [pair for pair in pairs if TAIL_KNOWN not in pair[1]["errors"]]
+        ours, theirs = by_gdb_alone([one for one, _ in kept]), by_gdb_alone([other for _, other in kept])
+        assert [{**row, "line": None} for row in ours] == [{**row, "line": None} for row in theirs]
+        seen |= {one["pc"]: one["line"] == other["line"] for one, other in zip(ours, theirs, strict=True)}
+    # GDB drops rows that share their address with rows of another file, as `maint info line-table` shows: 13.1 has ten of 777.
+    assert len(seen) > 500
+    assert sum(seen.values()) >= 0.98 * len(seen), [pc for pc, same in seen.items() if not same]

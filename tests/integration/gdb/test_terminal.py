@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""kcov-show on a terminal, as GDB shows its own commands' output: paging, colours, pipes; and what a session leaves behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from tests.support.gdb_run import LOADER
+
+# What readline tells the terminal before it reads a line tells the prompt from its own mention.
+_PROMPT = "\x1b[?2004h(gdb) "
+_PAGER = "--Type <RET> for more"
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[1-9][0-9;]*m")
+
+
+class Session:
+    """GDB at a prompt, on a terminal."""
+
+    def __init__(self, *arguments: object) -> None:
+        command = ["-nx", "-q", "-iex", "set auto-load no", "-iex", "set debuginfod enabled off", "-iex", f"source {LOADER}"]
+        self.child = pexpect.spawn(
+            "gdb",
+            [*command, *map(str, arguments)],
+            dimensions=(100, 200),
+            env={"TERM": "xterm-256color", "PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "LC_ALL": "C.UTF-8"},
+            timeout=60,
+            encoding="utf-8",
+        )
+        self.child.expect_exact(_PROMPT)
+
+    def ask(self, line: str) -> str:
+        """What is said between a line and the next prompt."""
+        self.child.sendline(line)
+        self.child.expect_exact(_PROMPT)
+        return self.child.before.partition("\n")[2].removeprefix("\x1b[?2004l\r")
+
+    def close(self) -> None:
+        # With its own patience pexpect gives up on a busy machine.
+        self.child.kill(signal.SIGKILL)
+        self.child.wait()
+        self.child.close()
+
+
+@pytest.fixture
+def session(imitation) -> Iterator[Session]:
+    made = Session(imitation.program, imitation.core)
+    yield made
+    made.close()
+
+
+def test_colours_follow_gdbs_own_setting(session):
+    assert _COLOUR.search(session.ask("kcov-show tasks"))
+    plain = session.ask("with style enabled off -- kcov-show tasks")
+    assert not _COLOUR.search(plain)
+    assert "syz-executor" in plain
+    session.ask("set style enabled off")
+    assert not _COLOUR.search(session.ask("kcov-show tasks"))
+    session.ask("set style enabled on")
+    coloured = session.ask("kcov-show tasks")
+    assert _COLOUR.search(coloured)
+    assert _ESCAPES.sub("", coloured).split() == _ESCAPES.sub("", plain).split()
+    # What the user says of kcov-show itself comes first; and what reads a pipe wants none.
+    session.ask("set kcov color never")
+    assert not _COLOUR.search(session.ask("kcov-show tasks"))
+    session.ask("set kcov color auto")
+    assert not _COLOUR.search(session.ask("| kcov-show tasks | cat"))
+    assert not _COLOUR.search(session.ask("kcov-show tasks | cat"))
+
+
+def test_gdbs_pager(session):
+    session.ask("set height 4")
+    session.child.sendline("kcov-show tasks")
+    session.child.expect_exact(_PAGER)
+    assert "syz-executor" in session.child.before
+    session.child.sendline("q")
+    session.child.expect_exact(_PROMPT)
+    assert "Traceback" not in session.child.before
+    assert "worker" not in session.child.before
+    # All of it, when asked for.
+    session.child.sendline("kcov-show tasks")
+    session.child.expect_exact(_PAGER)
+    session.child.sendline("c")
+    session.child.expect_exact(_PROMPT)
+    assert "worker" in session.child.before
+    # A program at the other end isn't paged.
+    assert int(session.ask("| kcov-show tasks --json | wc -l")) > 5
+
+
+def test_pipes_and_files(session, tmp_path: Path):
+    assert "worker" not in session.ask("| kcov-show tasks | grep syz")
+    assert "syz-executor" in session.ask("pipe kcov-show tasks | grep syz")
+    assert session.ask("kcov-show tasks | grep -c syz").strip() == "1"
+    session.ask(f"kcov-show tasks --json > {tmp_path}/tasks")
+    assert (tmp_path / "tasks").read_text().startswith("[")
+
+
+def test_an_empty_line_repeats_nothing(session):
+    session.ask("kcov-show tasks")
+    assert "syz-executor" not in session.ask("")
+
+
+def test_tab_completes(session):
+    session.child.send("kcov-show tas\t")
+    session.child.expect_exact("kcov-show tasks ")
+    session.child.send("--mode=trace-p\t")
+    session.child.expect_exact("c")
+    session.child.sendline(" --json")
+    session.child.expect_exact(_PROMPT)
+    assert '"pid": 41' in _ESCAPES.sub("", session.child.before)
+
+
+_SHOWN = (
+    "show",
+    "info breakpoints",
+    "info display",
+    "show prompt",
+    "info threads",
+    "info frame",
+    "info source",
+    "output $pc",
+    "info files",
+    "info signals",
+    "list",
+)
+# What was typed, convenience variables (GDB makes some when they are looked at), and the numbers of windows' lines.
+_VOLATILE = ("history", "convenience", "$", "width:", "height:")
+_USED = (
+    "kcov-show tasks",
+    "kcov-show objects --json",
+    "kcov-show buffer 41",
+    "kcov-show top 41 --by file",
+    "kcov-show source 41",
+    "kcov-show check",
+    "kcov-show last 41",
+    "kcov-show view 41 --text",
+    "kcov-show bogus",
+    "output $kcov_count(41)",
+    "complete kcov-show tasks 4",
+    "| kcov-show tasks | cat",
+)
+
+
+def test_a_session_leaves_everything_as_it_was(imitation):
+    """The prompt, settings, breakpoints, displays, where the target stands and what is selected."""
+
+    def state(*commands: str) -> dict[str, str]:
+        session = Session(imitation.program, "-ex", "break covered", "-ex", "tbreak standing", "-ex", "set listsize 3")
+        for line in ("set height 0", "set width 0", "set confirm off", "display 1", "run", *commands):
+            session.ask(line)
+        found = {line: session.ask(line) for line in _SHOWN}
+        session.close()
+        return found
+
+    asked, left = state(*_USED), state()
+    for line in _SHOWN:
+        # Numbers of processes, and places that differ from one to the next; what was typed is in the history.
+        same = [re.sub(r"0x[0-9a-f]{9,}|(process|LWP) \d+", "N", _ESCAPES.sub("", said[line])) for said in (asked, left)]
+        rows = [[row for row in one.splitlines() if not row.startswith(_VOLATILE)] for one in same]
+        assert rows[0] == rows[1], line
+        assert rows[0] != [], line

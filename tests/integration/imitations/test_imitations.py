@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What kcovdbg answers about each imitation is what that says of itself: through drgn and GDB, for other machines too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kcovdbg.target.drgn import programs
+from kcovdbg.walk.layout import detect_layout
+from tests.integration.imitations.build import (
+    CROSS,
+    KEPT,
+    MACHINES,
+    ROWS,
+    Imitation,
+    can_build,
+    find_kept,
+    make_imitation,
+    parse_truth,
+    source_digest,
+)
+from tests.integration.imitations.comparison import find_differences, list_commands
+from tests.support.gdb_run import have_gdb, run_gdb
+from tests.support.kernels.asker import Asker
+
+# Of each row: its generation, what the names of its variants begin with, and which features it has.
+_COMPARED = {"comparisons", "ctxsw-flag"}
+_REMOTE = _COMPARED | {"remote"}
+_PER_CPU = _REMOTE | {"softirq", "saved-per-cpu", "irq-area-per-cpu"}
+_IN_TASK = _REMOTE | {"softirq", "saved-in-task", "area-lists", "kcov-remote-member"}
+RECOGNISED = {
+    "e0": ("E0", (), {"32-bit-words", "vma-references"}),
+    "e1": ("E1", (), set()),
+    "e2-enum": ("E2", (), {"comparisons"}),
+    "e2": ("E2", (), _COMPARED),
+    "e3": ("E3", (), _REMOTE),
+    "e4": ("E4", (), _PER_CPU),
+    "e5": ("E5-E6", (), _PER_CPU),
+    "l": ("E4", ("KCOV_INIT_UNIQUE (2021)",), _PER_CPU | {"text-bitmap"}),
+    "r": ("E5-E6", ("KCOV_PC_RANGE (2021)",), _PER_CPU | {"pc-range"}),
+    "p1": (
+        "E7",
+        ("KCOV_UNIQUE_ENABLE v1 (2025)",),
+        _PER_CPU | {"mode-remote", "kcov-state", "unique-bitmap", "unique-enable-v1"},
+    ),
+    "k": ("E9b", (), _IN_TASK),
+    "d1": ("E8", ("kcov_dataflow in kcov.c",), _PER_CPU | {"kcov-remote-member", "dataflow"}),
+    "d2": ("E9b", ("kcov_dataflow in its own file",), _IN_TASK | {"dataflow"}),
+}
+HOST = MACHINES["x86_64"]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("imitations")
+
+
+def make(row: str, directory: Path) -> Imitation:
+    if not can_build(HOST):
+        pytest.skip(f"no {HOST.compiler}: the imitations can't be compiled")
+    return make_imitation(row, HOST, directory)
+
+
+def check_by_drgn(row: str, imitation: Imitation) -> None:
+    target = programs.open_core(str(imitation.core), [str(imitation.program)])
+    generation = detect_layout(target).generation
+    era, variants, features = RECOGNISED[row]
+    assert generation.era == era
+    assert len(generation.variants) == len(variants)
+    assert all(map(str.startswith, generation.variants, variants))
+    assert set(generation.features) == features
+    assert (generation.unrecognised, generation.missing) == ((), ())
+    asker = Asker(target)
+    said = []
+
+    def ask(command: str) -> list[dict]:
+        rows, err = asker.rows(command)
+        said.append(err)
+        return rows
+
+    assert find_differences(imitation, ask) == []
+    assert "error" not in "".join(said)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_by_drgn(row, directory):
+    check_by_drgn(row, make(row, directory))
+
+
+@pytest.mark.parametrize("machine", CROSS, ids=[machine.name for machine in CROSS])
+@pytest.mark.parametrize("row", ROWS)
+def test_other_machines(row, machine):
+    imitation = find_kept(row, machine)
+    kernel = imitation.lines("kernel")[0]
+    assert kernel["machine"] == machine.name
+    assert kernel["word_size"] == machine.word
+    check_by_drgn(row, imitation)
+
+
+@pytest.mark.gdb
+@pytest.mark.skipif(not have_gdb(), reason="no gdb")
+@pytest.mark.parametrize("row", ROWS)
+def test_by_gdb(row, directory):
+    imitation = make(row, directory)
+    asked = list_commands(imitation)
+    said = run_gdb(imitation.program, imitation.core, ask=[f"kcov-show {command} --json" for command in asked])
+    answers = dict(zip(asked, map(json.loads, said.answers), strict=True))
+    assert find_differences(imitation, answers.__getitem__, lists_mappings=False) == []
+
+
+@pytest.mark.gdb
+@pytest.mark.skipif(not have_gdb(), reason="no gdb")
+@pytest.mark.parametrize("row", ["e1", "e3", "p1"])
+def test_live_process(row, directory, tmp_path):
+    imitation = make(row, directory)
+    # As it runs, everything is where it is linked.
+    unmoved = make_imitation(row, HOST, tmp_path, shift=0)
+    asked = list_commands(unmoved)
+    said = run_gdb(
+        imitation.program,
+        before=["break standing", f"run {tmp_path / 'dump'} 0 {HOST.name}"],
+        ask=[f"kcov-show {command} --json" for command in asked],
+    )
+    live = Imitation(imitation.program, imitation.core, parse_truth(said.output))
+    live.truth[0]["build_id"] = imitation.truth[0]["build_id"]
+    answers = dict(zip(asked, map(json.loads, said.answers), strict=True))
+    assert find_differences(live, answers.__getitem__, lists_mappings=False) == []
+
+
+def test_differences_are_noticed(directory):
+    # The comparison itself: each kind of thing that is told wrong is found.
+    imitation = make("e5", directory)
+    asker = Asker(programs.open_core(str(imitation.core), [str(imitation.program)]))
+    kept = {command: asker.rows(command)[0] for command in list_commands(imitation)}
+    for command, key in (
+        ("info", "release"),
+        ("tasks -a", "kcov_sequence"),
+        ("objects", "refcount"),
+        ("remote", "bucket"),
+        ("areas", "size"),
+        ("percpu", "saved_size"),
+        ("buffer 41", "arg1"),
+        ("buffer 40", "symbol"),
+    ):
+        wrong = [{**row, key: "wrong"} for row in kept[command]]
+        assert find_differences(imitation, {**kept, command: wrong}.__getitem__), command
+        if command != "info":
+            assert find_differences(imitation, {**kept, command: kept[command][:-1]}.__getitem__), command
+
+
+def test_kept_ones_are_of_these_sources():
+    stale = {
+        f"{row}-{machine.name}"
+        for row in ROWS
+        for machine in CROSS
+        if find_kept(row, machine).truth[0]["sources"] != source_digest(row)
+    }
+    assert not stale, "make them anew: python -m tests.integration.imitations"
+    assert len(list(KEPT.iterdir())) == 3 * len(ROWS) * len(CROSS)
+
+
+def test_no_undefined_behaviour(tmp_path):
+    if not can_build(HOST):
+        pytest.skip(f"no {HOST.compiler}: the imitations can't be compiled")
+    # But that of pointers to where nothing is, which is what the process is made for.
+    flags = ("-fsanitize=undefined", "-fno-sanitize=pointer-overflow", "-fno-sanitize-recover=all")
+    assert make_imitation("p1", HOST, tmp_path, flags=flags).truth

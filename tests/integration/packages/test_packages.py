@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Build the packages, install them where nothing else is, and use them from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration.packages.pythons import find_pythons
+
+ROOT = Path(__file__).parents[3]
+
+# Answers from the dump alone, from its debug info, and through the native module. The first one waits for the location table,
+# which knows the tail calls that debug info does not show.
+QUESTIONS = (
+    "points vfs_read --json",
+    "tasks --json",
+    "objects --json",
+    "buffer 82 -n 5 --json",
+    "top 82 --json",
+    "check --json",
+)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A clean environment with the wheel in it."""
+
+    prefix: Path
+    home: Path
+
+    def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a program of the environment, away from any checkout."""
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(self.home), "TERM": "dumb", "LANG": "C.UTF-8"}
+        return subprocess.run(
+            [self.prefix / "bin" / words[0], *words[1:]],
+            cwd=self.home,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=check,
+        )
+
+    def package(self) -> Path:
+        """Return where the package is."""
+        return Path(self.run("python", "-c", "import kcovdbg; print(kcovdbg.__path__[0])").stdout.strip())
+
+
+def list_files() -> list[str]:
+    """Return what git knows of this checkout; what lies around beside it is nobody's."""
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, check=True).stdout
+    return [name for name in os.fsdecode(listed).split("\0") if name and (ROOT / name).exists()]
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return the source distribution, made of what git knows here, and the wheel that was built from it."""
+    source = tmp_path_factory.mktemp("source")
+    for name in list_files():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, source / name)
+    output = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, "-m", "build", "-o", output, source], check=True, capture_output=True)
+    (sdist,) = output.glob("*.tar.gz")
+    (wheel,) = output.glob("*.whl")
+    return sdist, wheel
+
+
+def install(python: Path, wheel: Path, folder: Path) -> Installed:
+    prefix = folder / "environment"
+    subprocess.run([python, "-m", "venv", prefix], check=True)
+    pip = [prefix / "bin/python", "-m", "pip", "--disable-pip-version-check", "install", "-q"]
+    subprocess.run([*pip, wheel], check=True, cwd=folder)
+    home = folder / "home"
+    home.mkdir()
+    return Installed(prefix, home)
+
+
+@pytest.fixture(scope="session", params=find_pythons())
+def installed(
+    request: pytest.FixtureRequest, packages: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Installed:
+    return install(find_pythons()[request.param], packages[1], tmp_path_factory.mktemp(f"python{request.param}-"))
+
+
+def ask_checkout(question: str) -> list[object]:
+    done = subprocess.run(
+        [sys.executable, "-m", "kcovdbg", "--demo", "-e", question], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def test_wheel_is_for_every_python_from_the_oldest(packages: tuple[Path, Path]) -> None:
+    assert "-cp310-abi3-" in packages[1].name
+    done = subprocess.run(
+        [sys.executable, "-m", "abi3audit", "--strict", "--report", packages[1]], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_sdist_holds_what_git_holds(packages: tuple[Path, Path]) -> None:
+    with tarfile.open(packages[0]) as sdist:
+        held = {name.partition("/")[2] for name in sdist.getnames()}
+    missing = set(list_files()) - held
+    assert missing <= {".gitignore", ".gitattributes"}
+
+
+def test_wheel_holds_no_tests_and_nothing_twice(packages: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(packages[1]) as wheel:
+        names = wheel.namelist()
+    assert len(names) == len(set(names))
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"kcovdbg"}
+    assert not [name for name in names if name.endswith((".c", ".o")) or "/tests/" in name]
+
+
+def test_answers(installed: Installed) -> None:
+    for question in QUESTIONS:
+        answer = installed.run("kcovdbg", "--demo", "-e", question)
+        assert json.loads(answer.stdout) == ask_checkout(question), question
+
+
+def test_what_else_is_installed(installed: Installed) -> None:
+    share = installed.prefix / "share"
+    assert (share / "man/man1/kcovdbg.1").is_file()
+    assert (share / "bash-completion/completions/kcovdbg.bash").is_file()
+    assert (share / "zsh/site-functions/_kcovdbg").is_file()
+    assert (share / "fish/vendor_completions.d/kcovdbg.fish").is_file()
+    loader = Path(installed.run("kcovdbg", "gdb-path").stdout.strip())
+    assert loader.is_relative_to(installed.prefix)
+    assert loader.read_text() == (ROOT / "gdb/kcov.py").read_text()
+
+
+def test_drgn_finds_the_plugin(installed: Installed) -> None:
+    script = installed.home / "script.py"
+    script.write_text(
+        "from importlib.metadata import entry_points\n"
+        "(entry,) = entry_points(group='drgn.plugins', name='kcov')\n"
+        "assert entry.load().__name__ == 'kcovdbg.frontends.drgn.plugin'\n"
+        "from kcovdbg.helpers import for_each_kcov\n"
+    )
+    installed.run("python", str(script))
+
+
+def test_without_the_native_module(installed: Installed) -> None:
+    """Every answer is the same, only slower; what needs the module says so."""
+    package = installed.package()
+    (native,) = package.glob("_native*.so")
+    away = native.rename(installed.home / native.name)
+    try:
+        for question in QUESTIONS:
+            answer = installed.run("kcovdbg", "--demo", "-e", question)
+            assert json.loads(answer.stdout) == ask_checkout(question), question
+        refused = installed.run("kcovdbg", "collect", "--", "true", check=False)
+        assert refused.returncode == 125
+        assert "native" in refused.stderr
+        assert "Traceback" not in refused.stderr
+    finally:
+        away.rename(native)

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``batch``: many dumps and traces into one data set; the truth is what kcovdbg says of each alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import zstandard
+
+from kcovdbg.target.opener import find_demo
+
+ROOT = Path(__file__).parents[2]
+DEMO = find_demo()
+LINES = ("tasks", "objects", "check", "buffer 82 -n 3", "remote")
+
+
+def run(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([sys.executable, "-m", "kcovdbg", *words], cwd=ROOT, capture_output=True, text=True, timeout=600)
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def vmlinux(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("debuginfo") / "vmlinux"
+    with (DEMO / "vmlinux.zst").open("rb") as packed, path.open("wb") as plain:
+        zstandard.ZstdDecompressor().copy_stream(packed, plain)
+    return path
+
+
+def make_dumps(folder: Path, number: int) -> list[Path]:
+    """Make dumps: the demo under other names, every eighth one cut off."""
+    whole = (DEMO / "demo.slice.zst").read_bytes()
+    plain = zstandard.ZstdDecompressor().decompressobj().decompress(whole)
+    folder.mkdir()
+    paths = []
+    for index in range(number):
+        path = folder / f"dump-{index}.slice"
+        if index % 8 == 7:
+            path.write_bytes(plain[: len(plain) * index // number])
+        else:
+            path.with_suffix(".zst").write_bytes(whole)
+            path = path.with_suffix(".zst")
+        paths.append(path)
+    return paths
+
+
+def read_rows(output: Path, command: str) -> list[dict[str, Any]]:
+    answer = duckdb.sql(
+        f"SELECT * FROM read_parquet('{output}/command={command}/*.parquet', union_by_name=true, hive_partitioning=false)"
+    )
+    names = [column[0] for column in answer.description]
+    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+
+
+def as_text(value: object) -> object:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def same(kept: object, said: object) -> bool:
+    """Tell whether a value of the data set is that of JSON; what has no type there is JSON in text."""
+    if isinstance(kept, list) and isinstance(said, list):
+        return len(kept) == len(said) and all(map(same, kept, said))
+    if isinstance(kept, dict) and isinstance(said, dict):
+        return kept.keys() == said.keys() and all(same(kept[key], said[key]) for key in kept)
+    return kept == said or kept == as_text(said)
+
+
+def test_rows_are_those_of_json(tmp_path: Path, vmlinux: Path) -> None:
+    output = tmp_path / "out"
+    dump = DEMO / "demo.slice.zst"
+    words = [word for line in LINES for word in ("-e", line)]
+    run("batch", *words, str(dump), "-s", str(vmlinux), "-o", str(output))
+    for line in LINES:
+        alone = json.loads(run("-c", str(dump), "-s", str(vmlinux), "-e", f"{line} --json", check=False).stdout)
+        kept = read_rows(output, line.split()[0])
+        assert [row.pop("dump") for row in kept] == [str(dump)] * len(alone)
+        assert {row.pop("line") for row in kept} <= {line}
+        assert len({row.pop("dump_build_id") for row in kept}) <= 1
+        assert len(kept) == len(alone)
+        for row, expected in zip(kept, alone, strict=True):
+            assert list(row) == list(expected)
+            assert all(same(row[key], expected[key]) for key in row), (row, expected)
+
+
+def test_bad_dumps_stop_nobody_and_are_not_asked_again(tmp_path: Path, vmlinux: Path) -> None:
+    dumps = make_dumps(tmp_path / "dumps", 16)
+    words = ["batch", "-e", "tasks", "-e", "check", *map(str, dumps), str(tmp_path / "none"), "-s", str(vmlinux)]
+    output = tmp_path / "out"
+    outcomes = json.loads(run(*words, "-o", str(output), "--json").stdout)
+    assert [outcome["dump"] for outcome in outcomes] == [*map(str, dumps), str(tmp_path / "none")]
+    failed = {outcome["dump"] for outcome in outcomes if outcome["error"] is not None}
+    assert failed == {str(dumps[7]), str(dumps[15]), str(tmp_path / "none")}
+    assert all("Traceback" not in (outcome["error"] or "") for outcome in outcomes)
+    whole = {str(path) for path in dumps} - failed
+    assert {row["dump"] for row in read_rows(output, "tasks")} == whole
+    before = {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")}
+    again = json.loads(run(*words, "-o", str(output), "--json").stdout)
+    assert again == outcomes
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")} == before
+    # One that has changed is asked again, and so is one that failed where that is wanted.
+    os.utime(dumps[0], (1, 1))
+    dumps[7].write_bytes(zstandard.ZstdDecompressor().decompressobj().decompress((DEMO / "demo.slice.zst").read_bytes()))
+    outcomes = json.loads(run(*words, "-o", str(output), "--json", "--retry").stdout)
+    assert {outcome["dump"] for outcome in outcomes if outcome["error"] is not None} == failed - {str(dumps[7])}
+    assert len([path for path in output.rglob("*.parquet") if path not in before]) == 2
+    assert len([path for path in before if path.stat().st_mtime_ns != before[path]]) == 2
+
+
+def test_a_dump_that_takes_too_long_is_given_up(tmp_path: Path, vmlinux: Path) -> None:
+    # No process starts and opens a dump as fast.
+    (dump,) = make_dumps(tmp_path / "dumps", 1)
+    output = tmp_path / "out"
+    done = run("batch", "-e", "tasks", str(dump), "-s", str(vmlinux), "-o", str(output), "--timeout", "0.01", check=False)
+    assert done.returncode == 2
+    assert "0.01 s" in done.stdout
+    assert not list(output.rglob("*.parquet"))
+
+
+def test_nothing_half_written_when_it_is_killed(tmp_path: Path, vmlinux: Path) -> None:
+    dumps = make_dumps(tmp_path / "dumps", 6)
+    output = tmp_path / "out"
+    words = ["batch", "-e", "tasks", *map(str, dumps), "-s", str(vmlinux), "-o", str(output)]
+    with subprocess.Popen([sys.executable, "-m", "kcovdbg", *words], cwd=ROOT, stderr=subprocess.PIPE) as process:
+        while not list(output.glob("_runs/*.json")):
+            time.sleep(0.05)
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+    for path in output.rglob("*.parquet"):
+        duckdb.sql(f"SELECT count(*) FROM '{path}'").fetchall()
+    run(*words)
+    assert {row["dump"] for row in read_rows(output, "tasks")} == set(map(str, dumps))
+
+
+def test_a_cluster_that_loses_a_worker_makes_the_same_data_set(tmp_path: Path, vmlinux: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    dumps = make_dumps(tmp_path / "dumps", 26)
+    words = ["batch", "-e", "tasks", "-e", "objects", *map(str, dumps), "-s", str(vmlinux)]
+    run(*words, "-o", str(tmp_path / "serial"), "-j", "1")
+    output = tmp_path / "cluster"
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, local_directory=str(tmp_path / "dask")
+    ) as cluster:
+        victim = next(iter(cluster.workers.values())).pid
+
+        def kill() -> None:
+            while len(list(output.glob("_runs/*.json"))) < 3:
+                time.sleep(0.05)
+            os.kill(victim, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill, daemon=True)
+        killer.start()
+        run(*words, "-o", str(output), "--scheduler", cluster.scheduler_address)
+        killer.join(5)
+        assert not killer.is_alive()
+    for command in ("tasks", "objects"):
+        serial, other = (
+            sorted(json.dumps(row, sort_keys=True) for row in read_rows(folder, command))
+            for folder in (tmp_path / "serial", output)
+        )
+        assert serial == other
+        assert serial
+
+
+def test_questions(tmp_path: Path, vmlinux: Path) -> None:
+    output = tmp_path / "out"
+    dump = str(DEMO / "demo.slice.zst")
+    run("batch", "-e", "check", "-e", "remote", dump, "-s", str(vmlinux), "-o", str(output))
+    handles = [row["handle"] for row in json.loads(run("--demo", "-e", "remote --json").stdout)]
+    script = ROOT / "examples/ask_batch.py"
+
+    def ask(*words: str) -> list[list[str]]:
+        done = subprocess.run([sys.executable, script, output, *words], capture_output=True, text=True, check=True)
+        return [line.split("\t") for line in done.stdout.splitlines()[1:]]
+
+    assert {row[0]: row[1] for row in ask("handles")} == dict.fromkeys(handles, "1")
+    assert ask("leaked") == []
+
+
+def test_traces(tmp_path: Path) -> None:
+    """Names come from the debug info of the build that the trace is of, without any kernel."""
+    trace = tmp_path / "one.kcov"
+    trace.write_bytes(b"")
+    refused = run("batch", "-e", "buffer {}", str(tmp_path / "absent.kcov"), "-o", str(tmp_path / "out"), check=False)
+    assert refused.returncode == 2
+    assert "no such file" in refused.stdout
+    pcs = [row["pc"] for row in json.loads(run("--demo", "-e", "buffer 82 -n 5 --json").stdout)]
+    text = tmp_path / "one.txt"
+    text.write_text("".join(f"{pc}\n" for pc in pcs))
+    run("batch", "-e", "buffer {}", str(text), "-o", str(tmp_path / "out"))
+    assert [row["pc"] for row in read_rows(tmp_path / "out", "buffer")] == pcs
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["a.zst", "-o", "x"], "-e objects"),
+        (["-e", "tasks | cat", "a.zst", "-o", "x"], "'tasks | cat'"),
+        (["-e", "view 3", "a.zst", "-o", "x"], "view"),
+        (["-e", "export hex {} -o one.txt", "a.zst", "-o", "x"], "export"),
+        (["-e", "report -o one.html", "a.zst", "-o", "x"], "report"),
+        (["-e", "taks", "a.zst", "-o", "x"], "'taks'"),
+        (["-e", "tasks", "a.zst", "-o", "x", "--scheduler", "tcp://127.0.0.1:1"], "tcp://127.0.0.1:1"),
+    ],
+)
+def test_refusals(tmp_path: Path, words: list[str], said: str) -> None:
+    words = [str(tmp_path / word) if word == "x" else word for word in words]
+    refused = run("batch", *words, check=False)
+    assert refused.returncode == 2
+    assert said in refused.stderr
+    assert "Traceback" not in refused.stderr

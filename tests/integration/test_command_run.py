@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Commands are followed, on any kernel: KCOV_ENABLE is replaced by a request that every file takes."""
+
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from kcovdbg.collect.command_run import Request, TaskKind, run_command
+from kcovdbg.collect.requests import find_mode
+from kcovdbg.errors import CollectError
+from tests.support.child_process import restore_signals
+from tests.support.fake_kcov import FIOCLEX, FakeKcov
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def run():
+    fake = FakeKcov()
+
+    def run(*argv, **options):
+        request = Request(argv, size=1024, path="/fake", device=fake.device, enable_request=FIOCLEX, **options)
+        try:
+            return run_command(request)
+        finally:
+            assert fake.open_count == 0
+
+    return run
+
+
+@pytest.mark.parametrize(("command", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143), ("kill -9 $$", 137)])
+def test_the_status_is_the_commands(run, command, status):
+    assert run("sh", "-c", command).status == status
+
+
+def test_what_cannot_be_run(run, tmp_path):
+    with pytest.raises(CollectError, match="/nonexistent") as caught:
+        run("/nonexistent")
+    assert caught.value.status == 127
+    path = tmp_path / "file"
+    path.write_text("text")
+    with pytest.raises(CollectError, match=re.escape(str(path))) as caught:
+        run(str(path))
+    assert caught.value.status == 126
+
+
+def test_children_are_followed(run):
+    # A family tree, with a child that outlives its parent.
+    collected = run("sh", "-c", "(exit 1); (sh -c 'sleep 0.2; exit 5' & exit 2); exec sh -c 'sleep 0.4; exit 7'")
+    assert collected.status == 7
+    tasks = collected.tasks
+    assert {task.problem for task in tasks} == {None}
+    assert [task.kind for task in tasks] == [TaskKind.COMMAND] + [TaskKind.PROCESS] * (len(tasks) - 1)
+    assert sorted(os.waitstatus_to_exitcode(task.status) for task in tasks) == [0, 0, 1, 2, 5, 7]
+    assert tasks[0].parent == 0
+    assert {task.parent for task in tasks[1:]} <= {task.tid for task in tasks}
+
+
+def test_threads_are_followed(run):
+    code = """
+        import os, subprocess, threading
+        def work(): os.getppid()
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        # vfork, which shares memory and has its parent wait
+        subprocess.run(["true"])
+        """
+    collected = run(sys.executable, "-c", textwrap.dedent(code))
+    assert collected.status == 0
+    assert [task.kind for task in collected.tasks].count(TaskKind.THREAD) == 4
+    assert [task.comm for task in collected.tasks].count("true") == 1
+    assert {task.problem for task in collected.tasks} == {None}
+
+
+def test_exec_in_a_thread_that_is_not_the_first(run):
+    code = """
+        import os, threading, time
+        threading.Thread(target=lambda: os.execvp("sh", ["sh", "-c", "exit 9"])).start()
+        time.sleep(5)
+        """
+    collected = run(sys.executable, "-c", textwrap.dedent(code))
+    assert [os.waitstatus_to_exitcode(task.status) for task in collected.tasks].count(9) == 1
+    assert len(collected.tasks) == 2
+
+
+def test_the_command_notices_nothing(run, tmp_path):
+    """Descriptors, signals and memory of a child that was made to enable KCOV are as they would be."""
+    code = """
+        import os, signal, sys
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        pid = os.fork()
+        if not pid:
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, set())
+            os.kill(os.getppid(), 0)
+            with open(sys.argv[1], "w") as told:
+                print(sorted(os.listdir("/proc/self/fd")), sorted(mask), signal.getsignal(signal.SIGPIPE), file=told)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        """
+    command = (sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "told"))
+    subprocess.run(command, check=True, close_fds=False)
+    plain = (tmp_path / "told").read_text()
+    assert {task.problem for task in run(*command).tasks} == {None}
+    assert (tmp_path / "told").read_text() == plain
+
+
+def test_what_following_adds_is_said(run):
+    """A trace begins with what the kernel does after the stop at the end of exec."""
+    collected = run("true")
+    assert [task.stops for task in collected.tasks] == [1]
+    (remark,) = collected.remarks
+    assert "ptrace" in remark
+    collected = run("sh", "-c", "/bin/true; :")
+    (remark,) = collected.remarks
+    assert f"{sum(task.stops for task in collected.tasks)} times" in remark
+
+
+def test_what_a_kernels_map_keeps_back_is_said(run):
+    mode = find_mode("uniq-pc", {"unique-maps"})
+    assert mode.request.remark
+    assert mode.request.remark in run("true", mode=mode).remarks
+    assert mode.request.remark not in run("true").remarks
+
+
+def test_signals_and_stops_pass(run):
+    stopped = "sh -c 'kill -STOP $$; exit 4' & child=$!; sleep 0.3; kill -CONT $child; wait $child"
+    script = f"trap 'echo got' USR1; kill -USR1 $$; {stopped}"
+    assert run("sh", "-c", script).status == 4
+
+
+def test_system_calls(run):
+    collected = run("cat", "/etc/hostname", syscalls=True)
+    texts = {call.text for call in collected.calls}
+    assert b"/etc/hostname" in texts
+    assert collected.calls[-1].result is None
+    assert all(call.result is not None for call in collected.calls[:-1])
+
+
+WITHOUT_CALLS = """
+import ctypes, struct, sys
+from kcovdbg.collect.command_run import Request, run_command
+from tests.support.fake_kcov import FIOCLEX, FakeKcov
+# process_vm_readv() and process_vm_writev() as without CONFIG_CROSS_MEMORY_ATTACH: load the number, compare, answer.
+rules = [(0x20, 0, 0, 0), (0x15, 1, 0, 310), (0x15, 0, 1, 311), (6, 0, 0, 0x50026), (6, 0, 0, 0x7FFF0000)]
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+libc = ctypes.CDLL(None, use_errno=True)
+assert not libc.prctl(38, 1, 0, 0, 0)
+assert not libc.prctl(22, 2, ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(rules), ctypes.addressof(program))), 0, 0)
+fake = FakeKcov()
+assert libc.process_vm_readv(1, None, 0, None, 0, 0) == -1 and ctypes.get_errno() == 38
+request = Request(("sh", "-c", "cat /etc/hostname | cat; true"), size=1024, path="/fake", device=fake.device,
+                  enable_request=FIOCLEX, syscalls=True, stdout=2)
+collected = run_command(request)
+problems = {task.problem for task in collected.tasks}
+print(len(collected.tasks), problems, b"/etc/hostname" in {call.text for call in collected.calls})
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter knows numbers of x86-64")
+def test_a_kernel_that_reads_no_other_processes_memory():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_CALLS], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "3 {None} True\n"), done.stderr
+
+
+def test_programs_are_found_as_the_shell_finds_them(run, tmp_path, monkeypatch):
+    script = tmp_path / "script"
+    script.write_text("exit $1")
+    script.chmod(0o755)
+    forbidden = tmp_path / "forbidden"
+    forbidden.mkdir()
+    (forbidden / "script").write_text("exit 1")
+    # A script without an interpreter is the shell's; what may not be run is passed over, if there is another.
+    assert run(str(script), "3").status == 3
+    monkeypatch.setenv("PATH", f"{forbidden}:/nonexistent:{script}:{tmp_path}")
+    assert run("script", "4").status == 4
+    monkeypatch.setenv("PATH", str(forbidden))
+    with pytest.raises(CollectError) as caught:
+        run("script")
+    assert caught.value.status == 126
+    # An empty folder is the current one.
+    monkeypatch.setenv("PATH", "/nonexistent:")
+    monkeypatch.chdir(tmp_path)
+    assert run("script", "5").status == 5
+    monkeypatch.delenv("PATH")
+    assert run("true").status == 0
+
+
+def test_no_handler_runs_in_the_command(run):
+    """Not even in its first moments, in which it has our memory."""
+    got = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: got.append(os.getpid()))
+    try:
+        # It ends by it: the handler isn't there, nor is the signal ignored or blocked.
+        assert run("sh", "-c", "kill -USR1 $$; exit 1").status == 128 + signal.SIGUSR1
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        assert run("sh", "-c", "kill -USR1 $$; exit 1").status == 1
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert got == []
+
+
+def test_in_another_thread_than_the_first(run):
+    import threading
+
+    results = []
+    thread = threading.Thread(target=lambda: results.append(run("sh", "-c", "exit 6").status))
+    thread.start()
+    thread.join()
+    assert results == [6]
+
+
+OWNER = """
+import sys
+from kcovdbg.collect.command_run import Request, run_command
+from tests.support.fake_kcov import FIOCLEX, FakeKcov
+
+fake = FakeKcov()
+request = Request(tuple(sys.argv[1:]), size=1024, path="/fake", device=fake.device, enable_request=FIOCLEX)
+print("status", run_command(request).status, flush=True)
+"""
+
+
+def start_owner(*command):
+    python = [sys.executable, "-c", OWNER, *command]
+    return subprocess.Popen(python, stdout=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=restore_signals)
+
+
+def children_of(pid):
+    return [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
+
+
+def wait_for(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        # Gone before the file was opened, or between that and its being read.
+        return False
+
+
+def is_sleep(pid):
+    return Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+
+
+@pytest.fixture
+def sleeper():
+    if shutil.which("sleep") is None:
+        pytest.skip("needs sleep")
+    # The sleep in the background outlives the shell, unless it is killed.
+    with start_owner("sh", "-c", "sleep 100 & sleep 101; exit 0") as owner:
+        command = wait_for(lambda: children_of(owner.pid))[0]
+        # Forked isn't enough: until its exec a child of the shell's takes signals as the shell does.
+        pids = wait_for(lambda: len(found := [command, *filter(is_sleep, children_of(command))]) == 3 and found)
+        yield owner, pids
+        owner.kill()
+
+
+def test_killed(sleeper):
+    owner, pids = sleeper
+    owner.kill()
+    wait_for(lambda: not any(map(is_running, pids)))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_told_to_end(sleeper, number):
+    owner, pids = sleeper
+    owner.send_signal(number)
+    # The command at once, and what it has left in the background when patience has run out.
+    wait_for(lambda: not is_running(pids[0]))
+    wait_for(lambda: not any(map(is_running, pids)))
+    assert owner.stdout.read() == f"status {128 + number}\n"
+    assert owner.wait(20) == 0

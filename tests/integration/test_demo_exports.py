@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Exports of the demo, looked at by those whom they are for; the page that shows each format; and the page's own examples."""
+
+import json
+import re
+import shutil
+import subprocess
+from bisect import bisect_right
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kcovdbg.commands import COMMANDS
+from kcovdbg.engine.runner import run_line, run_reporting
+from kcovdbg.engine.workspace import Workspace
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.target.opener import TargetOptions, open_target
+from tests.support.state import Streams
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def streams():
+    return Streams()
+
+
+@pytest.fixture(scope="module")
+def demo(streams):
+    pytest.importorskip("drgn")
+    return Workspace(COMMANDS, lambda: open_target(TargetOptions(demo=True)), find_terminal=streams.find)
+
+
+@pytest.fixture(scope="module")
+def ask(demo, streams):
+    def asked(line):
+        assert run_reporting(demo, line) == 0
+        return streams.take()[0]
+
+    return asked
+
+
+@pytest.fixture
+def tree(demo, ask, tmp_path):
+    """A source tree with as many lines as are asked for."""
+    rows = json.loads(ask("source 25 --json"))
+    for file, last in {row["file"]: row["line"] for row in rows}.items():
+        # A name that leads out of the tree isn't made.
+        path = (tmp_path / "tree" / file).resolve()
+        assert path.is_relative_to(tmp_path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("text;\n" * last)
+    demo.source_folders = (str(tmp_path / "tree"),)
+    demo.__dict__.pop("source", None)
+    yield rows
+    demo.source_folders = ()
+    demo.__dict__.pop("source", None)
+
+
+def test_genhtml_agrees_with_source(tree, ask, tmp_path):
+    genhtml = shutil.which("genhtml")
+    if genhtml is None:
+        pytest.skip("genhtml isn't installed: apt-get install lcov")
+    out = tmp_path / "25.info"
+    ask(f"export lcov 25 -o {out}")
+    done = subprocess.run([genhtml, out, "-o", tmp_path / "html"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    covered, total = map(int, re.search(r"lines\.+: *[\d.]+% \((\d+) of (\d+) lines\)", done.stdout).groups())
+    assert (covered, total) == (sum(row["covered"] > 0 for row in tree), len(tree))
+    assert total > 1000
+    # And in each file's page: how often each line was executed.
+    page = next((tmp_path / "html").rglob("vsprintf.c.gcov.html")).read_text()
+    shown = [int(hits) for hits in re.findall(r'class="(?:lineCov|tlaGNC|tlaUNC|lineNoCov)[^>]*>\s*(\d+) :', page)]
+    expected = [row["hits"] for row in tree if row["file"] == "lib/vsprintf.c"]
+    assert shown == expected
+
+
+def test_our_own_reader_takes_text_back(demo, ask, tmp_path):
+    """Without being told which of the two it is: the kernel's points decide."""
+    recorded = [int(row["pc"], 16) for row in json.loads(ask("buffer 25 --json"))]
+    for line, expected in (("hex", recorded), ("hex --calls", recorded), ("rawcover", sorted(set(recorded)))):
+        ask(f"export {line} 25 -o {tmp_path}/pcs")
+        assert [int(row["pc"], 16) for row in json.loads(ask(f"buffer file:{tmp_path}/pcs --json"))] == expected
+
+
+def test_module_offsets_against_the_symbol_table(demo, ask):
+    nm = shutil.which("nm")
+    if nm is None:
+        pytest.skip("nm isn't installed: apt-get install binutils")
+    names, start = {}, None
+    for line in subprocess.run([nm, demo.target.lines.image], capture_output=True, text=True, check=True).stdout.splitlines():
+        address, kind, name = line.split()
+        if kind in "tTwW":
+            # The compiler's copies of a function have a suffix.
+            names.setdefault(int(address, 16), set()).add(name.split(".")[0])
+        if name == "_stext":
+            start = int(address, 16)
+    addresses = sorted(names)
+    rows = json.loads(ask("buffer 25 --json"))
+    expected = {int(row["pc"], 16) - 5: row["symbol"] for row in rows if row["symbol"]}
+    lines = ask("export modoff 25").splitlines()
+    offsets = [int(line.removeprefix("vmlinux+"), 16) for line in lines]
+    assert len(offsets) == len(expected) > 1000
+    # A tail call's record is in its caller's code.
+    elsewhere = {int(row["pc"], 16) - 5 for row in rows if any("tail call" in error for error in row["errors"])}
+    assert len(elsewhere) < len(offsets) // 10
+    for offset in offsets:
+        address = start + offset
+        if address in elsewhere:
+            continue
+        assert expected[address] in names[addresses[bisect_right(addresses, address) - 1]], hex(address)
+
+
+def test_modules_have_their_own_offsets(ask):
+    lines = ask("export modoff kcov:0xffff8ca5c08c5300").splitlines()
+    module = [line for line in lines if line.startswith("kcovlab_keep.ko+")]
+    assert len(module) >= 10
+    assert all(int(line.partition("+")[2], 16) < 0x1000 for line in module)
+    assert all(int(line.partition("+")[2], 16) < 0x2000000 for line in lines)
+
+
+def test_counts_of_points_agree(demo, ask):
+    """funccover's sums are rawcover's lines, and its totals the calls that a disassembler sees."""
+    functions = [line.rsplit(",", 2) for line in ask("export funccover 41").splitlines()[1:]]
+    assert sum(int(covered) for _, covered, _ in functions) == len(ask("export rawcover 41").splitlines())
+    (row,) = [row for row in functions if row[0].endswith(",__task_pid_nr_ns")]
+    assert int(row[1]) > 0
+    objdump = shutil.which("objdump")
+    if objdump is None:
+        pytest.skip("objdump isn't installed: apt-get install binutils")
+    command = [objdump, "-d", "--disassemble=__task_pid_nr_ns", demo.target.lines.image]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert int(row[2]) == len(re.findall(r"call .*<__sanitizer_cov_trace_pc>", listing))
+
+
+def disassemble(image, *options):
+    objdump = shutil.which("objdump")
+    if objdump is None:
+        pytest.skip("objdump isn't installed: apt-get install binutils")
+    command = [objdump, "-d", "--no-show-raw-insn", *options, str(image)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("function", ["vfs_read", "__task_pid_nr_ns", "do_sys_openat2"])
+def test_kinds_of_points_are_those_that_a_disassembler_sees(demo, ask, streams, function):
+    listing = disassemble(demo.target.lines.image, f"--disassemble={function}")
+    calls = Counter(re.findall(r"call .*<__sanitizer_cov_trace_(pc|\w*cmp|switch)\d?>", listing))
+    rows = json.loads(ask(f"points {function} 41 --json"))
+    kinds = Counter(row["kind"] for row in rows)
+    assert kinds["pc"] == calls["pc"]
+    assert kinds["cmp"] == calls.total() - calls["pc"] > 0
+    # Of a PC trace the share is that of the points that it can have.
+    covered = sum(row["hits"] > 0 for row in rows)
+    assert run_line(demo, f"points {function} 41") == 0
+    assert f"{covered} of {calls['pc']} points" in "".join(streams.take())
+    (evidence,) = [
+        row["evidence"] for row in json.loads(ask(f"why 41 {function} --json")) if f"points={calls['pc']}" in row["evidence"]
+    ]
+    assert f"covered={covered}" in evidence
+
+
+def test_uncovered_points_of_a_directory_are_those_that_several_buffers_lack(ask):
+    rows = json.loads(ask("points lib 25 32 --json"))
+    assert all(any(frame["file"].startswith(("lib/", "./lib/")) for frame in row["frames"]) for row in rows)
+    apart = [[row["hits"] for row in json.loads(ask(f"points lib {what} --json"))] for what in (25, 32)]
+    assert [row["hits"] for row in rows] == [sum(hits) for hits in zip(*apart, strict=True)]
+    assert all(any(hits) for hits in apart)
+    uncovered = json.loads(ask("points lib/ 25 32 --uncovered --json"))
+    assert uncovered == [row for row in rows if row["kind"] == "pc" and not row["hits"]]
+
+
+@pytest.mark.parametrize("place", ["__sanitizer_cov_trace_pc", "kernel/kcov.c"])
+def test_code_without_points_is_an_answer_with_a_reason(demo, ask, streams, place):
+    for format_option in ("", " --json"):
+        assert run_reporting(demo, f"points {place}{format_option}") == 1
+        output, errors = streams.take()
+        assert place in (errors if format_option else output)
+    assert json.loads(output) == []
+    assert run_reporting(demo, "points no_such_function") == 2
+    assert run_reporting(demo, "points vfs_read --uncovered") == 2
+    streams.take()
+
+
+@pytest.fixture(scope="module")
+def code(demo):
+    """What a disassembler sees: calls by return address, and what each function jumps to, the callback among them."""
+    function, call, calls, jumps = "", None, {}, {}
+    for line in disassemble(demo.target.lines.image, "-j", ".text").splitlines():
+        address, _, text = line.partition(":")
+        if line.endswith(">:"):
+            function = line.split("<")[1][:-2]
+            continue
+        if call is not None and address.strip():
+            calls[int(address, 16)], call = call, None
+        if match := re.search(r"\tcall +(?:[0-9a-f]+ <([^>+]*)>)?", text):
+            call = match[1] or "*"
+        elif match := re.search(r"\tj\w+ +(?:[0-9a-f]+ <([^>]*)>)?", text):
+            target = match[1] or "*"
+            if "+" not in target and target != function:
+                # A cold part is entered with its function's return address.
+                jumps.setdefault(function.partition(".cold")[0], set()).add(target.partition(".cold")[0])
+    return calls, jumps
+
+
+def test_tail_calls_are_those_that_a_disassembler_sees(demo, ask, code):
+    """Each call that leads to one function only that jumps to the callback is named after that function, and no other one."""
+    calls, jumps = code
+    callback = "__sanitizer_cov_trace_pc"
+
+    def ends(function):
+        reached, todo = set(), {function}
+        while todo:
+            name = todo.pop()
+            reached.add(name)
+            todo |= jumps.get(name, set()) - reached - {callback}
+        is_open = any(name == "*" or name.startswith(("__x86_indirect_thunk", "__SCT__")) for name in reached)
+        return None if is_open else {name for name in reached if callback in jumps.get(name, ())}
+
+    ask("points vfs_read")
+    table = demo.symbolizer.table
+    known = table.pcs(PointKind.TAIL_KNOWN)
+    assert len(known) > 4000
+    rows = dict(zip(known, table.get_rows(known), strict=True))
+    (text,) = [text for text in table.text_ranges() if text.name == ".text"]
+    in_text = {pc: row for pc, row in rows.items() if text.start < pc <= text.end}
+    assert in_text.keys() <= calls.keys()
+    wrong = {}
+    for pc, (_, frames) in in_text.items():
+        found = ends(calls[pc])
+        name = frames[-1].function if frames else None
+        if found is None or len(found) != 1 or name not in (None, next(iter(found)).split(".")[0]):
+            wrong[pc] = calls[pc], found, name
+    assert not wrong
+
+
+def test_tail_calls_are_marked_and_counted_nowhere(demo, ask):
+    rows = json.loads(ask("buffer 25 --json"))
+    approximate = {row["pc"]: row["symbol"] for row in rows if any("approximate" in error for error in row["errors"])}
+    assert approximate
+    assert all("approximate" not in error for row in rows if row["pc"] not in approximate for error in row["errors"])
+    pc, symbol = next(iter(approximate.items()))
+    assert "approximate" in ask(f"sym {pc}")
+    points = json.loads(ask(f"points {symbol} 25 --json"))
+    assert pc not in {row["pc"] for row in points}
+
+
+def examples():
+    text = (ROOT / "docs/exports.md").read_text()
+    for block in re.findall(r"```(?:console|output)\n\$ kcovdbg --demo\n(.*?)```", text, re.DOTALL):
+        for exchange in block.split("kcovdbg> ")[1:]:
+            yield exchange.partition("\n")[::2]
+
+
+def test_the_page_has_every_format():
+    text = (ROOT / "docs/exports.md").read_text()
+    (formats,) = [argument.choices for argument in COMMANDS.find("export").arguments if argument.names == ("format",)]
+    assert [name for name in formats if f"\n## {name}\n" not in text] == []
+    assert len(list(examples())) >= len(formats)
+
+
+@pytest.mark.parametrize(("line", "shown"), list(examples()), ids=lambda part: part[:30])
+def test_the_pages_examples(line, shown, demo, streams, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_reporting(demo, line)
+    # An ellipsis stands for what differs between two runs, such as a size.
+    pattern = "\n".join(re.escape(part.rstrip()).replace("…", r"\S+") for part in shown.splitlines())
+    assert re.fullmatch(pattern, "\n".join(part.rstrip() for part in "".join(streams.take()).splitlines()))
+
+
+def test_run_line_is_quiet_about_success(demo, streams):
+    assert run_line(demo, "export hex 34 | head -1") == 0
+    assert streams.take()[1] == ""

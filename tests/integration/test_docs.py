@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The pages: every session on them is run on the demo, every command on them can be understood, and Sphinx builds them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from kcovdbg.commands import COMMANDS
+from kcovdbg.commands.tasks import COMMAND as TASKS
+from kcovdbg.engine.argument_parser import parse_arguments
+from kcovdbg.engine.command import CommandTable
+from kcovdbg.engine.command_line import parse_line
+from kcovdbg.frontends.options import parse_options
+from kcovdbg.target.opener import find_demo
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(path for path in DOCS.rglob("*.md") if path.parent.name != "generate")
+FENCE = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+LEFT_OUT = "…"
+
+
+def fences(page: Path, *kinds: str) -> Iterator[str]:
+    yield from (match["text"] for match in FENCE.finditer(page.read_text()) if match["kind"] in kinds)
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(DOCS))
+
+
+def sessions(page: Path) -> Iterator[tuple[str, str]]:
+    """Yield the commands of a page's sessions with what they print."""
+    for text in fences(page, "console"):
+        shell = ""
+        for part in re.split(r"^(?=\$ |kcovdbg> )", text, flags=re.MULTILINE):
+            line, _, shown = part.partition("\n")
+            if line.startswith("kcovdbg> "):
+                yield f"{shell} -e {shlex.quote(line.removeprefix('kcovdbg> '))}", shown
+            elif line.startswith("$ python -m tests."):
+                # The lab's and the bench's own figures: minutes, and never the same.
+                continue
+            elif line.startswith("$ ") and shown:
+                yield line.removeprefix("$ "), shown
+            elif line.startswith("$ "):
+                shell = line.removeprefix("$ ")
+
+
+def commands_on(page: Path) -> list[str]:
+    """Return the command lines of kcovdbg on a page, those in sessions and those to be typed."""
+    texts = fences(page, "sh", "console", "text")
+    lines = (line.removeprefix("$ ").removeprefix("sudo ") for text in texts for line in text.splitlines())
+    return [line for line in lines if line.startswith("kcovdbg ") and not line.startswith("kcovdbg> ")]
+
+
+SESSIONS = [page for page in PAGES if any(True for _ in sessions(page))]
+WITH_COMMANDS = [page for page in PAGES if commands_on(page)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with what the pages speak of: the demo as ``vmcore`` and ``vmlinux``, and their scripts."""
+    folder = tmp_path_factory.mktemp("place")
+    demo = find_demo()
+    for packed, plain in (("demo.slice.zst", "vmcore"), ("vmlinux.zst", "vmlinux")):
+        with (demo / packed).open("rb") as source, (folder / plain).open("wb") as target:
+            zstandard.ZstdDecompressor().copy_stream(source, target)
+    programs = folder / "bin"
+    programs.mkdir()
+    for name, words in (("kcovdbg", "-m kcovdbg"), ("python", ""), ("drgn", str(Path(sys.executable).parent / "drgn"))):
+        script = programs / name
+        script.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} {words} "$@"\n')
+        script.chmod(0o755)
+    (folder / "ask_batch.py").write_text((ROOT / "examples/ask_batch.py").read_text())
+    for page in PAGES:
+        for match in re.finditer(r"`(\w+\.py)`:\n\n```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+            (folder / match[1]).write_text(match[2])
+    return folder
+
+
+def as_pattern(shown: str) -> re.Pattern[str]:
+    """Make a pattern of what a page shows: a line of … is any number of lines, … within a line any text."""
+    parts = []
+    for line in shown.rstrip("\n").split("\n"):
+        if line.strip() == LEFT_OUT:
+            parts.append(r"(?:.*\n)*")
+        else:
+            parts.append(".*".join(re.escape(piece.rstrip()) for piece in line.split(LEFT_OUT)) + r"[ ]*\n")
+    return re.compile("".join(parts))
+
+
+@pytest.mark.parametrize("page", SESSIONS, ids=name_of)
+def test_sessions_show_something(page: Path) -> None:
+    """An ellipsis alone matches whatever a command prints."""
+    empty = [command for command, shown in sessions(page) if not re.sub(rf"[\s{LEFT_OUT}]|\.\.\.", "", shown)]
+    assert empty == []
+
+
+def test_an_ellipsis_alone_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "index.md"
+    page.write_text("```console\n$ kcovdbg --demo -e tasks\n…\n ...\n```\n")
+    with pytest.raises(AssertionError, match="tasks"):
+        test_sessions_show_something(page)
+
+
+@pytest.mark.parametrize("page", SESSIONS, ids=name_of)
+def test_sessions_are_real(page: Path, place: Path) -> None:
+    pytest.importorskip("drgn")
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "PYTHONPATH")}
+    environment["PATH"] = f"{place / 'bin'}:{environment['PATH']}"
+    for command, shown in sessions(page):
+        if " gdb " in command and shutil.which("gdb") is None:
+            pytest.skip("needs gdb")
+        done = subprocess.run(["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True, timeout=300)
+        assert as_pattern(shown).fullmatch(done.stdout), f"$ {command}\n{done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr, f"$ {command}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=name_of)
+def test_commands_can_be_understood(page: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A file that doesn't exist can't be told from a command.
+    monkeypatch.chdir(place)
+    commands = COMMANDS.with_commands(replace(TASKS, name="modes")) if page.name == "adding-a-command.md" else COMMANDS
+    for line in commands_on(page):
+        check_program(line, commands)
+
+
+def check_program(line: str, commands: CommandTable) -> None:
+    words = shlex.split(re.sub(r" (\||2>|>).*", "", line), comments=True)[1:]
+    options = parse_options(words, commands)
+    for source in options.commands:
+        check_words([word.text for word in parse_line(source).words], commands)
+    if options.words:
+        check_words(list(options.words), commands)
+
+
+def check_words(words: list[str], commands: CommandTable) -> None:
+    parse_arguments(commands.find(words[0]), words[1:])
+
+
+def test_sphinx_builds_without_warnings(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx")
+    pytest.importorskip("myst_parser")
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", DOCS, tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    for page in PAGES:
+        assert (tmp_path / page.relative_to(DOCS)).with_suffix(".html").is_file()
+
+
+def test_every_page_is_in_the_contents() -> None:
+    listed = {
+        str((index.parent / entry).relative_to(DOCS))
+        for index in DOCS.rglob("index.md")
+        for entry in re.findall(r"^([\w/-]+)$", index.read_text(), re.MULTILINE)
+    }
+    assert {name_of(page).removesuffix(".md") for page in PAGES} - {"index"} <= listed

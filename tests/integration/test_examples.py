@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Each example runs, and shows what it is there for."""
+
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_tour():
+    pytest.importorskip("drgn")
+    environment = os.environ | {"KCOVDBG": f"{sys.executable} -m kcovdbg"}
+    done = subprocess.run(
+        [EXAMPLES / "tour.sh"], cwd=EXAMPLES.parent, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answers = {part.partition("\n")[0]: part.partition("\n")[2] for part in done.stdout.split("\nkcovdbg> ")[1:]}
+    assert len(answers) == 8
+    assert all(answer.strip() for answer in answers.values())
+    # What the demo was made for: a section in flight, on top of a session that is saved.
+    assert "softirq-section over local" in answers["tasks"]
+    assert "kc-traffic" in answers["saved"]
+    assert "in-use" in answers["areas"]
+    assert "usb:1 " in answers["remote"]
+    assert "__usb_hcd_giveback_urb" in answers["buffer 82"]
+
+
+def _write_text_trace(path, pcs):
+    path.write_text("".join(f"{pc:#x}\n" for pc in pcs))
+    return str(path)
+
+
+def _minimize(*paths):
+    return subprocess.run(
+        [sys.executable, EXAMPLES / "minimize_corpus.py", *paths],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=EXAMPLES.parent,
+    )
+
+
+def test_minimize_corpus_covers_all_with_few(tmp_path):
+    rng = random.Random(5)
+    text = range(0xFFFFFFFF81000000, 0xFFFFFFFF81010000, 5)
+    contents = [rng.sample(text, rng.randrange(1, 300)) for _ in range(40)]
+    contents += [contents[3], contents[3][:50], contents[3] + contents[4]]
+    paths = [_write_text_trace(tmp_path / f"{number:02}.txt", pcs) for number, pcs in enumerate(contents)]
+    done = _minimize(*paths)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    covered: set[int] = set()
+    for gain, path in lines:
+        adds = set(contents[paths.index(path)]) - covered
+        # Greedy: no other trace would have added more.
+        assert len(adds) == int(gain) == max(len(set(pcs) - covered) for pcs in contents)
+        covered |= adds
+    assert covered == set().union(*contents)
+    assert re.findall(r"\d+", done.stderr) == [str(number) for number in (len(covered), len(lines), len(paths))]
+    assert paths[3] not in [path for _, path in lines]
+
+
+def test_minimize_corpus_goes_on_without_a_file_that_is_none(tmp_path):
+    good = _write_text_trace(tmp_path / "good.txt", [0xFFFFFFFF81000000])
+    done = _minimize(str(tmp_path / "none.kcov"), good)
+    assert done.returncode == 2
+    assert done.stdout == f"1\t{good}\n"
+    assert "none.kcov" in done.stderr

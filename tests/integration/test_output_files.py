@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Outputs of real runs: no input is overwritten, no device replaced; links, pipes and standard output are written through."""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import kcovdbg
+from kcovdbg.target import dump_file
+from kcovdbg.target.opener import find_demo
+
+ROOT = Path(kcovdbg.__file__).parent.parent
+SLICE = dump_file.FileKind.CORE
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """The demo's dump and vmlinux, unpacked: what takes long is done once."""
+    folder = tmp_path_factory.mktemp("demo")
+    demo = find_demo()
+    for name, source in (("vmcore", "demo.slice.zst"), ("vmlinux", "vmlinux.zst")):
+        (folder / name).write_bytes(dump_file.unpack(demo / source).path.read_bytes())
+    return folder
+
+
+@pytest.fixture
+def folder(unpacked, tmp_path):
+    """A directory with a dump of its own and a trace; the vmlinux is shared, and only read."""
+    (tmp_path / "vmcore").write_bytes((unpacked / "vmcore").read_bytes())
+    (tmp_path / "vmlinux").symlink_to(unpacked / "vmlinux")
+    (tmp_path / "run.kcov").write_bytes((3).to_bytes(8, "little") + b"".join(pc.to_bytes(8, "little") for pc in range(1, 4)))
+    return tmp_path
+
+
+def run(folder, *words, environment=None, **options):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
+    options = {"capture_output": True, "stdin": subprocess.DEVNULL} | options
+    return subprocess.run([sys.executable, "-m", "kcovdbg", *words], cwd=folder, env=environment, timeout=300, **options)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+INPUTS = (
+    ("slice", "-o", "vmcore"),
+    ("slice", "-o", "vmlinux"),
+    ("slice", "-o", "hard"),
+    ("slice", "-o", "soft"),
+    ("export", "hex", "16", "-o", "vmcore"),
+    ("export", "hex", "file:run.kcov", "-o", "run.kcov"),
+    ("report", "file:run.kcov", "-o", "run.kcov"),
+    ("report", "file:run.kcov", "-o", "run.kcov.json"),
+    ("collect", "-o", "vmcore", "--", "touch", "was-run"),
+    ("-e", "tasks > vmcore"),
+    ("-e", "tasks >> vmcore"),
+    ("-e", "tasks > hard"),
+    ("-e", "top file:run.kcov > run.kcov"),
+    ("-e", "diff 'file:*.kcov' file:run.kcov > run.kcov"),
+    ("-e", "diff '(file:run.kcov)' 16 >> run.kcov"),
+    ("script",),
+)
+
+
+@pytest.mark.parametrize("words", INPUTS, ids=" ".join)
+def test_no_output_overwrites_an_input(folder, words):
+    (folder / "hard").hardlink_to(folder / "vmcore")
+    (folder / "soft").symlink_to("vmcore")
+    (folder / "run.kcov.json").write_text('{"format": 1}')
+    (folder / "script").write_text("tasks > script\n")
+    before = contents(folder)
+    done = run(folder, "vmlinux", "vmcore", *words)
+    # The exit status of collect where it fails itself.
+    assert done.returncode == (125 if words[0] == "collect" else 2)
+    assert b"cannot write" in done.stderr
+    assert done.stdout == b""
+    assert contents(folder) == before
+
+
+def test_commands_from_standard_input_are_not_overwritten(folder):
+    (folder / "commands").write_text("help > commands\n")
+    with (folder / "commands").open("rb") as commands:
+        done = run(folder, stdin=commands)
+    assert (done.returncode, b"cannot write 'commands'" in done.stderr) == (2, True)
+    assert (folder / "commands").read_text() == "help > commands\n"
+
+
+def test_debug_info_that_was_found_is_not_overwritten(folder, unpacked):
+    """Beside the dump, without being named."""
+    (folder / "vmlinux").unlink()
+    (folder / "vmlinux").hardlink_to(unpacked / "vmlinux")
+    size = (folder / "vmlinux").stat().st_size
+    for words in (("slice", "-o", "vmlinux"), ("-e", "tasks > vmlinux"), ("-e", "tasks >> vmlinux")):
+        done = run(folder, "vmcore", *words)
+        assert (done.returncode, b"cannot write 'vmlinux'" in done.stderr) == (2, True)
+        assert (folder / "vmlinux").stat().st_size == size
+
+
+def test_the_check_comes_before_the_dump_is_opened(folder):
+    (folder / "vmlinux").unlink()
+    (folder / "vmlinux").write_bytes(b"\x7fELF but damaged" + bytes(100))
+    for words in (("slice", "-o", "vmcore"), ("-e", "tasks > vmcore")):
+        assert b"cannot write 'vmcore'" in run(folder, "vmlinux", "vmcore", *words).stderr
+
+
+@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize(
+    "line", ["slice -o {}", "export hex file:run.kcov -o {}", "report file:run.kcov -o {}", "help > {}", "help >> {}"]
+)
+def test_a_full_device_is_an_error_and_stays_a_device(folder, line, link):
+    (folder / "link").symlink_to("/dev/full")
+    path = "link" if link else "/dev/full"
+    done = run(folder, "vmlinux", "vmcore", "-e", line.format(path))
+    assert done.returncode == 2
+    first = done.stderr.decode().splitlines()[0]
+    assert path in first
+    assert os.strerror(28) in first
+    assert Path("/dev/full").is_char_device()
+    assert (folder / "link").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "-", "fifo"])
+def test_a_slice_goes_through_standard_output_and_pipes(folder, name):
+    os.mkfifo(folder / "fifo")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit((folder / "fifo").read_bytes) if name == "fifo" else None
+        done = run(folder, "vmlinux", "vmcore", "slice", "-o", name)
+        content = done.stdout if read is None else read.result(timeout=60)
+    assert done.returncode == 0
+    assert content[:4] == b"\x7fELF"
+    assert (folder / "fifo").is_fifo()
+    (folder / "again").write_bytes(content)
+    asked = ("tasks", "--json")
+    assert run(folder, "vmlinux", "again", *asked).stdout == run(folder, "vmlinux", "vmcore", *asked).stdout != b""
+
+
+def test_standard_output_in_a_file_keeps_all_of_it(folder):
+    with (folder / "out").open("wb") as out:
+        done = run(folder, "-e", "export hex file:run.kcov -o /dev/stdout", capture_output=False, stdout=out)
+    assert done.returncode == 0
+    lines = (folder / "out").read_text().splitlines()
+    assert lines[:3] == ["0x1", "0x2", "0x3"]
+    # The table that describes the file.
+    assert any(line.startswith("/dev/stdout") for line in lines[3:])
+
+
+def test_links_to_files_stay_links(folder):
+    (folder / "real").write_text("old")
+    (folder / "link").symlink_to("real")
+    for line in ("slice -o link", "export hex file:run.kcov -o link", "help > link"):
+        before = (folder / "real").read_bytes()
+        assert run(folder, "vmlinux", "vmcore", "-e", line).returncode == 0
+        assert (folder / "link").is_symlink()
+        assert (folder / "real").read_bytes() != before
+
+
+def test_the_batch_has_a_directory_of_its_own(folder):
+    before = contents(folder)
+    (folder / "sub").mkdir()
+    for name in (".", "sub/..", "/dev/full", "run.kcov"):
+        done = run(folder, "batch", "-e", "tasks", "-s", "vmlinux", "vmcore", "-o", name)
+        assert done.returncode == 2
+        assert f"'{name}'" in done.stderr.decode()
+        assert contents(folder) == before
+        assert not (folder / "_runs").exists()
+
+
+def test_a_directory_is_refused_before_the_run(folder):
+    (folder / "taken").mkdir()
+    for words, status in (
+        (("collect", "-o", "taken", "--", "touch", "was-run"), 125),
+        (("collect", "-o", "none/run.kcov", "--", "touch", "was-run"), 125),
+        (("slice", "-o", "taken"), 2),
+        (("report", "-o", "taken", "file:run.kcov"), 2),
+    ):
+        done = run(folder, "vmlinux", "vmcore", *words)
+        assert (done.returncode, b"could not write" in done.stderr) == (status, True)
+    assert list((folder / "taken").iterdir()) == []
+    assert not (folder / "was-run").exists()
+
+
+def test_a_read_only_file_system_is_named(folder):
+    code = 'mkdir ro && mount -t tmpfs -o ro none ro && exec "$@"'
+    words = [sys.executable, "-m", "kcovdbg", "-e", "help > ro/a", "-e", "export hex file:run.kcov -o ro/a"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", code, "sh", *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(f"no private mounts here: {done.stderr.strip()}")
+    assert done.returncode == 2
+    errors = [line for line in done.stderr.splitlines() if "could not write 'ro/a'" in line]
+    assert len(errors) == 2
+    assert all(os.strerror(30) in line for line in errors)
+
+
+def test_a_cache_that_cannot_be_used_is_named_once(folder):
+    """Nothing can be made in /proc, even by root."""
+    environment = {"XDG_CACHE_HOME": "/proc/none", "TMPDIR": str(folder)}
+    words = ("vmlinux", "vmcore", "-e", "points start_kernel --json", "-e", "points start_kernel --json")
+    done = run(folder, *words, environment=environment)
+    assert done.returncode == 0
+    first, second = (json.loads(line) for line in done.stdout.decode().replace("]\n[", "]\0[").split("\0"))
+    assert first == second != []
+    assert done.stderr.count(b"XDG_CACHE_HOME") == 1
+    own = folder / f"kcovdbg-{os.geteuid()}"
+    assert str(own).encode() in done.stderr
+    # The next run finds the table there, and has nothing to say.
+    done = run(folder, *words[:4], environment=environment)
+    assert (json.loads(done.stdout), done.stderr) == (first, b"")
+    rows = json.loads(run(folder, "doctor", "--json", environment=environment).stdout)
+    assert [row["ok"] for row in rows if str(own) in row["answer"]] == [None]
+    rows = json.loads(run(folder, "doctor", "--json", environment={"XDG_CACHE_HOME": str(folder)}).stdout)
+    assert [row["ok"] for row in rows if row["answer"] == str(folder / "kcovdbg" / "symbols")] == [True]
+
+
+def test_the_settings_are_not_overwritten(folder):
+    (folder / "kcovdbg").mkdir()
+    settings = folder / "kcovdbg" / "config.toml"
+    settings.write_text("# mine\n")
+    environment = {"XDG_CONFIG_HOME": str(folder)}
+    done = run(folder, "-e", "help > kcovdbg/config.toml", environment=environment)
+    assert (done.returncode, b"cannot write" in done.stderr) == (2, True)
+    assert settings.read_text() == "# mine\n"
+
+
+@pytest.mark.parametrize("line", ["tasks > {}", "tasks >> {}", "slice -o {}", "export hex 25 -o {}"])
+def test_a_program_in_drgn_keeps_its_files(folder, unpacked, line):
+    drgn = pytest.importorskip("drgn")
+    from kcovdbg.frontends.drgn.commands import CommandError, run_in_drgn
+
+    (folder / "hard").hardlink_to(folder / "vmcore")
+    prog = drgn.Program()
+    prog.set_core_dump(str(folder / "vmcore"))
+    prog.load_debug_info([str(unpacked / "vmlinux")])
+    before = contents(folder)
+    for name in ("vmcore", "hard", "vmlinux"):
+        with pytest.raises(CommandError, match=f"{name}.*being read"):
+            run_in_drgn(prog, line.format(folder / name))
+        assert contents(folder) == before

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``kcovdbg`` as a process: its streams, its exit status, and the signals that it gets."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kcovdbg
+from tests.support.child_process import restore_signals
+
+ROOT = Path(kcovdbg.__file__).parent.parent
+
+
+def run(*arguments, **options):
+    options = {"capture_output": True, "text": True, "cwd": ROOT, "stdin": subprocess.DEVNULL} | options
+    return subprocess.run([sys.executable, "-m", "kcovdbg", *arguments], **options)
+
+
+def test_as_a_program():
+    assert run("--version").stdout == f"kcovdbg {kcovdbg.__version__}\n"
+    result = run("taks")
+    assert (result.returncode, result.stdout) == (2, "")
+    message, hint = result.stderr.splitlines()
+    assert message.startswith("kcovdbg: ")
+    assert "taks" in message
+    assert "tasks" in hint
+    result = run(stdin=None, input="help | head -1\n!echo x\n")
+    assert result.stdout.splitlines()[1:] == ["x"]
+    assert run(stdin=None, input="").returncode == 0
+
+
+@pytest.mark.parametrize("lines", [["help"], ["-e", "help", "-e", "help tasks"]])
+def test_a_closed_pipe_is_no_error(lines):
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        result = run(*lines, capture_output=False, stdout=write, stderr=subprocess.PIPE)
+    finally:
+        os.close(write)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_full_disk_is_one():
+    with Path("/dev/full").open("w") as full:
+        result = run("help", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert result.returncode == 2
+    assert result.stderr.startswith("kcovdbg: ")
+    assert os.strerror(errno.ENOSPC) in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_locale_that_cannot_show_it():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    result = run("help", "tasks", env=environment)
+    assert result.returncode == 0
+    assert "[PATTERN|TID\\u2026]" in result.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminated_program_removes_its_files(tmp_path, number):
+    """A decompressed dump does not outlive the program, when its terminal is closed for instance."""
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "kcovdbg", "--demo"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, preexec_fn=restore_signals, **pipes) as process:
+        process.stdin.write("info\n")
+        process.stdin.flush()
+        # It reads on in a pipe, so that it is there, and knows the dump, until it is ended.
+        assert process.stdout.read(1)
+        assert list(tmp_path.glob("kcovdbg-*"))
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+    assert list(tmp_path.glob("kcovdbg-*")) == []
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path):
+    """Under nohup the program survives its terminal."""
+    command = [sys.executable, "-m", "kcovdbg"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, preexec_fn=ignore_hangup, **pipes) as process:
+        process.stdin.write("!echo started\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "started\n"
+        process.send_signal(signal.SIGHUP)
+        out, _ = process.communicate("!echo alive\n", timeout=60)
+    assert (process.returncode, out) == (0, "alive\n")
+
+
+def ignore_hangup():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+HUGE = "9" * 23
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("buffer", "25", "-n", HUGE),
+        ("buffer", "25", "--tail", "-n", HUGE),
+        ("top", "25", "-n", HUGE),
+        ("last", "-n", HUGE),
+        ("view", "25", "--text", "--width", HUGE),
+        ("view", "25", "--text", "--width", "100000000"),
+        ("collect", "--buffer-size", HUGE, "--", "true"),
+        ("collect", "--buffer-size", f"{HUGE}M", "--", "true"),
+        ("collect", "--repeat", HUGE, "--", "true"),
+        ("watch", HUGE, "help"),
+        ("watch", "999999999", "help"),
+        ("batch", "--timeout", HUGE, "-e", "tasks", "-o", "out", "none"),
+        ("why", f"0x{HUGE}"),
+        ("sym", f"0x{HUGE}"),
+        ("objects", f"0x{HUGE}"),
+        ("buffer", f"kcov:0x{HUGE}"),
+        ("buffer", f"area:{HUGE}"),
+        ("buffer", f"fd:{HUGE}/{HUGE}"),
+        ("collect", "--remote", f"common:0x{HUGE}", "--", "true"),
+    ],
+    ids=" ".join,
+)
+def test_numbers_have_bounds(words):
+    result = run("--demo", *words, timeout=120)
+    assert result.returncode == (125 if words[0] == "collect" else 2)
+    assert "internal error" not in result.stderr
+    # The message, and at most a hint.
+    message, *hint = result.stderr.splitlines()
+    assert message.startswith("kcovdbg: ")
+    assert len(hint) <= 1
+    assert "0x0x" not in result.stderr
+
+
+CLOSED = (("help",), ("--help",), ("--version",), ("-e", "help"), ("-e", "help | cat"), ("doctor",), ("collect", "--help"))
+
+
+@pytest.mark.parametrize("words", CLOSED, ids=" ".join)
+def test_a_closed_standard_output(words):
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "kcovdbg", *words]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, stdin=subprocess.DEVNULL)
+    assert result.returncode in (2, 125)
+    message, _ = result.stderr.splitlines()
+    assert message == "kcovdbg: standard output is closed"
+
+
+def test_files_do_not_get_the_descriptors_of_closed_streams(tmp_path):
+    """A child that writes to its standard output would write into a file of ours."""
+    (tmp_path / "script").write_text("! echo said\n! echo said >&2\nhelp > out\n")
+    words = [sys.executable, "-m", "kcovdbg", str(tmp_path / "script")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for closed in (">&-", "<&- >&-", "<&- >&- 2>&-"):
+        command = ["sh", "-c", f'exec "$@" {closed}', "sh", *words]
+        result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+        assert (tmp_path / "script").read_text().startswith("! echo")
+        assert "said" not in (tmp_path / "out").read_text()
+        (tmp_path / "out").unlink()
+        assert "Traceback" not in result.stderr

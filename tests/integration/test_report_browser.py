@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The page that ``report`` writes, in a browser: keys, scrolling, colours, sizes; nothing is complained about or loaded."""
+
+import json
+import struct
+from array import array
+
+import pytest
+
+from kcovdbg.analysis.check.runner import Report
+from kcovdbg.collect.trace_file import side_path
+from kcovdbg.commands import report as report_command
+from kcovdbg.engine.runner import run_line
+from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
+from kcovdbg.render.report.page import PageSection, page_lines
+from kcovdbg.render.report.trace import Point, RowSpan, TraceData, trace_markup
+from tests.support.browser import Browser, find_browser
+from tests.support.state import Streams, make_workspace
+from tests.support.traces import names, pc
+
+pytestmark = pytest.mark.skipif(find_browser() is None, reason="no browser is installed: apt-get install chromium")
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m'\"&"
+WORDS = [pc(number % 7, number % 5) for number in range(300)]
+# Differences at rows 30, 133 and 200.
+OTHER = [*WORDS[:30], pc(9), pc(9, 1), *WORDS[33:133], *[pc(8)] * 4, *WORDS[133:196], *WORDS[200:]]
+
+# Every text against what is behind it: the ratio of WCAG 2, 4.5 for text of this size.
+CONTRAST = """
+(() => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const parse = (color) => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = (color) => color.slice(0, 3).map((part) => part / 255)
+    .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const color = parse(getComputedStyle(at).backgroundColor);
+      if (color[3] === 255) return color;
+    }
+    return parse(getComputedStyle(document.body).backgroundColor);
+  };
+  const bad = [];
+  for (const element of document.querySelectorAll("body *")) {
+    if (element.closest(".hidden, button:disabled, script, style, noscript")) continue;
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!own || !element.checkVisibility()) continue;
+    const [one, two] = [light(parse(getComputedStyle(element).color)), light(behind(element))].sort((a, b) => b - a);
+    const ratio = (one + 0.05) / (two + 0.05);
+    if (ratio < 4.5) bad.push([element.className, element.textContent.slice(0, 20), ratio]);
+  }
+  return bad;
+})()
+"""
+FIRST = "[...document.querySelectorAll('.shown')].map((rows) => Number(rows.firstChild.getAttribute('aria-rowindex')))"
+CURRENT = (
+    """[...document.querySelectorAll('[aria-selected="true"]')].map((row) => Number(row.getAttribute('aria-rowindex')) - 1)"""
+)
+POSITION = "document.getElementById('position').textContent"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def page(browser):
+    """Open a page; afterwards nothing may have been complained about, and nothing loaded but the page."""
+    browser.complaints.clear()
+    browser.requests.clear()
+
+    def opened(path, **look):
+        browser.look(**look)
+        browser.open(path)
+        return browser
+
+    yield opened
+    assert browser.complaints == []
+    assert {url.partition(":")[0] for url in browser.requests} <= {"file", "data"}
+    assert len([url for url in browser.requests if url.startswith("file")]) == 1
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Write the pages once."""
+    folder = tmp_path_factory.mktemp("reports")
+    (folder / "dir").mkdir()
+    for number in range(2):
+        (folder / f"dir/file_{number}.c").write_text(f'/* {HOSTILE[:9]} */ static const int a = 3; // "x"\n' * 150)
+    with pytest.MonkeyPatch.context() as patch:
+        streams = Streams()
+        workspace = make_workspace(streams, patch)
+        workspace.names, workspace.symbolizer = names(), None
+        workspace.source_folders = (str(folder),)
+        causes = (Cause(HOSTILE, HOSTILE, Certainty.UNSURE, HOSTILE),)
+        found = [Finding("K1", severity, "kcov 0x1", HOSTILE, (("refcount", "3"),), causes=causes) for severity in Severity]
+        checked = Report(tuple(found), applied=48, skipped=(), looks=1, settled=0, remarks=(HOSTILE,))
+        patch.setattr(report_command, "check", lambda *_args, **_options: checked)
+        for name, words in (("a", WORDS), ("b", OTHER)):
+            path = folder / name
+            path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words), *words))
+            side = {"format": 1, "mode": "TRACE_PC", "word_size": 8, "byteorder": "little", "size": 400, "comm": HOSTILE}
+            side_path(path).write_text(json.dumps(side))
+        for out, what in (("two", f"file:{folder}/a file:{folder}/b"), ("one", f"file:{folder}/a"), ("none", "")):
+            assert run_line(workspace, f"report {what} -o {folder}/{out}.html") == 0
+    return folder
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1300, 390])
+@pytest.mark.parametrize("name", ["two", "one", "none"])
+def test_looks(name, width, dark, page, reports):
+    browser = page(reports / f"{name}.html", width=width, height=844, dark=dark)
+    browser.run("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+    browser.settle()
+    assert browser.run("document.documentElement.scrollWidth <= window.innerWidth")
+    ground = browser.run("getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
+    assert browser.run(CONTRAST) == []
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    # Tables say that they are wider than the page exactly where they are. Those of source are laid out when they are seen.
+    boxes = "[...document.querySelectorAll('section:not(#source) .scroll')]"
+    assert browser.run(f"{boxes}.every((box) => box.classList.contains('wide') === (box.scrollWidth > box.clientWidth + 1))")
+    assert width > 390 or browser.run(f"{boxes}.some((box) => box.classList.contains('wide'))")
+
+
+def test_difference_keys(page, reports):
+    browser = page(reports / "two.html")
+    rows = []
+    for key in "nnnnppp":
+        browser.press(key)
+        rows.append((browser.run(CURRENT), browser.run(POSITION)))
+    found = [row for row, _ in rows]
+    assert found == [[30, 30], [133, 133], [200, 200], [200, 200], [133, 133], [30, 30], [30, 30]]
+    assert rows[0][1] == "row 31 of 304, difference 1 of 3"
+    assert (rows[3][1], rows[6][1]) == ("no further difference", "no earlier difference")
+    # The buttons do the same, also under a finger.
+    browser.run("document.getElementById('next').click()")
+    browser.settle()
+    assert browser.run(CURRENT) == [133, 133]
+    assert browser.run("document.getElementById('detail').textContent").startswith("right [132] ")
+
+
+def test_moving_keys(page, reports):
+    browser = page(reports / "two.html")
+    browser.run("document.getElementById('pane1').focus()")
+    browser.press("j", "j", "ArrowDown", "k")
+    assert browser.run(CURRENT) == [2, 2]
+    browser.press("End")
+    assert browser.run(CURRENT) == [303, 303]
+    browser.press("Home", "PageDown")
+    top = browser.run(FIRST)
+    assert top[0] == top[1] > 1
+    assert browser.run("document.activeElement.getAttribute('aria-activedescendant')") == f"row1-{browser.run(CURRENT)[0]}"
+    browser.press("/")
+    assert browser.run("document.activeElement.id") == "find"
+    browser.press("f", "n", "_", "9", "Enter")
+    assert browser.run(CURRENT) == [30, 30]
+
+
+def test_panes_scroll_together(page, reports):
+    browser = page(reports / "two.html")
+    for pane, other in ((0, 1), (1, 0)):
+        browser.run(f"document.getElementById('pane{pane}').scrollTop = {1000 + pane * 500}")
+        browser.run(f"document.getElementById('pane{pane}').scrollLeft = {20 + pane}")
+        browser.settle()
+        assert browser.run(f"document.getElementById('pane{other}').scrollTop") == 1000 + pane * 500
+        assert browser.run(f"document.getElementById('pane{other}').scrollLeft") == browser.run(
+            f"document.getElementById('pane{pane}').scrollLeft"
+        )
+        first = browser.run(FIRST)
+        assert first[0] == first[1]
+        assert abs(first[0] - 1 - (1000 + pane * 500) / 22) <= 1
+
+
+def test_panes_stand_below_each_other_on_a_phone(page, reports):
+    browser = page(reports / "two.html", width=390, height=844, touch=True)
+    boxes = browser.run("[0, 1].map((n) => document.getElementById(`pane${n}`).getBoundingClientRect().toJSON())")
+    assert boxes[0]["bottom"] < boxes[1]["top"]
+    browser.press("n")
+    assert browser.run(CURRENT) == [30, 30]
+
+
+def test_keyboard_reaches_everything(page, reports):
+    browser = page(reports / "two.html")
+    browser.press("Tab")
+    assert browser.run("document.activeElement.className") == "skip"
+    assert browser.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    stops = browser.run(
+        "[...document.querySelectorAll('[tabindex=\"0\"]')].map((e) => e.ariaLabel || e.getAttribute('aria-labelledby'))"
+    )
+    assert stops
+    assert all(stops)
+
+
+@pytest.fixture
+def long_page(tmp_path):
+    """Write a page with a million records on each side, which differ in one near the end."""
+    count = 1 << 20
+    left = array("I", (number % 50000 for number in range(count)))
+    right = left[:]
+    right[1_000_000] = 7
+    points = [Point(f"fn_{number}", "a.c", "") for number in range(50000)]
+    segments = [
+        RowSpan(0, 1_000_000, 0, 1_000_000, True),
+        RowSpan(1_000_000, 1, 1_000_000, 1, False),
+        RowSpan(1_000_001, count - 1_000_001, 1_000_001, count - 1_000_001, True),
+    ]
+    markup = trace_markup(TraceData(["a", "b"], points, [left, right], segments))
+    path = tmp_path / "long.html"
+    path.write_text("\n".join(page_lines("long", "", [PageSection("records", "Records", markup)])))
+    return path
+
+
+def test_a_million_records(page, long_page):
+    browser = page(long_page)
+    assert browser.run("document.querySelectorAll('.row').length") < 200
+    browser.press("n")
+    assert browser.run(CURRENT) == [1_000_000, 1_000_000]
+    assert browser.run(POSITION) == "row 1000001 of 1048576, difference 1 of 1"
+    browser.run("document.getElementById('pane0').focus()")
+    # Here a row is less than a pixel of the scroll bar: keys move by rows all the same.
+    browser.press(*["j"] * 60)
+    assert browser.run(CURRENT) == [1_000_060, 1_000_060]
+    browser.run("document.getElementById('pane1').scrollTop = 1e9")
+    browser.settle()
+    assert browser.run("document.querySelector('#pane0 .shown').lastChild.getAttribute('aria-rowindex')") == "1048576"
+    browser.press("Home")
+    assert browser.run(FIRST) == [1, 1]
+
+
+def test_contrast_is_really_measured(page, reports):
+    browser = page(reports / "one.html")
+    browser.run("document.querySelector('h1').style.color = '#999'")
+    ((_, shown, ratio),) = browser.run(CONTRAST)
+    assert shown.startswith("file:")
+    assert 2.8 < ratio < 2.9

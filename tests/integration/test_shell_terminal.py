@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The shell on a real pseudo-terminal: what the screen shows."""
+
+import os
+import shutil
+import signal
+import sys
+
+import pytest
+
+from kcovdbg.analysis.check.runner import list_rules
+from tests.support.screen import Screen, open_shell
+
+PROMPT = "kcovdbg>"
+
+
+def at_prompt(screen):
+    return screen.lines[screen.screen.cursor.y] == PROMPT
+
+
+@pytest.fixture
+def shell(tmp_path):
+    with open_shell(tmp_path) as screen:
+        screen.wait(at_prompt)
+        yield screen
+
+
+def test_banner_and_leaving(shell):
+    assert shell.lines[0].startswith("kcovdbg 0.")
+    assert "vmcore, Linux 6.12.1 x86_64" in shell.lines[0]
+    shell.type("\x04")
+    assert shell.end() == 0
+
+
+@pytest.mark.parametrize("word", ["exit", "quit", "q"])
+def test_words_that_leave(tmp_path, word):
+    with open_shell(tmp_path, "-q") as screen:
+        screen.wait(at_prompt)
+        assert screen.lines[0] == PROMPT
+        screen.type(f"{word}\r")
+        assert screen.end() == 0
+
+
+def test_history_lists_what_was_typed(shell):
+    shell.type("info\r")
+    shell.wait("release")
+    shell.type("history 2\r")
+    shell.wait("1  info")
+    shell.wait("2  history 2")
+
+
+def test_completion_menu(shell):
+    shell.type("ta")
+    shell.wait("tasks  list tasks")
+    shell.type("\t")
+    shell.wait(f"{PROMPT} tasks")
+    shell.type(" --mode ")
+    shell.wait("trace-pc   KCOV_MODE_TRACE_PC")
+    shell.type("trace-c\t")
+    shell.wait(f"{PROMPT} tasks --mode trace-cmp")
+    shell.type("\x15buffer kcov:")
+    shell.wait("TRACE_PC  11  41 syz-executor")
+
+
+def test_enter_takes_what_is_selected_and_then_runs(shell):
+    shell.type("remo")
+    shell.wait("remote handles in")
+    shell.type("\t")
+    shell.type("\r")
+    shell.wait(f"{PROMPT} remote")
+    shell.settle()
+    assert "HANDLE" not in shell.text
+    shell.type("\r")
+    shell.wait("HANDLE")
+    shell.wait("usb:1")
+
+
+def test_grey_suggestion(shell):
+    shell.type("remote\r")
+    shell.wait("usb:1")
+    shell.wait(at_prompt)
+    shell.type("re")
+    shell.wait(lambda screen: screen.lines[screen.screen.cursor.y] == f"{PROMPT} remote")
+    assert shell.screen.cursor.x == len(f"{PROMPT} re")
+    shell.type("\x1b[C")
+    shell.wait(lambda screen: screen.screen.cursor.x == len(f"{PROMPT} remote"))
+
+
+def test_history_is_searched_and_lasts(tmp_path):
+    with open_shell(tmp_path, rows=70) as screen:
+        screen.wait(at_prompt)
+        screen.type("help tasks\r")
+        screen.wait("Usage:")
+        # A line that begins with a blank isn't kept.
+        screen.type(" help remote\r")
+        screen.wait("remote - ")
+        screen.type("\x04")
+        assert screen.end() == 0
+    path = tmp_path / "kcovdbg" / "history"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert "+help tasks" in path.read_text()
+    assert "help remote" not in path.read_text()
+    with open_shell(tmp_path, rows=70) as screen:
+        screen.wait(at_prompt)
+        screen.type("\x12TASK")
+        screen.wait("help tasks")
+        screen.type("\r\r")
+        screen.wait("Usage:")
+
+
+def test_interrupt_clears_the_line(shell):
+    shell.type("tasks --mo")
+    shell.wait("--mode")
+    shell.type("\x03")
+    shell.wait(at_prompt)
+    shell.type("remote\r")
+    shell.wait("usb:1")
+
+
+def test_interrupt_stops_a_command(shell):
+    shell.type("slow\r")
+    shell.wait("working")
+    shell.type("\x03")
+    shell.wait(at_prompt)
+    shell.type("remote\r")
+    shell.wait("usb:1")
+    shell.type("\x04")
+    assert shell.end() == 0
+
+
+def test_interrupt_stops_a_watch(shell):
+    shell.type("watch 0.05 remote\r")
+    shell.wait("every 0.05 s: remote")
+    shell.settle()
+    shell.type("\x03")
+    shell.wait(at_prompt)
+
+
+def test_errors_point_at_their_place(shell):
+    shell.type("tasks --bogus 41\r")
+    shell.wait("unknown option '--bogus'")
+    shell.wait("usage: tasks")
+    lines = shell.lines
+    shown = lines.index("  tasks --bogus 41")
+    assert lines[shown + 1] == "        ^"
+    assert "Traceback" not in shell.text
+
+
+def test_pager_for_what_is_too_tall(shell):
+    if shutil.which("less") is None:
+        pytest.skip("no less here")
+    shell.type("tall\r")
+    shell.wait("line 20")
+    shell.wait(lambda screen: screen.lines[-1] == ":")
+    assert "line 30" not in shell.text
+    shell.type(" ")
+    shell.wait("line 40")
+    shell.type("q")
+    shell.wait(at_prompt)
+
+
+def test_pager_for_what_is_too_wide(shell):
+    if shutil.which("less") is None:
+        pytest.skip("no less here")
+    shell.type("wide\r")
+    # Chopped lines, and not a screen full of folded ones; it stays, so that one can scroll to the right.
+    shell.wait("(END)")
+    assert sum(line.startswith("line ") for line in shell.lines) == 3
+    shell.type("\x1b)" * 7)
+    shell.wait("|")
+    shell.type("q")
+    shell.wait(at_prompt)
+
+
+def test_no_pager_for_what_fits_nor_for_watch(tmp_path):
+    with open_shell(tmp_path, PAGER="sed s/^/PAGED/") as screen:
+        screen.wait(at_prompt)
+        screen.type("remote\r")
+        screen.wait("usb:1")
+        screen.wait(at_prompt)
+        screen.type("watch 0.05 tall\r")
+        screen.wait("line 100")
+        screen.type("\x03")
+        screen.wait(at_prompt)
+        assert "PAGED" not in screen.text
+        screen.type("tall | tail -1\r")
+        screen.wait("line 100")
+        screen.wait(at_prompt)
+        assert "PAGED" not in screen.text
+        screen.type("tall\r")
+        screen.wait("PAGEDline 100")
+
+
+def test_a_pager_that_is_left_early_is_no_error(tmp_path):
+    with open_shell(tmp_path, "-q", PAGER="head -3") as screen:
+        screen.wait(at_prompt)
+        screen.type("tall\r")
+        screen.wait("line 3")
+        screen.wait(at_prompt)
+        screen.settle()
+        assert "line 4" not in screen.text
+        assert "kcovdbg:" not in screen.text
+
+
+def test_status_line_and_resize(tmp_path):
+    with open_shell(tmp_path, answers_cursor=True, columns=110) as screen:
+        screen.wait(at_prompt)
+        screen.wait("F1 help")
+        assert "vmcore  6.12.1  dump  E9a" in screen.text
+        screen.type("\x1bOS")
+        screen.wait(lambda screen: any(line.endswith(" vi") for line in screen.lines))
+        screen.resize(24, 50)
+        os.kill(screen.process.pid, signal.SIGWINCH)
+        screen.wait(lambda screen: any(line.strip() == "vmcore  6.12.1  dump  E9a" for line in screen.lines))
+        screen.type("remote\r")
+        screen.wait("usb:1")
+
+
+def test_help_by_key_keeps_the_line(shell):
+    shell.type("remote --js")
+    shell.wait("--json")
+    shell.type("\x1bOP")
+    shell.wait("Usage:")
+    # The help of a command is longer than the screen, so the pager holds it.
+    shell.wait(lambda screen: screen.lines[-1] == ":")
+    shell.type("q")
+    shell.wait(f"{PROMPT} remote --js")
+
+
+def test_shell_commands_and_questions(shell):
+    shell.type("! echo $((6*7))\r")
+    shell.wait(lambda screen: "42" in screen.lines)
+    shell.type("tasks?\r")
+    shell.wait("Usage:")
+
+
+def colors(raw):
+    return any(code in raw for code in (b"\x1b[0;36", b"\x1b[36m", b"\x1b[35m", b"\x1b[33m", b"\x1b[0;90"))
+
+
+def test_colors_and_none(tmp_path):
+    for environment, expected in (({}, True), ({"NO_COLOR": "1"}, False)):
+        with open_shell(tmp_path, **environment) as screen:
+            screen.wait(at_prompt)
+            screen.type("objects --json | cat > /dev/null\r")
+            screen.settle()
+            screen.type("remote\r")
+            screen.wait("usb:1")
+            screen.wait(at_prompt)
+            assert colors(screen.raw) is expected
+
+
+def test_dumb_terminal(tmp_path):
+    with open_shell(tmp_path, TERM="dumb") as screen:
+        screen.wait(PROMPT)
+        screen.type("remote\r")
+        screen.wait("usb:1")
+        screen.type("\x03")
+        screen.wait(lambda screen: screen.text.count(PROMPT) >= 3)
+        assert b"\x1b" not in screen.raw
+        screen.type("\x04")
+        assert screen.end() == 0
+
+
+def test_pasted_lines_run_one_after_the_other(shell):
+    shell.type("\x1b[200~! echo one$((1))\n! echo two$((2))\n\x1b[201~\r")
+    shell.wait("one1")
+    shell.wait("two2")
+
+
+def test_answers_into_a_pipe_and_the_prompt_on_the_terminal(tmp_path):
+    answers = tmp_path / "answers"
+    command = f"{sys.executable} -m tests.support.shell_process -q | cat > {answers}"
+    with Screen("sh", "-c", command, XDG_STATE_HOME=str(tmp_path)) as screen:
+        screen.wait(at_prompt)
+        screen.type("remote\r")
+        screen.settle()
+        screen.wait(at_prompt)
+        screen.type("tall\r")
+        screen.settle()
+        screen.type("\x04")
+        assert screen.end() == 0
+        assert "HANDLE" not in screen.text
+    text = answers.read_text()
+    assert text.startswith("HANDLE")
+    assert text.endswith("line 100                 |\n")
+    assert "\x1b" not in text
+    assert PROMPT not in text
+
+
+@pytest.mark.parametrize("line", ["why 82", "check --explain T4", "why nobody"])
+def test_prose_wraps_between_words(line):
+    """Answers, rules and hints, of the demo."""
+    with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-e", line, rows=60, columns=64) as wrapped:
+        wrapped.end(60)
+    with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-e", line, rows=60, columns=1000) as whole:
+        whole.end(60)
+    assert max(map(len, wrapped.lines)) <= 64 < max(map(len, whole.lines))
+    # A word that the terminal had broken would be two.
+    assert wrapped.text.split() == whole.text.split()
+
+
+def test_the_list_of_rules_keeps_its_sentences():
+    with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-e", "check --list", rows=300, columns=64) as screen:
+        screen.end(60)
+    assert max(map(len, screen.lines)) <= 64
+    assert screen.lines[0].split() == ["RULE", "SEVERITY", "SENTENCE"]
+    shown = " ".join(screen.text.split())
+    assert all(f"{rule.name} {rule.severity.value} {rule.sentence}" in shown for rule in list_rules())
+
+
+def test_the_configuration_sets_keys_pager_and_aliases(tmp_path):
+    (tmp_path / "kcovdbg").mkdir()
+    (tmp_path / "kcovdbg" / "config.toml").write_text(
+        'keys = "vi"\npager = "sed s/^/MINE/"\n[aliases]\nlong = "check --list"\n[columns]\ntasks = ["comm", "pid"]\n'
+    )
+    options = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path), "EDITOR": "emacs", "PAGER": "cat"}
+    with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-q", columns=120, answers_cursor=True, **options) as screen:
+        screen.wait(at_prompt, 60)
+        screen.wait(lambda screen: screen.lines[-1].split()[-1:] == ["vi"])
+        screen.type("tasks 82\r")
+        screen.wait("COMM        PID")
+        screen.wait(at_prompt)
+        screen.type("long\r")
+        screen.wait(lambda screen: any(line.startswith("MINE") for line in screen.lines))

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Tables are built of what an image says, or not at all."""
+
+import re
+import shutil
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.symbolizer import open_symbolizer
+from kcovdbg.symbols.table_builder import build_table, make_table
+from kcovdbg.symbols.table_cache import open_table, start_build
+
+SOURCE = """
+void __attribute__((noinline)) __sanitizer_cov_trace_pc(void) { __asm__ volatile(""); }
+static int value;
+int __attribute__((noinline)) inner(int number) { __sanitizer_cov_trace_pc(); return number + value; }
+int __attribute__((noinline)) outer(int number) { __sanitizer_cov_trace_pc(); return inner(number) + 1; }
+void _start(void) { value = outer(1); for (;;) ; }
+"""
+
+
+@pytest.fixture
+def image(tmp_path):
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    (tmp_path / "points.c").write_text(SOURCE)
+    built = tmp_path / "points"
+    flags = ["-g", "-O2", "-nostdlib", "-static", "-no-pie", "-fno-stack-protector", "-Wl,--build-id=sha1"]
+    subprocess.run(["gcc", *flags, "points.c", "-o", built], cwd=tmp_path, check=True)
+    return built
+
+
+def frames_of(table):
+    entries = [table.get(pc) for pc in table.pcs(PointKind.PC)]
+    return {frame.function for entry in entries if entry is not None for frame in entry.frames}
+
+
+@pytest.mark.parametrize("tool", ["llvm-symbolizer", "drgn"])
+def test_image_that_goes_while_it_is_read(image, tmp_path, monkeypatch, tool):
+    """What was decompressed is removed when the program that did it ends: the table must not come out empty."""
+    if tool == "drgn":
+        pytest.importorskip("drgn")
+        # One that isn't there: drgn does the work.
+        monkeypatch.setenv("LLVM_SYMBOLIZER_PATH", str(tmp_path / "none"))
+    elif shutil.which(tool) is None:
+        pytest.skip(f"needs {tool}")
+    folder = tmp_path / "tables"
+    build_id = ElfFile(image).build_id
+    process = start_build(image, folder)
+    image.unlink()
+    assert process is not None
+    assert process.wait(60) == 0
+    table = open_table(build_id, folder)
+    assert table is not None
+    assert {"inner", "outer"} <= frames_of(table)
+
+
+def test_answers_that_cannot_be_right_are_refused(image, tmp_path):
+    """A symbolizer that knows nothing of an image with lines has read something else."""
+    liar = tmp_path / "llvm-symbolizer"
+    liar.write_text(
+        textwrap.dedent("""\
+            #!/usr/bin/env python3
+            import sys
+            for line in sys.stdin:
+                # The end of an answer comes in two parts.
+                print("??\\n??:0:0", flush=True)
+                print(flush=True)
+            """)
+    )
+    liar.chmod(0o755)
+    folder = tmp_path / "tables"
+    with pytest.raises(CapabilityError, match=r"\b2\b"):
+        build_table(image, folder=folder, symbolizer=str(liar))
+    assert open_table(ElfFile(image).build_id, folder) is None
+
+
+def test_image_that_is_not_there(tmp_path):
+    with pytest.raises(TargetError, match=re.escape(str(tmp_path / "none"))):
+        build_table(tmp_path / "none", folder=tmp_path)
+
+
+def test_slim_debug_info_makes_no_table(tmp_path):
+    """It has the whole image's build-id: a table without points would stand in for that image's for good."""
+    slim = tmp_path / "vmlinux"
+    packed = Path(__file__).parents[1] / "golden/generations/6.12-gcc/vmlinux.zst"
+    with packed.open("rb") as source, slim.open("wb") as target:
+        zstandard.ZstdDecompressor().copy_stream(source, target)
+    elf = ElfFile(slim)
+    with pytest.raises(CapabilityError):
+        make_table(elf, symbolizer=None)
+    symbolizer = open_symbolizer(0, build_id=elf.build_id, image=slim, folder=tmp_path)
+    assert symbolizer.table is None
+    assert not symbolizer.waits_for_table
+    assert [path.name for path in tmp_path.iterdir()] == ["vmlinux"]

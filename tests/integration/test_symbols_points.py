@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Finding coverage points in code that gcc makes here, and in code of other machines laid out by hand."""
+
+import platform
+import shutil
+import struct
+import subprocess
+from array import array
+
+import pytest
+
+from kcovdbg.elf.compile_units import read_comp_dir, read_units
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import TargetError
+from kcovdbg.symbols import coverage_points as points
+from kcovdbg.symbols.coverage_points import find_points, find_points_between
+
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")
+
+SOURCE = """
+__attribute__((no_sanitize_coverage)) void __sanitizer_cov_trace_pc(void) { asm volatile(""); }
+__attribute__((no_sanitize_coverage)) void __sanitizer_cov_trace_const_cmp4(int a, int b) { asm volatile(""); }
+__attribute__((no_sanitize_coverage)) void __sanitizer_cov_trace_cmp4(int a, int b) { asm volatile(""); }
+__attribute__((noipa)) int branchy(int a) { return a == 7 ? a * 3 : a + 1; }
+asm(".globl jumper\\n.type jumper,@function\\njumper: jmp __sanitizer_cov_trace_pc\\n.size jumper,.-jumper");
+asm(".globl hopper\\n.type hopper,@function\\nhopper: test %eax,%eax\\njne jumper\\nret\\n.size hopper,.-hopper");
+void jumper(void);
+void hopper(void);
+__attribute__((no_sanitize_coverage)) void caller(void) { jumper(); hopper(); branchy(1); asm volatile(""); }
+void _start(void) { caller(); }
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "a.c").write_text(SOURCE)
+    flags = ["-g", "-O1", "-fno-pie", "-fcf-protection=none", "-fsanitize-coverage=trace-pc,trace-cmp"]
+    subprocess.run(["gcc", *flags, "-c", "a.c"], cwd=folder, check=True)
+    link = ["gcc", "-no-pie", "-nostdlib", "-static", "-Wl,--build-id", "-o", "a", "a.o"]
+    subprocess.run(link, cwd=folder, check=True)
+    return folder
+
+
+def by_objdump(path, callee):
+    text = subprocess.run(["objdump", "-d", str(path)], capture_output=True, text=True, check=True).stdout
+    return [int(line.split(":")[0], 16) + 5 for line in text.splitlines() if "call" in line and line.endswith(f"<{callee}>")]
+
+
+@needs_gcc
+def test_points_of_a_linked_image(built):
+    with ElfFile(built / "a") as elf:
+        found = find_points(elf)
+    assert list(found.pc) == by_objdump(built / "a", "__sanitizer_cov_trace_pc")
+    assert len(found.pc) >= 3
+    assert list(found.cmp) == by_objdump(built / "a", "__sanitizer_cov_trace_const_cmp4")
+    assert len(found.cmp) == 1
+    # Of what ends in a jump to the callback, itself or by way of another.
+    assert set(by_objdump(built / "a", "jumper") + by_objdump(built / "a", "hopper")) <= set(found.tail)
+    assert not set(by_objdump(built / "a", "branchy")) & set(found.tail)
+
+
+TAIL_CALLS = """
+#include <stdio.h>
+#include <string.h>
+static struct { void *pc; const char *function; } records[16];
+static int count;
+const char *running = "";
+__attribute__((noinline, no_sanitize_coverage)) void __sanitizer_cov_trace_pc(void)
+{
+    if (count < 16) {
+        records[count].pc = __builtin_return_address(0);
+        records[count++].function = running;
+    }
+}
+/* Far from one another: a short jump cannot be told from other bytes. */
+#define FUNCTION(name, body) \\
+    asm(".text\\n.skip 200,0x90\\n.globl " #name "\\n.type " #name ",@function\\n" #name ":" body "\\n.size " #name ",.-" #name)
+#define RUN(string) "push %rax\\nlea " string "(%rip), %rax\\nmov %rax, running(%rip)\\npop %rax\\n"
+asm(".section .rodata\\nn_leaf: .string \\"leaf\\"\\nn_other: .string \\"other\\"\\nn_twice: .string \\"twice\\"\\n");
+/* Ends in the callback; leads to one that does; to either of two; has two jumps; may lead anywhere. */
+FUNCTION(leaf, RUN("n_leaf") "jmp __sanitizer_cov_trace_pc");
+FUNCTION(other, RUN("n_other") "jmp __sanitizer_cov_trace_pc");
+FUNCTION(chained, "jmp leaf");
+FUNCTION(either, "test %edi,%edi\\njne leaf\\njmp other");
+FUNCTION(twice, RUN("n_twice")
+         "test %edi,%edi\\njne 1f\\njmp __sanitizer_cov_trace_pc\\n.skip 200,0x90\\n1: jmp __sanitizer_cov_trace_pc");
+FUNCTION(anywhere, "test %edi,%edi\\njne leaf\\nlea other(%rip), %rax\\njmp *%rax");
+void leaf(int), other(int), chained(int), either(int), twice(int), anywhere(int);
+__attribute__((no_sanitize_coverage)) int main(void)
+{
+    void (*volatile pointer)(int) = other;
+    leaf(0); chained(0); either(0); either(1); twice(0); twice(1); anywhere(0); anywhere(1); pointer(0);
+    for (int i = 0; i < count; i++)
+        printf("%p %s\\n", records[i].pc, records[i].function);
+    return 0;
+}
+"""
+
+
+@needs_gcc
+def test_tail_calls_against_what_a_program_recorded(tmp_path):
+    """The callback notes its return address and which function jumped to it; disassembly has the jumps."""
+    (tmp_path / "a.c").write_text(TAIL_CALLS)
+    command = ["gcc", "-O1", "-no-pie", "-fno-pie", "-fcf-protection=none", "-o", "a", "a.c"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    output = subprocess.run([tmp_path / "a"], capture_output=True, text=True, check=True).stdout
+    recorded = [(int(pc, 16), function) for pc, function in map(str.split, output.splitlines())]
+    assert [function for _, function in recorded] == "leaf leaf other leaf twice twice other leaf other".split()
+    with ElfFile(tmp_path / "a") as elf:
+        found = find_points(elf)
+        functions = {symbol.name: range(symbol.address, symbol.address + symbol.size) for symbol in elf.symbols}
+    assert not found.pc
+    assert {pc for pc, _ in recorded} <= set(found.tail)
+    listing = subprocess.run(["objdump", "-d", tmp_path / "a"], capture_output=True, text=True, check=True).stdout
+    jumps = [
+        int(line.split(":")[0], 16) for line in listing.splitlines() if "jmp" in line and "__sanitizer_cov_trace_pc>" in line
+    ]
+    assert len(jumps) == 4
+    for pc, function in recorded[:2] + recorded[4:6]:
+        inside = [jump for jump in jumps if jump in functions[function]]
+        assert len(found.jumps[pc]) == len(inside)
+        assert all(any(jump <= at < jump + 5 for jump in inside) for at in found.jumps[pc])
+    # Called from one place each, these were recorded for two functions, or could be.
+    assert not {pc for pc, _ in recorded[2:4] + recorded[6:]} & found.jumps.keys()
+
+
+@needs_gcc
+def test_points_of_one_function(built):
+    with ElfFile(built / "a") as elf:
+        function = next(symbol for symbol in elf.symbols if symbol.name == "branchy")
+        everything = find_points(elf)
+        found = find_points_between(elf, function.address, function.address + function.size)
+    inside = range(function.address, function.address + function.size + 1)
+    assert found.pc == array("Q", [pc for pc in everything.pc if pc in inside])
+    assert found.cmp == everything.cmp
+
+
+@needs_gcc
+def test_build_id_and_directory(built):
+    notes = subprocess.run(["readelf", "-n", "a"], cwd=built, capture_output=True, text=True, check=True).stdout
+    with ElfFile(built / "a") as elf:
+        assert elf.build_id in notes
+        assert read_comp_dir(elf) == str(built)
+    for version in ("4", "5"):
+        name = f"dwarf{version}"
+        flags = ["-g", f"-gdwarf-{version}", "-gz=zlib", "-nostdlib", "-static", "-no-pie"]
+        subprocess.run(["gcc", *flags, "-Wl,--build-id", "-o", name, "a.c"], cwd=built, check=True)
+        with ElfFile(built / name) as elf:
+            assert read_comp_dir(elf) == str(built)
+
+
+@needs_gcc
+def test_stripped_and_debug_only_images_have_no_points(built):
+    subprocess.run(["objcopy", "--only-keep-debug", "a", "debug"], cwd=built, check=True)
+    subprocess.run(["strip", "-o", "stripped", "a"], cwd=built, check=True)
+    for name in ("debug", "stripped"):
+        with ElfFile(built / name) as elf:
+            assert not any(find_points(elf))
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\2\1" + bytes(9), b"\x7fELF\2\1\1" + b"\xff" * 100])
+def test_what_is_no_elf_file(tmp_path, content):
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    with pytest.raises(TargetError):
+        ElfFile(path)
+
+
+def test_arm64_branches():
+    def branch(opcode, words):
+        return struct.pack("<I", opcode | words & 0x3FFFFFF)
+
+    text = branch(0x94000000, 4) + branch(0x14000000, -1) + struct.pack("<II", 0xD63F0000 | 3 << 5, 0xD65F03C0)
+    code = points._scan_arm64(text, 0x1000, False)
+    assert code.calls == ([0x1004], [0x1010])
+    assert code.jumps == ([0x1008], [0x1000])
+    assert code.indirect == [0x100C]
+
+
+def test_s390_branches():
+    text = b"\xc0\xe5" + struct.pack(">i", 8) + b"\xc0\xf4" + struct.pack(">i", -3) + b"\x0d\xe1"
+    code = points._scan_s390(text, 0x1000, True)
+    assert code.calls == ([0x1006], [0x1010])
+    assert code.jumps == ([0x100C], [0x1000])
+    assert code.indirect == [0x100E]
+
+
+def test_x86_calls_within_another_calls_bytes():
+    # The second one starts in the displacement of the first: both are looked at.
+    text = b"\xe8\xe8\x01\x00\x00\x00\x00"
+    assert points._scan_x86(text, 0, False).calls.back == [5, 6]
+
+
+@needs_gcc
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("version", [4, 5])
+def test_compilation_units_against_the_symbol_table(tmp_path, compiler, version):
+    """A function of each of two files, in sections apart: lists of ranges in one, a single range in the other."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"needs {compiler}")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.c").write_text(
+        'int other(int);\n__attribute__((section(".init.text"))) int early(int a) { return a; }\n'
+        "int _start(int a) { return other(early(a)); }\n"
+    )
+    (tmp_path / "sub/b.c").write_text("int other(int a) { return a + 1; }\n")
+    flags = ["-g", f"-gdwarf-{version}", "-O0", "-fno-pie", "-no-pie", "-nostdlib", "-static"]
+    subprocess.run([compiler, *flags, "-o", "a", "a.c", "sub/b.c"], cwd=tmp_path, check=True)
+    nm = subprocess.run(["nm", "-S", "a"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    sizes = {line.split()[3]: line.split() for line in nm.splitlines() if len(line.split()) == 4}
+    with ElfFile(tmp_path / "a") as elf:
+        units = {unit.name: unit for unit in read_units(elf)}
+        assert read_comp_dir(elf) == str(tmp_path)
+    assert units.keys() == {"a.c", "sub/b.c"}
+    for name, functions in (("a.c", ["early", "_start"]), ("sub/b.c", ["other"])):
+        spans = [(int(sizes[function][0], 16), int(sizes[function][1], 16)) for function in functions]
+        assert sorted(units[name].ranges) == sorted((start, start + size) for start, size in spans)
+        assert units[name].directory == str(tmp_path)

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Naming PCs: what comes from the table, what from the debugger, and how the rest is called."""
+
+import shutil
+import subprocess
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import CapabilityError
+from kcovdbg.model.location import Frame, Location
+from kcovdbg.symbols import symbolizer as resolve
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
+from kcovdbg.symbols.source_tree import SourceTree
+from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer
+from kcovdbg.symbols.table_cache import start_build, table_path
+
+BASE = 0xFFFFFFFF81000000
+OFFSET = 0x1C000000
+TEXT = (TextRange(BASE, BASE + 0x1000, ".text"), TextRange(BASE + 0x4000, BASE + 0x5000, ".init.text"))
+F = Frame("f", "a.c", 3, 4)
+MASK = 2**64 - 1
+
+
+@pytest.fixture
+def table(tmp_path):
+    writer = TableWriter("ab" * 20, TEXT)
+    writer.add_frames(BASE + 0x10, PointKind.PC, [F])
+    writer.add_frames(BASE + 0x20, PointKind.TAIL, [F])
+    writer.add_frames(BASE + 0x30, PointKind.CMP, [])
+    writer.add_frames(BASE + 0x1000, PointKind.PC, [F])
+    writer.add_frames(BASE + 0x4010, PointKind.PC, [F])
+    writer.add_function(FunctionSymbol("asm_f", BASE, 0x100))
+    writer.write(tmp_path / "t")
+    return LocationTable(tmp_path / "t")
+
+
+class Recorder:
+    def __init__(self, answers=None):
+        self.answers = answers or {}
+        self.asked = []
+
+    def __call__(self, address):
+        self.asked.append(address)
+        return self.answers.get(address, ())
+
+
+class Modules:
+    def name_at(self, address):
+        return "m" if address == 0xFFFFFFFFC0000FFF else None
+
+    def may_hold(self, address):
+        return address >= 0xFFFFFFFFC0000000
+
+
+def test_by_table(table):
+    fallback = Recorder()
+    symbolizer = Symbolizer(OFFSET, table=table, fallback=fallback)
+
+    def at(pc):
+        return symbolizer.locate(BASE + pc)
+
+    assert at(0x10) == Location(BASE + OFFSET + 0x10, (F,), None)
+    assert at(0x20) == Location(BASE + OFFSET + 0x20, (F,), resolve.TAIL_CALL, approximate=True)
+    assert at(0x30) == Location(BASE + OFFSET + 0x30, (Frame("asm_f", None, None, None),), resolve.NO_LINES)
+    # Behind the last byte of the text: a call that doesn't return.
+    assert at(0x1000).remark is None
+    assert at(0x4010).remark == resolve.INIT_TEXT
+    assert fallback.asked == []
+
+
+def test_by_fallback(table):
+    fallback = Recorder({BASE + OFFSET + 0x3F: (F,), BASE + OFFSET + 0x401F: (F,)})
+    symbolizer = Symbolizer(OFFSET, table=table, fallback=fallback)
+    # A coverage point it can't be, for the table has them all.
+    assert symbolizer.locate(BASE + 0x40) == Location(BASE + OFFSET + 0x40, (F,), resolve.TAIL_CALL, approximate=True)
+    assert symbolizer.locate(BASE + 0x4020).remark == resolve.INIT_TEXT
+    assert symbolizer.locate(BASE + 0x50).remark == resolve.NO_LINES
+    asked = len(fallback.asked)
+    symbolizer.locate_all([BASE + 0x40, BASE + 0x50] * 3)
+    assert len(fallback.asked) == asked
+
+
+def test_modules_and_no_text(table):
+    fallback = Recorder({0xFFFFFFFFC0000FFF: (F,)})
+    symbolizer = Symbolizer(OFFSET, table=table, fallback=fallback, modules=Modules())
+
+    def at(address):
+        return symbolizer.locate(address - OFFSET & MASK)
+
+    assert at(0xFFFFFFFFC0001000) == Location(0xFFFFFFFFC0001000, (F,), None)
+    assert at(0xFFFFFFFFC0002000) == Location(0xFFFFFFFFC0002000, (), resolve.UNLOADED)
+    assert at(0x1234) == Location(0x1234, (), resolve.NO_TEXT)
+    assert symbolizer.locate(0).remark == resolve.NO_TEXT
+    # A module without debug info.
+    assert Symbolizer(modules=Modules(), text=TEXT).locate(0xFFFFFFFFC0001000).remark == "module m: no line information"
+
+
+def test_without_anything():
+    assert Symbolizer().locate(BASE) == Location(BASE, (), resolve.NO_TEXT)
+    symbolizer = Symbolizer(fallback=Recorder({BASE: (F,)}))
+    assert symbolizer.locate(BASE + 1) == Location(BASE + 1, (F,), None)
+
+
+def test_32_bit_addresses_wrap():
+    assert Symbolizer(0xFFFFFFF0, word_size=4).locate(0x20).address == 0x10
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, MASK)))
+def test_nothing_is_dropped(pcs):
+    found = Symbolizer(OFFSET, text=TEXT, modules=Modules()).locate_all(pcs)
+    assert [location.address for location in found] == [pc + OFFSET & MASK for pc in pcs]
+    assert all(location.remark for location in found)
+
+
+def test_a_table_is_taken_over_when_it_is_there(table, monkeypatch):
+    tables = [None, table]
+    symbolizer = Symbolizer(text=TEXT, fallback=Recorder({BASE + 0x1F: (F,)}), find_table=lambda: tables.pop(0))
+    assert symbolizer.locate(BASE + 0x20).remark is None
+    assert symbolizer.table is None, "asks not each time"
+    monkeypatch.setattr(resolve, "_TABLE_WAIT", 0)
+    symbolizer._next_look = 0
+    assert symbolizer.locate_all([BASE + 0x20])[0].remark == resolve.TAIL_CALL
+    assert symbolizer.table is table
+
+
+def test_many_without_a_table_are_located_at_once(monkeypatch):
+    monkeypatch.setattr(resolve, "_BATCH", 3)
+    asked = []
+    chains = {BASE + 0xF: (F,), BASE + 0x1F: (), BASE + 0x2F: (Frame(None, "a.c", 1, None),), BASE + 0x3F: (F, F)}
+
+    def batch(addresses):
+        asked.append(list(addresses))
+        return [chains[address] for address in addresses]
+
+    one, other = Frame("g", None, None, None), Frame("h", None, None, None)
+    fallback = Recorder({BASE + OFFSET + 0x1F: (one,), BASE + OFFSET + 0x2F: (other,)})
+    symbolizer = Symbolizer(OFFSET, text=TEXT, fallback=fallback, batch=batch)
+    # Too few, as words that are no text don't count.
+    symbolizer.locate_all([BASE + 0x10, BASE + 0x20, 5])
+    assert asked == []
+    assert fallback.asked == [BASE + OFFSET + 0xF, BASE + OFFSET + 0x1F]
+    symbolizer = Symbolizer(OFFSET, text=TEXT, fallback=fallback, batch=batch)
+    fallback.asked.clear()
+    found = symbolizer.locate_all([BASE + 0x10, BASE + 0x20, 5, BASE + 0x30, BASE + 0x40])
+    assert asked == [[BASE + 0xF, BASE + 0x1F, BASE + 0x2F, BASE + 0x3F]]
+    # What it knows nothing of, and what it has no name for, is asked for again.
+    assert fallback.asked == [BASE + OFFSET + 0x1F, BASE + OFFSET + 0x2F]
+    assert [location.frames for location in found] == [(F,), (one,), (), (other,), (F, F)]
+    assert [location.address for location in found[:2]] == [BASE + OFFSET + 0x10, BASE + OFFSET + 0x20]
+
+
+def test_a_batch_that_fails_is_not_asked_again(monkeypatch):
+    monkeypatch.setattr(resolve, "_BATCH", 2)
+    asked = []
+
+    def batch(addresses):
+        asked.append(addresses)
+        raise CapabilityError("no")
+
+    symbolizer = Symbolizer(text=TEXT, fallback=Recorder({BASE + 0x1F: (F,)}), batch=batch)
+    assert [one.frames for one in symbolizer.locate_all([BASE + 0x10, BASE + 0x20])] == [(), (F,)]
+    symbolizer.locate_all([BASE + 0x30, BASE + 0x40])
+    assert len(asked) == 1
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_building_in_the_background(tmp_path):
+    code = (
+        'void __sanitizer_cov_trace_pc(void){}\nvoid f(void){__sanitizer_cov_trace_pc();__asm__("");}\nvoid _start(void){f();}'
+    )
+    (tmp_path / "a.c").write_text(code)
+    flags = ["-g", "-O0", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=0xabcd"]
+    subprocess.run(["gcc", *flags, "-o", "a", "a.c"], cwd=tmp_path, check=True)
+    folder = tmp_path / "cache"
+    started = time.monotonic()
+    symbolizer = open_symbolizer(0, build_id="abcd", image=tmp_path / "a", folder=folder, may_build=False)
+    assert symbolizer.table is None
+    wrong = open_symbolizer(0, build_id="abce", image=tmp_path / "a", folder=folder)
+    assert wrong.table is None
+    processes = [start_build(tmp_path / "a", folder) for _ in range(2)]
+    assert time.monotonic() - started < 5
+    assert [process.wait(60) for process in processes] == [0, 0]
+    assert table_path("abcd", folder).exists()
+    symbolizer._next_look = 0
+    (pc,) = symbolizer.table.find(function="f")
+    assert symbolizer.locate(pc).frames == (Frame("f", "a.c", 2, 14),)
+    assert open_symbolizer(0, build_id="abcd", image=None, folder=folder).table is not None
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_functions_without_source_lines(tmp_path):
+    """No table is made of such an image; its symbol table names functions all the same."""
+    code = 'void f(void){}\nvoid g(void) __attribute__((alias("f")));\nvoid _start(void){f();}'
+    (tmp_path / "a.c").write_text(code)
+    flags = ["-g0", "-O0", "-nostdlib", "-static", "-no-pie", "-Wl,--build-id=0xabcd"]
+    subprocess.run(["gcc", *flags, "-o", "a", "a.c"], cwd=tmp_path, check=True)
+    with ElfFile(tmp_path / "a") as elf:
+        listed = elf.symbols
+    symbols = {symbol.name: symbol for symbol in listed}
+    first = next(symbol.name for symbol in listed if symbol.name in ("f", "g"))
+    symbolizer = open_symbolizer(OFFSET, build_id="abcd", image=tmp_path / "a", folder=tmp_path / "cache")
+
+    def names(pc):
+        location = symbolizer.locate(pc)
+        assert location.remark == resolve.NO_LINES
+        return [frame.function for frame in location.frames]
+
+    start = symbols["_start"]
+    assert names(symbols["f"].address + 1) == [first]
+    assert names(start.address + 1) == names(start.address + start.size) == ["_start"]
+    assert symbolizer.locate(5).remark == resolve.NO_TEXT
+    # Where the file has gone meanwhile, nothing is known, and nothing fails.
+    assert resolve.ImageFunctions(tmp_path / "nosuch").function_at(start.address) is None
+
+
+def test_source_text(tmp_path):
+    tree = tmp_path / "tree"
+    (tree / "kernel").mkdir(parents=True)
+    (tree / "kernel" / "a.c").write_bytes(b"one\r\ntwo\x0c\nth\xffree")
+    for source in (
+        SourceTree([tmp_path / "nosuch", tree]),
+        SourceTree(build_directory=str(tree)),
+        SourceTree(build_directory="/nosuch/b", substitutions=[("/nosuch/bb", "/x"), ("/nosuch/b/", f"{tree}/")]),
+    ):
+        for name in ("kernel/a.c", "./kernel/a.c", "kernel/../kernel/a.c"):
+            text = source.read(name)
+            assert text.lines == ("one", "two\x0c", "th\ufffdree")
+            assert (text.line(1), text.line(3), text.line(4), text.line(0), text.line(None)) == (
+                "one",
+                "th\ufffdree",
+                None,
+                None,
+                None,
+            )
+            assert text.remark is None
+    assert SourceTree([tree], build_directory="/nosuch/b").read("/nosuch/b/kernel/a.c").path == tree / "kernel" / "a.c"
+    assert "--source-dir" in SourceTree().read("kernel/a.c").remark
+    assert "nosuch.c" in SourceTree([tree]).read("nosuch.c").remark
+    assert SourceTree().read(None).remark

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""An initramfs with kcovdbg and all it needs, for kernels that can't mount the host's files: most generations have no 9p."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab.cpio import CpioWriter
+from tests.lab.kcovdbg_run import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tests.lab.initramfs import Userland
+    from tests.lab.kernel import Kernel
+
+# As the workload's host.c has it.
+PACKED = Path("/packed")
+PROGRAMS = ("ls", "cat", "sleep", "true", "gzip", "pidof", "grep", "rm")
+# Of Python's library, what is large and of no use there.
+_LEFT_OUT = ("test", "idlelib", "lib2to3", "ensurepip", "tkinter", "turtledemo", "site-packages", "pydoc_data", "distutils")
+_PACKAGES = ("drgn", "_drgn*", "cffi", "_cffi_backend*")
+
+
+def pack(path: Path, kernel: Kernel, userland: Userland, programs: Iterable[Path]) -> None:
+    """Write the archive: the workload's with the host's files in a directory of their own.
+
+    :param programs: go into the exchange directory.
+    """
+    files = {file: file for file in _host_files(kernel)}
+    for program in programs:
+        files[Path("/tmp/exchange") / program.name] = program
+    with path.open("wb") as stream:
+        shutil.copyfileobj(userland.image.open("rb"), stream)
+        # The kernel takes one archive after the other, each from a multiple of four bytes.
+        stream.write(bytes(-stream.tell() % 4))
+        writer = CpioWriter(stream)
+        folders = {folder for name in files for folder in name.parents} | {Path("/", name) for name in ("dev", "proc", "sys")}
+        for folder in sorted(folders):
+            writer.directory(f"{PACKED}{folder}")
+        for name, source in sorted(files.items()):
+            status = source.stat()
+            # Python's caches know their sources by the time.
+            writer.file(f"{PACKED}{name}", _content(source), status.st_mode & 0o777, int(status.st_mtime))
+        writer.close()
+
+
+def _content(path: Path) -> bytes:
+    """A file; a library without what only debuggers and linkers want of it, which is most."""
+    if ".so" in path.suffixes and path.stat().st_size > 1 << 20 and shutil.which("strip"):
+        with tempfile.NamedTemporaryFile() as stripped:
+            if not subprocess.run(["strip", "--strip-unneeded", "-o", stripped.name, path], capture_output=True).returncode:
+                return Path(stripped.name).read_bytes()
+    return path.read_bytes()
+
+
+def _host_files(kernel: Kernel) -> set[Path]:
+    programs = [Path("/bin/sh"), *(Path(program) for name in PROGRAMS if (program := shutil.which(name)))]
+    found = {Path(sys.executable), *programs, kernel.vmlinux, *_tree(ROOT / "kcovdbg")}
+    if (settings := Path(sys.prefix) / "pyvenv.cfg").exists():
+        found.add(settings)
+    library = Path(sysconfig.get_path("stdlib"))
+    for path in library.iterdir():
+        if path.name not in _LEFT_OUT and not path.name.startswith("config-"):
+            found.update(_tree(path))
+    for package in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for pattern in _PACKAGES:
+            for path in Path(package).glob(pattern):
+                found.update(_tree(path))
+    return found | set(_libraries([path for path in found if ".so" in path.suffixes] + [Path(sys.executable), *programs]))
+
+
+def _tree(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        yield from (file for file in path.rglob("*") if file.is_file() and file.suffix != ".zst")
+    else:
+        yield path
+
+
+def _libraries(programs: Iterable[Path]) -> Iterator[Path]:
+    """What the dynamic loader opens for them, the loader itself among it."""
+    done = subprocess.run(["ldd", *programs], capture_output=True, text=True)
+    for line in done.stdout.splitlines():
+        for word in line.split():
+            if word.startswith("/") and not word.endswith(":"):
+                yield Path(word)

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Looks at a running kernel again and again, from outside or inside, and counts what it saw."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import itertools
+import json
+import random
+import re
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kcovdbg.commands import COMMANDS
+from kcovdbg.engine.runner import run_line
+from kcovdbg.engine.terminal import Terminal
+from kcovdbg.engine.workspace import Workspace
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.render.paint import Painter
+from kcovdbg.render.theme import Color
+from kcovdbg.target.opener import TargetOptions, open_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LINES = (
+    "check --json",
+    "tasks -a --json",
+    "check --json",
+    "objects --json",
+    "check --json",
+    "remote --json",
+    "check --json",
+    "areas --json",
+    "check -a",
+    "percpu --json",
+    "check --json",
+    "why {tid}",
+    "check --json",
+    "why {kcov}",
+    "check --json",
+    "buffer {tid} --raw --json -n 50",
+    "check --json",
+    "buffer kcov:{kcov} --raw --json -n 50",
+)
+RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+class HangError(Exception):
+    """A command took longer than it may."""
+
+
+@dataclass
+class Seen:
+    """What looking brought."""
+
+    seconds: float = 0.0
+    opened: float = 0.0
+    """Seconds until the target was open."""
+    reads: int = 0
+    commands: int = 0
+    checks: int = 0
+    racing: int = 0
+    """Findings that `check` reports as racing or transient."""
+    settled: int = 0
+    """Disagreements that were gone when `check` looked again."""
+    refused: int = 0
+    slowest: float = 0.0
+    rows: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    """Rows with errors, by command."""
+    violations: list[str] = field(default_factory=list)
+    crashes: list[str] = field(default_factory=list)
+    hangs: list[str] = field(default_factory=list)
+    raw: list[str] = field(default_factory=list)
+    refusals: Counter[str] = field(default_factory=Counter)
+    texts: Counter[str] = field(default_factory=Counter)
+    """What rows with errors say, without the numbers."""
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.violations or self.crashes or self.hangs or self.raw)
+
+
+class Looker:
+    """Runs commands over a live target."""
+
+    def __init__(self, options: TargetOptions, patience: float) -> None:
+        started = time.monotonic()
+        self.target = open_target(options)
+        self.workspace = Workspace(COMMANDS, lambda: self.target)
+        self.patience = patience
+        self.seen = Seen(opened=time.monotonic() - started)
+        self._tids: list[int] = [1]
+        self._kcovs: list[str] = ["0xffffffffffffff00"]
+        read = self.target._read
+
+        def counted(address: int, size: int) -> bytes:
+            self.seen.reads += 1
+            return read(address, size)
+
+        self.target._read = counted
+
+    def look(self, seconds: float, seed: int = 0) -> Seen:
+        """Run commands for so long."""
+        chance = random.Random(seed)
+        started = time.monotonic()
+        for line in itertools.cycle(LINES):
+            if time.monotonic() - started >= seconds:
+                break
+            self._command(line.format(tid=chance.choice(self._tids), kcov=chance.choice(self._kcovs)))
+        self.seen.seconds = time.monotonic() - started
+        return self.seen
+
+    def look_once(self, line: str) -> None:
+        """Run one command."""
+        self._command(line)
+
+    def _command(self, line: str) -> None:
+        seen = self.seen
+        out, err = io.StringIO(), io.StringIO()
+        terminal = Terminal(out, err, 120, Painter(), Painter(), Color.NEVER)
+        seen.commands += 1
+        name = line.split()[0]
+        seen.checks += name == "check"
+        started = time.monotonic()
+        try:
+            with _limit(self.patience):
+                run_line(self.workspace, line, terminal)
+        except HangError:
+            seen.hangs.append(line)
+            return
+        except KcovdbgError as error:
+            # Whom one asks about may be gone by now.
+            seen.refused += 1
+            seen.refusals[_plain(str(error))] += 1
+            return
+        except Exception as error:  # noqa: BLE001 - this is what is looked for
+            seen.crashes.append(f"{line}: {''.join(traceback.format_exception(error)[-4:])}")
+            return
+        finally:
+            seen.slowest = max(seen.slowest, time.monotonic() - started)
+        text = out.getvalue() + err.getvalue()
+        found = RAW.search(text)
+        if found is not None:
+            seen.raw.append(f"{line}: {found[0]!r}")
+        for match in re.finditer(r"(\d+) disagreements? w(?:as|ere) gone", err.getvalue() + out.getvalue()):
+            seen.settled += int(match[1])
+        if line.endswith("--json"):
+            self._take(name, json.loads(out.getvalue()))
+
+    def _take(self, name: str, rows: list[dict[str, Any]]) -> None:
+        seen = self.seen
+        seen.rows[name] += len(rows)
+        seen.errors[name] += sum(bool(row.get("errors")) for row in rows)
+        seen.texts.update(_plain(error) for row in rows for error in row.get("errors", ()))
+        if name == "check":
+            for row in rows:
+                if row["severity"] in ("error", "warning"):
+                    seen.violations.append(json.dumps(row))
+                elif row["severity"] in ("racing", "transient"):
+                    seen.racing += 1
+        elif name == "tasks":
+            self._tids = [row["pid"] for row in rows if row["kcov"] not in (None, "0x0")] or [1]
+        elif name == "objects":
+            self._kcovs = [row["kcov"] for row in rows if row["kcov"]] or self._kcovs
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"0x[0-9a-f]+|\d+", "N", text)
+
+
+@contextlib.contextmanager
+def _limit(seconds: float) -> Iterator[None]:
+    def stop(_signal: int, _frame: Any) -> None:
+        raise HangError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.observer", description=__doc__)
+    parser.add_argument("--qemu", help="a guest's QMP socket; by default the kernel that this runs on")
+    parser.add_argument("-s", "--symbols", action="append", default=[])
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--patience", type=float, default=60, help="seconds that one command may take")
+    parser.add_argument("--ready", help="a file to create once the target is open")
+    args = parser.parse_args()
+    looker = Looker(TargetOptions(qemu=args.qemu, kernel=args.qemu is None, symbols=args.symbols), args.patience)
+    # What is looked up once, symbols above all, isn't part of the time.
+    for line in ("tasks", "check --json"):
+        looker.look_once(line)
+    looker.seen = Seen(opened=looker.seen.opened)
+    if args.ready:
+        with open(args.ready, "w") as file:  # noqa: PTH123
+            file.write("open\n")
+    seen = looker.look(args.seconds)
+    print(json.dumps(vars(seen)))
+    return 0 if seen.is_clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

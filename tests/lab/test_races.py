@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What disagrees on a running kernel is read again: gone, moving and staying are three answers.
+
+The guest runs, and between two looks its memory is changed through the GDB stub, as its own tasks would change it: so what is
+met is the same each time.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kcovdbg.analysis.check.runner import check
+from kcovdbg.commands import COMMANDS
+from kcovdbg.engine.runner import run_line
+from kcovdbg.engine.terminal import Terminal
+from kcovdbg.engine.workspace import Workspace
+from kcovdbg.render.paint import Painter
+from kcovdbg.render.theme import Color
+from kcovdbg.target.opener import TargetOptions, open_target
+from tests.lab.guest import Machine
+from tests.lab.kcovdbg_run import symbol_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.lab.conftest import Booter
+    from tests.lab.guest import Guest
+
+pytestmark = pytest.mark.lab
+
+
+class Asker:
+    """Runs commands over a running guest, and changes its memory where `check` waits before it looks again."""
+
+    def __init__(self, guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
+        symbols = symbol_options(guest.kernel, guest.userland)[1::2]
+        self._target = open_target(TargetOptions(qemu=str(guest.sockets.debugger_qmp), symbols=symbols))
+        assert self._target.live
+        self._workspace = Workspace(COMMANDS, lambda: self._target)
+        self._meanwhile: Callable[[], None] = lambda: None
+        self.pauses = 0
+        monkeypatch.setattr("kcovdbg.commands.check.check", functools.partial(check, pause=self._pause))
+
+    def close(self) -> None:
+        self._target.close()
+
+    def _pause(self, _seconds: float) -> None:
+        self.pauses += 1
+        self._meanwhile()
+
+    def ask(self, line: str, meanwhile: Callable[[], None] = lambda: None) -> tuple[int, list[dict[str, Any]], str]:
+        self._meanwhile, self.pauses = meanwhile, 0
+        out, err = io.StringIO(), io.StringIO()
+        status = run_line(self._workspace, f"{line} --json", Terminal(out, err, 120, Painter(), Painter(), Color.NEVER))
+        return status, json.loads(out.getvalue()), err.getvalue()
+
+
+def write(guest: Guest, address: int, data: bytes) -> None:
+    """Change memory and let the guest go on."""
+    with guest.gdb() as stub:
+        stub._expect_ok(f"M{address:x},{len(data):x}:{data.hex()}".encode())
+
+
+def test_racing(boot: Booter, monkeypatch: pytest.MonkeyPatch) -> None:
+    guest = boot(Machine(cpus=1))
+    guest.wait_done()
+    asker = Asker(guest, monkeypatch)
+    try:
+        assert asker.ask("check")[:2] == (0, [])
+        assert asker.pauses == 0
+        # Nobody in the guest touches this one.
+        row = next(row for row in asker.ask("objects")[1] if (row["mode"], row["refcount"]) == ("INIT", 1))
+        kcov = int(row["kcov"], 16)
+
+        def refer(times: int) -> None:
+            write(guest, kcov, times.to_bytes(4, "little"))
+
+        # A reference that is taken and not linked yet when it is looked at, and dropped before the second look.
+        refer(2)
+        status, rows, said = asker.ask("check", lambda: refer(1))
+        assert (status, rows) == (0, [])
+        # That one disagreement was transient is told.
+        assert "note: 1 " in said
+        assert asker.pauses == 1
+
+        # It goes on changing: whoever reads it each time meets something else.
+        numbers = itertools.count(3)
+        refer(2)
+        status, rows, said = asker.ask("check", lambda: refer(next(numbers)))
+        assert (status, [(row["rule"], row["severity"], row["object"]) for row in rows]) == (
+            0,
+            [("K1", "racing", f"kcov {kcov:#x}")],
+        )
+        assert rows[0]["reason"]
+        assert rows[0]["causes"] == []
+        # Not for ever.
+        assert asker.pauses == 4
+
+        # What moves only once, and stays, has been seen to move.
+        refer(2)
+        status, rows, _ = asker.ask("check", lambda: refer(3))
+        assert (status, [row["severity"] for row in rows]) == (0, ["racing"])
+
+        # It stays: that is no race.
+        status, rows, _ = asker.ask("check")
+        assert (status, [(row["rule"], row["severity"], row["certainty"]) for row in rows]) == (1, [("K1", "error", "certain")])
+        assert asker.pauses == 4
+        refer(1)
+        assert asker.ask("check")[:2] == (0, [])
+        assert guest.qmp.running()
+    finally:
+        asker.close()

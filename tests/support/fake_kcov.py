@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A device behind the collector's table of calls that needs no kernel with KCOV: a buffer is a file in memory."""
+
+import errno
+import os
+
+import pytest
+
+_native = pytest.importorskip("kcovdbg._native")
+ffi, lib = _native.ffi, _native.lib
+
+# FIOCLEX of <asm-generic/ioctls.h>: a request that every file takes, for tasks that ptrace makes call ioctl().
+FIOCLEX = 0x5451
+
+
+class FakeKcov:
+    """Keep it as long as what uses its table."""
+
+    def __init__(self):
+        self.requests = []
+        self.errors = {}
+        """Request, or "open" or "map" -> errno."""
+        self.refuse: set[int] | str = set()
+        """Arguments of requests to enable that are EINVAL; "once": the first such request."""
+        self.mapped = []
+        """Offset and length of each mapping."""
+        self.size = 0
+        self.device = ffi.new("struct kcovdbg_device *")
+        self._keep = []
+        functions = {"open": self._open, "ioctl": self._ioctl, "map": self._map, "close": self._close}
+        for name, field in ffi.typeof("struct kcovdbg_device").fields:
+            self._keep.append(ffi.callback(field.type, functions[name]))
+            setattr(self.device, name, self._keep[-1])
+        self._native_map = lib.kcovdbg_kernel().map
+        self.open_count = 0
+
+    def _fails(self, what):
+        ffi.errno = self.errors.get(what, 0)
+        return bool(ffi.errno)
+
+    def _open(self, _path):
+        if self._fails("open"):
+            return -1
+        self.open_count += 1
+        return os.memfd_create("kcov")
+
+    def _ioctl(self, fd, request, argument):
+        self.requests.append((request, argument))
+        if self._fails(request):
+            return -1
+        if request in (lib.kcovdbg_request(b"ENABLE", 8), lib.kcovdbg_request(b"UNIQUE_ENABLE", 8)):
+            is_refused = self.refuse == "once" or argument in self.refuse
+            if self.refuse == "once":
+                self.refuse = set()
+            if is_refused:
+                ffi.errno = errno.EINVAL
+                return -1
+        if request == lib.kcovdbg_request(b"INIT_TRACE", 8):
+            self.size = argument
+            os.ftruncate(fd, argument * 16)
+        return 0
+
+    def _map(self, address, length, fd, offset):
+        if self._fails("map"):
+            return -1
+        self.mapped.append((offset, length))
+        return self._native_map(address, length, fd, offset)
+
+    def _close(self, fd):
+        # A low one goes when the same file has got a high number.
+        self.open_count -= fd >= 1000
+        try:
+            os.close(fd)
+        except OSError:
+            ffi.errno = errno.EBADF
+            return -1
+        return 0
+
+
+def record_into(fd, words):
+    """Do what the kernel does: the count, and that many words behind it."""
+    data = b"".join(word.to_bytes(8, "little") for word in words)
+    os.pwrite(fd, data, 8)
+    os.pwrite(fd, len(words).to_bytes(8, "little"), 0)

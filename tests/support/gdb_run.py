@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Runs GDB with kcov-show, and tells what it said."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+LOADER = ROOT / "gdb" / "kcov.py"
+_MARK = "=== answer ==="
+
+
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """What one command said, and everything on standard error."""
+
+    answers: list[str]
+    stderr: str
+    status: int
+    output: str = ""
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.answers)
+
+    def json(self, index: int = -1) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(self.answers[index])
+        return rows
+
+
+def have_gdb() -> bool:
+    return shutil.which("gdb") is not None
+
+
+def run_gdb(
+    *arguments: object,
+    ask: list[str],
+    before: list[str] | None = None,
+    loader: Path | None = LOADER,
+    environment: dict[str, str] | None = None,
+    timeout: float = 120,
+) -> Said:
+    """Start GDB without anybody's settings, and have it run commands.
+
+    :param arguments: the program, a core.
+    :param before: commands whose output doesn't matter.
+    :param ask: commands; each has its own answer.
+    """
+    command = ["gdb", "-nx", "-batch", "-iex", "set auto-load no", "-iex", "set debuginfod enabled off"]
+    if loader is not None:
+        command += ["-iex", f"source {loader}"]
+    command += [str(argument) for argument in arguments]
+    for line in before or []:
+        command += ["-ex", line]
+    for line in ask:
+        command += ["-ex", f"echo {_MARK}\\n", "-ex", line]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="backslashreplace",
+        timeout=timeout,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "LC_ALL": "C.UTF-8", **(environment or {})},
+    )
+    answers = [answer.strip("\n") for answer in done.stdout.split(f"{_MARK}\n")[1:]]
+    if answers:
+        # What GDB says when it lets go of a target.
+        answers[-1] = "\n".join(line for line in answers[-1].splitlines() if not line.startswith("[Inferior 1"))
+    return Said(answers, done.stderr, done.returncode, done.stdout)

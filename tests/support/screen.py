@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A terminal with somebody before it: a process in a pseudo-terminal, its screen, its keys."""
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import pexpect
+import pyte
+
+ROOT = Path(__file__).parent.parent.parent
+_ASKS_FOR_CURSOR = re.compile(rb"\x1b\[6n")
+
+
+class Screen:
+    """Runs a program and keeps what its terminal shows.
+
+    :param answers_cursor: whether it tells where the cursor is, as nearly every terminal does.
+    """
+
+    def __init__(self, *command, rows=24, columns=80, answers_cursor=False, **environment):
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        self._answers_cursor = answers_cursor
+        self.raw = b""
+        base = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        base |= {"TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
+        if not answers_cursor:
+            base["PROMPT_TOOLKIT_NO_CPR"] = "1"
+        self.process: pexpect.spawn[bytes] = pexpect.spawn(
+            str(command[0]),
+            [str(word) for word in command[1:]],
+            env={**base, **environment},
+            dimensions=(rows, columns),
+            cwd=str(ROOT),
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.close(force=True)
+
+    @property
+    def lines(self):
+        return [line.rstrip() for line in self.screen.display]
+
+    @property
+    def text(self):
+        return "\n".join(self.lines)
+
+    def _read(self, seconds):
+        try:
+            data = self.process.read_nonblocking(65536, seconds)
+        except pexpect.TIMEOUT:
+            return True
+        except pexpect.EOF:
+            return False
+        self.raw += data
+        self._stream.feed(data)
+        if self._answers_cursor:
+            for _ in _ASKS_FOR_CURSOR.findall(data):
+                self.process.send(f"\x1b[{self.screen.cursor.y + 1};{self.screen.cursor.x + 1}R")
+        return True
+
+    def wait(self, condition, seconds=20.0):
+        """Wait until the screen is as wanted: a text, or a function of this."""
+        wanted = condition if callable(condition) else lambda screen: condition in screen.text
+        end = time.monotonic() + seconds
+        while not wanted(self):
+            assert self._read(0.05) or wanted(self), f"it has ended:\n{self.text}"
+            assert time.monotonic() < end, f"{condition!r} doesn't come:\n{self.text}"
+
+    def settle(self, seconds=0.4):
+        """Take in what still comes."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self._read(0.05):
+            pass
+
+    def type(self, keys):
+        self.process.send(keys)
+
+    def resize(self, rows, columns):
+        self.screen.resize(rows, columns)
+        self.process.setwinsize(rows, columns)
+
+    def end(self, seconds=10.0):
+        """Wait for its end; return its exit status."""
+        end = time.monotonic() + seconds
+        while self._read(0.05):
+            assert time.monotonic() < end, f"it doesn't end:\n{self.text}"
+        self.process.wait()
+        if self.process.exitstatus is not None:
+            return self.process.exitstatus
+        assert self.process.signalstatus is not None
+        return -self.process.signalstatus
+
+
+def open_shell(state, *words, **options):
+    """The shell on a kernel made by hand; its history is kept below this folder."""
+    return Screen(sys.executable, "-m", "tests.support.shell_process", *words, XDG_STATE_HOME=str(state), **options)

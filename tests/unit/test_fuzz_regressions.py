@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the fuzzer found, done on purpose: its seeds do other damage as soon as its list of damages changes."""
+
+import json
+import re
+
+import drgn
+import pytest
+
+from kcovdbg.collect.trace_file import SUFFIX, read_trace
+from kcovdbg.errors import KcovdbgError, ReadError
+from kcovdbg.model.state import Part
+from kcovdbg.target.drgn import target as drgn_target
+from kcovdbg.walk.layout import detect_layout
+from kcovdbg.walk.state import StateReader
+from kcovdbg.walk.structure_cache import StructureCache
+from tests.support.kernels.asker import Asker
+from tests.support.kernels.build import Kernel
+from tests.support.kernels.rows import E9A
+
+
+def test_a_node_of_a_type_that_drgn_does_not_know(monkeypatch):
+    """A maple tree's node says its type itself; drgn's helper raises NotImplementedError for one that is none."""
+
+    def walk(_mm):
+        raise NotImplementedError("unknown maple_type 12")
+
+    monkeypatch.setattr(drgn_target, "for_each_vma", walk)
+    source = drgn_target.DrgnVmas(drgn.Program(drgn.Platform(drgn.Architecture.X86_64)))
+    monkeypatch.setattr(drgn_target.drgn, "Object", lambda *_args, **_named: None)
+    with pytest.raises(ReadError, match="mm 0x1000: unknown maple_type 12"):
+        list(source.for_each_vma(0x1000))
+
+
+@pytest.mark.parametrize("member", ["pid", "comm"])
+def test_an_owner_whose_name_cannot_be_read(member, monkeypatch):
+    """Its row says why there is none, in the answers about objects and about handles."""
+    kernel = Kernel(E9A)
+    target = kernel.target
+    entry = next(row for row in Asker(target).rows("remote")[0] if None not in (row["pid"], row["comm"]))
+    healthy = next(row for row in Asker(target).rows("objects")[0] if row["kcov"] == entry["kcov"])
+    assert healthy["errors"] == entry["errors"] == []
+    owner = int(healthy["t"], 16)
+    layout = detect_layout(target)
+    healthy_fields = StructureCache(target, layout).task_fields
+    # As a walk leaves it when that page is missing.
+    damaged = tuple(fields._replace(**{member: None}) if fields.address == owner else fields for fields in healthy_fields)
+    monkeypatch.setattr(StructureCache, "task_fields", damaged)
+    state = StateReader(target, layout).read(Part.OBJECTS | Part.REMOTE)
+    address = int(entry["kcov"], 16)
+    for row in (state.objects[address], next(row for row in state.handles if row.kcov == address)):
+        assert getattr(row, member) is None
+        assert any(f"t {owner:#x}" in error and member in error for error in row.errors)
+
+
+def test_a_trace_of_terabytes(tmp_path):
+    """A sparse file takes no room on the disk, and would take all memory."""
+    path = tmp_path / "huge.kcov"
+    with path.open("wb") as file:
+        file.write((1 << 40).to_bytes(8, "little"))
+        file.truncate(1 << 42)
+    with pytest.raises(KcovdbgError, match="larger than any buffer"):
+        read_trace(path)
+
+
+def test_a_side_file_nested_too_deep(tmp_path):
+    """Python's parser calls itself for each bracket."""
+    path = tmp_path / "a.kcov"
+    path.write_bytes((1).to_bytes(8, "little") + (0xFFFFFFFF81000000).to_bytes(8, "little"))
+    side = path.with_name(path.name + SUFFIX)
+    side.write_text(json.dumps({"format": 1}))
+    assert read_trace(path).count == 1
+    for text in ("[" * 100_000, '{"a":' * 100_000):
+        side.write_text(text)
+        with pytest.raises(KcovdbgError, match=re.escape(str(side))):
+            read_trace(path)
+
+
+def test_an_area_of_a_task_without_a_mode():
+    """An area that a task has is not nobody's, even where its mode says that it collects nothing."""
+    kernel = Kernel(E9A)
+    target = kernel.target
+    used = next(row for row in Asker(target).rows("areas")[0] if row["state"] == "in-use")
+    healthy = next(row for row in Asker(target).rows("tasks -a")[0] if row["pid"] == used["pid"])
+    assert healthy["kcov_area"] == used["area"]
+    target.put(int(healthy["task"], 16), "struct task_struct", {"kcov_mode": 0, "kcov_softirq": 0})
+    (row,) = [row for row in Asker(target).rows("areas")[0] if row["area"] == used["area"]]
+    assert (row["state"], row["pid"]) == (None, used["pid"])
+    (error,) = row["errors"]
+    assert f"task {used['pid']} " in error
+
+
+def test_what_drgn_has_no_type_for_is_an_error_of_reading():
+    """It says so of debug info without saved_command_line, by which it finds the direct mapping."""
+    with (
+        pytest.raises(ReadError, match="the slab caches: could not find variable"),
+        drgn_target._walking("the slab caches"),
+    ):
+        raise Exception("could not find variable in direct mapping")  # noqa: TRY002
+    with pytest.raises(ZeroDivisionError), drgn_target._walking("the slab caches"):
+        raise ZeroDivisionError

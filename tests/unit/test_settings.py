@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The configuration file, as the program reads it at its start."""
+
+import json
+import os
+import re
+
+import pytest
+
+from kcovdbg.commands import COMMANDS
+from kcovdbg.engine.settings import read_settings
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.frontends.cli import main
+from kcovdbg.frontends.shell.pager import find_pager
+from kcovdbg.render.theme import Color
+from tests.support.screen import ROOT
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("PAGER", raising=False)
+
+    def write(text):
+        path = tmp_path / "kcovdbg" / "config.toml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def origins(capsys, *words):
+    assert main([*words, "config", "--json"]) == 0
+    return {row["setting"]: (row["value"], row["origin"]) for row in json.loads(capsys.readouterr().out)}
+
+
+def test_without_a_file(write, capsys):
+    assert origins(capsys) == {
+        "color": ("auto", "default"),
+        "pager": ("less", "default"),
+        "keys": ("auto", "default"),
+    }
+
+
+def test_what_is_in_force_and_from_where(write, capsys):
+    path = write(
+        'color = "never"\nkeys = "vi"\nsource-dirs = ["/src"]\n\n[substitute-paths]\n"/b=" = "/s"\n'
+        '[columns]\n"tasks" = ["pid"]\n[aliases]\nfz = "tasks \'a b\'"\n'
+    )
+    assert origins(capsys, "--source-dir", "/mine") == {
+        "color": ("never", f"{path}:1"),
+        "pager": ("less", "default"),
+        "keys": ("vi", f"{path}:2"),
+        "source-dirs": ("/src", f"{path}:3"),
+        "substitute-paths./b=": ("/s", f"{path}:6"),
+        "columns.tasks": ("pid", f"{path}:8"),
+        "aliases.fz": ("tasks 'a b'", f"{path}:10"),
+    }
+    assert origins(capsys, "--color", "always")["color"] == ("always", "command line")
+
+
+def test_columns_and_aliases_are_used(write, capsys):
+    write('columns = { help = ["command"] }\n[aliases]\nh = "help"\nhj = "help --jsonl --fields command"\n')
+    assert main(["h"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "COMMAND"
+    assert main(["-e", "h --columns summary", "-e", "hj tasks"]) == 0
+    assert {"SUMMARY", '{"command": "tasks"}'} <= set(capsys.readouterr().out.splitlines())
+
+
+def test_the_pager_goes_before_the_environment(tmp_path):
+    (tmp_path / "mine").write_text("#!/bin/sh\n")
+    (tmp_path / "mine").chmod(0o755)
+    environment = {"TERM": "xterm", "PATH": f"{tmp_path}:{os.environ['PATH']}", "PAGER": "cat"}
+    assert find_pager(environment, "mine -x") == "mine -x"
+    assert find_pager(environment, "") is None
+    assert find_pager(environment) == "cat"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "named"),
+    [
+        ('color = "always"\ncolour = "never"\n', 2, "'colour'"),
+        ('\ncolor = "red"\n', 2, "'red'"),
+        ("keys = 3\n", 1, "'3'"),
+        ('source-dirs = "/src"\n', 1, "source-dirs"),
+        ("pager = [\n", 1, ""),
+        ("pager = less\n", 1, ""),
+        ('[columns]\ntasks = ["pid"]\ntaks = ["pid"]\n', 3, "'taks'"),
+        ('[aliases]\ntasks = "info"\n', 2, "'tasks'"),
+        ('[aliases]\na = "info"\nb = "nothing"\n', 3, "'nothing'"),
+        ('[aliases]\na = "tasks | head"\n', 2, "'a'"),
+        ('[aliases]\na = "tasks \'"\n', 2, "'a'"),
+        ('\n[columns]\nhelp = ["nosuch"]\n', 3, "'nosuch'"),
+    ],
+)
+def test_an_error_is_one_line_with_file_and_line(write, capsys, text, line, named):
+    path = write(text)
+    assert main(["-e", "help"]) == 2
+    said = capsys.readouterr()
+    first, *hints = said.err.splitlines()
+    assert re.match(rf"kcovdbg: {re.escape(str(path))}:{line}: .*{named}", first)
+    assert all(hint.startswith("  ") for hint in hints)
+    assert "Traceback" not in said.err
+
+
+def test_the_documented_file_is_valid(write):
+    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/configuration.md").read_text(), re.DOTALL)
+    write(text)
+    settings = read_settings(COMMANDS, os.environ)
+    assert settings.aliases["fuzzers"] == ("tasks", "--mode", "trace-pc", "syz*")
+    assert (settings.color, settings.keys) == (Color.AUTO, "vi")
+    assert settings.substitute_paths == (("/build/linux", "/usr/src/linux"),)
+
+
+def test_a_file_that_cannot_be_read(write):
+    path = write("")
+    path.write_bytes(b"\xff")
+    with pytest.raises(KcovdbgError, match=re.escape(str(path))):
+        read_settings(COMMANDS, os.environ)

@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Files and addresses that are not targets, and what each kind of file is taken for; without drgn where possible."""
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import drgn
+import pytest
+
+from kcovdbg.elf.header import MAGIC
+from kcovdbg.elf.note import make_note
+from kcovdbg.errors import KcovdbgError, TargetError, UsageError
+from kcovdbg.target import dump_file as dumpfile
+from kcovdbg.target import opener
+from kcovdbg.target import slice_file as slices
+from kcovdbg.target.drgn import programs
+from kcovdbg.target.kdump_file import KDUMP_MAGIC
+from kcovdbg.target.opener import TargetOptions, open_target, sort_files
+from tests.unit.test_target_flattened import flat
+
+NOTES = make_note(
+    "VMCOREINFO", 0, b"OSRELEASE=6.12.0\nPAGESIZE=4096\nSYMBOL(swapper_pg_dir)=ffffffff82a10000\nKERNELOFFSET=0\n"
+)
+CORE = b"".join(slices.build_slice(62, NOTES, {0x1000: bytes(4096), 0x5000: bytes(4096)}, 0xFFFF888000000000, ()))
+
+
+def make_elf(kind=2, sections=b""):
+    header = struct.Struct("<16sHHIQQQIHHHHHH")
+    ident = MAGIC + bytes([2, 1, 1]) + bytes(9)
+    return header.pack(ident, kind, 62, 1, 0, 0, 0, 0, 64, 56, 0, 64, 0, 0) + sections
+
+
+def make_kdump(pages=3, cut=0):
+    """A kdump-compressed dump of version 6, as far as its headers go."""
+    block = 4096
+    data = bytearray(block * 6)
+    data[:8] = KDUMP_MAGIC
+    struct.pack_into("<I", data, 8, 6)
+    struct.pack_into("<III", data, 428, block, 1, 2)
+    struct.pack_into("<QQQQ", data, block + 32, 0, 0, 0, 0)
+    # Two bitmaps of one block each, the second counts.
+    data[3 * block] = (1 << pages) - 1
+    for number in range(pages):
+        struct.pack_into("<QIIQ", data, 4 * block + 24 * number, 5 * block + 100 * number, 100, 0, 0)
+    return bytes(data[: 5 * block + 100 * pages - cut])
+
+
+@pytest.fixture
+def files(tmp_path):
+    contents = {
+        "core": CORE,
+        "kdump": make_kdump(),
+        "flat": flat([(0, make_kdump())]),
+        "vmlinux": make_elf(),
+        "module.ko": make_elf(1),
+        "script.kcov": b"tasks\n",
+        "empty": b"",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("core", "core"),
+        ("kdump", "kdump"),
+        ("flat", "flattened"),
+        ("vmlinux", "elf"),
+        ("module.ko", "elf"),
+        ("script.kcov", "other"),
+        ("empty", "other"),
+    ],
+)
+def test_files_are_told_apart(files, name, kind):
+    assert dumpfile.identify(files / name).value == kind
+    slices.write_file(files / f"{name}.zst", [(files / name).read_bytes()])
+    assert dumpfile.identify(files / f"{name}.zst").value == kind
+
+
+@pytest.mark.parametrize("order", [("core", "vmlinux", "module.ko"), ("vmlinux", "core", "module.ko")])
+def test_order_of_files_is_free(files, order):
+    options = sort_files(TargetOptions(files=[str(files / name) for name in order]))
+    assert options.core == str(files / "core")
+    assert list(options.symbols) == [str(files / "vmlinux"), str(files / "module.ko")]
+
+
+def test_two_dumps(files):
+    with pytest.raises(UsageError) as caught:
+        sort_files(TargetOptions(core="a.core", files=[str(files / "core")]))
+    assert "a.core" in str(caught.value)
+    assert str(files / "core") in str(caught.value)
+
+
+def test_two_targets():
+    with pytest.raises(UsageError, match=r"--core.*--qemu"):
+        open_target(TargetOptions(core="a", qemu="b"))
+
+
+def test_neither_dump_nor_vmlinux(files):
+    with pytest.raises(TargetError, match=r"script\.kcov") as caught:
+        sort_files(TargetOptions(files=[str(files / "script.kcov")]))
+    assert "vmlinux" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "no such"),
+        (".", "directory"),
+        ("empty", "empty"),
+        ("script.kcov", "dump"),
+        ("vmlinux", "debug info"),
+    ],
+)
+def test_no_dumps(files, name, message):
+    with pytest.raises(TargetError, match=message) as caught:
+        open_target(TargetOptions(core=str(files / name)))
+    assert str(files / name) in str(caught.value)
+    assert caught.value.hint
+    assert "\n" not in f"{caught.value}{caught.value.hint}"
+
+
+@pytest.fixture
+def patience():
+    """Whoever waits for a pipe that nobody writes into would wait for ever."""
+
+    def stop(_signal, _frame):
+        raise AssertionError("it waits")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("place", ["core", "symbols", "files"])
+@pytest.mark.parametrize(("name", "message"), [("pipe", "pipe"), ("socket", "socket"), ("/dev/zero", "device")])
+def test_no_files_at_all(files, monkeypatch, patience, place, name, message):
+    monkeypatch.chdir(files)
+    os.mkfifo("pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+        given = (
+            {"core": name}
+            if place == "core"
+            else {"core": "core", "symbols": [name]}
+            if place == "symbols"
+            else {"files": [name]}
+        )
+        with pytest.raises(TargetError, match=f"^{name}.*{message}") as caught:
+            open_target(TargetOptions(**given))
+    assert "file" in caught.value.hint
+
+
+@pytest.mark.parametrize("place", ["core", "symbols", "files"])
+@pytest.mark.parametrize(("module", "program"), [(gzip, "gzip"), (lzma, "xz"), (bz2, "bzip2")])
+def test_what_others_compressed(files, monkeypatch, place, module, program):
+    monkeypatch.chdir(files)
+    Path("packed").write_bytes(module.compress(CORE if place == "core" else make_elf()))
+    given = {"core": "packed"} if place == "core" else {"core": "core", "symbols": ["packed"]} if place == "symbols" else {}
+    with pytest.raises(TargetError, match=f"packed.*{program}") as caught:
+        open_target(TargetOptions(**(given or {"files": ["packed"]})))
+    assert f"{program} -d" in caught.value.hint
+
+
+def test_a_file_that_is_read_in_order_only():
+    """What is in /proc has no size, and refuses to be read from its end."""
+    with pytest.raises(TargetError, match=r"/proc/version\b") as caught:
+        open_target(TargetOptions(core="/proc/version"))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("size", [17, 63, 70, 200, 4096, 6000, len(CORE) - 1])
+def test_truncated_cores(tmp_path, size):
+    path = tmp_path / "core"
+    path.write_bytes(CORE[:size])
+    with pytest.raises(TargetError, match=r"truncated|not a crash dump"):
+        open_target(TargetOptions(core=str(path)))
+
+
+@pytest.mark.parametrize("cut", [1, 100, 299, 4000, 8000, 12000, 20000])
+def test_truncated_kdumps(tmp_path, cut):
+    path = tmp_path / "kdump"
+    path.write_bytes(make_kdump(cut=cut))
+    with pytest.raises(TargetError, match="truncated"):
+        dumpfile.check_complete(path, "kdump")
+    path.write_bytes(make_kdump())
+    assert dumpfile.check_complete(path, "kdump") is dumpfile.FileKind.KDUMP
+
+
+def test_truncated_flattened_dump(files, tmp_path):
+    (tmp_path / "cut").write_bytes((files / "flat").read_bytes()[:-20])
+    with pytest.raises(TargetError, match=r"cut\b.*truncated"):
+        dumpfile.unpack(tmp_path / "cut")
+
+
+def test_truncated_compressed_files(tmp_path):
+    slices.write_file(tmp_path / "a.zst", [os.urandom(100_000)])
+    data = (tmp_path / "a.zst").read_bytes()
+    for size in (10, 18, 1000, len(data) - 1):
+        (tmp_path / "cut.zst").write_bytes(data[:size])
+        with pytest.raises(TargetError, match=r"truncated|damaged"):
+            dumpfile.unpack(tmp_path / "cut.zst")
+    (tmp_path / "bad.zst").write_bytes(data[:500] + b"\xff" * 100 + data[600:])
+    with pytest.raises(TargetError, match="damaged"):
+        dumpfile.unpack(tmp_path / "bad.zst")
+
+
+def test_unpacked_files_go_with_the_process(files):
+    code = (
+        "import sys; from kcovdbg.target import dump_file; unpacked = dump_file.unpack(sys.argv[1]); "
+        "assert unpacked.path.read_bytes()[:8] == b'KDUMP   ' and unpacked.notes; print(unpacked.path)"
+    )
+    path = subprocess.run(
+        [sys.executable, "-c", code, files / "flat"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert path
+    assert not Path(path).exists()
+
+
+def test_no_room_for_unpacking(files):
+    with pytest.raises(TargetError, match=r"flat\b.*none\b"):
+        dumpfile.unpack(files / "flat", directory=str(files / "none"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "no such"),
+        ("script.kcov", "ELF"),
+        ("core", "dump"),
+        ("vmlinux", "DWARF"),
+        ("module.ko", "DWARF"),
+    ],
+)
+def test_no_debug_info(files, name, message):
+    with pytest.raises(TargetError, match=message) as caught:
+        open_target(TargetOptions(core=str(files / "core"), symbols=[str(files / name)]))
+    assert str(files / name) in str(caught.value)
+    assert caught.value.hint
+
+
+def test_no_vmlinux(files):
+    (files / "vmlinux").unlink()
+    with pytest.raises(TargetError, match=r"vmlinux.*6\.12\.0") as caught:
+        open_target(TargetOptions(core=str(files / "core")))
+    assert "-s VMLINUX" in caught.value.hint
+
+
+def test_stub_needs_a_vmlinux():
+    with pytest.raises(TargetError, match="vmlinux") as caught:
+        open_target(TargetOptions(gdb_remote="localhost:1"))
+    assert "-s VMLINUX" in caught.value.hint
+
+
+def test_working_out_what_it_is_takes_no_drgn(files):
+    code = (
+        "import sys; sys.modules['drgn'] = None\n"
+        "from kcovdbg.errors import CapabilityError\n"
+        "from kcovdbg.target.opener import TargetOptions, open_target, sort_files\n"
+        "print(sort_files(TargetOptions(files=[sys.argv[1]])).core)\n"
+        "try: open_target(TargetOptions(core=sys.argv[1]))\n"
+        "except CapabilityError as error: print(error.hint)"
+    )
+    result = subprocess.run([sys.executable, "-c", code, files / "core"], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == [str(files / "core"), "pip install drgn"]
+
+
+class Talker:
+    """Listens, says one thing to each client, and then nothing."""
+
+    def __init__(self, path, greeting):
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen(1)
+        self._greeting = greeting
+        self._connections = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            if self._greeting is None:
+                connection.close()
+            else:
+                connection.sendall(self._greeting)
+
+    def close(self):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.mark.parametrize(
+    ("greeting", "message"),
+    [
+        (b"", r"no greeting.* 0\.3 s"),
+        (b'{"QMP": ', r"incomplete greeting.* 0\.3 s"),
+        (b"QEMU 7.2.22 monitor - type 'help' for more information\r\n(qemu) ", "not a QMP socket"),
+        (None, "connection closed|Connection reset"),
+    ],
+)
+def test_sockets_that_arent_qmp_or_busy(tmp_path, monkeypatch, greeting, message):
+    from kcovdbg.target import qmp
+
+    talker = Talker(tmp_path / "qmp", greeting)
+    with pytest.raises(TargetError, match=message) as caught:
+        qmp.Qmp(qmp.SocketAddress("qmp", str(tmp_path / "qmp"), "", 0), timeout=0.3)
+    assert caught.value.hint
+    talker.close()
+
+
+def test_no_qmp_socket(tmp_path):
+    with pytest.raises(KcovdbgError, match=r"no such socket"):
+        open_target(TargetOptions(qemu=str(tmp_path / "none")))
+
+
+def test_qmp_passes_over_events(tmp_path):
+    from kcovdbg.target import qmp
+
+    events = [{"event": "STOP"}, {"return": {}, "id": "older"}, {"return": {"running": True}, "id": "kcovdbg-1"}]
+    greeting = b'{"QMP": {}}\r\n'
+    replies = b"".join(json.dumps(event).encode() + b"\r\n" for event in events)
+    talker = Talker(tmp_path / "qmp", greeting + replies)
+    client = qmp.Qmp(qmp.SocketAddress("qmp", str(tmp_path / "qmp"), "", 0), timeout=2)
+    assert client.is_running()
+    client.close()
+    talker.close()
+
+
+def test_a_dump_whose_addresses_can_t_be_translated_is_not_called_damaged():
+    """QEMU's kdump-compressed dumps of arm64 guests are whole."""
+    said = "could not read memory from kdump: Cannot get page I/O address: No way to translate: Cannot read 64-bit PTE"
+    assert "without -z" in programs._reading_hint(drgn.FaultError(said, 0))
+    assert programs._reading_hint(drgn.FaultError("short read", 0)) == "it may be truncated or damaged"
+
+
+def test_images_without_a_dump(files, monkeypatch):
+    """What is named on the command line, before the running kernel is tried."""
+    monkeypatch.chdir(files)
+    for name, build_id in (("one", b"\x01" * 20), ("two", b"\x02" * 20)):
+        note = make_note("GNU", 3, build_id)
+        # Section headers behind the ELF header: none, and one of type SHT_NOTE.
+        elf = bytearray(
+            make_elf(sections=bytes(64) + struct.pack("<IIQQQQIIQQ", 0, 7, 0, 0, 192, len(note), 0, 0, 4, 0) + note)
+        )
+        # e_shoff, e_shnum, and e_shstrndx: the names of sections do not matter.
+        elf[40], elf[60], elf[62] = 64, 2, 1
+        Path(name).write_bytes(elf)
+    monkeypatch.setattr(opener, "running_build_id", lambda: "01" * 20)
+    with pytest.raises(UsageError, match=r"2 .*: one, two") as caught:
+        open_target(TargetOptions(files=["one", "two"]))
+    assert "VMCORE" in caught.value.hint
+    Path("two.debug").write_bytes(Path("two").read_bytes())
+    with pytest.raises(TargetError, match=r"^two "):
+        open_target(TargetOptions(files=["two", "two.debug"]))
+    with pytest.raises(TargetError, match=r"^two ") as caught:
+        open_target(TargetOptions(files=["two"]))
+    assert "kcovdbg two VMCORE" in caught.value.hint
+    tried = []
+    monkeypatch.setattr("kcovdbg.target.drgn.programs.open_kernel", tried.append)
+    # The running kernel's own, and modules.
+    open_target(TargetOptions(files=["one", "module.ko"]))
+    open_target(TargetOptions(symbols=["two"]))
+    assert tried == [("one", "module.ko"), ("two",)]
+
+
+def test_a_trace_as_target(files, monkeypatch):
+    monkeypatch.chdir(files)
+    Path("run.kcov").write_bytes(bytes(64))
+    with pytest.raises(TargetError, match=r"^run\.kcov .*trace") as caught:
+        open_target(TargetOptions(files=["run.kcov"]))
+    assert "file:run.kcov" in caught.value.hint

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Finding a kernel in a machine that stands still."""
+
+import struct
+
+import pytest
+
+from kcovdbg.errors import TargetError
+from kcovdbg.target import stub_kernel
+from kcovdbg.target.rsp import StubReadError
+
+REGISTERS = (
+    "\r\nCPU#0\r\nRAX=0000000000000000\r\nGDT=     fffffe7ae4708000 0000007f\r\nIDT=     fffffe0000000000 00000fff\r\n"
+    "CR0=80050033 CR2=00007fffa7539f68 CR3=0000000000e53000 CR4=003106b0\r\n"
+)
+MTREE = """FlatView #1
+ AS "I/O", root: io
+ Root memory region: io
+  0000000000000000-0000000000000007 (prio 0, i/o): dma-chan
+
+FlatView #2
+ AS "memory", root: system
+ AS "cpu-memory-0", root: system
+ Root memory region: system
+  0000000000000000-00000000000c2fff (prio 0, ram): pc.ram
+  00000000000c3000-00000000000e7fff (prio 0, rom): pc.ram @00000000000c3000
+  00000000000f0000-00000000000fffff (prio 0, rom): pc.ram @00000000000f0000
+  00000000febf8000-00000000febf8fff (prio 0, i/o): virtio-pci-common-virtio-rng
+  0000000100000000-00000001000007ff (prio 0, ram): small
+"""
+LINK = 0xFFFF_FFFF_8100_1000
+OFFSET = 0x3020_0000
+
+
+class Machine:
+    """Physical memory with page tables in it."""
+
+    def __init__(self, *, isolated=False):
+        self.pages = {}
+        self.isolated = isolated
+        # The kernel's page table, and beside it the one that user space runs with.
+        self.root = 0x10000
+        self.next = 0x20000
+        self.pages[self.root] = bytearray(4096)
+        self.pages[self.root + 4096] = bytearray(4096)
+
+    def read(self, address, size):
+        page = self.pages.get(address & -4096)
+        if page is None:
+            raise StubReadError(hex(address))
+        return bytes(page[address & 4095 : (address & 4095) + size])
+
+    def map(self, virtual, physical, large=False):
+        table = self.root
+        for level in range(4, 2 if large else 1, -1):
+            entry = virtual >> 12 + 9 * (level - 1) & 0x1FF
+            following = struct.unpack_from("<Q", self.pages[table], 8 * entry)[0] & ~0xFFF
+            if not following:
+                following = self.next
+                self.next += 4096
+                self.pages[following] = bytearray(4096)
+                struct.pack_into("<Q", self.pages[table], 8 * entry, following | 0x63)
+            table = following
+        level = 2 if large else 1
+        entry = virtual >> 12 + 9 * (level - 1) & 0x1FF
+        struct.pack_into("<Q", self.pages[table], 8 * entry, physical | (0xE3 if large else 0x63) | 1 << 63)
+
+    def write(self, physical, data):
+        page = self.pages.setdefault(physical & -4096, bytearray(4096))
+        page[physical & 4095 : (physical & 4095) + len(data)] = data
+
+
+def make_machine(handler=LINK + OFFSET, text=b"OSRELEASE=6.12.0\nKERNELOFFSET=30200000\n"):
+    machine = Machine()
+    idt, data = 0xFFFF_FE00_0000_0000, 0xFFFF_8880_0123_4FF0
+    machine.map(idt, 0x1000)
+    gate = struct.pack("<HHHHII", handler & 0xFFFF, 0x10, 0x8E00, handler >> 16 & 0xFFFF, handler >> 32, 0)
+    machine.write(0x1000, gate)
+    # The image by a large page, the text of VMCOREINFO over two pages that are apart.
+    machine.map(0xFFFF_FFFF_8220_0000 + OFFSET, 0x4000_0000, large=True)
+    machine.write(0x4000_0000 + 0x100, struct.pack("<QQ", data, len(text)))
+    machine.map(data & -4096, 0x5000)
+    machine.map((data & -4096) + 4096, 0x9000)
+    machine.write(0x5FF0, text[:16])
+    machine.write(0x9000, text[16:])
+    symbols = {
+        "asm_exc_divide_error": LINK,
+        "vmcoreinfo_data": 0xFFFF_FFFF_8220_0100,
+        "vmcoreinfo_size": 0xFFFF_FFFF_8220_0108,
+    }
+    return machine, symbols, idt
+
+
+def test_registers_of_the_monitor():
+    assert stub_kernel.parse_registers(REGISTERS) == (0xFFFF_FE00_0000_0000, 0xE53000, 0x3106B0)
+    assert stub_kernel.parse_registers("PC=0000 X00=0") is None
+
+
+def test_memory_of_the_monitor():
+    assert stub_kernel.find_ram(MTREE) == [(0, 0xE8000), (0xF0000, 0x100000)]
+    assert stub_kernel.find_ram("unknown command") == []
+
+
+def test_the_kernel_is_found_whatever_the_cpu_did():
+    machine, symbols, idt = make_machine()
+    for cr3 in (machine.root, machine.root | 0x1000, machine.root | 0x1802):
+        found = stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(idt, cr3, 0x3106B0), machine.read, symbols)
+        assert found.kaslr_offset == OFFSET
+        assert found.vmcoreinfo.startswith(b"OSRELEASE=6.12.0\nKERNELOFFSET")
+
+
+def test_a_page_table_at_an_odd_page_is_the_cpus_own():
+    """Without page-table isolation the page before it is anyone's, and may look like a page table."""
+    machine, symbols, idt = make_machine()
+    odd = machine.root + 4096
+    machine.pages[odd] = machine.pages[machine.root]
+    # Every entry leads to one page of text.
+    machine.pages[machine.root] = bytearray(struct.pack("<Q", 0x77000 | 0x63) * 512)
+    machine.pages[0x77000] = bytearray(struct.pack("<Q", 0x77000 | 0x63) * 512)
+    found = stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(idt, odd, 0), machine.read, symbols)
+    assert found.vmcoreinfo.startswith(b"OSRELEASE=")
+
+
+def test_another_vmlinux():
+    machine, symbols, idt = make_machine(handler=LINK + OFFSET + 0x40)
+    with pytest.raises(TargetError, match="vmlinux does not match"):
+        stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(idt, machine.root, 0), machine.read, symbols)
+
+
+def test_a_kernel_that_hasnt_booted():
+    machine, symbols, _ = make_machine()
+    with pytest.raises(stub_kernel.NotBootedError, match="interrupt descriptor table"):
+        stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(0, machine.root, 0), machine.read, symbols)
+    machine.write(0x4000_0000 + 0x100, bytes(16))
+    with pytest.raises(stub_kernel.NotBootedError, match="VMCOREINFO"):
+        stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(0xFFFF_FE00_0000_0000, machine.root, 0), machine.read, symbols)
+
+
+@pytest.mark.parametrize("handler", [0, 0x10_0000, LINK + 0x1000 + OFFSET])
+def test_a_kernel_whose_interrupt_table_is_not_set_up(handler):
+    """As while the kernel is unpacked, and until it has set up its traps."""
+    machine, symbols, idt = make_machine(handler=handler)
+    symbols["early_idt_handler_array"] = LINK + 0x1000
+    with pytest.raises(stub_kernel.NotBootedError):
+        stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(idt, machine.root, 0), machine.read, symbols)
+
+
+def test_registers_before_the_kernel():
+    assert stub_kernel.is_before_kernel("EAX=00000000 EBX=00000000\nEIP=0000fff0 EFL=00000002")
+    assert not stub_kernel.is_before_kernel(REGISTERS)
+
+
+def test_page_tables_that_lead_nowhere():
+    machine, _, idt = make_machine()
+    cpu = stub_kernel.CpuRegisters(idt, machine.root, 0)
+    assert stub_kernel.translate(machine.read, cpu, 0xFFFF_9000_0000_0000) is None
+    assert stub_kernel.translate(machine.read, stub_kernel.CpuRegisters(idt, 0x7000_0000, 0), idt) is None
+    # Five levels are asked for, four are there.
+    assert (
+        stub_kernel.translate(machine.read, stub_kernel.CpuRegisters(idt, machine.root, 1 << 12), 0xFF11_0000_0000_0000) is None
+    )
+
+
+def test_pages_are_read_once():
+    machine, _, _ = make_machine()
+    reads = []
+
+    def read(address, size):
+        reads.append(address)
+        return machine.read(address, size)
+
+    memory = stub_kernel.CachedMemory(read)
+    assert memory.read(0x5FF0, 8) == b"OSRELEAS"
+    assert memory.read(0x5FF8, 8) == b"E=6.12.0"
+    assert reads == [0x5000]
+    with pytest.raises(StubReadError):
+        memory.read(0x5FF8, 16)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A kernel whose debug info lacks something gives what is left: nothing wrong, and the gap has a name."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from kcovdbg.series.table import SERIES
+from kcovdbg.walk import layout
+from tests.support.kernels.asker import ask_everything
+from tests.support.kernels.build import Kernel
+from tests.support.kernels.rows import E9B, ROWS
+from tests.support.memory_target import Structure
+
+# What a generation is recognised by and by nothing else: without it the types are those of another one, to the byte.
+TELLING = {
+    ("struct kcov_percpu_data", "lock"),
+    ("struct task_struct", "kcov_remote"),
+    ("enum kcov_mode", "KCOV_MODE_REMOTE"),
+}
+# A kernel for one processor has no CPU numbers.
+MAY_LACK = {"cpu", "on_cpu", "thread_info", "stack", "struct thread_info"}
+
+
+def without(target, type_name, name):
+    """Take a member or an enumerator out of the debug info; return how to put it back."""
+    if type_name in target.enums:
+        before = target.enums[type_name]
+        target.enums[type_name] = {key: value for key, value in before.items() if key != name}
+        return lambda: target.enums.__setitem__(type_name, before)
+    before = target.types[type_name]
+    target.types[type_name] = Structure(before.size, {key: value for key, value in before.members.items() if key != name})
+    return lambda: target.types.__setitem__(type_name, before)
+
+
+def members_of(target):
+    for type_name, structure in target.types.items():
+        yield from ((type_name, name) for name in structure.members)
+    for type_name, enumerators in target.enums.items():
+        yield from ((type_name, name) for name in enumerators)
+
+
+def is_true(value, truth, key):
+    """Tell whether a value is the whole truth, or none."""
+    if value is None or value == truth or key == "errors":
+        return True
+    if key == "references":
+        # Which of the places that show a file counts depends on which are seen.
+        return all(
+            any(is_part({**one, "counts": 0}, {**other, "counts": 0}) or is_lone_file(one, other) for other in truth)
+            for one in value
+        )
+    if key == "counted":
+        return value <= truth
+    if key == "size" and value > truth:
+        # Of an area that only the vmalloc list tells, these are whole pages.
+        return value * 8 == -(-truth * 8 // 4096) * 4096
+    # A mode without a name is shown by its number.
+    return key in ("kcov_mode", "mode", "saved_mode") and str(value).startswith("0x")
+
+
+def is_lone_file(reference, truth):
+    """Tell whether it is a file that the slab caches have, and of which one doesn't see who holds it."""
+    return reference["fd"] is reference["pid"] is None and reference["file"] is not None and reference["file"] == truth["file"]
+
+
+def is_part(row, truth):
+    return row.keys() == truth.keys() and all(is_true(row[key], truth[key], key) for key in row)
+
+
+def check(answers, truth, what, problems):
+    """Note everything that is said and isn't true; return whether anything isn't said."""
+    changed = False
+    for command, rows in answers.items():
+        if command == "info":
+            continue
+        for row in rows:
+            if row in truth[command]:
+                continue
+            changed = True
+            if not any(is_part(row, other) for other in truth[command]):
+                near = max(truth[command], key=lambda other: sum(row[key] == other[key] for key in row), default={})
+                wrong = {key: (row[key], near.get(key)) for key in row if not is_true(row[key], near.get(key), key)}
+                problems.append(f"{what}: {command} has {wrong or row}")
+        changed = changed or len(rows) != len(truth[command])
+    return changed
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_any_member(row, sample):
+    kernel = Kernel(row)
+    target = kernel.target
+    truth, _ = ask_everything(target)
+    problems = []
+    for type_name, name in sample(members_of(target)):
+        restore = without(target, type_name, name)
+        answers, said = ask_everything(target)
+        restore()
+        what = f"{row.name} without {type_name}.{name}"
+        if "internal error" in said:
+            problems.append(f"{what}: {said}")
+        if (type_name, name) in TELLING and not row.era.startswith("E9"):
+            continue
+        changed = check(answers, truth, what, problems)
+        if changed and name not in MAY_LACK and not re.search(rf"\b{name}\b", said):
+            problems.append(f"{what}: it isn't named: {said.split()}")
+        era = answers["info"][0]["generation"]
+        if era != truth["info"][0]["generation"] and (type_name, name) not in TELLING:
+            problems.append(f"{what}: it is called {era}")
+    assert problems == []
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_any_structure_or_symbol(row, sample):
+    kernel = Kernel(row)
+    target = kernel.target
+    truth, _ = ask_everything(target)
+    problems = []
+    tables = (target.types, target.enums, target.symbols, target.variables, target.per_cpu_addresses)
+    for where, name in sample((table, name) for table in tables for name in table):
+        before = where.pop(name)
+        answers, said = ask_everything(target)
+        where[name] = before
+        what = f"{row.name} without {name}"
+        if "internal error" in said:
+            problems.append(f"{what}: {said}")
+        changed = check(answers, truth, what, problems)
+        # What it consists of is as good as its name: task_struct.tasks.next is not there without struct list_head.
+        named = any(re.search(rf"\b{re.escape(one)}\b", said) for one in (name, *parts_of(before)))
+        if changed and name not in MAY_LACK and not named:
+            problems.append(f"{what}: it isn't named: {said.split()}")
+    assert problems == []
+
+
+def parts_of(removed):
+    """Return the names of a structure's members, or of an enumeration's enumerators."""
+    if isinstance(removed, Structure):
+        return tuple(removed.members)
+    return tuple(removed) if isinstance(removed, dict) and all(isinstance(key, str) for key in removed) else ()
+
+
+def count_removals():
+    """Tell how many members and enumerators :func:`test_any_member` takes away, one at a time, and the names of KCOV's own."""
+    every = [found for row in ROWS for found in members_of(Kernel(row).target)]
+    return len(every), {(type_name, name) for type_name, name in every if "kcov" in type_name or "kcov" in name}
+
+
+def test_nothing_is_left_in():
+    """Whatever the walkers know by name is in some row, and so taken away there."""
+    _, removed = count_removals()
+
+    def names_of(type_name):
+        return {name for found, name in removed if found == type_name}
+
+    assert names_of(layout.TASK) == layout.known_members(layout.TASK)
+    assert names_of(layout.KCOV) == layout.known_members(layout.KCOV)
+    assert {name.upper() for name in names_of(layout.MODE)} == {f"KCOV_MODE_{name}" for name in layout.known_modes()}
+    for type_name, fields in (
+        (layout.REMOTE, layout._REMOTE_FIELDS),
+        (layout.AREA, layout._AREA_FIELDS),
+        (layout.PERCPU, layout._PERCPU_FIELDS),
+    ):
+        assert {path.split(".")[0] for paths in fields.values() for path in paths} <= names_of(type_name), type_name
+    for member in (member for series in SERIES for member in series.members):
+        assert {path.split(".")[0] for path in member.paths} <= names_of(member.type_name), member
+    # What moved into a structure of its own, in both of its versions.
+    state = {"size", "area", "trace_size", "trace", "bitmap_size", "bitmap", "sequence"}
+    assert names_of("struct kcov_state") == state | {"mode", "s"}
+    assert names_of("struct kcov_state_s") == state
+
+
+def test_what_is_new():
+    row = replace(
+        E9B,
+        task=E9B.task + "int kcov_future; ",
+        kcov=E9B.kcov.replace("int sequence;", "int sequence; void *later;"),
+        modes={**E9B.modes, "KCOV_MODE_TRACE_FUTURE": 77},
+    )
+    target = Kernel(row).target
+    answers, _ = ask_everything(target)
+    (info,) = answers["info"]
+    assert info["generation"] == "E9b"
+    named = ("struct task_struct.kcov_future", "struct kcov.later", "KCOV_MODE_TRACE_FUTURE")
+    assert len(info["errors"]) == len(named)
+    assert [name for name, error in zip(named, info["errors"], strict=True) if not error.startswith(name)] == []
+
+
+def test_members_in_an_anonymous_structure():
+    # Between randomized_struct_fields_start and _end all members are in one.
+    kernel = Kernel(E9B)
+    truth, _ = ask_everything(kernel.target)
+    whole = kernel.target.types["struct task_struct"]
+    kernel.target.types["anonymous"] = whole
+    kernel.target.types["struct task_struct"] = Structure(whole.size, {}, ((0, "anonymous"),))
+    assert ask_everything(kernel.target)[0] == truth

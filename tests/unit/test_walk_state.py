@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The State is read by parts: what each part costs, what is absent, and how a session is decided."""
+
+import pytest
+
+from kcovdbg.analysis.check.runner import check, list_rules
+from kcovdbg.model.session import Role
+from kcovdbg.model.state import Part, Source
+from kcovdbg.walk.layout import detect_layout
+from kcovdbg.walk.state import StateReader, read_state
+from tests.support.kernels.build import Kernel
+from tests.support.kernels.rows import E2, E7, E9A, E9B, P2, J
+from tests.support.memory_target import MemoryStacks
+
+
+class CountedStacks(MemoryStacks):
+    """Counts the stacks that are unwound."""
+
+    def __init__(self):
+        super().__init__({})
+        self.unwound = []
+
+    def stack_trace(self, task):
+        self.unwound.append(task)
+        return super().stack_trace(task)
+
+
+@pytest.fixture
+def kernel():
+    kernel = Kernel(E9A)
+    kernel.target.stacks = CountedStacks()
+    return kernel
+
+
+def reader_of(kernel):
+    reader = StateReader(kernel.target, detect_layout(kernel.target))
+    kernel.target.reads.clear()
+    return reader
+
+
+def touches(kernel, type_name, addresses):
+    """Whether anything of these structures was read."""
+    length = kernel.target.type_size(type_name)
+    return any(
+        start < address + length and address < start + size for address in addresses for start, size in kernel.target.reads
+    )
+
+
+def test_tasks_read_no_file_tables(kernel):
+    reader = reader_of(kernel)
+    reader.read(Part.TASKS | Part.ALL_TASKS)
+    assert touches(kernel, "struct task_struct", kernel.tasks.values())
+    assert not touches(kernel, "struct files_struct", kernel.tables.values())
+    assert kernel.target.stacks.unwound == []
+    reader.read(Part.FILES)
+    assert touches(kernel, "struct files_struct", kernel.tables.values())
+
+
+def test_references_unwind_no_stack(kernel):
+    assert check(reader_of(kernel), wanted=("K1",)).findings == ()
+    assert kernel.target.stacks.unwound == []
+    # Only a violation makes it look for a task that may be about to resolve it.
+    kernel.put(kernel.objects["local"], "struct kcov", t=0)
+    assert check(reader_of(kernel), wanted=("K1",)).findings != ()
+    assert kernel.target.stacks.unwound != []
+
+
+def test_a_part_is_read_once(kernel):
+    reader = reader_of(kernel)
+    first = reader.read(Part.TASKS | Part.OBJECTS)
+    kernel.target.reads.clear()
+    again = reader.read(Part.TASKS | Part.OBJECTS | Part.FILES)
+    assert kernel.target.reads == []
+    assert again.objects is first.objects
+    reader.renew().read(Part.TASKS)
+    assert kernel.target.reads != []
+
+
+def test_what_was_not_asked_for_is_absent(kernel):
+    state = reader_of(kernel).read(Part.TASKS)
+    assert state.parts == Part.TASKS
+    with pytest.raises(LookupError, match="OBJECTS"):
+        _ = state.objects
+    with pytest.raises(LookupError):
+        state.lacks(Source.FILES)
+    with pytest.raises(LookupError):
+        state.stack(kernel.tasks[40])
+
+
+@pytest.mark.parametrize("row", [E2, E7, E9A, E9B, J, P2], ids=lambda row: row.name)
+def test_rules_read_what_they_name(row):
+    kernel = Kernel(row)
+    layout = detect_layout(kernel.target)
+    for rule in list_rules():
+        if rule.applies(layout.generation):
+            state = read_state(kernel.target, layout, rule.needs)
+            stacks = [] if rule.stacks is None else list(rule.stacks(state))
+            state = read_state(kernel.target, layout, rule.needs, stacks=stacks)
+            tuple(rule.check(state))
+
+
+def test_a_missing_page_is_data(kernel):
+    table = next(iter(kernel.tables.values()))
+    kernel.target.holes.append((table, table + kernel.target.type_size("struct files_struct")))
+    state = reader_of(kernel).read(Part.FILES)
+    assert state.lacks(Source.FILES)
+    assert state.notes
+
+
+def session_of(kernel, pid):
+    state = read_state(kernel.target, detect_layout(kernel.target), Part.TASKS)
+    return next(task for task in state.tasks if task.fields.pid == pid)
+
+
+def test_an_owner_with_another_area_is_local_in_doubt(kernel):
+    """The object names the task: then an area that is not the object's is damage, and no section."""
+    healthy = session_of(kernel, 40)
+    assert (healthy.role, healthy.session.is_certain) == (Role.LOCAL, True)
+    kernel.target.put(kernel.tasks[40], "struct task_struct", {"kcov_area": kernel.buffers["shared"]})
+    damaged = session_of(kernel, 40)
+    assert (damaged.session.role, damaged.session.is_certain) == (Role.LOCAL, False)
+    assert damaged.role is None
+    assert hex(kernel.buffers["shared"]) in damaged.errors[0]
+    assert {finding.rule for finding in check(reader_of(kernel), wanted=("T2",)).findings} == {"T2"}
+
+
+def test_a_softirq_section_in_the_objects_own_buffer_is_in_doubt(kernel):
+    kernel.target.put(kernel.tasks[40], "struct task_struct", {"kcov_softirq": 1})
+    damaged = session_of(kernel, 40)
+    assert damaged.session.is_local
+    assert damaged.role is None
