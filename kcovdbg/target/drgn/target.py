@@ -403,7 +403,7 @@ class DrgnVmas:
         self._prog = prog
 
     def for_each_vma(self, mm: int) -> Iterator[Vma]:
-        """Yield the mappings that have a file.
+        """Yield the mappings in the order of their addresses.
 
         :param mm: ``struct mm_struct *``.
         :raises ReadError: when they cannot be read further.
@@ -416,9 +416,7 @@ class DrgnVmas:
                 if start < end:
                     raise ReadError(f"the mappings of mm {mm:#x} are out of order", vma.value_())
                 end = vma.vm_end.value_()
-                file = vma.vm_file.value_()
-                if file:
-                    yield Vma(start, end, vma.vm_pgoff.value_(), vma.vm_flags.value_(), file)
+                yield Vma(start, end, vma.vm_pgoff.value_(), vma.vm_flags.value_(), vma.vm_file.value_())
 
 
 class DrgnVmalloc:
