@@ -10,6 +10,8 @@ from kcovdbg.model.session import Role, Session
 
 _PF_KTHREAD: Final = 0x00200000
 _PF_EXITING: Final = 0x00000004
+# Since v5.12; a thread of the process whose requests it serves.
+_PF_IO_WORKER: Final = 0x00000010
 
 
 class SavedState(NamedTuple):
@@ -95,6 +97,11 @@ class TaskFields(NamedTuple):
     def is_kernel_thread(self) -> bool:
         """Whether it is a kernel thread: ``PF_KTHREAD``."""
         return bool((self.flags or 0) & _PF_KTHREAD)
+
+    @property
+    def is_io_worker(self) -> bool:
+        """Whether it is a worker of io_uring: ``PF_IO_WORKER``."""
+        return bool((self.flags or 0) & _PF_IO_WORKER)
 
 
 @dataclass(frozen=True, slots=True)
