@@ -54,8 +54,6 @@ _WALK_ERRORS: Final = (
     drgn.helpers.ValidationError,
     AttributeError,
     LookupError,
-    # An unknown type of node.
-    NotImplementedError,
     OverflowError,
     RecursionError,
     TypeError,
