@@ -16,7 +16,9 @@ SUBSYSTEMS: Final = {"_common": COMMON, "_usb": USB}
 
 CONTEXTS: Final = {
     # Work items.
-    **dict.fromkeys(("hci_rx_work", "ieee80211_iface_work", "nci_rx_work", "nci_cmd_work", "nci_tx_work", "rawsock_tx_work"), TASK),
+    **dict.fromkeys(
+        ("hci_rx_work", "ieee80211_iface_work", "nci_rx_work", "nci_cmd_work", "nci_tx_work", "rawsock_tx_work"), TASK
+    ),
     **dict.fromkeys(("nfc_hci_msg_rx_work", "nfc_urelease_event_work"), TASK),
     # Threads of their own.
     **dict.fromkeys(("vhost_worker", "vhost_run_work_list", "vhost_run_work_kthread_list", "vhci_rx_loop"), TASK),

@@ -10,8 +10,8 @@ from kcovdbg.model.session import Role, Session
 
 _PF_KTHREAD: Final = 0x00200000
 _PF_EXITING: Final = 0x00000004
-# Since v5.12; a thread of the process whose requests it serves.
-_PF_IO_WORKER: Final = 0x00000010
+# PF_IO_WORKER of v5.12 and PF_USER_WORKER of v6.4; before, these bits had other meanings.
+_PF_WORKERS: Final = 0x00004010
 
 
 class SavedState(NamedTuple):
@@ -99,9 +99,9 @@ class TaskFields(NamedTuple):
         return bool((self.flags or 0) & _PF_KTHREAD)
 
     @property
-    def is_io_worker(self) -> bool:
-        """Whether it is a worker of io_uring: ``PF_IO_WORKER``."""
-        return bool((self.flags or 0) & _PF_IO_WORKER)
+    def is_worker(self) -> bool:
+        """Whether it may be a thread of a process that does background work, of io_uring or vhost; its stack tells."""
+        return bool((self.flags or 0) & _PF_WORKERS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,9 +69,7 @@ def find_branches(
 def _branches_x86(chunk: bytes, address: int, targets: Iterable[int]) -> Iterator[tuple[int, int]]:
     for target in targets:
         halves = {
-            (target - end & 0xFFFFFFFF) >> 16
-            for end in (address, address + len(chunk))
-            if -(1 << 31) <= target - end < 1 << 31
+            (target - end & 0xFFFFFFFF) >> 16 for end in (address, address + len(chunk)) if -(1 << 31) <= target - end < 1 << 31
         }
         if not halves:
             continue
@@ -110,6 +108,8 @@ class RemoteCalls:
                 raise CapabilityError(f"{self._path} is the image of another build")
             if not elf.text_sections():
                 raise CapabilityError(f"{self._path} has no code", hint="name the vmlinux that it was split from: -s VMLINUX")
+            if not elf.symbols:
+                raise CapabilityError(f"{self._path} has no symbols", hint="name the vmlinux with debug info: -s VMLINUX")
             if elf.is_relocatable or not can_find_points(elf.header.machine):
                 raise CapabilityError(f"calls are not recognized on {elf.header.machine_name}")
         except TargetError as error:
