@@ -99,8 +99,8 @@ def explain_function_work(state: State, function: str, sites: Sequence[RemoteSit
         )
 
 
-def _names_of(site: RemoteSite) -> Collection[str]:
-    return {site.function, (site.symbol or site.function).partition(".")[0]}
+def _names_of(site: RemoteSite) -> frozenset[str]:
+    return frozenset({site.function, (site.symbol or site.function).partition(".")[0]})
 
 
 def _sites_on(functions: Collection[str], sites: Sequence[RemoteSite]) -> list[RemoteSite]:

@@ -49,7 +49,8 @@ def find_remote_sites(context: Context) -> RemoteSites:
             in_module, missing = calls.of_module(CodeRange(name, start, end), target.read)
             found += [_locate(target, call, target.symbol_name(call.back - 1), name) for call in in_module]
             if missing:
-                remarks.append(f"module {name}: {missing} pages of its code are missing and not searched")
+                pages = "1 page" if missing == 1 else f"{missing} pages"
+                remarks.append(f"module {name}: {pages} of its code could not be read, and not searched")
     sites = [site for site in found if not site.function.startswith(START)]
     return RemoteSites(tuple(sorted(sites, key=lambda site: (site.file or "", site.line or 0, site.address))), tuple(remarks))
 
