@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
@@ -170,7 +170,11 @@ def _find_python() -> str | None:
 
 
 def start_build(
-    image: str | os.PathLike[str], folder: Path | None = None, *, errors: int = subprocess.DEVNULL
+    image: str | os.PathLike[str],
+    folder: Path | None = None,
+    *,
+    tool: Literal["reader", "llvm", "drgn"] | None = None,
+    errors: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes] | None:
     """Start building an image's table in a background process.
 
@@ -178,6 +182,7 @@ def start_build(
     building it.
 
     :param image: a kernel image with debug info.
+    :param tool: what reads debug info; None for the fastest.
     :param errors: the descriptor that its errors go to.
     :return: the process, None when it cannot be started.
     """
@@ -189,6 +194,8 @@ def start_build(
     command = [python, "-m", "kcovdbg.symbols.table_builder", "--nice"]
     if folder is not None:
         command += ["--folder", str(folder)]
+    if tool is not None:
+        command += ["--with", tool]
     try:
         with Path(image).open("rb") as file:
             # Open in the child as well: a decompressed image is removed when this process exits.

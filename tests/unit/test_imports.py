@@ -39,7 +39,7 @@ FOREIGN = {
     "gdb": ("kcovdbg.target.gdb.", "kcovdbg.frontends.gdb."),
     "prompt_toolkit": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
     "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
-    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.native_loops"),
+    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.native_loops", "kcovdbg.symbols.compiled_reader"),
 }
 
 REPOSITORY = ROOT.parent
