@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from kcovdbg.analysis.function_coverage import FunctionPoints, group_points
 from kcovdbg.engine.context import Context
+from kcovdbg.engine.table_progress import wait_with_progress
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 
-# Building a table takes some seconds with llvm-symbolizer, and a minute with drgn alone.
+# Building a table takes some seconds, but minutes with drgn alone.
 _PATIENCE: Final = 180.0
-_STEP: Final = 0.5
 _TEXT: Final = ".text"
 
 
@@ -30,16 +29,18 @@ def find_point_table(context: Context) -> LocationTable:
         raise CapabilityError(f"coverage points need a kernel image: {context.workspace.target_problem}")
     table = symbolizer.table
     if table is None and symbolizer.waits_for_table:
-        context.terminal.stderr.write("kcovdbg: finding the coverage points of this build, once\n")
-        context.terminal.stderr.flush()
-        end = time.monotonic() + _PATIENCE
-        while table is None and symbolizer.waits_for_table and time.monotonic() < end:
-            time.sleep(_STEP)
-            table = symbolizer.table
+        # A build that fails ends the waiting as well.
+        wait_with_progress(
+            context.terminal,
+            lambda: None if symbolizer.table is None and symbolizer.waits_for_table else symbolizer,
+            symbolizer.find_progress,
+            _PATIENCE,
+        )
+        table = symbolizer.table
     if table is None and symbolizer.waits_for_table:
         raise CapabilityError(
             "the table of this build's coverage points is still being built in the background",
-            hint="try again in a few minutes; installing llvm-symbolizer makes it much faster",
+            hint="try again in a few minutes; the compiled module or llvm-symbolizer makes it much faster",
         )
     if table is None and symbolizer.table_problem is not None:
         raise CapabilityError(

@@ -74,6 +74,9 @@ class PythonLocations:
 
         :raises LocationError: when they are damaged.
         """
+        ends = list(more.chain_ends)
+        if ends != sorted(ends) or (ends and ends[-1] > len(more.chain_frames)) or more.text[-1:] not in (b"", b"\0"):
+            raise LocationError("numbers out of range")
         strings = [0, *map(self._string, more.strings())]
         known, chains = self._frames, self._chains
         fields = iter(more.frames)
@@ -84,7 +87,7 @@ class PythonLocations:
             ]
             return [
                 chains.setdefault(tuple([frames[number] for number in more.chain_frames[start:end]]), len(chains))
-                for start, end in pairwise((0, *more.chain_ends))
+                for start, end in pairwise((0, *ends))
             ]
         except (IndexError, ValueError):
             raise LocationError("numbers out of range") from None
