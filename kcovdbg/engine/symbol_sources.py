@@ -27,6 +27,12 @@ class LineSource(Modules, Protocol):
         """Return the frames at an address in the running kernel; empty where debug info lacks it."""
 
 
+def find_image(target: Target) -> str | None:
+    """Return the path of a target's kernel image with debug info, None where it has none."""
+    lines = cast("LineSource | None", getattr(target, "lines", None))
+    return None if lines is None else lines.image
+
+
 def find_symbolizer(target: Target | None, table_file: str | None = None) -> Symbolizer | None:
     """Return the symbolizer of a target; where its build has no table yet, one is made in the background.
 
