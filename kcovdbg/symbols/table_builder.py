@@ -381,12 +381,13 @@ def _add_functions(
     starts = [start for start, _, _ in units]
     by_address: dict[int, list[ElfSymbol]] = {}
     for symbol in symbols.functions():
-        if any(text.start <= symbol.address < text.end for text in ranges):
-            by_address.setdefault(symbol.address, []).append(symbol)
+        by_address.setdefault(symbol.address, []).append(symbol)
     for address, same in by_address.items():
+        if not any(text.start <= address < text.end for text in ranges):
+            continue
         # One without a size tells least.
         first = next((symbol for symbol in same if symbol.size), same[0])
-        last = max(enumerate(same), key=lambda item: (item[1].size, item[0]))[1]
+        last = first if len(same) == 1 else max(enumerate(same), key=lambda item: (item[1].size, item[0]))[1]
         index = bisect_right(starts, address) - 1
         unit = names[units[index][2]] if index >= 0 and address < units[index][1] else None
         alias = last.name if last.name != first.name else None
