@@ -21,7 +21,7 @@ from kcovdbg.symbols.numbered_locations import LocationArrays, LocationError
 NO_UNIT: Final = 0xFFFFFFFF
 """The number of the unit of an address that is in none; of the chain of one whose unit cannot be read."""
 
-# Branches in one call.
+# BranchColumns in one call.
 _BRANCHES: Final = 1 << 16
 _SECTIONS: Final = ("info", "abbrev", "line", "str", "line_str", "str_offsets", "addr", "ranges", "rnglists")
 
@@ -44,7 +44,7 @@ def has_reader() -> bool:
         return False
 
 
-class Branches(NamedTuple):
+class BranchColumns(NamedTuple):
     """Calls, or jumps, with a fixed target: two columns, as there are hundreds of thousands."""
 
     back: array[int]
@@ -54,7 +54,7 @@ class Branches(NamedTuple):
 
 def find_x86_branches(
     texts: Sequence[tuple[int, bytes | memoryview]], targets: Collection[int], *, are_jumps: bool
-) -> Branches:
+) -> BranchColumns:
     """Return the calls or the jumps in some texts that lead to targets, short jumps aside.
 
     :param texts: addresses and contents.
@@ -64,7 +64,7 @@ def find_x86_branches(
     if wanted == ffi.NULL:
         raise MemoryError
     wanted = ffi.gc(wanted, lib.kcovdbg_targets_free)
-    found = Branches(array("Q"), array("Q"))
+    found = BranchColumns(array("Q"), array("Q"))
     columns = [array("Q", bytes(8 * _BRANCHES)) for _ in found]
     pointers = [array_pointer("Q", column) for column in columns]
     start = ffi.new("size_t *")

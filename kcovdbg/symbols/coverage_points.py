@@ -25,14 +25,14 @@ from kcovdbg.abi.record import Codec
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_S390, EM_X86_64
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
-from kcovdbg.symbols.compiled_reader import Branches, find_x86_branches, has_reader
+from kcovdbg.symbols.compiled_reader import BranchColumns, find_x86_branches, has_reader
 
 _TRACE_PC: Final = "__sanitizer_cov_trace_pc"
 # Other callbacks by name: comparisons, and clang's guards, entries and exits of functions.
 _PREFIX: Final = "__sanitizer_cov_trace_"
 _COMPARISON: Final = re.compile(r"__sanitizer_cov_trace_(const_cmp[1248]|cmp[1248]|switch)$")
 # Other functions are reached through these: thunks against Spectre, and trampolines of static calls.
-_THUNKS: Final = ("__x86_indirect_thunk_", "__s390_indirect_jump_", "__SCT__")
+THUNKS: Final = ("__x86_indirect_thunk_", "__s390_indirect_jump_", "__SCT__")
 
 
 class PointKind(IntEnum):
@@ -89,7 +89,7 @@ def _no_points() -> Points:
 _KINDS_OF_NAMES: Final = {f"{_TRACE_PC}_entry": PointKind.ENTRY, f"{_TRACE_PC}_exit": PointKind.EXIT}
 
 
-def _kind_of_callback(name: str) -> PointKind | None:
+def kind_of_callback(name: str) -> PointKind | None:
     """Return the kind of point that calls this function, None where none does."""
     # On arm64 far calls go through a veneer: ____sanitizer_cov_trace_pc_veneer.
     name = name[2:-7] if name.endswith("_veneer") else name
@@ -100,34 +100,34 @@ def _kind_of_callback(name: str) -> PointKind | None:
     return _KINDS_OF_NAMES.get(name, PointKind.PC)
 
 
-class _Branches(NamedTuple):
+class Branches(NamedTuple):
     """Calls, or jumps, with a fixed target: two columns, as there are hundreds of thousands."""
 
     back: list[int]
     """The address after each."""
     target: list[int]
 
-    def to(self, targets: AbstractSet[int]) -> Branches:
+    def to(self, targets: AbstractSet[int]) -> BranchColumns:
         """Return those that lead to targets."""
         led = [target in targets for target in self.target]
-        return Branches(array("Q", compress(self.back, led)), array("Q", compress(self.target, led)))
+        return BranchColumns(array("Q", compress(self.back, led)), array("Q", compress(self.target, led)))
 
 
-class _Code(NamedTuple):
+class Code(NamedTuple):
     """Code in which every branch has been found."""
 
-    calls: _Branches
-    jumps: _Branches
+    calls: Branches
+    jumps: Branches
     indirect: list[int]
     """Return addresses of calls through registers or memory."""
     indirect_jumps: list[int]
     """Addresses inside jumps through registers or memory."""
 
-    def calls_to(self, targets: AbstractSet[int]) -> Branches:
+    def calls_to(self, targets: AbstractSet[int]) -> BranchColumns:
         """Return the calls of targets."""
         return self.calls.to(targets)
 
-    def jumps_to(self, targets: AbstractSet[int]) -> Branches:
+    def jumps_to(self, targets: AbstractSet[int]) -> BranchColumns:
         """Return the jumps to targets, but the short ones of x86."""
         return self.jumps.to(targets)
 
@@ -140,10 +140,10 @@ class _X86Code(NamedTuple):
     indirect: list[int]
     indirect_jumps: list[int]
 
-    def calls_to(self, targets: AbstractSet[int]) -> Branches:
+    def calls_to(self, targets: AbstractSet[int]) -> BranchColumns:
         return find_x86_branches(self.texts, targets, are_jumps=False)
 
-    def jumps_to(self, targets: AbstractSet[int]) -> Branches:
+    def jumps_to(self, targets: AbstractSet[int]) -> BranchColumns:
         return find_x86_branches(self.texts, targets, are_jumps=True)
 
 
@@ -154,15 +154,15 @@ _X86_INDIRECT: Final = re.compile(rb"\xff(?=[\xd0-\xd7\x10-\x13\x16\x17\x50-\x53
 _X86_INDIRECT_JUMP: Final = re.compile(rb"\xff(?=[\xe0-\xe7\x20-\x27\x60-\x67\xa0-\xa7])")
 
 
-def _scan_x86(text: bytes | memoryview, address: int, is_big_endian: bool) -> _Code:  # noqa: ARG001
+def _scan_x86(text: bytes | memoryview, address: int, is_big_endian: bool) -> Code:  # noqa: ARG001
     displacement = struct.Struct("<i").unpack_from
 
-    def follow(pattern: re.Pattern[bytes]) -> _Branches:
+    def follow(pattern: re.Pattern[bytes]) -> Branches:
         ends = [match.end() for match in pattern.finditer(text)]
         back = address + 4
-        return _Branches([back + end for end in ends], [back + end + displacement(text, end)[0] for end in ends])
+        return Branches([back + end for end in ends], [back + end + displacement(text, end)[0] for end in ends])
 
-    return _Code(follow(_X86_CALL), follow(_X86_JUMP), [], [])
+    return Code(follow(_X86_CALL), follow(_X86_JUMP), [], [])
 
 
 def _scan_x86_indirect(text: bytes | memoryview, address: int) -> list[int]:
@@ -171,7 +171,7 @@ def _scan_x86_indirect(text: bytes | memoryview, address: int) -> list[int]:
     return [address + match.start() + lengths[text[match.end()] & 0xF0] for match in _X86_INDIRECT.finditer(text)]
 
 
-_X86_SHORT: Final = re.compile(rb"[\xeb\x70-\x7f]")
+X86_SHORT: Final = re.compile(rb"[\xeb\x70-\x7f]")
 
 
 def _find_short_jumps(elf: ElfFile, target: int) -> list[int]:
@@ -183,7 +183,7 @@ def _find_short_jumps(elf: ElfFile, target: int) -> list[int]:
     text = elf.read(start, target + 128 - start)
     return [
         start + match.end()
-        for match in _X86_SHORT.finditer(text, 0, len(text) - 1)
+        for match in X86_SHORT.finditer(text, 0, len(text) - 1)
         if start + match.end() + 1 + (text[match.end()] ^ 0x80) - 0x80 == target
     ]
 
@@ -196,9 +196,9 @@ def _words(text: bytes | memoryview) -> array[int]:
     return words
 
 
-def _scan_arm64(text: bytes | memoryview, address: int, is_big_endian: bool) -> _Code:  # noqa: ARG001
+def _scan_arm64(text: bytes | memoryview, address: int, is_big_endian: bool) -> Code:  # noqa: ARG001
     # Instructions are little-endian in every arm64 kernel: BL, B, BLR and BR of the architecture's manual.
-    code = _Code(_Branches([], []), _Branches([], []), [], [])
+    code = Code(Branches([], []), Branches([], []), [], [])
     for index, word in enumerate(_words(text)):
         opcode = word >> 26
         if opcode in (0x25, 0x05):
@@ -216,9 +216,9 @@ def _scan_arm64(text: bytes | memoryview, address: int, is_big_endian: bool) -> 
 _S390_BRANCH: Final = re.compile(rb"\xc0(?=[\xe5\x04-\xf4]....)", re.DOTALL)
 
 
-def _scan_s390(text: bytes | memoryview, address: int, is_big_endian: bool) -> _Code:  # noqa: ARG001
+def _scan_s390(text: bytes | memoryview, address: int, is_big_endian: bool) -> Code:  # noqa: ARG001
     # brasl %r14 is c0 e5, jg is c0 f4 and its conditions c0 14 to c0 e4; displacements count halfwords.
-    code = _Code(_Branches([], []), _Branches([], []), [], [])
+    code = Code(Branches([], []), Branches([], []), [], [])
     for match in _S390_BRANCH.finditer(text):
         at = match.start()
         kind = text[at + 1]
@@ -238,7 +238,7 @@ def _scan_s390(text: bytes | memoryview, address: int, is_big_endian: bool) -> _
     return code
 
 
-_SCANNERS: Final[dict[int, Callable[[bytes | memoryview, int, bool], _Code]]] = {
+SCANNERS: Final[dict[int, Callable[[bytes | memoryview, int, bool], Code]]] = {
     EM_X86_64: _scan_x86,
     EM_386: _scan_x86,
     EM_AARCH64: _scan_arm64,
@@ -246,7 +246,7 @@ _SCANNERS: Final[dict[int, Callable[[bytes | memoryview, int, bool], _Code]]] = 
 }
 
 
-class _Functions:
+class Functions:
     """Functions by address."""
 
     def __init__(self, symbols: SymbolTable) -> None:
@@ -261,9 +261,15 @@ class _Functions:
 
     @property
     def starts(self) -> AbstractSet[int]:
+        """The addresses that a function starts at."""
         return self._symbols.keys()
 
+    def size_of(self, start: int) -> int:
+        """Return the size of the function that starts at an address."""
+        return self._symbols[start].size
+
     def start_of(self, address: int) -> int | None:
+        """Return the start of the function that an address is in, None when it is in none."""
         index = bisect_right(self._starts, address) - 1
         if index < 0:
             return None
@@ -276,17 +282,17 @@ class _Functions:
         return self.by_name.get(name, start) if cold else start
 
 
-def _callbacks(symbols: SymbolTable) -> dict[int, PointKind]:
+def find_callbacks(symbols: Iterable[ElfSymbol]) -> dict[int, PointKind]:
     """Return the callbacks' addresses, each with the kind of point that calls it."""
     found: dict[int, PointKind] = {}
-    for symbol in symbols.find_containing(_PREFIX):
-        kind = _kind_of_callback(symbol.name)
+    for symbol in symbols:
+        kind = kind_of_callback(symbol.name)
         if kind is not None and symbol.section != 0:
             found[symbol.address] = kind
     return found
 
 
-def _sources(functions: _Functions, addresses: Iterable[int]) -> set[int]:
+def _sources(functions: Functions, addresses: Iterable[int]) -> set[int]:
     """Return the functions that addresses are in."""
     return {start for at in addresses if (start := functions.start_of(at)) is not None}
 
@@ -300,7 +306,7 @@ class _TailCalls:
     :param functions: of the image.
     """
 
-    def __init__(self, elf: ElfFile, jumps: Branches, callbacks: AbstractSet[int], functions: _Functions) -> None:
+    def __init__(self, elf: ElfFile, jumps: BranchColumns, callbacks: AbstractSet[int], functions: Functions) -> None:
         self._jumps: defaultdict[int, list[int]] = defaultdict(list)
         self._next: defaultdict[int, set[int]] = defaultdict(set)
         self._ends: dict[int, int | None] = {}
@@ -357,18 +363,18 @@ class _TailCalls:
 
 def can_find_points(machine: int) -> bool:
     """Return whether points can be found on a machine: its calls are recognized."""
-    return machine in _SCANNERS
+    return machine in SCANNERS
 
 
-def _scan(elf: ElfFile, machine: int) -> _Code | _X86Code:
+def _scan(elf: ElfFile, machine: int) -> Code | _X86Code:
     # By address, so that what is found in them is ascending.
     sections = sorted(elf.text_sections(), key=lambda section: section.address)
     texts = [(section.address, elf.map_section(section)) for section in sections]
     if machine in (EM_X86_64, EM_386) and has_reader():
         return _X86Code(texts, [], [])
-    code = _Code(_Branches([], []), _Branches([], []), [], [])
+    code = Code(Branches([], []), Branches([], []), [], [])
     for address, text in texts:
-        part = _SCANNERS[machine](text, address, elf.header.big_endian)
+        part = SCANNERS[machine](text, address, elf.header.big_endian)
         for branches, more in ((code.calls, part.calls), (code.jumps, part.jumps)):
             branches.back.extend(more.back)
             branches.target.extend(more.target)
@@ -386,19 +392,19 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     :raises ElfError: when the file is damaged.
     """
     machine = elf.header.machine
-    if machine not in _SCANNERS or elf.is_relocatable:
+    if machine not in SCANNERS or elf.is_relocatable:
         return _no_points()
     symbols = elf.symbols if symbols is None else symbols
-    callbacks = _callbacks(symbols)
+    callbacks = find_callbacks(symbols.find_containing(_PREFIX))
     code = _scan(elf, machine)
-    functions = _Functions(symbols)
+    functions = Functions(symbols)
     if machine in (EM_X86_64, EM_386) and "__x86_indirect_thunk_array" not in functions.by_name:
         for section in elf.text_sections():
             text = elf.map_section(section)
             code.indirect.extend(_scan_x86_indirect(text, section.address))
             code.indirect_jumps.extend(section.address + match.start() for match in _X86_INDIRECT_JUMP.finditer(text))
     found = _points_of(code, callbacks)
-    thunks = {symbol.address for text in _THUNKS for symbol in symbols.find_containing(text) if symbol.name.startswith(text)}
+    thunks = {symbol.address for text in THUNKS for symbol in symbols.find_containing(text) if symbol.name.startswith(text)}
     jumps = code.jumps_to(callbacks.keys() | functions.starts | thunks)
     tail_calls = _TailCalls(elf, jumps, callbacks.keys(), functions)
     if not tail_calls.functions:
@@ -422,7 +428,7 @@ def _has(pcs: array[int], pc: int) -> bool:
     return index < len(pcs) and pcs[index] == pc
 
 
-def _points_of(code: _Code | _X86Code, callbacks: Mapping[int, PointKind]) -> Points:
+def _points_of(code: Code | _X86Code, callbacks: Mapping[int, PointKind]) -> Points:
     """Return the return addresses of calls of callbacks."""
 
     def calls(kind: PointKind) -> array[int]:
@@ -441,7 +447,9 @@ def find_points_between(elf: ElfFile, start: int, end: int) -> Points:
     :param end: the address after the last one.
     :raises ElfError: when the file is damaged.
     """
-    scan = _SCANNERS.get(elf.header.machine)
+    scan = SCANNERS.get(elf.header.machine)
     if scan is None or elf.is_relocatable:
         return _no_points()
-    return _points_of(scan(elf.read(start, end - start), start, elf.header.big_endian), _callbacks(elf.symbols))
+    return _points_of(
+        scan(elf.read(start, end - start), start, elf.header.big_endian), find_callbacks(elf.symbols.find_containing(_PREFIX))
+    )
