@@ -32,7 +32,9 @@ def test_aliases_are_completed_in_the_shell(home: Path) -> None:
     def at_prompt(screen: Screen) -> bool:
         return bool(screen.lines[screen.screen.cursor.y].startswith("kcovdbg>"))
 
-    with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-q", columns=120, answers_cursor=True, **environment(home)) as screen:
+    with Screen(
+        sys.executable, "-m", "kcovdbg", "--demo", "-q", columns=120, answers_cursor=True, **environment(home)
+    ) as screen:
         screen.wait(at_prompt, 60)
         screen.type("fuz\t")
         screen.wait("kcovdbg> fuzzers")
