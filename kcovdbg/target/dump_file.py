@@ -120,12 +120,12 @@ def _refuse_streams(path: str | os.PathLike[str]) -> None:
         raise TargetError(f"{path} is {what}: not seekable", hint=_COPY)
 
 
-def path_hint(path: str | os.PathLike[str]) -> str | None:
-    """Return a hint for a path that does not exist, None where there is nothing to add."""
+def path_hint(path: str | os.PathLike[str]) -> str:
+    """Return a hint for a path that does not exist."""
     if not Path(path).is_absolute():
         return "a relative path starts at the working directory"
-    missing = [parent for parent in Path(path).parents if not parent.exists()]
-    return f"there is no directory {missing[-1]}" if missing else None
+    missing = [parent for parent in reversed(Path(path).parents) if not parent.exists()]
+    return f"there is no directory {missing[0]}" if missing else f"ls {Path(path).parent} lists the files there"
 
 
 def _permission_hint(path: str | os.PathLike[str]) -> str:
