@@ -169,8 +169,8 @@ def _explain_inherited(state: State, handle: int) -> Iterator[Answer]:
 def find_interrupt(state: State, task: int) -> Sequence[StackFrame]:
     """Return the frames of interrupts and softirqs on top of a running task's own, innermost first.
 
-    An interrupt that has been handled is none of them: what runs between its handler and its return is in the task's context
-    again, and KCOV records it.
+    Code that runs after an interrupt's handler and before its return runs in the task's context again, and KCOV records it: its
+    frames are not returned.
 
     :param task: ``struct task_struct *``; its stack is read only if it is running.
     """
