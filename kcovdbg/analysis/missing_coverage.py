@@ -132,7 +132,8 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
             {"function": interrupt[-1].function},
         )
     if fields.is_exiting:
-        yield Answer(Reason.EXITING, "exiting: KCOV is disabled when a task exits", {"flags": fields.flags})
+        before = "" if own else "; whether it was enabled for this one is unknown"
+        yield Answer(Reason.EXITING, f"exiting: KCOV is disabled when a task exits{before}", {"flags": fields.flags})
     for session in own:
         yield from _explain_session(state, session)
     owned = [
@@ -321,7 +322,8 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
         if kcov.fields is not None
         and any(reference.kind in ("fd", "vma") and reference.pid == fields.tgid for reference in kcov.references)
     ]
-    if not mine:
+    # An exiting task has closed its files.
+    if not mine and not fields.is_exiting:
         yield Answer(
             Reason.NOT_OPENED,
             "KCOV is not enabled in it: its process has /sys/kernel/debug/kcov neither open nor mapped",
@@ -387,7 +389,8 @@ def _sections_of(state: State, address: int) -> list[Session]:
 
 def _explain_remote(state: State, kcov: KcovFields) -> Iterator[Answer]:
     """Yield what may prevent remote coverage of an object."""
-    if not state.handles_of.get(kcov.address, ()):
+    has_handles = bool(state.handles_of.get(kcov.address, ()))
+    if not has_handles:
         yield Answer(
             Reason.NO_HANDLE,
             f"no handle leads to {name_kcov(kcov.address)}: KCOV_REMOTE_ENABLE was given none",
@@ -417,7 +420,7 @@ def _explain_remote(state: State, kcov: KcovFields) -> Iterator[Answer]:
             {"kcov": kcov.address, **_task_values(state, session)},
         )
         yield from _explain_merge(state, session, kcov)
-    if kcov.remote_size and not sections and not state.lacks(Source.AREAS):
+    if has_handles and kcov.remote_size and not sections and not state.lacks(Source.AREAS):
         made = any(area.list == TASK_LIST and area.size == kcov.remote_size for area in state.cached_areas)
         count = state.objects[kcov.address].count
         if not made and not count:

@@ -278,6 +278,16 @@ def test_sym(ask):
     assert "inlined into fn_1" in "\n".join(ask(f"sym {pc(1, 2):x}"))
 
 
+def test_sym_of_what_is_no_pc(ask, workspace):
+    """An address of the running kernel, and one from nm."""
+    shifted = pc(1, 2) + OFFSET
+    (row,) = ask(f"sym {shifted:x} --json")
+    assert row["errors"] == [f"its KASLR offset is included: sym --address {shifted:#x}"]
+    workspace.symbolizer = make_stub(Symbolizer, function_starting_at=lambda _pc: "fn_1")
+    (row,) = ask(f"sym {BASE + 0x1000000:#x} --json")
+    assert row["errors"] == ["start of fn_1(), which is not a return address"]
+
+
 def test_source_without_points(trace, ask, tmp_path, workspace):
     workspace.source_folders = (str(tmp_path),)
     (tmp_path / "dir").mkdir()

@@ -217,7 +217,15 @@ def test_no_handle(ask):
     kernel = Kernel(E7)
     for bus in range(2, 40):
         kernel.put(kernel.handles[usb(bus)], "struct kcov_remote", kcov=kernel.objects["remote"])
+    kcov(kernel, "idle remote", remote_size=77)
     assert "no handle leads to" in ask(kernel, "52")
+    # There is nothing to look up.
+    assert "handle-never-looked-up" not in ask.codes
+
+
+def test_an_exiting_task_may_have_had_kcov(ask):
+    ask(Kernel(E9A), "46")
+    assert ask.codes == ["exiting"]
 
 
 def test_kaslr(ask):
