@@ -30,7 +30,7 @@ from kcovdbg.model.location import Frame
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
 
 _MAGIC: Final = b"KCOVSYM\0"
@@ -66,8 +66,6 @@ _ARRAYS: Final[dict[str, Literal["B", "I", "Q"]]] = {
     "function_name": "I",
     "function_alias": "I",
     "function_unit": "I",
-    # One string: DW_AT_comp_dir.
-    "directory": "I",
 }
 
 
@@ -320,11 +318,6 @@ class LocationTable:
         unit = self._strings[self._parts["function_unit"][index]]
         return FunctionSymbol(name or "", self._base + start, size, alias, unit)
 
-    @property
-    def directory(self) -> str | None:
-        """``DW_AT_comp_dir``, the directory that the kernel was built in; None when debug info does not have it."""
-        return self._strings[self._parts["directory"][0]]
-
 
 class TableWriter:
     """The contents of a new table.
@@ -343,7 +336,6 @@ class TableWriter:
         self._chains: dict[tuple[int, ...], int] = {}
         self._rows: dict[int, tuple[int, int]] = {}
         self._functions: dict[int, tuple[int, int, int, int]] = {}
-        self._directory = 0
 
     def _string(self, text: str | None) -> int:
         return 0 if text is None else self._strings.setdefault(text, len(self._strings) + 1)
@@ -384,10 +376,6 @@ class TableWriter:
         texts = self._string(symbol.name), self._string(symbol.alias), self._string(symbol.unit)
         self._functions.setdefault(symbol.address, (min(symbol.size, 0xFFFFFFFF), *texts))
 
-    def set_directory(self, directory: str | None) -> None:
-        """Set the directory that the kernel was built in."""
-        self._directory = self._string(directory)
-
     def _arrays(self) -> Mapping[str, array[int]]:
         base = self._base
         pcs = sorted(pc for pc in self._rows if 0 <= pc - base < 1 << 32)
@@ -425,7 +413,6 @@ class TableWriter:
             "function_name": array("I", functions[1]),
             "function_alias": array("I", functions[2]),
             "function_unit": array("I", functions[3]),
-            "directory": array("I", [self._directory]),
         }
 
     def to_bytes(self) -> bytes:

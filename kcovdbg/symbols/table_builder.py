@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kcovdbg.elf.compile_units import CompileUnit, read_comp_dir, read_units
+from kcovdbg.elf.compile_units import CompileUnit, read_units
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
@@ -211,7 +211,6 @@ def make_table(elf: ElfFile, *, symbolizer: str | None) -> TableWriter:
         # Its build ID is that of the full image, for which the table would be found as well.
         raise CapabilityError(f"{elf.path}: a location table needs source lines, and this debug info has none")
     writer = TableWriter(build_id, ranges)
-    writer.set_directory(read_comp_dir(elf))
     _add_functions(writer, elf, ranges)
     _add_points(writer, find_points(elf), _Locator(symbolizer, elf, ranges))
     return writer

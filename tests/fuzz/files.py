@@ -420,7 +420,7 @@ def _read_table(path: str, pcs: list[int]) -> int:
             print(escape(repr(location)))
         table = open_table(BUILD_ID, folder)
         if table is not None:
-            print(len(table), escape(repr((table.files(), table.directory))))
+            print(len(table), escape(repr(table.files())))
             print(escape(repr((list(table.functions()), table.find(function="a"), table.text_ranges()))))
     except KcovdbgError as error:
         print(f"kcovdbg: {error}", file=sys.stderr)

@@ -44,7 +44,6 @@ def write(path, rows, build_id=BUILD_ID):
     writer.add_function(FunctionSymbol("f", BASE + 0x10, 0x20))
     writer.add_function(FunctionSymbol("alias", BASE + 0x10, 0x20))
     writer.add_function(FunctionSymbol("g", BASE + 0x40, 0))
-    writer.set_directory("/build")
     writer.write(path)
 
 
@@ -83,7 +82,6 @@ def test_round_trip(tmp_path_factory, rows, others):
 def test_the_rest_of_a_table(tmp_path):
     write(tmp_path / "t", {BASE: (PointKind.PC, ())})
     table = LocationTable(tmp_path / "t")
-    assert table.directory == "/build"
     assert table.text_ranges() == (TEXT,)
     assert [symbol.name for symbol in table.functions()] == ["f", "g"]
     assert table.function_at(BASE + 0x10) == table.function_at(BASE + 0x2F) == FunctionSymbol("f", BASE + 0x10, 0x20)
