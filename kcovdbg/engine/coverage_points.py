@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
-from kcovdbg.analysis.function_coverage import FunctionPoints, group_points
+from kcovdbg.analysis.function_coverage import FunctionPoints, PointRows
 from kcovdbg.engine.context import Context
 from kcovdbg.errors import CapabilityError
-from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 
@@ -53,17 +52,16 @@ def find_point_table(context: Context) -> LocationTable:
     return table
 
 
-def find_points(context: Context, kinds: Iterable[PointKind]) -> Iterator[tuple[int, Sequence[Frame]]]:
-    """Return all points of some kinds in the kernel image, with their frames.
+class FunctionTable(NamedTuple):
+    """The functions in the image's ``.text`` that have points."""
 
-    :raises CapabilityError: when the points are unknown.
-    """
-    table = find_point_table(context)
-    pcs = table.pcs(*kinds)
-    return ((pc, row[1] if row else ()) for pc, row in zip(pcs, table.get_rows(pcs), strict=True))
+    functions: list[FunctionPoints]
+    """Ascending."""
+    points: PointRows
+    """The points among the rows of the table."""
 
 
-def find_function_points(context: Context, kinds: Iterable[PointKind], call_length: int) -> list[FunctionPoints]:
+def find_function_points(context: Context, kinds: Iterable[PointKind], call_length: int) -> FunctionTable:
     """Return the functions in the image's ``.text`` that have points, as syzkaller lists them.
 
     :param kinds: of points.
@@ -75,5 +73,5 @@ def find_function_points(context: Context, kinds: Iterable[PointKind], call_leng
     if text is None:
         raise CapabilityError(f"the kernel image has no {_TEXT} section")
     functions = (symbol for symbol in table.functions() if symbol.size and text.start <= symbol.address < text.end)
-    pcs = [pc for pc in table.pcs(*kinds) if text.start <= pc - call_length < text.end]
-    return group_points(functions, pcs, call_length)
+    points = PointRows(table.columns, kinds)
+    return FunctionTable(list(points.group(functions, text.start, text.end, call_length)), points)

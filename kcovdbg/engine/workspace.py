@@ -110,7 +110,7 @@ class Workspace:
         symbolizer = self.symbolizer
         if symbolizer is None:
             return Names(lambda pcs: [Location(pc, ()) for pc in pcs])
-        return Names(symbolizer.locate_all)
+        return Names(symbolizer.locate_all, lambda: symbolizer.table)
 
     @cached_property
     def source(self) -> SourceTree:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH, FrameColumns
 from kcovdbg.model.location import Frame
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
@@ -41,9 +42,6 @@ _ENTRY: Final = struct.Struct("<QQ")
 _ORDER_MARK: Final = b"BIG\0" if sys.byteorder == "big" else b"LIT\0"
 # A PC is looked up by the higher bits of its offset, then searched among the few that share them.
 _BUCKET_SHIFT: Final = 6
-_KIND_BITS: Final = 3
-_KIND_MASK: Final = (1 << _KIND_BITS) - 1
-_MAX_DEPTH: Final = (1 << 16 - _KIND_BITS) - 1
 
 # The arrays, in the order of the directory, with the types of their items.
 _ARRAYS: Final[dict[str, Literal["B", "I", "Q"]]] = {
@@ -89,6 +87,18 @@ class Entry(NamedTuple):
     kind: PointKind
     frames: tuple[Frame, ...]
     """Innermost first; empty when debug info has no line for it."""
+
+
+class TableColumns(NamedTuple):
+    """What a table has of each PC, as columns; valid until the table is closed."""
+
+    base: int
+    """Address that offsets count from."""
+    offset: Sequence[int]
+    """Of PCs, ascending; 32-bit numbers."""
+    chain: Sequence[int]
+    """Words of chains of :attr:`frames`, with the kinds of points; 64-bit numbers."""
+    frames: FrameColumns
 
 
 class FunctionSymbol(NamedTuple):
@@ -221,7 +231,7 @@ class LocationTable:
     def _read_rows(self, words: Sequence[int]) -> None:
         """Read the rows of words of the array of chains, column by column, mostly in loops in C."""
         chain_frame, known = self._chain_frame, self._frames
-        chains = [chain_frame[word >> 16 : (word >> 16) + (word >> _KIND_BITS & _MAX_DEPTH)].tolist() for word in words]
+        chains = [chain_frame[word >> 16 : (word >> 16) + (word >> KIND_BITS & MAX_DEPTH)].tolist() for word in words]
         missing = tuple(set().union(*chains).difference(known))
         if missing:
             strings = self._strings
@@ -233,8 +243,15 @@ class LocationTable:
             make = partial(tuple.__new__, Frame)
             known.update(zip(missing, map(make, zip(names, files, lines, columns, strict=True)), strict=True))
         find = known.__getitem__
-        rows = [(word & _KIND_MASK, tuple(map(find, chain))) for word, chain in zip(words, chains, strict=True)]
+        rows = [(word & KIND_MASK, tuple(map(find, chain))) for word, chain in zip(words, chains, strict=True)]
         self._rows.update(zip(words, rows, strict=True))
+
+    @property
+    def columns(self) -> TableColumns:
+        """All PCs as columns."""
+        function, file, line, column = (self._parts[f"frame_{name}"] for name in ("function", "file", "line", "column"))
+        frames = FrameColumns(self._chain_frame, function, file, line, column, self._strings)
+        return TableColumns(self._base, self._offset, self._chain, frames)
 
     @cached_property
     def _strings(self) -> list[str | None]:
@@ -248,7 +265,7 @@ class LocationTable:
             return array("Q", [base + offset for offset in self._offset])
         wanted = frozenset(int(kind) for kind in kinds)
         pairs = zip(self._offset, self._chain, strict=True)
-        return array("Q", [base + offset for offset, word in pairs if word & _KIND_MASK in wanted])
+        return array("Q", [base + offset for offset, word in pairs if word & KIND_MASK in wanted])
 
     def find(
         self, kinds: Iterable[PointKind] = POINT_KINDS, *, function: str | None = None, files: Iterable[str] | None = None
@@ -274,8 +291,8 @@ class LocationTable:
         for offset, word in zip(self._offset, self._chain, strict=True):
             start = word >> 16
             place = bisect_left(places, start)
-            end = start + (word >> _KIND_BITS & _MAX_DEPTH)
-            if place < len(places) and places[place] < end and word & _KIND_MASK in of_kinds:
+            end = start + (word >> KIND_BITS & MAX_DEPTH)
+            if place < len(places) and places[place] < end and word & KIND_MASK in of_kinds:
                 found.append(base + offset)
         return found
 
@@ -388,8 +405,8 @@ class TableWriter:
         rows = [self._rows[pc] for pc in pcs]
         chain_words, chain_frame = [], array("I")
         for chain in self._chains:
-            depth = min(len(chain), _MAX_DEPTH)
-            chain_words.append(len(chain_frame) << 16 | depth << _KIND_BITS)
+            depth = min(len(chain), MAX_DEPTH)
+            chain_words.append(len(chain_frame) << 16 | depth << KIND_BITS)
             chain_frame.extend(chain[:depth])
         columns = list(zip(*self._frames, strict=True)) or [(), (), (), ()]
         ranges = array("I")
