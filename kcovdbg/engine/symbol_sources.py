@@ -11,6 +11,7 @@ from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import TargetError
 from kcovdbg.model.location import Frame
+from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Modules, Symbolizer, open_symbolizer
 from kcovdbg.target.protocol import Target
@@ -49,6 +50,14 @@ def find_symbolizer(target: Target | None) -> Symbolizer | None:
         modules=lines,
         word_size=target.word_size,
     )
+
+
+def find_point_proof(target: Target) -> CodeProof:
+    """Return what proves that records are coverage points: the image that the target reads debug info from, and its modules."""
+    lines = cast("LineSource | None", getattr(target, "lines", None))
+    # GDB has the image, but does not know where modules are.
+    image = getattr(target, "image", None) if lines is None else lines.image
+    return CodeProof(image, target.build_id, target.kaslr_offset, lines)
 
 
 def make_source_tree(

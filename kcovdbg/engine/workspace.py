@@ -13,10 +13,11 @@ from kcovdbg.analysis.pc_names import Names
 from kcovdbg.engine.command import CommandTable
 from kcovdbg.engine.file_confinement import FileConfinement
 from kcovdbg.engine.settings import Settings
-from kcovdbg.engine.symbol_sources import find_symbolizer, make_source_tree
+from kcovdbg.engine.symbol_sources import find_point_proof, find_symbolizer, make_source_tree
 from kcovdbg.engine.terminal import Terminal, find_terminal, write_remarks
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Location
+from kcovdbg.model.point_proof import PointProof
 from kcovdbg.render.theme import Color
 from kcovdbg.render.writer import Format
 from kcovdbg.target.protocol import Target
@@ -111,6 +112,11 @@ class Workspace:
         if symbolizer is None:
             return Names(lambda pcs: [Location(pc, ()) for pc in pcs])
         return Names(symbolizer.locate_all, lambda: symbolizer.table)
+
+    @cached_property
+    def point_proof(self) -> PointProof:
+        """Proves that records are coverage points."""
+        return find_point_proof(self.target)
 
     @cached_property
     def source(self) -> SourceTree:

@@ -30,7 +30,7 @@ _TRACE_PC: Final = "__sanitizer_cov_trace_pc"
 _PREFIX: Final = "__sanitizer_cov_trace_"
 _COMPARISON: Final = re.compile(r"__sanitizer_cov_trace_(const_cmp[1248]|cmp[1248]|switch)$")
 # Other functions are reached through these: thunks against Spectre, and trampolines of static calls.
-_THUNKS: Final = ("__x86_indirect_thunk_", "__s390_indirect_jump_", "__SCT__")
+THUNKS: Final = ("__x86_indirect_thunk_", "__s390_indirect_jump_", "__SCT__")
 
 
 class PointKind(IntEnum):
@@ -87,7 +87,7 @@ def _no_points() -> Points:
 _KINDS_OF_NAMES: Final = {f"{_TRACE_PC}_entry": PointKind.ENTRY, f"{_TRACE_PC}_exit": PointKind.EXIT}
 
 
-def _kind_of_callback(name: str) -> PointKind | None:
+def kind_of_callback(name: str) -> PointKind | None:
     """Return the kind of point that calls this function, None where none does."""
     # On arm64 far calls go through a veneer: ____sanitizer_cov_trace_pc_veneer.
     name = name[2:-7] if name.endswith("_veneer") else name
@@ -98,7 +98,7 @@ def _kind_of_callback(name: str) -> PointKind | None:
     return _KINDS_OF_NAMES.get(name, PointKind.PC)
 
 
-class _Branches(NamedTuple):
+class Branches(NamedTuple):
     """Calls, or jumps, with a fixed target: two columns, as there are hundreds of thousands."""
 
     back: list[int]
@@ -110,9 +110,11 @@ class _Branches(NamedTuple):
         return [back for back, target in zip(self.back, self.target, strict=True) if target in targets]
 
 
-class _Code(NamedTuple):
-    calls: _Branches
-    jumps: _Branches
+class Code(NamedTuple):
+    """The branches of some code."""
+
+    calls: Branches
+    jumps: Branches
     indirect: list[int]
     """Return addresses of calls through registers or memory."""
     indirect_jumps: list[int]
@@ -126,15 +128,15 @@ _X86_INDIRECT: Final = re.compile(rb"\xff(?=[\xd0-\xd7\x10-\x13\x16\x17\x50-\x53
 _X86_INDIRECT_JUMP: Final = re.compile(rb"\xff(?=[\xe0-\xe7\x20-\x27\x60-\x67\xa0-\xa7])")
 
 
-def _scan_x86(text: bytes, address: int, is_big_endian: bool) -> _Code:  # noqa: ARG001
+def _scan_x86(text: bytes, address: int, is_big_endian: bool) -> Code:  # noqa: ARG001
     displacement = struct.Struct("<i").unpack_from
 
-    def follow(pattern: re.Pattern[bytes]) -> _Branches:
+    def follow(pattern: re.Pattern[bytes]) -> Branches:
         ends = [match.end() for match in pattern.finditer(text)]
         back = address + 4
-        return _Branches([back + end for end in ends], [back + end + displacement(text, end)[0] for end in ends])
+        return Branches([back + end for end in ends], [back + end + displacement(text, end)[0] for end in ends])
 
-    return _Code(follow(_X86_CALL), follow(_X86_JUMP), [], [])
+    return Code(follow(_X86_CALL), follow(_X86_JUMP), [], [])
 
 
 def _scan_x86_indirect(text: bytes, address: int) -> list[int]:
@@ -143,7 +145,7 @@ def _scan_x86_indirect(text: bytes, address: int) -> list[int]:
     return [address + match.start() + lengths[text[match.end()] & 0xF0] for match in _X86_INDIRECT.finditer(text)]
 
 
-_X86_SHORT: Final = re.compile(rb"[\xeb\x70-\x7f]")
+X86_SHORT: Final = re.compile(rb"[\xeb\x70-\x7f]")
 
 
 def _find_short_jumps(elf: ElfFile, target: int) -> list[int]:
@@ -155,7 +157,7 @@ def _find_short_jumps(elf: ElfFile, target: int) -> list[int]:
     text = elf.read(start, target + 128 - start)
     return [
         start + match.end()
-        for match in _X86_SHORT.finditer(text, 0, len(text) - 1)
+        for match in X86_SHORT.finditer(text, 0, len(text) - 1)
         if start + match.end() + 1 + (text[match.end()] ^ 0x80) - 0x80 == target
     ]
 
@@ -168,9 +170,9 @@ def _words(text: bytes) -> array[int]:
     return words
 
 
-def _scan_arm64(text: bytes, address: int, is_big_endian: bool) -> _Code:  # noqa: ARG001
+def _scan_arm64(text: bytes, address: int, is_big_endian: bool) -> Code:  # noqa: ARG001
     # Instructions are little-endian in every arm64 kernel: BL, B, BLR and BR of the architecture's manual.
-    code = _Code(_Branches([], []), _Branches([], []), [], [])
+    code = Code(Branches([], []), Branches([], []), [], [])
     for index, word in enumerate(_words(text)):
         opcode = word >> 26
         if opcode in (0x25, 0x05):
@@ -188,9 +190,9 @@ def _scan_arm64(text: bytes, address: int, is_big_endian: bool) -> _Code:  # noq
 _S390_BRANCH: Final = re.compile(rb"\xc0(?=[\xe5\x04-\xf4]....)", re.DOTALL)
 
 
-def _scan_s390(text: bytes, address: int, is_big_endian: bool) -> _Code:  # noqa: ARG001
+def _scan_s390(text: bytes, address: int, is_big_endian: bool) -> Code:  # noqa: ARG001
     # brasl %r14 is c0 e5, jg is c0 f4 and its conditions c0 14 to c0 e4; displacements count halfwords.
-    code = _Code(_Branches([], []), _Branches([], []), [], [])
+    code = Code(Branches([], []), Branches([], []), [], [])
     for match in _S390_BRANCH.finditer(text):
         at = match.start()
         kind = text[at + 1]
@@ -210,7 +212,7 @@ def _scan_s390(text: bytes, address: int, is_big_endian: bool) -> _Code:  # noqa
     return code
 
 
-_SCANNERS: Final[dict[int, Callable[[bytes, int, bool], _Code]]] = {
+SCANNERS: Final[dict[int, Callable[[bytes, int, bool], Code]]] = {
     EM_X86_64: _scan_x86,
     EM_386: _scan_x86,
     EM_AARCH64: _scan_arm64,
@@ -218,7 +220,7 @@ _SCANNERS: Final[dict[int, Callable[[bytes, int, bool], _Code]]] = {
 }
 
 
-class _Functions:
+class Functions:
     """Functions by address."""
 
     def __init__(self, symbols: Iterable[ElfSymbol]) -> None:
@@ -232,9 +234,15 @@ class _Functions:
         self._symbols = by_start
 
     def is_start(self, address: int) -> bool:
+        """Return whether a function starts at an address."""
         return address in self._symbols
 
+    def size_of(self, start: int) -> int:
+        """Return the size of the function that starts at an address."""
+        return self._symbols[start].size
+
     def start_of(self, address: int) -> int | None:
+        """Return the start of the function that an address is in, None when it is in none."""
         index = bisect_right(self._starts, address) - 1
         if index < 0:
             return None
@@ -247,17 +255,17 @@ class _Functions:
         return self.by_name.get(name, start) if cold else start
 
 
-def _callbacks(symbols: Iterable[ElfSymbol]) -> dict[int, PointKind]:
+def find_callbacks(symbols: Iterable[ElfSymbol]) -> dict[int, PointKind]:
     """Return the callbacks' addresses, each with the kind of point that calls it."""
     found: dict[int, PointKind] = {}
     for symbol in symbols:
-        kind = _kind_of_callback(symbol.name)
+        kind = kind_of_callback(symbol.name)
         if kind is not None and symbol.section != 0:
             found[symbol.address] = kind
     return found
 
 
-def _sources(functions: _Functions, addresses: Iterable[int]) -> set[int]:
+def _sources(functions: Functions, addresses: Iterable[int]) -> set[int]:
     """Return the functions that addresses are in."""
     return {start for at in addresses if (start := functions.start_of(at)) is not None}
 
@@ -271,7 +279,7 @@ class _TailCalls:
     :param functions: of the image.
     """
 
-    def __init__(self, elf: ElfFile, jumps: _Branches, callbacks: AbstractSet[int], functions: _Functions) -> None:
+    def __init__(self, elf: ElfFile, jumps: Branches, callbacks: AbstractSet[int], functions: Functions) -> None:
         self._jumps: defaultdict[int, list[int]] = defaultdict(list)
         self._next: defaultdict[int, set[int]] = defaultdict(set)
         self._ends: dict[int, int | None] = {}
@@ -329,7 +337,7 @@ class _TailCalls:
 
 def can_find_points(machine: int) -> bool:
     """Return whether points can be found on a machine: its calls are recognized."""
-    return machine in _SCANNERS
+    return machine in SCANNERS
 
 
 def find_points(elf: ElfFile) -> Points:
@@ -339,13 +347,13 @@ def find_points(elf: ElfFile) -> Points:
 
     :raises ElfError: when the file is damaged.
     """
-    scan = _SCANNERS.get(elf.header.machine)
+    scan = SCANNERS.get(elf.header.machine)
     if scan is None or elf.is_relocatable:
         return _no_points()
     symbols = elf.symbols
-    callbacks = _callbacks(symbols)
+    callbacks = find_callbacks(symbols)
     texts = [(section, elf.read_section(section)) for section in elf.text_sections()]
-    code = _Code(_Branches([], []), _Branches([], []), [], [])
+    code = Code(Branches([], []), Branches([], []), [], [])
     for section, text in texts:
         part = scan(text, section.address, elf.header.big_endian)
         for branches, more in ((code.calls, part.calls), (code.jumps, part.jumps)):
@@ -353,7 +361,7 @@ def find_points(elf: ElfFile) -> Points:
             branches.target.extend(more.target)
         code.indirect.extend(part.indirect)
         code.indirect_jumps.extend(part.indirect_jumps)
-    functions = _Functions(symbols)
+    functions = Functions(symbols)
     if elf.header.machine in (EM_X86_64, EM_386) and "__x86_indirect_thunk_array" not in functions.by_name:
         for section, text in texts:
             code.indirect.extend(_scan_x86_indirect(text, section.address))
@@ -362,7 +370,7 @@ def find_points(elf: ElfFile) -> Points:
     tail_calls = _TailCalls(elf, code.jumps, callbacks.keys(), functions)
     if not tail_calls.functions:
         return found
-    thunks = {symbol.address for symbol in symbols if symbol.name.startswith(_THUNKS)}
+    thunks = {symbol.address for symbol in symbols if symbol.name.startswith(THUNKS)}
     indirect_jumps = [*code.indirect_jumps, *(back - 1 for back in code.jumps.back_from(thunks))]
     open_ended = {start for at in indirect_jumps if (start := functions.start_of(at)) is not None}
     tail = {*code.indirect, *code.calls.back_from(thunks)}
@@ -376,7 +384,7 @@ def find_points(elf: ElfFile) -> Points:
     return found._replace(tail=array("Q", sorted(tail)), jumps=known)
 
 
-def _points_of(calls: _Branches, callbacks: Mapping[int, PointKind]) -> Points:
+def _points_of(calls: Branches, callbacks: Mapping[int, PointKind]) -> Points:
     """Return the return addresses of calls of callbacks."""
     backs: dict[PointKind, list[int]] = {kind: [] for kind in PointKind}
     for back, target in zip(calls.back, calls.target, strict=True):
@@ -399,8 +407,8 @@ def find_points_between(elf: ElfFile, start: int, end: int) -> Points:
     :param end: the address after the last one.
     :raises ElfError: when the file is damaged.
     """
-    scan = _SCANNERS.get(elf.header.machine)
+    scan = SCANNERS.get(elf.header.machine)
     if scan is None or elf.is_relocatable:
         return _no_points()
     calls = scan(elf.read(start, end - start), start, elf.header.big_endian).calls
-    return _points_of(calls, _callbacks(elf.symbols))
+    return _points_of(calls, find_callbacks(elf.symbols))

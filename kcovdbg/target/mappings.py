@@ -46,7 +46,7 @@ class MappingWalk:
             self._for_each_address = lambda mm: trees.for_each_entry(mm + tree)
 
     def for_each_vma(self, mm: int) -> Iterator[Vma]:
-        """Yield the mappings of files, by address.
+        """Yield the mappings, by address.
 
         :param mm: ``struct mm_struct *``.
         :raises ReadError: when they cannot be read further.
@@ -58,8 +58,7 @@ class MappingWalk:
             if not last <= start < end:
                 raise ReadError(f"the mappings of mm {mm:#x} are out of order", address)
             last = end
-            if file:
-                yield Vma(start, end, pgoff, flags, file)
+            yield Vma(start, end, pgoff, flags, file)
 
     def _for_each_in_list(self, head: int, following: int) -> Iterator[int]:
         def read(address: int, _: int) -> tuple[int, int]:

@@ -89,6 +89,11 @@ class GdbTarget:
             if objfile.filename is not None:
                 yield objfile.filename
 
+    @property
+    def image(self) -> str:
+        """The path of the kernel's image."""
+        return str(self.kernel.image.path)
+
     @cached_property
     def kernel_range(self) -> tuple[int, int]:
         """First and last address that a pointer of this kernel can have."""
