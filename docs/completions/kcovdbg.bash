@@ -6,7 +6,7 @@
 #    source ~/.local/share/bash_completion/kcovdbg
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_kcovdbg_subparsers=(areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch export report slice config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_subparsers=(areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice config gdb gdb-path help mcp resume watch)
 
 _shtab_kcovdbg_areas_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_check_option_strings=(-a --all --list --explain --json --jsonl --csv --fields --columns --wide --vertical -h --help)
@@ -32,6 +32,7 @@ _shtab_kcovdbg_collect_option_strings=(--mode --remote --per-thread --syscall --
 _shtab_kcovdbg_doctor_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_jobs_option_strings=(--end --wait --output --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_batch_option_strings=(-e --execute -o --output -s --symbols -j --jobs --scheduler --timeout --retry --again --json --jsonl --csv --fields --columns --wide --vertical -h --help)
+_shtab_kcovdbg_demo_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_export_option_strings=(-o --output --calls --function --file --not-function --pc --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_report_option_strings=(-o --output --pc --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_slice_option_strings=(-o --output --json --jsonl --csv --fields --columns --wide --vertical -h --help)
@@ -73,6 +74,7 @@ _shtab_kcovdbg_batch__o_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_batch___output_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_batch__s_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_batch___symbols_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_demo_pos_0_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_export_pos_1_COMPGEN=''
 _shtab_kcovdbg_export__o_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_export___output_COMPGEN=_shtab_compgen_files
@@ -100,15 +102,15 @@ _shtab_kcovdbg_top___pc_choices=(auto raw call)
 _shtab_kcovdbg_trace___include_choices=(locking rcu memory-allocation scheduling instrumentation copy time all)
 _shtab_kcovdbg_trace___pc_choices=(auto raw call)
 _shtab_kcovdbg_view___pc_choices=(auto raw call)
-_shtab_kcovdbg_collect_pos_0_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch export report slice config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_collect_pos_0_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg_collect___format_choices=(kcov kcovtrace syzkaller)
 _shtab_kcovdbg_collect___pc_choices=(auto raw call)
 _shtab_kcovdbg_export_pos_0_choices=(hex rawcover rawcoverfiles funccover jsonl modoff lcov folded speedscope chrome)
 _shtab_kcovdbg_export___pc_choices=(auto raw call)
 _shtab_kcovdbg_report___pc_choices=(auto raw call)
-_shtab_kcovdbg_help_pos_0_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch export report slice config gdb gdb-path help mcp resume watch)
-_shtab_kcovdbg_watch_pos_1_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch export report slice config gdb gdb-path help mcp resume watch)
-_shtab_kcovdbg_pos_0_choices=(areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch export report slice config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_help_pos_0_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_watch_pos_1_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_pos_0_choices=(areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg___color_choices=(auto always never)
 
 _shtab_kcovdbg_areas___json_nargs=0
@@ -320,6 +322,13 @@ _shtab_kcovdbg_batch___wide_nargs=0
 _shtab_kcovdbg_batch___vertical_nargs=0
 _shtab_kcovdbg_batch__h_nargs=0
 _shtab_kcovdbg_batch___help_nargs=0
+_shtab_kcovdbg_demo___json_nargs=0
+_shtab_kcovdbg_demo___jsonl_nargs=0
+_shtab_kcovdbg_demo___csv_nargs=0
+_shtab_kcovdbg_demo___wide_nargs=0
+_shtab_kcovdbg_demo___vertical_nargs=0
+_shtab_kcovdbg_demo__h_nargs=0
+_shtab_kcovdbg_demo___help_nargs=0
 _shtab_kcovdbg_export___calls_nargs=0
 _shtab_kcovdbg_export___json_nargs=0
 _shtab_kcovdbg_export___jsonl_nargs=0

@@ -57,6 +57,8 @@ class Workspace:
     """Prefixes of source paths, as debug info names them and as they are here."""
     named_files: Sequence[str] = ()
     """Files named on the command line: dump, debug info, script."""
+    find_gdb_arguments: Callable[[], Sequence[str]] = tuple
+    """Returns the arguments with which GDB opens the kernel, none where the user gave none."""
     settings: Settings = field(default_factory=Settings)
     """The user's configuration file."""
     debug: bool = False

@@ -104,10 +104,11 @@ def main(
             show_view=show_view,
             serve_tools=serve_tools,
             jobs=Jobs(_background_program(options)),
-            source_folders=(*options.source_folders, *settings.source_dirs),
+            source_folders=(*options.source_folders, *settings.source_dirs, *_find_demo_source(options)),
             substitutions=(*options.substitutions, *settings.substitute_paths),
             settings=settings,
             named_files=_find_named_files(options),
+            find_gdb_arguments=lambda: _find_gdb_arguments(options),
             debug=options.debug,
         )
         try:
@@ -137,6 +138,21 @@ def _tell_if_stopped(target: Target, options: Options, color: Color) -> Target:
             terminal.stderr.write(f"{terminal.error_painter.paint(remark_line(note))}\n")
             terminal.stderr.flush()
     return target
+
+
+def _find_demo_source(options: Options) -> tuple[str, ...]:
+    """Return the folder with the source of the demo's module, for the demo."""
+    if not options.target.demo:
+        return ()
+    from kcovdbg.target.demo_files import find_demo_source
+
+    return (str(find_demo_source()),)
+
+
+def _find_gdb_arguments(options: Options) -> Sequence[str]:
+    from kcovdbg.target.opener import find_gdb_arguments
+
+    return find_gdb_arguments(options.target)
 
 
 def _find_named_files(options: Options) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ _STYLE: Final = Style.from_dict(
         "line.address": "ansicyan",
         "line.name": "ansimagenta",
         "line.string": "ansigreen",
-        "line.shell": "ansiyellow",
+        "line.shell": "ansimagenta",
         "line.comment": "ansibrightblack",
         "auto-suggestion": "ansibrightblack",
         "bottom-toolbar.key": "bold",
