@@ -102,7 +102,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     left, right = _split_sides(args.what)
     if args.ordered:
         if len(left) + len(right) > 2:
-            raise WordError("diff: more than two buffers given for --ordered", None)
+            raise WordError("diff: more than two buffers given for --ordered", "--ordered")
         yield from _ordered(context, left[0], right[0], make_filter(context.workspace.names, args))
         return
     yield from _unordered(context, args, left, right)
@@ -234,7 +234,7 @@ _CHANGE_COLUMNS: Final = (
 
 def _ordered(context: Context, left: str, right: str, wanted: PcFilter) -> Iterator[Renderable]:
     if is_expression(left) or is_expression(right):
-        raise WordError("diff: --ordered takes buffers, not expressions", None)
+        raise WordError("diff: --ordered takes buffers, not expressions", left if is_expression(left) else right)
     names = context.workspace.names
     buffers = [find_buffer(context, what) for what in (left, right)]
     remarks = [*name_remarks(context)]

@@ -176,7 +176,7 @@ def _refuse_option(word: str) -> UsageError:
 
 def _find_scripts(paths: Sequence[str], commands: CommandTable) -> tuple[list[str], list[str]]:
     """Return the files of the target, and the scripts."""
-    from kcovdbg.target.dump_file import FileKind, identify
+    from kcovdbg.target.dump_file import FileKind, identify, path_hint
 
     files: list[str] = []
     scripts: list[str] = []
@@ -184,9 +184,7 @@ def _find_scripts(paths: Sequence[str], commands: CommandTable) -> tuple[list[st
         if not Path(path).exists():
             hint = suggest(path, commands.names) or "kcovdbg help lists the commands"
             if "/" in path:
-                raise UsageError(
-                    f"no such file: '{path}'", hint="check the path; relative paths start at the working directory"
-                )
+                raise UsageError(f"no such file: '{path}'", hint=path_hint(path))
             raise UsageError(f"'{path}' is neither a command nor a file", hint=hint)
         # A pipe can be read only once, which suits a script alone.
         is_script = Path(path).is_fifo() or (identify(path) is FileKind.OTHER and not _is_binary(path))

@@ -26,6 +26,7 @@ NO_TEXT: Final = "no kernel text"
 UNLOADED: Final = "module text that is no longer loaded"
 INIT_TEXT: Final = "init text"
 TAIL_CALL: Final = "tail call: approximate"
+NOT_A_POINT: Final = "not a coverage point: approximate"
 TAIL_KNOWN: Final = "tail call: the address is its caller's"
 NO_LINES: Final = "no line information"
 
@@ -238,15 +239,25 @@ class Symbolizer:
             return Location(address, self._by_function(pc), NO_LINES)
         if text.name.startswith(_INIT):
             return Location(address, frames, INIT_TEXT)
-        return Location(address, frames, TAIL_CALL if self._has_points else None, self._has_points)
+        return Location(address, frames, NOT_A_POINT if self._has_points else None, self._has_points)
+
+    def function_starting_at(self, pc: int) -> str | None:
+        """Return the name of the function that starts at an address as in the image, None when none does.
+
+        A call before it never returns, so that hardly any recorded PC is such an address.
+        """
+        name = self._function_at(pc)
+        return None if name == self._function_at(pc - 1) else name
 
     def _by_function(self, pc: int) -> tuple[Frame, ...]:
-        if self._table is not None:
-            function = self._table.function_at(pc - 1)
-            name = None if function is None else function.name
-        else:
-            name = None if self._functions is None else self._functions(pc - 1)
+        name = self._function_at(pc - 1)
         return () if name is None else (Frame(name, None, None, None),)
+
+    def _function_at(self, address: int) -> str | None:
+        if self._table is None:
+            return None if self._functions is None else self._functions(address)
+        function = self._table.function_at(address)
+        return None if function is None else function.name
 
     def _locate_outside(self, address: int) -> Location:
         if self._modules is not None:

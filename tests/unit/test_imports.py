@@ -62,7 +62,7 @@ SHARED_NAMES = frozenset[str]()
 QUESTION_WORDS = frozenset("how what when where which who whose why".split())
 # Words in -ing that name a thing; kcov_writing is the name of a member.
 NOUNS = frozenset("encoding finding folding listing loading string wording writing".split())
-# Accepted: "missing" as in missing_coverage, what isn't there.
+# Accepted: "missing", as in missing_coverage: coverage that a trace lacks.
 PARTICIPLES = frozenset("missing".split())
 
 
