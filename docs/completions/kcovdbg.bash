@@ -6,7 +6,7 @@
 #    source ~/.local/share/bash_completion/kcovdbg
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_kcovdbg_subparsers=(areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help resume watch)
+_shtab_kcovdbg_subparsers=(areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help mcp resume watch)
 
 _shtab_kcovdbg_areas_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_check_option_strings=(-a --all --list --explain --json --jsonl --csv --fields --columns --wide --vertical -h --help)
@@ -41,6 +41,7 @@ _shtab_kcovdbg_config_option_strings=(--json --jsonl --csv --fields --columns --
 _shtab_kcovdbg_gdb_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_gdb_path_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_help_option_strings=(--schema --json --jsonl --csv --fields --columns --wide --vertical -h --help)
+_shtab_kcovdbg_mcp_option_strings=(-o --output --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_resume_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_watch_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_option_strings=(-c --core -k --kernel --qemu --gdb-remote --demo -s --symbols -e --execute --symbol-table --source-dir --substitute-path -q --quiet --color --debug --version -h --help)
@@ -87,6 +88,9 @@ _shtab_kcovdbg_symbols_pos_1_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_symbols__o_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_symbols___output_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_gdb_pos_0_COMPGEN=''
+_shtab_kcovdbg_mcp_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_mcp__o_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_mcp___output_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_watch_pos_0_COMPGEN=''
 _shtab_kcovdbg__c_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___core_COMPGEN=_shtab_compgen_files
@@ -102,16 +106,16 @@ _shtab_kcovdbg_top___pc_choices=(auto raw call)
 _shtab_kcovdbg_trace___include_choices=(locking rcu memory-allocation scheduling instrumentation copy time all)
 _shtab_kcovdbg_trace___pc_choices=(auto raw call)
 _shtab_kcovdbg_view___pc_choices=(auto raw call)
-_shtab_kcovdbg_collect_pos_0_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help resume watch)
+_shtab_kcovdbg_collect_pos_0_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg_collect___format_choices=(kcov kcovtrace syzkaller)
 _shtab_kcovdbg_collect___pc_choices=(auto raw call)
 _shtab_kcovdbg_export_pos_0_choices=(hex rawcover rawcoverfiles funccover jsonl modoff lcov folded speedscope chrome)
 _shtab_kcovdbg_export___pc_choices=(auto raw call)
 _shtab_kcovdbg_report___pc_choices=(auto raw call)
 _shtab_kcovdbg_symbols_pos_0_choices=(build info)
-_shtab_kcovdbg_help_pos_0_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help resume watch)
-_shtab_kcovdbg_watch_pos_1_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help resume watch)
-_shtab_kcovdbg_pos_0_choices=(areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help resume watch)
+_shtab_kcovdbg_help_pos_0_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_watch_pos_1_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_pos_0_choices=(areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg___color_choices=(auto always never)
 
 _shtab_kcovdbg_areas___json_nargs=0
@@ -391,6 +395,14 @@ _shtab_kcovdbg_help___wide_nargs=0
 _shtab_kcovdbg_help___vertical_nargs=0
 _shtab_kcovdbg_help__h_nargs=0
 _shtab_kcovdbg_help___help_nargs=0
+_shtab_kcovdbg_mcp_pos_0_nargs='*'
+_shtab_kcovdbg_mcp___json_nargs=0
+_shtab_kcovdbg_mcp___jsonl_nargs=0
+_shtab_kcovdbg_mcp___csv_nargs=0
+_shtab_kcovdbg_mcp___wide_nargs=0
+_shtab_kcovdbg_mcp___vertical_nargs=0
+_shtab_kcovdbg_mcp__h_nargs=0
+_shtab_kcovdbg_mcp___help_nargs=0
 _shtab_kcovdbg_resume___json_nargs=0
 _shtab_kcovdbg_resume___jsonl_nargs=0
 _shtab_kcovdbg_resume___csv_nargs=0

@@ -43,7 +43,7 @@ class _Place(NamedTuple):
 
     pcs: Sequence[int]
     absence: str
-    """Why there are no points, where there are none."""
+    """Why there are no points, where there are none; finding out takes as long as finding points."""
 
 
 def _find_place(table: LocationTable, wanted: str) -> _Place:
@@ -57,10 +57,11 @@ def _find_place(table: LocationTable, wanted: str) -> _Place:
         # The symbols of clones have suffixes.
         named = [symbol for symbol in symbols if symbol.name.split(".")[0] == wanted]
         if found or named:
-            return _Place(found, _explain_absence(table, wanted, {symbol.unit for symbol in named if symbol.unit}))
+            units = {symbol.unit for symbol in named if symbol.unit}
+            return _Place(found, "" if found else _explain_absence(table, wanted, units))
     files = {file for file in table.files() if matches_path(wanted, file)}
-    units = {symbol.unit for symbol in symbols if symbol.unit and matches_path(wanted, symbol.unit)}
-    if files or units:
+    matching = {symbol.unit for symbol in symbols if symbol.unit and matches_path(wanted, symbol.unit)}
+    if files or matching:
         pcs = table.find(files=files) if files else ()
         return _Place(pcs, f"'{wanted}' is not instrumented: its code has no coverage point")
     if is_file_name(wanted):

@@ -77,11 +77,16 @@ def find_point_proof(target: Target) -> CodeProof:
 
 
 def make_source_tree(
-    target: Target | None, folders: Sequence[str | Path] = (), substitutions: Sequence[tuple[str, str]] = ()
+    target: Target | None,
+    folders: Sequence[str | Path] = (),
+    substitutions: Sequence[tuple[str, str]] = (),
+    *,
+    is_confined: bool = False,
 ) -> SourceTree:
     """Return the source tree of a target's kernel, looked for in these folders and where it was built.
 
     :param substitutions: as :class:`~kcovdbg.symbols.source_tree.SourceTree` takes them.
+    :param is_confined: as :class:`~kcovdbg.symbols.source_tree.SourceTree` takes it.
     """
     directory: str | None = None
     lines = None if target is None else cast("LineSource | None", getattr(target, "lines", None))
@@ -91,4 +96,4 @@ def make_source_tree(
                 directory = read_comp_dir(elf)
         except TargetError:
             directory = None
-    return SourceTree(folders, build_directory=directory, substitutions=substitutions)
+    return SourceTree(folders, build_directory=directory, substitutions=substitutions, is_confined=is_confined)

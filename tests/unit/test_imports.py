@@ -39,6 +39,10 @@ FOREIGN = {
     "gdb": ("kcovdbg.target.gdb.", "kcovdbg.frontends.gdb."),
     "prompt_toolkit": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
     "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
+    "mcp": ("kcovdbg.frontends.mcp.server", "kcovdbg.frontends.mcp.stdio"),
+    "mcp_types": ("kcovdbg.frontends.mcp.server",),
+    "anyio": ("kcovdbg.frontends.mcp.stdio",),
+    "jsonschema": ("kcovdbg.frontends.mcp.tools",),
     "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.native_loops", "kcovdbg.symbols.compiled_reader"),
 }
 
