@@ -42,11 +42,16 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
             Reason.IO_URING_NOT_ANNOUNCED,
             "it is a worker of io_uring, and nothing in io_uring announces a remote handle on this kernel: its work cannot be "
             "recorded",
-            (f"sites={len(sites)}",),
+            {"sites": len(sites)},
         )
     found = _sites_on(functions, sites)
     if found:
-        yield Answer(Reason.AT_SITE, f"{_say_sites(found)}: what runs after that call is recorded", _places(found))
+        yield Answer(
+            Reason.AT_SITE,
+            f"{_say_sites(found)}: what runs after that call is recorded",
+            {"places": _places(found)},
+            {"function": found[0].function},
+        )
     elif functions:
         work = _work_item(functions)
         what = "it" if work is None else f"its work item {work}()"
@@ -54,7 +59,8 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
             Reason.OUTSIDE_SITES,
             f"{what} runs outside of the places that announce a remote handle, and is not recorded: none of them is on its "
             "stack (see sites)",
-            (f"sites={len(sites)}", *functions[-_SHOWN:]),
+            {"sites": len(sites), "frames": functions[-_SHOWN:]},
+            {"function": work},
         )
 
 
@@ -74,7 +80,8 @@ def explain_function_work(state: State, function: str, sites: Sequence[RemoteSit
         yield Answer(
             Reason.ANNOUNCES_HANDLE,
             f"{_say_sites([site])}; registered: {owners or 'none'}",
-            _places([site]),
+            {"places": _places([site]), "registered": len(entries)},
+            {"function": site.function},
         )
     inside: list[Task] = []
     outside: list[Task] = []
@@ -88,14 +95,16 @@ def explain_function_work(state: State, function: str, sites: Sequence[RemoteSit
         yield Answer(
             Reason.AT_SITE,
             f"{function}() runs now in {_name_tasks(inside)}, called from a place that announces a remote handle",
-            (f"tasks={len(inside)}",),
+            {"pids": [task.fields.pid for task in inside]},
+            {"function": function},
         )
     if outside:
         yield Answer(
             Reason.OUTSIDE_SITES,
             f"{function}() runs now in {_name_tasks(outside)}, outside of the places that announce a remote handle: it is not "
             "recorded there (see sites)",
-            (f"tasks={len(outside)}", f"sites={len(sites)}"),
+            {"sites": len(sites), "pids": [task.fields.pid for task in outside]},
+            {"function": function},
         )
 
 
@@ -113,8 +122,8 @@ def _say_sites(sites: Sequence[RemoteSite]) -> str:
     return f"{site.function}() announces {kind} handle"
 
 
-def _places(sites: Sequence[RemoteSite]) -> tuple[str, ...]:
-    return tuple(f"{site.file}:{site.line}" for site in sites if site.file is not None)
+def _places(sites: Sequence[RemoteSite]) -> list[str]:
+    return [f"{site.file}:{site.line}" for site in sites if site.file is not None]
 
 
 def _work_item(functions: Sequence[str]) -> str | None:

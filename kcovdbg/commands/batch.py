@@ -32,7 +32,9 @@ from kcovdbg.target import dump_file as dumpfile
 
 _TIMEOUT: Final = 600.0
 # These act on the machine, or write a file that the next dump would overwrite.
-_REFUSED: Final = frozenset({"batch", "watch", "view", "collect", "jobs", "gdb", "slice", "keep", "export", "report", "resume"})
+_REFUSED: Final = frozenset(
+    {"batch", "watch", "view", "collect", "jobs", "gdb", "slice", "keep", "export", "report", "resume", "demo"}
+)
 _LONGEST_LIST: Final = 20
 
 _COLUMNS: Final = (
