@@ -43,7 +43,7 @@ FOREIGN = {
     "mcp_types": ("kcovdbg.frontends.mcp.server",),
     "anyio": ("kcovdbg.frontends.mcp.stdio",),
     "jsonschema": ("kcovdbg.frontends.mcp.tools",),
-    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.native_loops"),
+    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.native_loops", "kcovdbg.symbols.compiled_reader"),
 }
 
 REPOSITORY = ROOT.parent
