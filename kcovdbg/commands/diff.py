@@ -18,10 +18,9 @@ from kcovdbg.analysis.pc_counts import pc_sequence
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
 from kcovdbg.analysis.set_expressions import is_expression
-from kcovdbg.collect.trace_file import find_traces
 from kcovdbg.engine.argument import SEPARATOR, Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
-from kcovdbg.engine.buffer_sources import FILE, find_buffer, find_counts, kaslr_offset, name_remarks
+from kcovdbg.engine.buffer_sources import FILE, find_buffer, find_counts, find_trace_files, kaslr_offset, name_remarks
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.model.location import Location
@@ -122,7 +121,7 @@ def _count_side(context: Context, words: Sequence[str]) -> tuple[RunCounts, list
             runs.add(counted.counts)
             remarks += counted.remarks
             continue
-        paths = find_traces(word.removeprefix(FILE))
+        paths = find_trace_files(context.workspace, word.removeprefix(FILE))
         told: Counter[str] = Counter()
         for path in paths:
             name = f"{FILE}{path}"

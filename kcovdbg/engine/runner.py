@@ -116,18 +116,33 @@ def run_command(workspace: Workspace, command: Command, args: Namespace, termina
     :return: the exit status.
     :raises KcovdbgError: when it fails.
     """
-    inputs = partial(find_input_files, workspace, command, args)
-    pc = getattr(args, "pc", None) or "auto"
-    context = Context(workspace, command, terminal, find_format(workspace, args), pc=pc, inputs=inputs)
+    context = make_context(workspace, command, args, terminal, find_format(workspace, args))
     output = Output(terminal.stdout, terminal.stderr, context.format, terminal.painter, terminal.width, terminal.error_painter)
     # The reader of the answer may close it early.
-    with contextlib.suppress(BrokenPipeError), _failing_as(command), _noticing_end(context):
-        for argument in command.arguments:
-            path = getattr(args, argument.attribute, None) if argument.is_output else None
-            if path is not None:
-                check_output(path, inputs)
+    with contextlib.suppress(BrokenPipeError), _failing_as(command), guarded(context, args):
         write(answer(context, args), output)
     return context.status
+
+
+def make_context(workspace: Workspace, command: Command, args: Namespace, terminal: Terminal, format: Format) -> Context:  # noqa: A002
+    """Return the context of one run of a command."""
+    inputs = partial(find_input_files, workspace, command, args)
+    return Context(workspace, command, terminal, format, pc=getattr(args, "pc", None) or "auto", inputs=inputs)
+
+
+@contextlib.contextmanager
+def guarded(context: Context, args: Namespace) -> Iterator[None]:
+    """Check a command's output files before a block that runs it, and name the end of the machine as the cause of its errors.
+
+    :raises KcovdbgError: when an output cannot be written, or is an input.
+    :raises GoneError: when the machine has ended.
+    """
+    with _noticing_end(context):
+        for argument in context.command.arguments:
+            path = getattr(args, argument.attribute, None) if argument.is_output else None
+            if path is not None:
+                check_output(path, context.inputs)
+        yield
 
 
 @contextlib.contextmanager

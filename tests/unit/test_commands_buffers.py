@@ -361,7 +361,7 @@ def test_damaged_files_give_what_there_is(ask, workspace, streams, tmp_path):
 def test_points_that_are_still_being_found(workspace, streams, monkeypatch):
     """On a slow machine it takes longer than anybody wants to wait: nothing is wrong with the vmlinux."""
     monkeypatch.setattr("kcovdbg.engine.coverage_points._PATIENCE", 0)
-    workspace.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=True)
+    workspace.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=True, progress=lambda: None)
     with pytest.raises(CapabilityError) as refused:
         run_line(workspace, "points vfs_read")
     assert "vmlinux" not in f"{refused.value} {refused.value.hint}"
