@@ -27,7 +27,9 @@ from kcovdbg.render.renderable import Line, Lines, Table
 from kcovdbg.render.value_kinds import NUMBER, PATH, SECONDS
 
 # These act on the machine, or write a file that the next dump would overwrite.
-_REFUSED: Final = frozenset({"batch", "watch", "view", "collect", "jobs", "gdb", "slice", "keep", "export", "report", "resume"})
+_REFUSED: Final = frozenset(
+    {"batch", "watch", "view", "collect", "jobs", "gdb", "slice", "keep", "export", "report", "resume", "demo", "syzkaller"}
+)
 _LONGEST_LIST: Final = 20
 
 _COLUMNS: Final = (

@@ -17,6 +17,7 @@ from kcovdbg.engine.context import Context
 from kcovdbg.engine.output_files import STDOUT, binary_stdout, refuse_input
 from kcovdbg.engine.terminal import write_remarks
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.model.point_proof import PointProof
 from kcovdbg.model.state import Part, State
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
@@ -76,11 +77,11 @@ def _buffer_names(state: State) -> Iterator[str]:
         yield f"saved:{saved.cpu}" if saved.where == "cpu" else f"saved:t{saved.pid}"
 
 
-def read_everything(target: Target, layout: Layout, reading: _Reading) -> None:
+def read_everything(target: Target, layout: Layout, reading: _Reading, proof: PointProof | None = None) -> None:
     """Read all that commands read: the state, every buffer, the stacks of tasks with KCOV state and of current ones."""
     from kcovdbg.target.drgn.page_recorder import record_stack
 
-    reader = StateReader(target, layout)
+    reader = StateReader(target, layout, proof)
     state = reader.read(_PARTS)
     # For tasks, trace and view.
     reader.read(Part.NOTHING, syscalls=[task.fields for task in state.all_tasks])
@@ -131,7 +132,8 @@ def _run(context: Context, args: Namespace) -> Renderable:
 
     # Each look reads types once; the slice must hold what a fresh look reads.
     reading = _Reading()
-    recording = record(target, lambda recorder: read_everything(recorder, detect_layout(recorder), reading))
+    proof = context.workspace.point_proof
+    recording = record(target, lambda recorder: read_everything(recorder, detect_layout(recorder), reading, proof))
     if stream is not None:
         size = write_stream(stream, slice_content(recording), STDOUT)
         stream.flush()

@@ -26,7 +26,7 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.object_names import name_task
 from kcovdbg.render.escape import escape
 from kcovdbg.render.parquet import import_arrow, write_parquet
-from kcovdbg.render.renderable import Clear, Fields, Flush, Lines, Table
+from kcovdbg.render.renderable import Fields, Renderable, Table, find_data
 from kcovdbg.render.writer import Format
 from kcovdbg.symbols.symbolizer import open_symbolizer
 from kcovdbg.target import dump_file as dumpfile
@@ -161,12 +161,8 @@ def _run_to_file(workspace: Workspace, line: str, path: str, crashed: Task | Non
     return {"line": line, "status": status, "rows": 0, "error": None}
 
 
-def _tables(renderables: Iterator[Table | Fields | Lines | Flush | Clear]) -> Iterator[Table | Fields]:
-    for renderable in renderables:
-        if isinstance(renderable, (Table, Fields)):
-            yield renderable
-        elif isinstance(renderable, Lines) and renderable.data is not None:
-            yield renderable.data
+def _tables(renderables: Iterator[Renderable]) -> Iterator[Table | Fields]:
+    return filter(None, map(find_data, renderables))
 
 
 if __name__ == "__main__":

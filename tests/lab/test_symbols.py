@@ -12,6 +12,7 @@ from collections import Counter
 
 import pytest
 
+from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind, find_points
@@ -109,7 +110,8 @@ def test_every_call_is_a_point(image, table):
 def test_table_equals_llvm_symbolizer(image, table):
     """Files, lines, columns and inlined frames; names but for suffixes that the compiler gave to symbols."""
     pcs = plain_pcs(table)
-    root = f"{table.directory}/"
+    with ElfFile(image) as elf:
+        root = f"{read_comp_dir(elf)}/"
     counts, names = Counter(), Counter()
     answers = by_llvm_json(image, [pc - 1 for pc in pcs], "linkage")
     for row, theirs in zip(table.get_rows(pcs), answers, strict=True):
