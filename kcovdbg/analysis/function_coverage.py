@@ -3,44 +3,76 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from kcovdbg.analysis.pc_columns import kind_flags
 from kcovdbg.model.coverage import FunctionCoverage
-from kcovdbg.symbols.location_table import FunctionSymbol
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import FunctionSymbol, TableColumns
 
 
 class FunctionPoints(NamedTuple):
     """A function, by its symbol, and the coverage points in its code."""
 
     function: FunctionSymbol
-    pcs: Sequence[int]
-    """As recorded: return addresses; ascending, at least one."""
+    first: int
+    """The first row of the table that may be one of its points."""
+    end: int
+    """The row after the last one."""
 
 
-def group_points(functions: Iterable[FunctionSymbol], pcs: Sequence[int], call_length: int) -> list[FunctionPoints]:
-    """Return the functions that have points, each with its points, ascending.
+class PointRows:
+    """Rows of a table that are coverage points.
 
-    A point is in the function that its call is in: after a call that ends a function, the next one starts. Of functions that
-    overlap, the first has the points.
-
-    :param functions: ascending.
-    :param pcs: of points, as recorded, ascending.
-    :param call_length: bytes of a call of a callback.
+    :param table: its columns.
+    :param kinds: of points.
     """
-    found: list[FunctionPoints] = []
-    first = 0
-    for function in functions:
-        while first < len(pcs) and pcs[first] - call_length < function.address:
-            first += 1
-        end = first
-        while end < len(pcs) and pcs[end] - call_length < function.address + function.size:
-            end += 1
-        if end > first:
-            found.append(FunctionPoints(function, pcs[first:end]))
-        first = end
-    return found
+
+    def __init__(self, table: TableColumns, kinds: Iterable[PointKind]) -> None:
+        self._table = table
+        self.flags: bytes = kind_flags(table.chain, kinds)
+        """Of each row, whether it is a point: 0 or 1."""
+
+    def count(self, group: FunctionPoints) -> int:
+        """Return the number of points of a function."""
+        return self.flags.count(1, group.first, group.end)
+
+    def pcs(self, group: FunctionPoints) -> list[int]:
+        """Return the points of a function, as recorded."""
+        base, offsets, flags = self._table.base, self._table.offset, self.flags
+        return [base + offsets[row] for row in range(group.first, group.end) if flags[row]]
+
+    def only(self, seen: bytes | bytearray) -> bytes:
+        """Return of each row whether it is a point and one of some rows: 0 or 1.
+
+        :param seen: of each row, whether it is one of those.
+        """
+        both = int.from_bytes(self.flags, "little") & int.from_bytes(seen, "little")
+        return both.to_bytes(len(self.flags), "little")
+
+    def group(self, functions: Iterable[FunctionSymbol], start: int, end: int, call_length: int) -> Iterator[FunctionPoints]:
+        """Iterate over the functions that have points in a range of addresses, ascending.
+
+        A point is in the function that its call is in: after a call that ends a function, the next one starts. Of functions
+        that overlap, the first has the points.
+
+        :param functions: ascending.
+        :param start: of the range.
+        :param end: of the range, excluded.
+        :param call_length: bytes of a call of a callback.
+        """
+        offsets = self._table.offset
+        shift = call_length - self._table.base
+        first = bisect_left(offsets, start + shift)
+        limit = bisect_left(offsets, end + shift)
+        for function in functions:
+            first = bisect_left(offsets, function.address + shift, first, limit)
+            last = bisect_left(offsets, function.address + function.size + shift, first, limit)
+            if self.flags.find(1, first, last) >= 0:
+                yield FunctionPoints(function, first, last)
+            first = last
 
 
 def find_touched(functions: Sequence[FunctionPoints], calls: Iterable[int]) -> list[FunctionPoints]:
@@ -58,14 +90,17 @@ def find_touched(functions: Sequence[FunctionPoints], calls: Iterable[int]) -> l
     return [functions[index] for index in sorted(touched)]
 
 
-def count_functions(functions: Iterable[FunctionPoints], recorded: Collection[int]) -> list[FunctionCoverage]:
+def count_functions(functions: Iterable[FunctionPoints], points: PointRows, seen: bytearray) -> list[FunctionCoverage]:
     """Return how much of each function was executed.
 
     :param functions: a unit of each is known, others are left out.
-    :param recorded: PCs.
+    :param seen: of each row of the table, whether it was recorded: 0 or 1.
     """
+    executed = points.only(seen)
     return [
-        FunctionCoverage(group.function.unit, group.function.name, sum(pc in recorded for pc in group.pcs), len(group.pcs))
+        FunctionCoverage(
+            group.function.unit, group.function.name, executed.count(1, group.first, group.end), points.count(group)
+        )
         for group in functions
         if group.function.unit is not None
     ]

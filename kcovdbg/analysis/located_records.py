@@ -12,6 +12,7 @@ from typing import Final
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
+from kcovdbg.analysis.pc_columns import PcColumns
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.located_record import LocatedRecord
@@ -21,6 +22,9 @@ FIRST_BATCH: Final = 64
 """Records that are looked up before the first line is written: few, so that it comes at once."""
 BATCH: Final = 4096
 """Records that are looked up at a time after that."""
+_IN_FUNCTION: Final = 1
+_IN_FILE: Final = 2
+_EXCLUDED: Final = 4
 
 
 def locate_records(buffer: Buffer, names: Names, indices: Iterable[int]) -> Iterator[LocatedRecord]:
@@ -113,23 +117,38 @@ class PcFilter:
         """Return whether a PC passes."""
         found = self._known.get(pc)
         if found is None:
-            frames = self._names[pc].frames
-            found = self._known[pc] = (
-                (
-                    not self._functions
-                    or any(matches_function(pattern, frame) for pattern in self._functions for frame in frames)
-                )
-                and (not self._files or any(matches_file(pattern, frame) for pattern in self._files for frame in frames))
-                and not any(matches_function(pattern, frame) for pattern in self._not_functions for frame in frames)
-            )
+            flags = 0
+            for frame in self._names[pc].frames:
+                flags |= self._flags(frame)
+            found = self._known[pc] = self._passes(flags)
         return found
+
+    def select(self, columns: PcColumns) -> bytes:
+        """Return for each PC whether it passes, 0 or 1."""
+        flags = columns.combine_flags(columns.place_flags(self._flags))
+        return flags.translate(bytes(self._passes(byte) for byte in range(256)))
 
     def wants_frame(self, frame: Frame) -> bool:
         """Return whether one frame passes all parts of the filter by itself."""
+        return self._passes(self._flags(frame))
+
+    def _flags(self, frame: Frame) -> int:
+        """Return which parts of the filter a frame matches."""
+        flags = 0
+        if any(matches_function(pattern, frame) for pattern in self._functions):
+            flags |= _IN_FUNCTION
+        if any(matches_file(pattern, frame) for pattern in self._files):
+            flags |= _IN_FILE
+        if any(matches_function(pattern, frame) for pattern in self._not_functions):
+            flags |= _EXCLUDED
+        return flags
+
+    def _passes(self, flags: int) -> bool:
+        """Return whether frames that together match these parts of the filter pass."""
         return (
-            (not self._functions or any(matches_function(pattern, frame) for pattern in self._functions))
-            and (not self._files or any(matches_file(pattern, frame) for pattern in self._files))
-            and not any(matches_function(pattern, frame) for pattern in self._not_functions)
+            (not self._functions or bool(flags & _IN_FUNCTION))
+            and (not self._files or bool(flags & _IN_FILE))
+            and not flags & _EXCLUDED
         )
 
 

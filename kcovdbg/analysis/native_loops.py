@@ -2,7 +2,8 @@
 """Loops over every word of a buffer, in C.
 
 Numbering has a Python implementation for installations without the compiled module: the same results, 10 to 100 times slower.
-Besides ``collect/``, only this module imports the compiled one. The headers in native/ document the C functions.
+Besides ``collect/``, only this module imports the compiled one; loops over locations are in :mod:`.chain_loops`. The headers in
+native/ document the C functions.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ class Block(NamedTuple):
 
 
 @cache
-def _native() -> tuple[Any, Any]:
+def load_native() -> tuple[Any, Any]:
+    """Return cffi's ``ffi`` and ``lib`` of the compiled module.
+
+    :raises ImportError: when it cannot be used.
+    """
     # Imported on first use: loading cffi takes as long as everything else, and most commands read no buffer.
     from kcovdbg._native import ffi, lib
 
@@ -50,7 +55,7 @@ def has_native() -> bool:
     if find_spec("_cffi_backend") is None:
         return False
     try:
-        _native()
+        load_native()
     except ImportError:
         return False
     return True
@@ -58,7 +63,7 @@ def has_native() -> bool:
 
 class _NativeNumbering:
     def __init__(self, base: int, size: int) -> None:
-        ffi, lib = _native()
+        ffi, lib = load_native()
         self._text = lib.kcovdbg_text_new(base, size)
         if self._text == ffi.NULL:
             raise MemoryError
@@ -66,7 +71,7 @@ class _NativeNumbering:
         self._count = 0
 
     def number(self, buffers: Sequence[array[int]]) -> array[int]:
-        ffi, lib = _native()
+        ffi, lib = load_native()
         lib.kcovdbg_text_reset(self._text)
         for words in buffers:
             if lib.kcovdbg_text_add(self._text, ffi.from_buffer(words), len(words), words.itemsize):
@@ -74,19 +79,19 @@ class _NativeNumbering:
         self._count = lib.kcovdbg_text_number(self._text)
         if self._count < 0:
             raise MemoryError
-        pcs = _zeros("Q", self._count)
+        pcs = zeros("Q", self._count)
         lib.kcovdbg_text_pcs(self._text, ffi.from_buffer("uint64_t[]", pcs))
         return pcs
 
     def ids(self, words: array[int]) -> array[int]:
-        ffi, lib = _native()
-        ids = _zeros("I", len(words))
+        ffi, lib = load_native()
+        ids = zeros("I", len(words))
         lib.kcovdbg_text_ids(self._text, ffi.from_buffer(words), len(words), words.itemsize, ffi.from_buffer("uint32_t[]", ids))
         return ids
 
     def counts(self, buffers: Sequence[array[int]]) -> array[int]:
-        ffi, lib = _native()
-        counts = _zeros("Q", self._count)
+        ffi, lib = load_native()
+        counts = zeros("Q", self._count)
         native_counts = ffi.from_buffer("uint64_t[]", counts)
         for words in buffers:
             lib.kcovdbg_text_count(self._text, ffi.from_buffer(words), len(words), words.itemsize, native_counts)
@@ -146,7 +151,8 @@ class Numbering:
         return self._numbering.counts(buffers)
 
 
-def _zeros(code: str, count: int) -> array[int]:
+def zeros(code: str, count: int) -> array[int]:
+    """Return an array of zeros."""
     return array(code, bytes(array(code).itemsize * count))
 
 
@@ -165,7 +171,7 @@ def find_blocks(
         raise ValueError("too many records")
     if groups is not None and max(max(left, default=-1), max(right, default=-1)) >= len(groups):
         raise ValueError("a number without a group")
-    ffi, lib = _native()
+    ffi, lib = load_native()
     diff = lib.kcovdbg_diff_new(
         ffi.from_buffer("uint32_t[]", left),
         len(left),
@@ -178,7 +184,7 @@ def find_blocks(
     if diff == ffi.NULL:
         raise MemoryError
     try:
-        flat = _zeros("I", 3 * lib.kcovdbg_diff_count(diff))
+        flat = zeros("I", 3 * lib.kcovdbg_diff_count(diff))
         lib.kcovdbg_diff_blocks(diff, ffi.from_buffer("uint32_t[]", flat))
         is_coarse = bool(lib.kcovdbg_diff_is_coarse(diff))
     finally:

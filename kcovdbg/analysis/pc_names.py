@@ -6,10 +6,13 @@ A trace of a million records holds a few thousand distinct PCs; each is looked u
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
+from kcovdbg.analysis.pc_columns import PcColumns, locate_columns
 from kcovdbg.model.location import Frame, Location
+from kcovdbg.symbols.location_table import LocationTable
 
 Locate: TypeAlias = Callable[[Sequence[int]], Sequence[Location]]
 """From recorded PCs (return addresses minus the KASLR offset) to their locations, in the same order."""
@@ -23,10 +26,12 @@ class Names:
     """Cached locations of recorded PCs.
 
     :param locate: looks up locations.
+    :param find_table: returns the location table that they are looked up in, None while there is none.
     """
 
-    def __init__(self, locate: Locate) -> None:
+    def __init__(self, locate: Locate, find_table: Callable[[], LocationTable | None] = lambda: None) -> None:
         self._locate = locate
+        self._find_table = find_table
         self._known: dict[int, Location] = {}
 
     def learn(self, pcs: Iterable[int]) -> None:
@@ -36,6 +41,13 @@ class Names:
         wanted = sorted({pc for pc in pcs if pc not in known})
         if wanted:
             known.update(zip(wanted, self._locate(wanted), strict=True))
+
+    def columns(self, pcs: array[int]) -> PcColumns:
+        """Return where PCs are, as columns; nothing is cached.
+
+        :param pcs: ascending; type code Q.
+        """
+        return locate_columns(pcs, self._find_table(), self._locate)
 
     def __getitem__(self, pc: int) -> Location:
         """Return the location of a PC."""

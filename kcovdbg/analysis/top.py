@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import compress, count
+from typing import NamedTuple, overload
 
-from kcovdbg.analysis.loop_folding import FunctionRun
-from kcovdbg.analysis.pc_names import Names
+from kcovdbg.analysis import chain_loops
+from kcovdbg.analysis.native_loops import NO_ID, zeros
+from kcovdbg.analysis.pc_columns import PcColumns
+from kcovdbg.analysis.pc_counts import make_numbering
 
 
 class Share(NamedTuple):
@@ -25,61 +28,110 @@ class Share(NamedTuple):
     """Records of points that the same function run already had, mostly from loops."""
 
 
-def rank(counts: Mapping[int, int], key: Callable[[int], str | int | None], repeats: Mapping[int, int]) -> list[Share]:
+class Ranking(Sequence[Share]):
+    """Groups of PCs, those with the most records first; a share is made when it is asked for.
+
+    :param pcs: of the buffer, ascending.
+    :param sums: of each group.
+    :param order: the numbers of the groups.
+    """
+
+    def __init__(self, pcs: array[int], sums: chain_loops.GroupSums, order: Sequence[int]) -> None:
+        self._pcs = pcs
+        self._sums = sums
+        self._order = order
+        self.records = sum(sums.records)
+        """Of all groups."""
+        self.repeats = sum(sums.repeats)
+        """Of all groups."""
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> Share: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Share]: ...
+
+    def __getitem__(self, index: int | slice) -> Share | list[Share]:
+        """Return a group's share, or several."""
+        if isinstance(index, slice):
+            return [self._share(group) for group in self._order[index]]
+        return self._share(self._order[index])
+
+    def __iter__(self) -> Iterator[Share]:
+        """Iterate over the shares of all groups."""
+        return map(self._share, self._order)
+
+    def _share(self, group: int) -> Share:
+        records, points, hottest, repeats = (column[group] for column in self._sums)
+        return Share(records, records / self.records, points, self._pcs[hottest], repeats)
+
+
+def rank(columns: PcColumns, counts: array[int], repeats: array[int], by: str, wanted: bytes | None = None) -> Ranking:
     """Group PCs and sort the groups, the largest first.
 
-    :param counts: PC -> records.
-    :param key: returns the group of a PC.
-    :param repeats: PC -> repeated records, from :func:`count_repeats`.
+    :param columns: where the PCs are.
+    :param counts: records of each PC. Type code Q.
+    :param repeats: repeated records of each PC, from :func:`count_repeats`. Type code Q.
+    :param by: ``function`` (innermost, including inlined ones), ``file`` or ``pc``. A PC without a function is its own group.
+    :param wanted: of each PC, 0 for one that is left out; None to rank all.
     """
-    groups: dict[str | int | None, list[int]] = {}
-    for pc in counts:
-        groups.setdefault(key(pc), []).append(pc)
-    total = sum(counts.values())
-    shares = [
-        Share(
-            records=(records := sum(counts[pc] for pc in pcs)),
-            share=records / total,
-            points=len(pcs),
-            pc=max(pcs, key=lambda pc: (counts[pc], -pc)),
-            repeats=sum(repeats.get(pc, 0) for pc in pcs),
-        )
-        for pcs in groups.values()
-    ]
-    return sorted(shares, key=lambda share: (-share.records, share.pc))
+    pcs = columns.pcs
+    groups = None if by == "pc" else _groups(columns, by)
+    if wanted is not None:
+        pcs, counts, repeats = (array("Q", compress(column, wanted)) for column in (pcs, counts, repeats))
+        groups = None if groups is None else array("I", compress(groups, wanted))
+    if groups is None:
+        sums = chain_loops.GroupSums(counts, array("I", [1]) * len(pcs), array("I", range(len(pcs))), repeats)
+    else:
+        sums = chain_loops.sum_groups(groups, counts, repeats, max(groups, default=-1) + 1)
+    order = sorted(compress(range(len(sums.points)), sums.points), key=sums.hottest.__getitem__)
+    order.sort(key=sums.records.__getitem__, reverse=True)
+    return Ranking(pcs, sums, array("I", order))
 
 
-def group_key(by: str, names: Names) -> Callable[[int], str | int | None]:
-    """Return a function from a PC to its group.
-
-    :param by: ``function`` (innermost, including inlined ones), ``file`` or ``pc``. A PC without a name is its own group.
-    """
-    if by == "pc":
-        return lambda pc: pc
+def _groups(columns: PcColumns, by: str) -> array[int]:
+    """Return the number of each PC's group."""
     if by == "file":
-        return names.file
+        return columns.files()
+    # Static functions in different files may share a name. What a tail call recorded is in a callee of the function.
+    places = columns.places
+    named = array("I", [place if function else NO_ID for place, function in enumerate(places.function)])
+    groups = chain_loops.gather(columns.innermost_places(), named, NO_ID)
+    for index in _find_ones(columns.approximate):
+        if groups[index] != NO_ID:
+            groups[index] += len(places)
+    free = count(2 * len(places))
+    return array("I", [next(free) if group == NO_ID else group for group in groups]) if NO_ID in groups else groups
 
-    def function(pc: int) -> str | int:
-        frame = names.frame(pc)
-        # Static functions in different files may share a name. What a tail call recorded is in a callee of the function.
-        return f"{frame.function}\0{frame.file}\0{names[pc].approximate}" if frame.function else pc
 
-    return function
+def _find_ones(flags: bytes) -> Iterator[int]:
+    index = flags.find(1)
+    while index >= 0:
+        yield index
+        index = flags.find(1, index + 1)
 
 
-def count_repeats(pcs: Sequence[int], runs: Iterable[FunctionRun]) -> Counter[int]:
-    """Count the records that repeat a point of the same function run, mostly in loops.
+def count_repeats(columns: PcColumns, sequence: array[int]) -> array[int]:
+    """Count the records that repeat a point of the same run of a function, mostly in loops.
 
-    :param pcs: the sequence to which the runs belong.
-    :return: PC -> repeated records.
+    :param columns: where the PCs of the sequence are.
+    :param sequence: PCs in order, 0 for records without one. Type code Q.
+    :return: repeated records of each PC of the columns. Type code Q.
     """
-    repeats: Counter[int] = Counter()
-    for run in runs:
-        if run.length == 1:
-            continue
-        part = pcs[run.first : run.first + run.length]
-        distinct = set(part)
-        if len(distinct) < run.length:
-            repeats.update(part)
-            repeats.subtract(distinct)
-    return +repeats
+    numbering = make_numbering(sequence)
+    distinct = numbering.number(sequence)
+    symbols = columns.symbols()
+    first = len(distinct) - len(columns)
+    if first:
+        # Records without a PC are in no function, not even the unknown one.
+        symbols.insert(0, NO_ID)
+    return chain_loops.count_repeats(numbering.ids(sequence), symbols)[first:]
+
+
+def no_repeats(columns: PcColumns) -> array[int]:
+    """Return the repeated records of PCs that have no order."""
+    return zeros("Q", len(columns))

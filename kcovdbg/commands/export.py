@@ -13,8 +13,9 @@ from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.record import RecordKind
 from kcovdbg.analysis.call_stacks import DEEPEST, Stacks
 from kcovdbg.analysis.call_tree import build_calls, find_edges, find_events
+from kcovdbg.analysis.chain_loops import find_chains
 from kcovdbg.analysis.function_coverage import FunctionPoints, count_functions, find_touched
-from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
+from kcovdbg.analysis.pc_counts import PcCounts, as_counts, count_pcs, pc_sequence
 from kcovdbg.analysis.pc_names import UNKNOWN
 from kcovdbg.analysis.set_expressions import is_expression
 from kcovdbg.engine.argument import Argument, Value
@@ -22,10 +23,10 @@ from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
 from kcovdbg.engine.buffer_sources import BufferCounts, find_buffer, find_counts, name_remarks
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.coverage_points import find_function_points, find_point_table
+from kcovdbg.engine.coverage_points import FunctionTable, find_function_points, find_point_table
 from kcovdbg.engine.output_files import STDOUT, open_text
 from kcovdbg.engine.terminal import write_remarks
-from kcovdbg.engine.trace_coverage import find_call_length, find_line_coverage, find_point_coverage
+from kcovdbg.engine.trace_coverage import find_call_length, find_line_coverage, find_module_points, find_point_coverage
 from kcovdbg.errors import CapabilityError, UsageError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.call import Call
@@ -103,18 +104,16 @@ class _Source:
         """The kinds of points that can be in the trace."""
         return self._counted.kinds
 
-    @property
-    def all_counts(self) -> Mapping[int, int]:
+    @cached_property
+    def all_counts(self) -> PcCounts:
         """How often each PC was recorded, filtered out or not: a line belongs to more places than one."""
-        return self._counted.counts
+        return as_counts(self._counted.counts)
 
     @cached_property
-    def counts(self) -> Mapping[int, int]:
+    def counts(self) -> PcCounts:
         """How often each PC that passes the filter was recorded, ascending."""
         counts = self.all_counts
-        if not self.filter.passes_all:
-            self.names.learn(counts)
-        return {pc: counts[pc] for pc in sorted(counts) if self.filter.passes_all or self.filter(pc)}
+        return counts if self.filter.passes_all else counts.select(self.filter.select(self.names.columns(counts.pcs)))
 
     @property
     def sequence(self) -> Iterable[int]:
@@ -131,35 +130,38 @@ class _Source:
         """How many bytes before a PC its call begins."""
         return find_call_length(self.context)
 
-    def points(self, *starts: str) -> Iterator[PointCoverage]:
-        """Iterate over the points that were recorded.
-
-        :param starts: symbols that offsets within the image count from: the first that exists.
-        """
-        return find_point_coverage(self.context, self.counts, self.call_length, starts)
-
     @cached_property
-    def functions(self) -> list[FunctionPoints]:
+    def functions(self) -> FunctionTable:
         """The functions of the image with their points, in order."""
         return find_function_points(self.context, self.kinds, self.call_length)
+
+    @cached_property
+    def modules(self) -> list[PointCoverage]:
+        """The points that were recorded in modules and pass the filter."""
+        return find_module_points(self.context, self.counts, self.call_length)
 
     def points_of(self, functions: Iterable[FunctionPoints]) -> Iterator[PointCoverage]:
         """Iterate over the points of functions that pass the filter, then over those that were recorded in modules."""
         table, length, counts = find_point_table(self.context), self.call_length, self.all_counts
-        for function, pcs in functions:
+        for group in functions:
+            pcs = self.functions.points.pcs(group)
             if not self.filter.passes_all:
                 self.names.learn(pcs)
                 pcs = [pc for pc in pcs if self.filter(pc)]
-            symbol = function.alias or function.name
+            symbol = group.function.alias or group.function.name
             for pc, row in zip(pcs, table.get_rows(pcs), strict=True):
                 yield PointCoverage(pc, pc - length, None, None, counts.get(pc, 0), row[1] if row else (), symbol)
-        yield from (point for point in self.points() if point.module is not None)
+        yield from self.modules
+
+    def seen(self, counts: PcCounts) -> bytearray:
+        """Return of each row of the table whether its PC was counted: 0 or 1."""
+        return find_chains(counts.pcs, find_point_table(self.context).columns).seen
 
     def unlisted(self) -> tuple[str, ...]:
         """Return how many of the recorded PCs are no points."""
-        points = {pc for _, pcs in self.functions for pc in pcs}
-        modules = {point.pc for point in self.points() if point.module is not None}
-        rest = sum(pc not in points and pc not in modules for pc in self.counts)
+        recorded = self.functions.points.only(self.seen(self.counts))
+        listed = sum(recorded.count(1, group.first, group.end) for group in self.functions.functions)
+        rest = len(self.counts) - listed - len(self.modules)
         return (f"{rest} of {len(self.counts)} PCs are no coverage points of .text, as after tail calls",) if rest else ()
 
     def calls(self) -> tuple[Buffer, list[Call]]:
@@ -201,17 +203,17 @@ def _rawcover(source: _Source) -> _Export:
 
 
 def _jsonl(source: _Source) -> _Export:
-    return _Export(jsonl_lines(source.points_of(source.functions)), source.unlisted())
+    return _Export(jsonl_lines(source.points_of(source.functions.functions)), source.unlisted())
 
 
 def _rawcoverfiles(source: _Source) -> _Export:
     length = source.call_length
-    touched = find_touched(source.functions, (pc - length & WORD_MASK for pc in source.all_counts))
+    touched = find_touched(source.functions.functions, (pc - length & WORD_MASK for pc in source.all_counts))
     return _Export(rawcoverfiles_lines(source.points_of(touched)), source.unlisted())
 
 
 def _funccover(source: _Source) -> _Export:
-    found = count_functions(source.functions, source.all_counts)
+    found = count_functions(*source.functions, source.seen(source.all_counts))
     wanted = [row for row in found if source.filter.wants_frame(Frame(row.function, row.file, None, None))]
     return _Export(funccover_lines(wanted), source.unlisted())
 
@@ -220,7 +222,8 @@ def _modoff(source: _Source) -> _Export:
     if source.context.workspace.optional_target is None:
         raise CapabilityError(f"modoff needs a kernel: {source.context.workspace.target_problem}", hint="export hex needs none")
     # Disassemblers load the image at _text; on arm64 _stext comes later.
-    points = list(source.points("_text", "_stext"))
+    starts = ("_text", "_stext")
+    points = list(find_point_coverage(source.context, source.counts, source.call_length, starts, has_frames=False))
     lost = sum(point.offset is None for point in points)
     remarks = (f"{lost} of {len(points)} points are left out: outside the kernel and the loaded modules",) if lost else ()
     return _Export(modoff_lines(points), remarks)
@@ -228,20 +231,22 @@ def _modoff(source: _Source) -> _Export:
 
 def _lcov(source: _Source) -> _Export:
     tree = source.context.workspace.source
-    lines, remarks = find_line_coverage(source.context, source.all_counts, source.kinds, source.filter.wants_frame)
-    covered = sum(line.covered > 0 for line in lines)
-    files = {line.file for line in lines}
-    remarks = (*remarks, f"{covered} of {len(lines)} lines with points are covered, in {len(files)} files")
-    absent = sum(not tree.read(file).lines for file in files)
+    wanted = None if source.filter.passes_all else source.filter.wants_frame
+    found = find_line_coverage(source.context, source.all_counts, source.kinds, wanted)
+    remarks = (
+        *found.remarks,
+        f"{found.covered} of {found.total} lines with points are covered, in {len(found.files)} files",
+    )
+    absent = sum(not tree.has_text(file.file) for file in found.files)
     if absent:
         hint = "name a source tree with --source-dir, or use genhtml --ignore-errors source"
         remarks = (*remarks, f"the text of {absent} files is missing; {hint}")
 
     def path_of(file: str) -> str:
-        found = tree.find(file)
-        return file.removeprefix("./") if found is None else str(found)
+        path = tree.find(file)
+        return file.removeprefix("./") if path is None else str(path)
 
-    return _Export(lcov_lines(source.what, lines, path_of), remarks)
+    return _Export(lcov_lines(source.what, found.files, path_of), remarks)
 
 
 def _folded(source: _Source) -> _Export:

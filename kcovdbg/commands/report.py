@@ -14,9 +14,8 @@ from kcovdbg.abi import record
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.check.runner import check, find_rule
 from kcovdbg.analysis.located_records import locate_record
-from kcovdbg.analysis.loop_folding import find_runs
-from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
-from kcovdbg.analysis.top import count_repeats, group_key, rank
+from kcovdbg.analysis.pc_counts import PcCounts, count_pcs, pc_sequence
+from kcovdbg.analysis.top import count_repeats, rank
 from kcovdbg.collect.trace_file import read_header
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.argument_parser import parse_arguments
@@ -70,7 +69,7 @@ class _Trace(NamedTuple):
     """A trace with its counts."""
 
     buffer: Buffer
-    counts: dict[int, int]
+    counts: PcCounts
 
 
 def _summary(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
@@ -91,18 +90,16 @@ def _charts(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
     )
     yield '<div class="two">'
     for buffer, counts in traces:
-        names.learn(counts)
-        sequence = pc_sequence(buffer)
-        repeats = count_repeats(sequence, find_runs(sequence, lambda pc: names.symbol(pc) if pc else ""))
-        shares = rank(counts, group_key("function", names), repeats)
+        columns = names.columns(counts.pcs)
+        shares = rank(columns, counts.records, count_repeats(columns, pc_sequence(buffer)), "function")
         bars = []
         for share in shares[:_BARS]:
             frame = names.frame(share.pc)
             bars.append(Bar(frame.function or f"{share.pc:#x}", frame.file or "", share.records, share.repeats, share.share))
         yield "<div>"
-        yield from chart_markup(bars, f"{buffer.name}: {len(shares)} functions, {sum(counts.values())} records")
+        yield from chart_markup(bars, f"{buffer.name}: {len(shares)} functions, {shares.records} records")
         if len(shares) > _BARS:
-            rest = sum(share.records for share in shares[_BARS:])
+            rest = shares.records - sum(share.records for share in shares[:_BARS])
             yield from notes_markup([f"{len(shares) - _BARS} more functions with {rest} records; top {buffer.name} shows them"])
         yield "</div>"
     yield "</div>"
@@ -115,9 +112,9 @@ def _source(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
     hits: dict[str, int] = {}
     for number, trace in enumerate(traces):
         kinds = recorded_kinds(trace.buffer.encoding.codec)
-        coverage = find_line_coverage(context, trace.counts, kinds, lambda _frame: True)
+        coverage = find_line_coverage(context, trace.counts, kinds)
         remarks.update(dict.fromkeys(coverage.remarks))
-        for line in coverage.lines:
+        for line in (line for file in coverage.files for line in file.rows()):
             lines = files.setdefault(line.file, {})
             lines.setdefault(line.line, [None] * len(traces))[number] = line
             hits[line.file] = hits.get(line.file, 0) + line.hits

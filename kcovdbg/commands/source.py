@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -44,18 +45,15 @@ _COLUMNS: Final = (
 def _run(context: Context, args: Namespace) -> Lines:
     remarks = [*name_remarks(context)]
     counts, its_remarks, kinds = find_counts(context, args.what)
-    found, missing_points = find_line_coverage(
-        context, counts, kinds, lambda frame: args.place is None or matches_function_or_file(args.place, frame)
-    )
-    remarks += (*its_remarks, *missing_points)
+    wanted = None if args.place is None else partial(matches_function_or_file, args.place)
+    found = find_line_coverage(context, counts, kinds, wanted)
+    remarks += (*its_remarks, *found.remarks)
     tree = context.workspace.source
-    rows = [_Row(coverage, tree.read(coverage.file).line(coverage.line)) for coverage in found]
-    missing = {coverage.file: text.remark for coverage in found if (text := tree.read(coverage.file)).remark}
-    reasons = sorted({reason for reason in missing.values() if reason})
+    rows = [_Row(line, tree.read(line.file).line(line.line)) for file in found.files for line in file.rows()]
+    reasons = sorted({text.remark for file in found.files if (text := tree.read(file.file)).remark})
     remarks += reasons[:3] + ([f"{len(reasons) - 3} more files without text"] if len(reasons) > 3 else [])
-    covered, total = sum(row.covered > 0 for row in found), len(found)
-    if total:
-        remarks.append(f"{covered} of {total} lines with points are covered, in {len({row.file for row in found})} files")
+    if rows:
+        remarks.append(f"{found.covered} of {found.total} lines with points are covered, in {len(found.files)} files")
     empty = f"nothing of '{args.place}' is covered" if args.place else "no records"
     data = Table(_COLUMNS, rows, errors=_errors)
     return Lines(_lines(context, rows, empty, whole=args.all), data=data, remarks=remarks)

@@ -7,10 +7,9 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kcovdbg.analysis.loop_folding import find_runs
-from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
+from kcovdbg.analysis.pc_counts import as_counts, count_pcs, pc_sequence
 from kcovdbg.analysis.set_expressions import is_expression
-from kcovdbg.analysis.top import Share, count_repeats, group_key, rank
+from kcovdbg.analysis.top import Share, count_repeats, no_repeats, rank
 from kcovdbg.engine.argument import Argument, Value
 from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
 from kcovdbg.engine.buffer_sources import find_buffer, find_counts, name_remarks
@@ -86,27 +85,26 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         buffer = find_buffer(context, args.what)
         remarks += buffer.remarks
         counts, heading, sequence = count_pcs(buffer), buffer_title(buffer), pc_sequence(buffer)
-    names.learn(counts)
+    known = as_counts(counts)
+    columns = names.columns(known.pcs)
     wanted = make_filter(names, args)
-    if not wanted.passes_all:
-        counts = {pc: count for pc, count in counts.items() if wanted(pc)}
-    repeats = (
-        {} if sequence is None else count_repeats(sequence, find_runs(sequence, lambda pc: names.symbol(pc) if pc else ""))
-    )
-    shares = rank(counts, group_key(args.by, names), repeats)
+    repeats = no_repeats(columns) if sequence is None else count_repeats(columns, sequence)
+    shares = rank(columns, known.records, repeats, args.by, None if wanted.passes_all else wanted.select(columns))
     limit = args.n if args.n is not None else _SHOWN if context.format is Format.TEXT else len(shares)
+    shown = shares[:limit]
     if len(shares) > limit:
         remarks.append(
-            f"{len(shares) - limit} more lines with {sum(share.records for share in shares[limit:])} records; -n shows them"
+            f"{len(shares) - limit} more lines with {shares.records - sum(share.records for share in shown)} records; "
+            "-n shows them"
         )
-    wasted = sum(share.repeats for share in shares)
-    total = sum(counts.values())
-    if wasted:
-        remarks.append(f"{wasted} of {total} records ({wasted / total:.0%}) repeat a point within one run of a function")
+    if shares.repeats:
+        part = f"{shares.repeats} of {shares.records} records ({shares.repeats / shares.records:.0%})"
+        remarks.append(f"{part} repeat a point within one run of a function")
+    names.learn(share.pc for share in shown)
     yield Lines(((("header", heading),),))
     yield Table(
         _make_columns(args.by, sequence is not None),
-        tuple(_Row(share, names[share.pc], args.by) for share in shares[:limit]),
+        tuple(_Row(share, names[share.pc], args.by) for share in shown),
         remarks=remarks,
         empty="no records",
         errors=lambda row: approximate_errors(row.location) if args.by != "file" else (),

@@ -63,7 +63,7 @@ class Context:
     def reader(self) -> StateReader:
         """This run's look at the kernel."""
         if self._reader is None:
-            self._reader = self.workspace.latest = StateReader(self.target, self.layout)
+            self._reader = self.workspace.latest = StateReader(self.target, self.layout, self.workspace.point_proof)
         return self._reader
 
     def state(self, parts: Part) -> State:

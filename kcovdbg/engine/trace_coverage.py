@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK, address_of, pc_of
 from kcovdbg.abi.call_length import CALL_LENGTHS
 from kcovdbg.analysis.line_coverage import find_lines
+from kcovdbg.analysis.pc_counts import PcCounts, as_counts
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.coverage_points import find_points
+from kcovdbg.engine.coverage_points import find_point_table
 from kcovdbg.errors import CapabilityError, KcovdbgError
-from kcovdbg.model.coverage import LineCoverage, PointCoverage
+from kcovdbg.model.coverage import FileCoverage, PointCoverage
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind
 
@@ -22,34 +25,46 @@ from kcovdbg.symbols.coverage_points import PointKind
 class CoveredLines(NamedTuple):
     """Lines with points in functions that were executed."""
 
-    lines: list[LineCoverage]
-    """By file and line."""
+    files: list[FileCoverage]
+    """By name."""
     remarks: tuple[str, ...]
     """What is missing: lines that were not executed, or records of tail calls."""
 
+    @property
+    def total(self) -> int:
+        """How many lines have points."""
+        return sum(len(file.lines) for file in self.files)
+
+    @property
+    def covered(self) -> int:
+        """How many lines were executed."""
+        return sum(file.covered_lines for file in self.files)
+
 
 def find_line_coverage(
-    context: Context, counts: Mapping[int, int], kinds: Iterable[PointKind], wanted: Callable[[Frame], bool]
+    context: Context,
+    counts: Mapping[int, int],
+    kinds: Iterable[PointKind],
+    wanted: Callable[[Frame], bool] | None = None,
 ) -> CoveredLines:
     """Return the lines with points in functions that were executed.
 
     :param counts: PC -> records.
     :param kinds: of the points that can be among them.
-    :param wanted: which frames' lines are of interest.
+    :param wanted: of which functions or files the lines are of interest; None for all.
     """
-    names = context.workspace.names
-    names.learn(counts)
-    known = {pc: count for pc, count in counts.items() if not names[pc].approximate}
-    points: Iterable[tuple[int, Sequence[Frame]]] = ()
     remarks: tuple[str, ...] = ()
-    if len(known) < len(counts):
-        unknown = len(counts) - len(known)
-        remarks = (f"{unknown} of {len(counts)} PCs are left out: recorded by tail calls from unknown functions",)
     try:
-        points = find_points(context, kinds)
+        find_point_table(context)
     except CapabilityError as error:
-        remarks = (*remarks, f"uncovered lines are unavailable: {error}")
-    return CoveredLines(find_lines(known, lambda pc: names[pc].frames, points, wanted), remarks)
+        remarks = (f"uncovered lines are unavailable: {error}",)
+    known = as_counts(counts)
+    columns = context.workspace.names.columns(known.pcs)
+    unknown = columns.approximate.count(1)
+    if unknown:
+        told = f"{unknown} of {len(counts)} PCs are left out: recorded by tail calls from unknown functions"
+        remarks = (told, *remarks)
+    return CoveredLines(find_lines(columns, known.records, kinds, wanted), remarks)
 
 
 def find_call_length(context: Context) -> int:
@@ -91,6 +106,19 @@ class ModuleOffsets:
         if table is not None:
             self._text = tuple((text.start, text.end) for text in table.text_ranges())
 
+    def outside_image(self, pcs: array[int], length: int) -> Iterator[int]:
+        """Iterate over the PCs whose calls are not in the code of the image; over all where that is unknown.
+
+        :param pcs: ascending.
+        :param length: of a call.
+        """
+        at = 0
+        for start, end in sorted(self._text):
+            first, last = bisect_left(pcs, start + length), bisect_left(pcs, end + length)
+            yield from pcs[at : max(at, first)]
+            at = max(at, last)
+        yield from pcs[at:]
+
     def find(self, call: int) -> tuple[str | None, int | None]:
         """Return the module, None for the image, and the offset from the start of its code, None where it is unknown.
 
@@ -109,17 +137,30 @@ class ModuleOffsets:
 
 
 def find_point_coverage(
-    context: Context, counts: Mapping[int, int], length: int, starts: Iterable[str] = ()
+    context: Context, counts: Mapping[int, int], length: int, starts: Iterable[str] = (), *, has_frames: bool = True
 ) -> Iterator[PointCoverage]:
     """Iterate over the points that were recorded, in the order of the counts.
 
     :param counts: PC -> records.
     :param length: of a call.
     :param starts: as for :class:`ModuleOffsets`.
+    :param has_frames: whether frames are wanted.
     """
     names = context.workspace.names
-    names.learn(counts)
+    if has_frames:
+        names.learn(counts)
     offsets = ModuleOffsets(context, starts)
     for pc, hits in counts.items():
         call = pc - length & WORD_MASK
-        yield PointCoverage(pc, call, *offsets.find(call), hits, names[pc].frames)
+        yield PointCoverage(pc, call, *offsets.find(call), hits, names[pc].frames if has_frames else ())
+
+
+def find_module_points(context: Context, counts: PcCounts, length: int) -> list[PointCoverage]:
+    """Return the points that were recorded in modules, ascending.
+
+    :param length: of a call.
+    """
+    offsets = ModuleOffsets(context, ())
+    outside = offsets.outside_image(counts.pcs, length)
+    points = find_point_coverage(context, {pc: counts[pc] for pc in outside}, length)
+    return [point for point in points if point.module is not None]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kcovdbg.model.location import Frame
@@ -38,6 +39,30 @@ class LineCoverage(NamedTuple):
     """Points that the compiler put there, those of functions inlined there too; at least as many as are covered."""
     covered: int
     """Points that were executed."""
+
+
+class FileCoverage(NamedTuple):
+    """What is known of the lines of a file that have points, in columns: a kernel has half a million of them."""
+
+    file: str
+    lines: Sequence[int]
+    """Their numbers, ascending."""
+    hits: Sequence[int]
+    """Records of each line's points."""
+    points: Sequence[int]
+    """Points that the compiler put there, those of functions inlined there too; at least as many as are covered."""
+    covered: Sequence[int]
+    """Points that were executed."""
+
+    @property
+    def covered_lines(self) -> int:
+        """How many of the lines were executed."""
+        return sum(map(bool, self.covered))
+
+    def rows(self) -> Iterator[LineCoverage]:
+        """Iterate over the lines."""
+        for row in zip(self.lines, self.hits, self.points, self.covered, strict=True):
+            yield LineCoverage(self.file, *row)
 
 
 class FunctionCoverage(NamedTuple):

@@ -74,6 +74,7 @@ def contents_violation(contents: BufferContents, message: str, shown: tuple[tupl
 
 RuleFunction: TypeAlias = Callable[[State], Iterable[Violation]]
 StackFunction: TypeAlias = Callable[[State], Iterable[int]]
+ObstacleFunction: TypeAlias = Callable[[State], "str | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ class Rule:
     excludes: frozenset[str] = frozenset()
     stacks: StackFunction | None = None
     """Returns the tasks, ``struct task_struct *``, whose stacks ``check`` reads."""
+    obstacle: ObstacleFunction | None = None
+    """Returns why it cannot be applied to a State, or need not be; None where it can."""
     about_leaks: bool = False
     """Whether it detects leaks; then objects found only in slab memory count."""
     detail: str = ""
@@ -119,6 +122,7 @@ def rule(
     features: Collection[str] = (),
     excludes: Collection[str] = (),
     stacks: StackFunction | None = None,
+    obstacle: ObstacleFunction | None = None,
     about_leaks: bool = False,
     detail: str = "",
 ) -> Callable[[RuleFunction], Rule]:
@@ -136,6 +140,7 @@ def rule(
             frozenset(features),
             frozenset(excludes),
             stacks,
+            obstacle,
             about_leaks,
             detail,
         )

@@ -19,6 +19,7 @@ from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile
 from kcovdbg.model.list_link import ListLink
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.point_proof import BufferMapping, WrongRecord
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.model.session import Session
 from kcovdbg.model.spin_lock import SpinLock
@@ -64,6 +65,8 @@ class Part(Flag):
     """The contents of enabled objects' buffers and of sections' areas."""
     SERIES = auto()
     """What the posted series in this kernel read for their rules."""
+    PROOF = auto()
+    """The records in the contents of buffers that no callback can have written, and the mappings of such buffers."""
     TEXT = auto()
     """Where the kernel's text lies. Looking up its symbols loads the symbol table, which takes as much memory as the tasks."""
 
@@ -82,6 +85,7 @@ class Source(str, Enum):
     """Buffers whose object was not found."""
     CARRIERS = "carriers"
     BUFFERS = "buffers"
+    PROOF = "proof"
     STACKS = "stacks"
     SERIES = "series"
     """What posted series read for their rules."""
@@ -175,6 +179,22 @@ class BufferContents:
         return {number for gap in self.buffer.gaps for number in range(gap.first, gap.first + gap.length)}
 
 
+@dataclass(frozen=True, slots=True)
+class WrongRecords:
+    """The records of one buffer that no callback of the sanitizer can have written."""
+
+    contents: BufferContents
+    count: int
+    first: tuple[WrongRecord, ...]
+    """The first ones."""
+    mappings: tuple[BufferMapping, ...] = ()
+    """The buffer's mappings in user space."""
+    vmalloc: tuple[VmallocArea | None, VmallocArea | None] = (None, None)
+    """The vmalloc areas before and after the buffer's own."""
+    problems: tuple[str, ...] = ()
+    """Why mappings may be missing."""
+
+
 class _Field(Generic[_T]):
     """One member of a State; reading it raises LookupError unless its part was asked for."""
 
@@ -250,6 +270,10 @@ class State:
     carriers = _Field[tuple[Carrier, ...]](Part.CARRIERS)
     buffers = _Field[tuple[BufferContents, ...]](Part.BUFFERS)
     """Of objects in their first session, and of sections; others may hold records of an earlier mode."""
+    wrong_records = _Field[tuple[WrongRecords, ...]](Part.PROOF)
+    """The records that no callback can have written, by buffer: of enabled objects and of sections."""
+    proof_problem = _Field["str | None"](Part.PROOF)
+    """Why the code cannot say whether a record can have been written; None where it can."""
     text = _Field["tuple[int | None, int | None]"](Part.TEXT)
     """``_stext`` and ``_etext``, with the KASLR offset; None where the kernel lacks the symbol."""
     series = _Field[Mapping[str, Any]](Part.SERIES)

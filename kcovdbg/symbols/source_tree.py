@@ -35,6 +35,8 @@ class SourceTree:
     :param build_directory: ``DW_AT_comp_dir``, which names in debug info are relative to.
     :param substitutions: pairs of path prefixes, old and new, as for GDB's ``set substitute-path``; the first that matches is
         applied to the absolute name.
+    :param is_confined: read only files that are, after links, below a folder or the new prefix of a substitution: debug info
+        may name any file of this machine.
     """
 
     def __init__(
@@ -43,23 +45,46 @@ class SourceTree:
         *,
         build_directory: str | None = None,
         substitutions: Sequence[tuple[str, str]] = (),
+        is_confined: bool = False,
     ) -> None:
         self._folders = tuple(Path(folder) for folder in folders)
         self._build_directory = build_directory
         self._substitutions = tuple(substitutions)
+        roots = (*self._folders, *(Path(new) for _, new in self._substitutions))
+        self._roots = tuple(Path(os.path.realpath(root)) for root in roots) if is_confined else None
         self._texts: dict[str, SourceText] = {}
+        self._paths: dict[Path, None] = {}
 
     @property
     def paths(self) -> Sequence[Path]:
         """The paths of the files read so far."""
-        return [text.path for text in self._texts.values() if text.path is not None]
+        return list(self._paths)
+
+    def has_text(self, file: str) -> bool:
+        """Return whether a file is found, can be read and is not empty; its text is not kept.
+
+        :param file: its name in debug info.
+        """
+        path = self.find(file)
+        if path is None:
+            return False
+        self._paths[path] = None
+        try:
+            with path.open("rb") as stream:
+                return bool(stream.read(1))
+        except OSError:
+            return False
 
     def find(self, file: str) -> Path | None:
         """Return the path of a file, None when it is not found.
 
         :param file: its name in debug info, relative to the build root or absolute.
         """
-        return next((path for path in self._candidates(file) if path.is_file()), None)
+        return next((path for path in self._candidates(file) if path.is_file() and self._is_allowed(path)), None)
+
+    def _is_allowed(self, path: Path) -> bool:
+        real = Path(os.path.realpath(path))
+        return self._roots is None or any(real.is_relative_to(root) for root in self._roots)
 
     def _candidates(self, file: str) -> Iterable[Path]:
         absolute = file if file.startswith("/") else None
@@ -91,14 +116,16 @@ class SourceTree:
             return SourceText(None, (), "no source text: no file name in debug info")
         text = self._texts.get(file)
         if text is None:
-            text = self._texts[file] = self._read(file)
+            text = self._texts[file] = self.read_once(file)
         return text
 
-    def _read(self, file: str) -> SourceText:
+    def read_once(self, file: str) -> SourceText:
+        """Return the text of a file as :meth:`read` does, without keeping it: a kernel's files fill a gigabyte."""
         path = self.find(file)
         if path is None:
             has_tree = bool(self._folders) or bool(self._build_directory and Path(self._build_directory).is_dir())
             return SourceText(None, (), NOT_FOUND.format(file=file) if has_tree else NO_TREE)
+        self._paths[path] = None
         try:
             # Lines end at newlines only, as for a compiler: kernel sources have form feeds.
             lines = path.read_text("utf-8", "replace").split("\n")

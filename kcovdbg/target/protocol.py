@@ -39,14 +39,14 @@ class Member(NamedTuple):
 
 
 class Vma(NamedTuple):
-    """A mapping of a file in a user address space."""
+    """A mapping in a user address space."""
 
     start: int
     end: int
     pgoff: int
     flags: int
     file: int
-    """``struct file *``."""
+    """``struct file *``; 0 for anonymous memory."""
 
 
 class SlabObject(NamedTuple):
@@ -60,7 +60,7 @@ class VmaSource(Protocol):
     """Mappings of user address spaces."""
 
     def for_each_vma(self, mm: int) -> Iterator[Vma]:
-        """Yield the mappings of files.
+        """Yield the mappings in the order of their addresses.
 
         :param mm: ``struct mm_struct *``.
         :raises ReadError: when the tree cannot be read further.

@@ -146,8 +146,8 @@ class FileWalk:
             try:
                 check_pointer(self._target, task.mm, "struct mm_struct")
                 for vma in source.for_each_vma(task.mm):
-                    kcov = self.find_kcov(vma.file, f"the mapping at {vma.start:#x} of process {task.tgid}")
-                    if kcov is not None:
+                    kcov = vma.file and self.find_kcov(vma.file, f"the mapping at {vma.start:#x} of process {task.tgid}")
+                    if kcov:
                         yield KcovFile(task.tgid, vma.file, kcov, start=vma.start, end=vma.end, pgoff=vma.pgoff)
             except ReadError as error:
                 self.remarks.note(f"the mappings of process {task.tgid} could not be read: {error}")

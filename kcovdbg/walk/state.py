@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -17,6 +17,7 @@ from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.list_link import ListLink
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.object_names import name_some
+from kcovdbg.model.point_proof import PointProof
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.model.state import BufferContents, KernelFacts, Part, Source, State
 from kcovdbg.model.syscall import TaskSyscall
@@ -35,6 +36,7 @@ from kcovdbg.walk.references import ReferenceWalk
 from kcovdbg.walk.sessions import SessionWalk
 from kcovdbg.walk.structure_cache import StructureCache
 from kcovdbg.walk.syscalls import SyscallWalk
+from kcovdbg.walk.wrong_records import WrongRecordWalk
 
 # Words of buffers: limits for one buffer, and for all that a State holds (128 MiB).
 _MAX_WORDS: Final = 1 << 23
@@ -48,11 +50,13 @@ class StateReader:
 
     :param target: the kernel.
     :param layout: of this kernel.
+    :param proof: judges records by the kernel's code; None where no image is known.
     """
 
-    def __init__(self, target: Target, layout: Layout) -> None:
+    def __init__(self, target: Target, layout: Layout, proof: PointProof | None = None) -> None:
         self.target = target
         self.layout = layout
+        self._proof = proof
         self._cache = StructureCache(target, layout)
         self._sessions = SessionWalk(self._cache)
         self._known: dict[Part, Mapping[str, object]] = {}
@@ -74,13 +78,14 @@ class StateReader:
             Part.TASK_FACTS: self._read_task_facts,
             Part.CARRIERS: lambda: {"carriers": self._carriers},
             Part.BUFFERS: lambda: {"buffers": self._buffers},
+            Part.PROOF: self._read_wrong_records,
             Part.SERIES: lambda: {"series": self._read_series()},
             Part.TEXT: lambda: {"text": (_find_symbol(self.target, "_stext"), _find_symbol(self.target, "_etext"))},
         }
 
     def renew(self) -> StateReader:
         """Return a new look at the same kernel."""
-        return StateReader(self.target, self.layout)
+        return StateReader(self.target, self.layout, self._proof)
 
     def read(self, parts: Part, *, stacks: Collection[int] = (), syscalls: Collection[TaskFields] = ()) -> State:
         """Return the State with some parts, and what of them could not be read.
@@ -227,10 +232,18 @@ class StateReader:
     @cached_property
     def _buffers(self) -> tuple[BufferContents, ...]:
         """The contents of buffers, within a budget; those that are left out are named in ``lacking``."""
+        found, unread = self._read_contents((*self._user_buffers(), *self._section_buffers()), 0)
+        self._cache.lacking[Source.BUFFERS] = _say_unread(unread)
+        return found
+
+    def _read_contents(self, wanted: Iterable[_Wanted], held: int) -> tuple[tuple[BufferContents, ...], Sequence[str]]:
+        """Read the contents of buffers; also return the names of those that do not fit the budget.
+
+        :param held: words that are read already.
+        """
         found: list[BufferContents] = []
         unread: list[str] = []
-        held = 0
-        for name, words, address, kcov, section in (*self._user_buffers(), *self._section_buffers()):
+        for name, words, address, kcov, section in wanted:
             if words > _MAX_WORDS or held + words > _HELD_WORDS:
                 unread.append(name)
                 continue
@@ -242,8 +255,23 @@ class StateReader:
             held += len(buffer.words)
             if buffer.address == address or section is None:
                 found.append(BufferContents(buffer, kcov, section))
-        self._cache.lacking[Source.BUFFERS] = _say_unread(unread)
-        return tuple(found)
+        return tuple(found), unread
+
+    def _read_wrong_records(self) -> Mapping[str, object]:
+        """Compare the records of enabled objects and of sections with the code."""
+        self._cache.lacking[Source.PROOF] = ()
+        problem = "no kernel image is given" if self._proof is None else self._proof.problem()
+        if self._proof is None or problem is not None:
+            return {"wrong_records": (), "proof_problem": problem}
+        walk = WrongRecordWalk(self._cache, self._proof)
+        held = sum(len(contents.buffer.words) for contents in self._buffers)
+        reused, unread = self._read_contents(self._user_buffers(is_reused=True), held)
+        found = (
+            *(walk.find(contents, is_reused=False) for contents in self._buffers),
+            *(walk.find(contents, is_reused=True) for contents in reused),
+        )
+        self._cache.lacking[Source.PROOF] = _say_unread(unread)
+        return {"wrong_records": tuple(wrong for wrong in found if wrong is not None), "proof_problem": None}
 
     def _read_series(self) -> Mapping[str, object]:
         """Read what the rules of the posted series in this kernel need, by the feature of the series."""
@@ -271,12 +299,17 @@ class StateReader:
         self._cache.lacking[Source.SERIES] = (*notes, *_say_unread(unread))
         return {feature: of_series.data for feature, of_series in found.items()}
 
-    def _user_buffers(self) -> Iterator[_Wanted]:
-        """Yield the buffers of objects in their first session: those hold nothing of an earlier mode."""
+    def _user_buffers(self, *, is_reused: bool = False) -> Iterator[_Wanted]:
+        """Yield the buffers of objects in their first session, which hold nothing of an earlier mode.
+
+        :param is_reused: yield those of objects in a later session instead.
+        """
         for address, kcov in self._objects.items():
             fields = kcov.fields
             # Kernels without remote coverage do not count sessions.
-            if fields is None or not (fields.area and fields.size and kcov.count and kcov.is_enabled and fields.sequence == 1):
+            if fields is None or not (fields.area and fields.size and kcov.count and kcov.is_enabled):
+                continue
+            if (fields.sequence == 1) is is_reused:
                 continue
             yield _Wanted(f"kcov:{address:#x}", min(fields.size, _most_words(kcov.count)), fields.area, address, None)
 

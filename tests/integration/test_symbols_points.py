@@ -9,10 +9,12 @@ from array import array
 
 import pytest
 
+from kcovdbg.abi.record import CMP, PC
 from kcovdbg.elf.compile_units import read_comp_dir, read_units
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import TargetError
+from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.symbols import coverage_points as points
+from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.coverage_points import find_points, find_points_between
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")
@@ -45,6 +47,45 @@ def built(tmp_path_factory):
 def by_objdump(path, callee):
     text = subprocess.run(["objdump", "-d", str(path)], capture_output=True, text=True, check=True).stdout
     return [int(line.split(":")[0], 16) + 5 for line in text.splitlines() if "call" in line and line.endswith(f"<{callee}>")]
+
+
+def no_memory(address, size):
+    raise ReadError(f"nothing at {address:#x}", address)
+
+
+@needs_gcc
+def test_code_proves_what_can_be_recorded(built):
+    """By objdump: calls of callbacks, and of functions that jump to one; no other call, and no other address."""
+    image = built / "a"
+    pcs, cmps, tails = (
+        by_objdump(image, name) for name in ("__sanitizer_cov_trace_pc", "__sanitizer_cov_trace_const_cmp4", "jumper")
+    )
+    tails += by_objdump(image, "hopper")
+    others = by_objdump(image, "branchy") + by_objdump(image, "caller")
+    assert tails
+    assert others
+    with ElfFile(image) as elf:
+        read = elf.read
+        proof = CodeProof(image, elf.build_id, 0, None)
+        assert proof.problem() is None
+        assert proof.judge([*pcs, *tails], PC, read).wrong == {}
+        assert proof.judge(cmps, CMP, read).wrong == {}
+        assert proof.judge(cmps, PC, read).comparisons == set(cmps)
+        wrong = [*others, *(pc + 1 for pc in pcs), 0, 1 << 46]
+        assert proof.judge(wrong, PC, read).wrong.keys() == set(wrong)
+        # The image alone does not say what the kernel has patched.
+        assert proof.judge(others, PC, no_memory) == ({}, set(others), set())
+        (pc,) = others[:1]
+        displacement = struct.pack("<i", elf.symbols.find("jumper").address - pc)
+
+        def read_patched(address, size):
+            code = bytearray(elf.read(address, size))
+            code[pc - address - 4 : pc - address] = displacement
+            return bytes(code)
+
+        assert proof.judge([pc], PC, read_patched).wrong == {}
+    assert CodeProof(image, "00" * 20, 0, None).problem() == "the kernel image is of another build"
+    assert CodeProof(None, None, 0, None).problem() == "no kernel image is given"
 
 
 @needs_gcc

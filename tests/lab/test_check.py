@@ -193,6 +193,40 @@ def test_damage_on_a_running_guest(boot: Booter) -> None:
         assert ask("check") == (0, [])
 
 
+def test_records_that_user_space_wrote(boot: Booter) -> None:
+    """User space writes into the buffer of an enabled task; what a session before it left there is no finding."""
+    guest = boot(Machine(cpus=1))
+    guest.wait_done()
+    symbols = symbol_options(guest.kernel, guest.userland)
+
+    def ask(command: str) -> list[dict[str, Any]]:
+        done = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, *symbols, "-e", f"{command} --json")
+        assert done.returncode < 2, done.stderr
+        rows: list[dict[str, Any]] = json.loads(done.stdout)
+        return rows
+
+    (reuse,) = [line for line in guest.ask("reuse") if line.get("state") == "kc-reuse"]
+    assert "missing" not in reuse
+    assert ask("check B12") == []
+    (told,) = [line for line in guest.ask("scribble") if line.get("state") == "kc-scribble"]
+    (row,) = ask("check B12")
+    values = {value["name"]: value["value"] for value in row["values"]}
+    buffer = ask(f"buffer {told['tid']}")
+    wrong, absurd = told["scribbled"]
+    assert row["severity"] == "warning"
+    assert row["message"].startswith("2 of ")
+    assert values["records"] == f"{wrong}: {buffer[wrong]['pc']}, {absurd}: {0x4141414141414141:#x}"
+    assert values["before"] == f"{wrong - 2}: {buffer[wrong - 2]['pc']}, {wrong - 1}: {buffer[wrong - 1]['pc']}"
+    assert values["after"] == f"{wrong + 1}: {buffer[wrong + 1]['pc']}, {wrong + 2}: {buffer[wrong + 2]['pc']}"
+    assert int(values["offset"], 16) == 8 * (1 + wrong)
+    before = int(told["before"], 16)
+    assert f"writable by task {told['pid']} (kc-scribble) at {before + 4096:#x}-{before + 5 * 4096:#x}" in values["mapped"]
+    # The kernel may have joined the page with what is mapped before it.
+    assert f"-{before + 4096:#x}), directly after it nothing" in values["mapped"]
+    guest.ask("stop")
+    assert ask("check B12") == []
+
+
 def test_bugs_on_a_running_guest(boot: Booter) -> None:
     """A module does what bugs do: it keeps a reference, ends no section, and makes an owner forget what it has enabled."""
     guest = boot(Machine(cpus=1))
@@ -242,6 +276,18 @@ def test_bugs_on_a_running_guest(boot: Booter) -> None:
     # The memory of the task that is gone may be another's by now.
     assert {row["rule"] for row in rows if row["object"] == f"kcov {kcov}"} & {"K6", "T4"}
     assert_owner_is_gone(answers, kcov)
+
+    # A section that cannot begin ends the session of the task itself, whose buffer is a free area then.
+    nested = puzzle("nested")
+    _, (rows, objects, areas, tasks) = ask("check", "objects", "areas", f"tasks -a {nested['tid']}")
+    (lost,) = [row for row in objects if row["pid"] == nested["tid"]]
+    found = {row["rule"]: row for row in rows if row["object"] in (f"kcov {lost['kcov']}", f"area {lost['area']}")}
+    assert {"K1", "K10", "T1", "A2"} <= set(found)
+    assert lost["area"] in {row["area"] for row in areas if row["state"] == "cached"}
+    assert [row["mode"] for row in tasks] == ["DISABLED"]
+    for rule in ("K10", "A2"):
+        (cause,) = found[rule]["causes"]
+        assert ("mac80211" in cause["bug"], cause["certainty"]) == (True, "likely")
 
 
 def assert_owner_is_gone(why: list[dict[str, Any]], kcov: str) -> None:

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chains.h"
 #include "pctext.h"
 #include "seqdiff.h"
 
@@ -183,6 +184,80 @@ static void try_diff(void)
 	free(b);
 }
 
+/* Numbers beyond the ends of columns are skipped; rows are found as by looking at each. */
+static void try_chains(void)
+{
+	enum { FRAMES = 20, LINES = 9 };
+	size_t frame_count = below(FRAMES), row_count = below(40), count = below(40), i, j, missing = 0, found;
+	uint32_t *frames = malloc((frame_count + 1) * sizeof(*frames)), *offsets = malloc((row_count + 1) * sizeof(*offsets));
+	uint64_t *rows = malloc((row_count + 1) * sizeof(*rows)), *pcs = malloc((count + 1) * sizeof(*pcs));
+	uint64_t *chains = malloc((count + 1) * sizeof(*chains)), base = random_word();
+	uint32_t *rest = malloc((count + 1) * sizeof(*rest)), *ends = malloc((count + 1) * sizeof(*ends));
+	uint8_t *seen = calloc(row_count + 1, 1), *flags = calloc(count + 1, 1), of_frame[FRAMES] = { 1, 2, 4 };
+	uint64_t hits[LINES] = { 0 }, sum = 0;
+	uint32_t points[LINES] = { 0 }, covered[LINES] = { 0 };
+	struct kcovdbg_chains in = { frames, frame_count };
+
+	CHECK(frames && offsets && rows && pcs && chains && rest && ends && seen && flags);
+	for (i = 0; i < frame_count; i++)
+		frames[i] = below(8) ? below(FRAMES) : (uint32_t)random_word();
+	for (i = 0; i < row_count; i++) {
+		offsets[i] = (i ? offsets[i - 1] : 0) + 1 + below(3);
+		rows[i] = (below(8) ? below(FRAMES + 2) : random_word()) << 16 | below(5) << 3 | below(6);
+	}
+	for (i = 0; i < count; i++)
+		pcs[i] = base + below(100);
+	qsort(pcs, count, sizeof(*pcs), compare_words);
+	found = kcovdbg_chains_find(pcs, count, base, offsets, rows, row_count, chains, rest, seen);
+	for (i = 0; i < count; i++) {
+		for (j = 0; j < row_count && base + offsets[j] != pcs[i]; j++)
+			;
+		CHECK(j == row_count || seen[j]);
+		CHECK(chains[i] == (j < row_count && rows[j] >> 3 & 0x1fff ? rows[j] : 0) || pcs[i] < base);
+		if (!chains[i])
+			CHECK(missing < found && rest[missing++] == i);
+	}
+	CHECK(missing == found);
+	kcovdbg_chains_ends(in, chains, count, below(2), ends);
+	kcovdbg_chains_flags(in, chains, count, of_frame, FRAMES, flags);
+	CHECK(!kcovdbg_chains_add(in, chains, pcs, count, ends, count < FRAMES ? count : FRAMES, LINES, hits, points, covered));
+	CHECK(!kcovdbg_chains_add(in, chains, NULL, count, ends, count < FRAMES ? count : FRAMES, LINES, hits, points,
+				  covered));
+	for (i = 0; i < LINES; i++)
+		CHECK(points[i] == 2 * covered[i]);
+	kcovdbg_gather(ends, count, frames, frame_count, 7, rest);
+	if (count) {
+		uint64_t *repeats = calloc(count, sizeof(*repeats)), *records = calloc(count, sizeof(*records));
+		uint64_t *repeated = calloc(count, sizeof(*repeated));
+		uint32_t *pcs_of = calloc(count, sizeof(*pcs_of)), *hottest = calloc(count, sizeof(*hottest));
+
+		CHECK(repeats && records && repeated && pcs_of && hottest);
+		for (i = 0; i < count; i++)
+			ends[i] = below(count + 1);
+		CHECK(!kcovdbg_count_repeats(ends, count, rest, count, repeats));
+		kcovdbg_sum_groups(ends, pcs, repeats, count, count, records, pcs_of, hottest, repeated);
+		for (i = 0; i < count; i++)
+			sum += pcs_of[i];
+		for (i = 0; i < count; i++)
+			sum += ends[i] >= count;
+		CHECK(sum == count);
+		free(repeats);
+		free(records);
+		free(repeated);
+		free(pcs_of);
+		free(hottest);
+	}
+	free(frames);
+	free(offsets);
+	free(rows);
+	free(pcs);
+	free(chains);
+	free(rest);
+	free(ends);
+	free(seen);
+	free(flags);
+}
+
 int main(int argc, char **argv)
 {
 	long rounds;
@@ -192,6 +267,7 @@ int main(int argc, char **argv)
 	state = strtoull(argv[1], NULL, 0) * 2 + 1;
 	for (rounds = strtol(argv[2], NULL, 0); rounds > 0; rounds--) {
 		try_text();
+		try_chains();
 		try_diff();
 		try_diff();
 	}

@@ -19,7 +19,10 @@ def driver(tmp_path_factory):
     path = tmp_path_factory.mktemp("native") / "driver"
     warnings = ["-std=gnu11", "-Wall", "-Wextra", "-Werror"]
     sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
-    sources = [Path(__file__).with_name("driver.c"), ROOT / "native" / "pctext.c", ROOT / "native" / "seqdiff.c"]
+    sources = [
+        Path(__file__).with_name("driver.c"),
+        *(ROOT / "native" / f"{name}.c" for name in ("pctext", "chains", "seqdiff")),
+    ]
     command = ["gcc", "-O1", "-g", *warnings, *sanitizers, f"-I{ROOT / 'native'}", "-o", path, *sources]
     built = subprocess.run(command, capture_output=True, text=True)
     if "cannot find" in built.stderr:

@@ -12,13 +12,11 @@ from kcovdbg.abi.record import CMP, PC, RecordKind
 from kcovdbg.analysis.alignment import align, exact_blocks
 from kcovdbg.analysis.call_tree import CallKind, Event, build_calls, find_events
 from kcovdbg.analysis.compact_buffer import decode_ascending, encode_ascending, keep, restore
-from kcovdbg.analysis.line_coverage import find_lines
 from kcovdbg.analysis.loop_folding import find_runs, fold_runs, round_length
 from kcovdbg.analysis.native_loops import has_native
 from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
 from kcovdbg.analysis.run_counts import DiffSide, RunCounts, compare_runs
 from kcovdbg.analysis.set_expressions import evaluate, is_expression
-from kcovdbg.analysis.top import count_repeats, group_key, rank
 from kcovdbg.analysis.view_rows import ContentRows, IndexRows, Mark, SingleRows, filter_rows, fold_equal, fold_groups
 from kcovdbg.errors import LineError
 from kcovdbg.model.buffer import Gap
@@ -97,33 +95,6 @@ def test_rounds(words):
 
     expected = next((period for period in range(1, len(words) // 2 + 1) if is_round(period)), len(words))
     assert round_length(words) == expected
-
-
-@given(TRACES)
-def test_repeats(words):
-    key = names().symbol
-    expected = Counter()
-    for _, members in groupby(words, key):
-        seen = set()
-        for word in members:
-            if word in seen:
-                expected[word] += 1
-            seen.add(word)
-    assert count_repeats(words, find_runs(words, key)) == expected
-
-
-@given(TRACES, st.sampled_from(["function", "file", "pc"]))
-def test_ranking(words, by):
-    known = names()
-    counts = Counter(words)
-    shares = rank(counts, group_key(by, known), {})
-    assert sum(share.records for share in shares) == len(words)
-    assert sum(share.points for share in shares) == len(counts)
-    assert [share.records for share in shares] == sorted((share.records for share in shares), reverse=True)
-    if words:
-        assert abs(sum(share.share for share in shares) - 1) < 1e-9
-    plain = {"function": lambda word: known.frame(word)[:2], "file": known.file, "pc": lambda word: word}[by]
-    assert sorted(share.records for share in shares) == sorted(Counter(map(plain, words)).values())
 
 
 # Sets.
@@ -303,22 +274,6 @@ def test_events_of_a_buffer():
     words = [pc(1) & low, 0, 5 << 60, pc(2), pc(1) & low | 1 << 60]
     found = list(find_events(make_buffer(words, codec=PC_EXT, gaps=(Gap(3, 1),))))
     assert found == [Event(0, RecordKind.ENTRY, pc(1)), Event(4, RecordKind.EXIT, pc(1))]
-
-
-# Lines.
-
-
-def test_lines_of_executed_functions():
-    known = names()
-    points = [(value, known[value].frames) for value in (pc(1, 0), pc(1, 1), pc(1, 2), pc(2, 0))]
-    found = find_lines({pc(1, 0): 4, pc(1, 2): 1}, lambda value: known[value].frames, points, lambda _frame: True)
-    assert [tuple(line) for line in found] == [
-        ("dir/file_0.c", 100, 4, 1, 1),
-        ("dir/file_0.c", 101, 0, 1, 0),
-        # What was inlined covers the line that calls it.
-        ("dir/file_0.c", 102, 1, 1, 1),
-        ("include/helper.h", 3, 1, 1, 1),
-    ]
 
 
 # Keeping.

@@ -11,6 +11,7 @@ import pytest
 from kcovdbg.analysis.check.runner import check, list_rules
 from kcovdbg.model.finding import Severity
 from kcovdbg.model.memory import StackFrame, VmallocArea
+from kcovdbg.model.point_proof import Verdict
 from kcovdbg.target.protocol import Member, Vma
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
@@ -20,14 +21,35 @@ from tests.support.kernels.scenario import IN_CTXSW, usb
 from tests.support.memory_target import MemorySlab, MemoryStacks, MemoryVmalloc, MemoryVmas, Structure
 
 NOWHERE = 0xFFFF88800DEAD000
+WRONG = 0xFFFFFFFF81001231
 EXTRA = 0xFFFFC90010000000
 PF_USER_WORKER = 0x4000
 STOPPED = {"kcov": 0, "kcov_mode": 0, "kcov_size": 0, "kcov_area": 0}
 
 
+class MadeUpProof:
+    """Code in which WRONG is no point, what follows it cannot be read, and then comes a point of a comparison."""
+
+    def problem(self):
+        return None
+
+    def judge(self, pcs, codec, read):
+        wrong = dict.fromkeys({WRONG} if codec.has_operands else {WRONG, WRONG + 2}, "no call ends there")
+        return Verdict({pc: wrong[pc] for pc in pcs if pc in wrong}, {WRONG + 1} & {*pcs}, {WRONG + 2} & {*pcs} & {*wrong})
+
+
+def prove(kernel):
+    kernel.proof = MadeUpProof()
+
+
 def look(kernel, *, advice=False, wanted=()):
     layout = detect_layout(kernel.target)
-    return check(StateReader(kernel.target, layout), advice=advice, wanted=wanted, pause=lambda _seconds: None)
+    return check(
+        StateReader(kernel.target, layout, getattr(kernel, "proof", None)),
+        advice=advice,
+        wanted=wanted,
+        pause=lambda _seconds: None,
+    )
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -556,6 +578,8 @@ def case(row, damage, near, near_row=None, *, unsure=(), held=False):
     return Case(row, damage, near, near_row, frozenset(unsure), held)
 
 
+LATER = [kcov("local", sequence=2), task(40, kcov_sequence=2)]
+
 CASES = {
     "K1": case(E9A, [kcov("local", refcount=3)], [kcov("local", refcount=3, lock=1)], held=True),
     "K1 too few": case(
@@ -826,6 +850,28 @@ CASES = {
         R,
         [kcov("full", **{"pc_range.start": 0x81001000, "pc_range.end": 0x81001001})],
         [kcov("full", **{"pc_range.start": 0x81001000, "pc_range.end": 0x81001000})],
+    ),
+    "B12": case(E9A, [prove, word(a_buffer("full"), 3, WRONG)], [prove, word(a_buffer("full"), 3, WRONG + 1)]),
+    "B12 of a section": case(
+        E9A,
+        [prove, fill(an_area("kworker"), 9), word(an_area("kworker"), 8, WRONG)],
+        # The count is raised before the last one is written.
+        [prove, fill(an_area("kworker"), 9), word(an_area("kworker"), 9, WRONG)],
+    ),
+    "B12 of a comparison": case(
+        E9A, [prove, word(a_buffer("compared"), 4, WRONG)], [prove, word(a_buffer("compared"), 4, WRONG + 2)]
+    ),
+    "B12 in a later session": case(
+        E9A,
+        [prove, *LATER, fill(a_buffer("local"), 20), word(a_buffer("local"), 10, WRONG)],
+        # A comparison that an earlier session left: the last of its four words is the address.
+        [
+            prove,
+            *LATER,
+            fill(a_buffer("local"), 20),
+            word(a_buffer("local"), 10, WRONG),
+            word(a_buffer("local"), 12, WRONG + 2),
+        ],
     ),
     "M1": case(J, [kcov("stopped", map_edge=0)], [move_map("stopped", "map_edge")]),
     "M1 half made": case(J, [map_of("stopped", pool=0)], [map_of("stopped", pool=NOWHERE)]),

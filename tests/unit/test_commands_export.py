@@ -15,14 +15,15 @@ from kcovdbg.collect.trace_file import read_trace, side_path
 from kcovdbg.commands.export import EXPORTERS, _Export
 from kcovdbg.engine.runner import run_line, run_reporting
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, UsageError
-from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TextRange
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.target.drgn.live_lines import DrgnLines
 from kcovdbg.target.protocol import Symbol
 from tests.support.speedscope_rules import check_file
 from tests.support.state import Streams, make_target, make_workspace
 from tests.support.stub import make_stub
-from tests.support.traces import BASE, names, pc
+from tests.support.traces import BASE, locate, names, pc
 from tests.unit.test_export_formats import read_folded, read_lcov
 
 TREES = ("folded", "speedscope", "chrome")
@@ -102,19 +103,15 @@ def test_any_words_round_trip(trace, ask, tmp_path, words):
 
 
 @pytest.fixture
-def points(workspace):
+def points(workspace, tmp_path):
     """Four functions with four points each, the third of each inlined."""
-    everything = [pc(function, point) for function in range(1, 5) for point in range(4)]
-    table = make_stub(
-        LocationTable,
-        pcs=lambda *_kinds: everything,
-        get_rows=lambda pcs: [(0, location.frames) for location in names()._locate(list(pcs))],
-        text_ranges=lambda: [TextRange(BASE, BASE + 0x1000, ".text")],
-        functions=lambda: [
-            FunctionSymbol(f"fn_{number}.part.0", pc(number) - 5, 0x100, f"alias_{number}", "dir/file_0.c")
-            for number in range(1, 5)
-        ],
-    )
+    writer = TableWriter("00" * 20, [TextRange(BASE, BASE + 0x1000, ".text")])
+    for location in locate([pc(function, point) for function in range(1, 5) for point in range(4)]):
+        writer.add_frames(location.address, PointKind.PC, location.frames)
+    for number in range(1, 5):
+        writer.add_function(FunctionSymbol(f"fn_{number}.part.0", pc(number) - 5, 0x100, f"alias_{number}", "dir/file_0.c"))
+    writer.write(tmp_path / "table")
+    table = LocationTable(tmp_path / "table")
     workspace.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections import Counter
+from itertools import groupby
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from kcovdbg.abi.record import RecordKind
 from kcovdbg.analysis.call_stacks import DEEPEST, Stacks
 from kcovdbg.analysis.call_tree import Event, build_calls, find_edges, own_records
-from kcovdbg.model.coverage import FunctionCoverage, LineCoverage, PointCoverage
+from kcovdbg.model.coverage import FileCoverage, FunctionCoverage, PointCoverage
 from kcovdbg.model.location import Frame
 from kcovdbg.render.export import (
     chrome,
@@ -146,7 +147,10 @@ LINES = st.dictionaries(
 
 @given(NAMES, LINES)
 def test_lcov(name, lines):
-    coverage = [LineCoverage(file, line, hits, 1, hits > 0) for (file, line), hits in sorted(lines.items())]
+    coverage = []
+    for file, members in groupby(sorted(lines.items()), key=lambda item: item[0][0]):
+        numbers, hits = zip(*((number, count) for (_, number), count in members), strict=True)
+        coverage.append(FileCoverage(file, numbers, hits, [1] * len(hits), [int(count > 0) for count in hits]))
     read = read_lcov(one_line_each(lcov.lcov_lines(name, coverage, lambda file: f"/src/{file}")))
     assert {(file, line): hits for file, found in read.items() for line, hits in found.items()} == {
         ("/src/" + file.replace("\n", "\\x0a"), line): hits for (file, line), hits in lines.items()

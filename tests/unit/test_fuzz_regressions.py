@@ -4,7 +4,6 @@
 import json
 import re
 
-import drgn
 import pytest
 
 from kcovdbg.collect.trace_file import SUFFIX, read_trace
@@ -17,19 +16,6 @@ from kcovdbg.walk.structure_cache import StructureCache
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9A
-
-
-def test_a_node_of_a_type_that_drgn_does_not_know(monkeypatch):
-    """A maple tree's node says its type itself; drgn's helper raises NotImplementedError for one that is none."""
-
-    def walk(_mm):
-        raise NotImplementedError("unknown maple_type 12")
-
-    monkeypatch.setattr(drgn_target, "for_each_vma", walk)
-    source = drgn_target.DrgnVmas(drgn.Program(drgn.Platform(drgn.Architecture.X86_64)))
-    monkeypatch.setattr(drgn_target.drgn, "Object", lambda *_args, **_named: None)
-    with pytest.raises(ReadError, match="mm 0x1000: unknown maple_type 12"):
-        list(source.for_each_vma(0x1000))
 
 
 @pytest.mark.parametrize("member", ["pid", "comm"])

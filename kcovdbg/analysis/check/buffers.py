@@ -6,14 +6,16 @@ User space can write its own buffers, count and records; only the kernel writes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import PAGE_SIZE, page_align
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
-from kcovdbg.model.object_names import name_kcov
+from kcovdbg.model.memory import VmallocArea
+from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.point_proof import BufferMapping, NextMapping
 from kcovdbg.model.rule import Hex, Violation, contents_violation, rule, values
 from kcovdbg.model.state import BufferContents, Part, State
 from kcovdbg.series import table
@@ -115,10 +117,11 @@ def check_private_count(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "records hold addresses of code",
     guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
-    needs=Part.BUFFERS | Part.TEXT,
+    needs=Part.BUFFERS | Part.TEXT | Part.PROOF,
+    obstacle=lambda state: "B12 compares them with the code" if state.proof_problem is None else None,
     detail=(
         "The last record may be stale, because the count is raised before it is written. Objects in their second session or "
-        "later are not checked: records of an earlier mode may be left."
+        "later are not checked: records of an earlier mode may be left. Where code is readable, B12 applies instead."
     ),
 )
 def check_addresses(state: State) -> Iterator[Violation]:
@@ -240,3 +243,64 @@ def check_overlay(state: State) -> Iterator[Violation]:
                 values(area=Hex(area.address), size=area.size, allocated=found.size),
                 remote_lock=True,
             )
+
+
+@rule(
+    "B12",
+    Severity.ERROR,
+    "a record is a coverage point of this build: a call of the sanitizer's callback ends at its address",
+    guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
+    needs=Part.TASKS | Part.BUFFERS | Part.PROOF,
+    obstacle=lambda state: state.proof_problem,
+    detail=(
+        "A function may end in a jump to the callback; then the return address of its own call is recorded. The last record "
+        "may be stale, because the count is raised before it is written. In later sessions of an object, comparisons of an "
+        "earlier one may be left. Code that is unreadable is not compared: that of unloaded modules, or missing from a dump."
+    ),
+)
+def check_points(state: State) -> Iterator[Violation]:
+    """B12."""
+    for wrong in state.wrong_records:
+        first, buffer = wrong.first[0], wrong.contents.buffer
+        near = dict(first.neighbors)
+        mappings = "; ".join(_describe_mapping(state, mapping) for mapping in wrong.mappings)
+        shown = values(
+            records=", ".join(f"{record.number}: {record.word:#x}" for record in wrong.first),
+            before=_describe_records(near, range(first.number)),
+            after=_describe_records(near, range(first.number + 1, buffer.count)),
+            offset=Hex(first.offset),
+            mapped="; ".join(filter(None, (mappings, *wrong.problems))) or None,
+            vmalloc__before=_describe_area(wrong.vmalloc[0]),
+            vmalloc__after=_describe_area(wrong.vmalloc[1]),
+        )
+        yield contents_violation(
+            wrong.contents,
+            f"{wrong.count} of {buffer.count} records are not coverage points of this build, first number {first.number}: "
+            f"{first.word:#x} ({first.problem})",
+            tuple((name, value) for name, value in shown if value != "None"),
+        )
+
+
+def _describe_records(near: Mapping[int, int], numbers: range) -> str | None:
+    return ", ".join(f"{number}: {word:#x}" for number, word in near.items() if number in numbers) or None
+
+
+def _describe_mapping(state: State, mapping: BufferMapping) -> str:
+    owner = next((task for task in state.task_fields if task.tgid == mapping.pid and task.pid == mapping.pid), None)
+    name = f"process {mapping.pid}" if owner is None else name_task(owner)
+    access = "writable" if mapping.writable else "read-only"
+    before = "nothing" if mapping.before is None else _describe_neighbor(mapping.before)
+    after = "nothing" if mapping.after is None else _describe_neighbor(mapping.after)
+    return (
+        f"{access} by {name} at {mapping.start:#x}-{mapping.end:#x} from offset {mapping.offset:#x}, "
+        f"directly before it {before}, directly after it {after}"
+    )
+
+
+def _describe_neighbor(mapping: NextMapping) -> str:
+    access = "writable" if mapping.writable else "read-only"
+    return f"{mapping.name} ({access}, {mapping.start:#x}-{mapping.end:#x})"
+
+
+def _describe_area(area: VmallocArea | None) -> str | None:
+    return None if area is None else f"{area.start:#x}, {area.size:#x} bytes, of {area.allocator}()"

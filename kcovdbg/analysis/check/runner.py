@@ -43,6 +43,8 @@ class _RuleFindings(NamedTuple):
     """How many more there are."""
     is_cut: bool
     """Whether counting stopped before the end."""
+    obstacle: str | None = None
+    """Why the rule was not applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +129,14 @@ def check(
     rules = [rule for rule in list_rules() if not wanted or rule.name in wanted]
     of_kernel = [rule for rule in rules if rule.applies(kernel.generation) and rule.name not in kernel.excluded_rules]
     chosen = [rule for rule in of_kernel if advice or rule.severity is not Severity.ADVICE]
-    skipped = ((len(rules) - len(of_kernel), "for other kernels"), (len(of_kernel) - len(chosen), "advice, see -a"))
+    skipped: tuple[tuple[int, str], ...] = (
+        (len(rules) - len(of_kernel), "for other kernels"),
+        (len(of_kernel) - len(chosen), "advice, see -a"),
+    )
     most = _COMPARED if kernel.live else _SHOWN
     found = _look(chosen, source, advice, about, most)
+    obstacles = Counter(of_rule.obstacle for of_rule in found if of_rule.obstacle is not None)
+    skipped += tuple((count, f"because {obstacle}") for obstacle, count in obstacles.items())
     findings = _findings_of(found)
     first = len(findings)
     looks = 1
@@ -143,7 +150,9 @@ def check(
         findings = tuple(_compare(findings, _findings_of(found)))
         looks += 1
     remarks = tuple(dict.fromkeys(source.read(Part.NOTHING).notes))
-    return Report(tuple(_shorten(found, findings)), len(chosen), skipped, looks, first - len(findings), remarks)
+    return Report(
+        tuple(_shorten(found, findings)), len(chosen) - obstacles.total(), skipped, looks, first - len(findings), remarks
+    )
 
 
 def _findings_of(found: Iterable[_RuleFindings]) -> tuple[Finding, ...]:
@@ -158,7 +167,7 @@ def _shorten(found: Iterable[_RuleFindings], findings: Iterable[Finding]) -> Ite
     of_rules: dict[str, list[Finding]] = {}
     for finding in findings:
         of_rules.setdefault(finding.rule, []).append(finding)
-    for rule, _, left, is_cut in found:
+    for rule, _, left, is_cut, _ in found:
         shown: Counter[Severity] = Counter()
         more = Counter(left)
         doubts: dict[Severity, Finding] = {}
@@ -213,6 +222,9 @@ def _look(
     excuses = Excuses(source)
 
     def apply(rule: Rule) -> _RuleFindings:
+        obstacle = None if rule.obstacle is None else rule.obstacle(state)
+        if obstacle is not None:
+            return _RuleFindings(rule, (), {}, False, obstacle)
         found: Counter[Severity] = Counter()
         findings: list[Finding] = []
         is_cut = False

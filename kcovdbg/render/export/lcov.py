@@ -7,16 +7,15 @@ Functions and branches aren't in it: a point doesn't know the line of its functi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
 from typing import Final
 
-from kcovdbg.model.coverage import LineCoverage
+from kcovdbg.model.coverage import FileCoverage
 from kcovdbg.render.escape import escape
 
 _NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
 
-def lcov_lines(name: str, coverage: Iterable[LineCoverage], path_of: Callable[[str], str]) -> Iterator[str]:
+def lcov_lines(name: str, coverage: Iterable[FileCoverage], path_of: Callable[[str], str]) -> Iterator[str]:
     """Iterate over the tracefile's lines.
 
     :param name: of the test; genhtml takes letters, digits and underscores, anything else becomes an underscore.
@@ -24,14 +23,11 @@ def lcov_lines(name: str, coverage: Iterable[LineCoverage], path_of: Callable[[s
     :param path_of: from a file's name in debug info to where its text is.
     """
     test = "".join(character if character in _NAME else "_" for character in name)
-    for file, lines in groupby(coverage, key=lambda line: line.file):
+    for file in coverage:
         yield f"TN:{test}"
-        yield f"SF:{escape(path_of(file))}"
-        found = hit = 0
-        for line in lines:
-            found += 1
-            hit += line.hits > 0
-            yield f"DA:{line.line},{line.hits}"
-        yield f"LF:{found}"
-        yield f"LH:{hit}"
+        yield f"SF:{escape(path_of(file.file))}"
+        for line, hits in zip(file.lines, file.hits, strict=True):
+            yield f"DA:{line},{hits}"
+        yield f"LF:{len(file.lines)}"
+        yield f"LH:{file.covered_lines}"
         yield "end_of_record"

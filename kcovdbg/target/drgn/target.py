@@ -8,12 +8,12 @@ import contextlib
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import drgn
 from drgn.helpers.linux.boot import kaslr_offset
 from drgn.helpers.linux.cpumask import for_each_possible_cpu
-from drgn.helpers.linux.mm import for_each_vma, for_each_vmap_area
 from drgn.helpers.linux.percpu import per_cpu_ptr
 from drgn.helpers.linux.sched import cpu_curr
 from drgn.helpers.linux.slab import for_each_slab_cache, slab_cache_for_each_allocated_object
@@ -21,12 +21,14 @@ from drgn.helpers.linux.slab import for_each_slab_cache, slab_cache_for_each_all
 from kcovdbg.abi.address import word_mask
 from kcovdbg.elf.note import parse_vmcoreinfo
 from kcovdbg.errors import CapabilityError, GoneError, MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.model.memory import StackFrame, VmallocArea
+from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.connection import Connection, MachineState
 from kcovdbg.target.drgn.address_range import exclude_per_cpu_data
 from kcovdbg.target.drgn.live_lines import DrgnLines
+from kcovdbg.target.mappings import MappingWalk, find_mappings
 from kcovdbg.target.pointer import UPPER_HALF_START
-from kcovdbg.target.protocol import Member, SlabObject, Symbol, Vma
+from kcovdbg.target.protocol import Member, SlabObject, Symbol
+from kcovdbg.target.vmalloc_areas import VmallocWalk, find_vmalloc_areas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,10 +38,6 @@ if TYPE_CHECKING:
 
 # Architectures whose kernels are in the upper half of the address space.
 _UPPER_HALF: Final = frozenset({drgn.Architecture.X86_64, drgn.Architecture.AARCH64, drgn.Architecture.RISCV64})
-
-# include/linux/vmalloc.h; debug info has no macros.
-_VM_USERMAP: Final = 0x08
-_VM_NO_GUARD: Final = 0x40
 
 # Suffixes of compilers to the names of static symbols, for link-time optimization and clones.
 _SYMBOL_SUFFIX: Final = re.compile(r"\.(?:llvm|lto_priv|constprop|isra|part|cold)\b.*$")
@@ -56,8 +54,6 @@ _WALK_ERRORS: Final = (
     drgn.helpers.ValidationError,
     AttributeError,
     LookupError,
-    # An unknown type of node.
-    NotImplementedError,
     OverflowError,
     RecursionError,
     TypeError,
@@ -116,9 +112,7 @@ class DrgnTarget:
         self.release = prog["UTS_RELEASE"].string_().decode(errors="backslashreplace")
         self.machine = _find_machine(prog, platform)
         self.build_id = _find_build_id(prog)
-        self.vmas = DrgnVmas(prog)
-        self.vmalloc = DrgnVmalloc(prog, self.symbol_name)
-        self.slab = DrgnSlab(prog) if _has_page_array(prog) else None
+        self.slab = DrgnSlab(prog, is_still=not live) if _has_page_array(prog) else None
         self.stacks = DrgnStacks(prog, self.symbol_name, self.kernel_range, self._stopped_for_good)
         self.lines = DrgnLines(prog)
         # Called most often by the walkers.
@@ -130,6 +124,16 @@ class DrgnTarget:
         self._per_cpu: dict[tuple[str, int], int] = {}
         self._cpus: tuple[int, ...] | None = None
         self._table: _SymbolTable | None = None
+
+    @cached_property
+    def vmas(self) -> MappingWalk | None:
+        """The mappings of user address spaces."""
+        return find_mappings(self)
+
+    @cached_property
+    def vmalloc(self) -> VmallocWalk | None:
+        """The vmalloc areas."""
+        return find_vmalloc_areas(self)
 
     def close(self) -> None:
         """Close the connection: a machine behind a GDB stub continues. Done at exit as well."""
@@ -395,84 +399,6 @@ class _SymbolTable:
         return self._by_name.get(name)
 
 
-class DrgnVmas:
-    """Mappings of user address spaces, in a maple tree or a list."""
-
-    def __init__(self, prog: drgn.Program) -> None:
-        self._prog = prog
-
-    def for_each_vma(self, mm: int) -> Iterator[Vma]:
-        """Yield the mappings that have a file.
-
-        :param mm: ``struct mm_struct *``.
-        :raises ReadError: when they cannot be read further.
-        """
-        with _walking(f"the mappings of mm {mm:#x}", mm):
-            end = 0
-            for vma in for_each_vma(drgn.Object(self._prog, "struct mm_struct *", value=mm)):
-                start = vma.vm_start.value_()
-                # Mappings are sorted; a damaged list may have a cycle.
-                if start < end:
-                    raise ReadError(f"the mappings of mm {mm:#x} are out of order", vma.value_())
-                end = vma.vm_end.value_()
-                file = vma.vm_file.value_()
-                if file:
-                    yield Vma(start, end, vma.vm_pgoff.value_(), vma.vm_flags.value_(), file)
-
-
-class DrgnVmalloc:
-    """Vmalloc areas, with the functions that allocated them."""
-
-    def __init__(self, prog: drgn.Program, symbol_name: Callable[[int], str | None]) -> None:
-        self._prog = prog
-        self._symbol_name = symbol_name
-
-    def for_each_vmalloc_area(self) -> Iterator[VmallocArea]:
-        """Yield all areas that have a ``struct vm_struct``.
-
-        :raises ReadError: when they cannot be read further.
-        """
-        arrays: set[int] = set()
-        found: list[VmallocArea] = []
-        problem: ReadError | None = None
-        try:
-            for area, pages in self._walk():
-                found.append(area)
-                arrays.add(pages)
-        except ReadError as error:
-            problem = error
-        for area in found:
-            yield area._replace(is_page_array=area.start in arrays)
-        if problem is not None:
-            raise problem
-
-    def _walk(self) -> Iterator[tuple[VmallocArea, int]]:
-        """Yield each area and its array of pages, which may be an area itself."""
-        with _walking("the list of vmalloc areas"):
-            page_size = self._prog["PAGE_SIZE"].value_()
-            seen: set[int] = set()
-            for area in for_each_vmap_area(self._prog):
-                # A damaged list may have a cycle.
-                if area.value_() in seen:
-                    raise ReadError("the list of vmalloc areas has a cycle", area.value_())
-                seen.add(area.value_())
-                pointer = area.vm
-                if not pointer:
-                    continue
-                vm = pointer[0].read_()
-                flags = vm.flags.value_()
-                try:
-                    # The size of the allocation, in bytes; not in every kernel.
-                    size = vm.requested_size.value_()
-                except AttributeError:
-                    size = 0
-                if not size:
-                    size = vm.size.value_() - (0 if flags & _VM_NO_GUARD else page_size)
-                caller = vm.caller.value_()
-                name = self._symbol_name(caller) or f"{caller:#x}"
-                yield VmallocArea(vm.addr.value_(), size, name, bool(flags & _VM_USERMAP)), vm.pages.value_()
-
-
 # The variable by which drgn finds the direct map of kernels without CONFIG_RANDOMIZE_MEMORY.
 _IN_DIRECT_MAP: Final = "saved_command_line"
 
@@ -487,10 +413,15 @@ def _find_in_direct_map(prog: drgn.Program, name: str, flags: drgn.FindObjectFla
 
 
 class DrgnSlab:
-    """Objects of the general slab caches."""
+    """Objects of the general slab caches.
 
-    def __init__(self, prog: drgn.Program) -> None:
+    :param is_still: whether the kernel's memory does not change, so that a walk over all pages need not be repeated.
+    """
+
+    def __init__(self, prog: drgn.Program, *, is_still: bool = False) -> None:
         self._prog = prog
+        self._is_still = is_still
+        self._files: tuple[int, ...] | None = None
         # Debug info of some object files only may lack the variable, but not its symbol. Asked last.
         with contextlib.suppress(ValueError):
             prog.register_object_finder("kcovdbg direct map", _find_in_direct_map, enable_index=-1)
@@ -518,11 +449,18 @@ class DrgnSlab:
 
         :raises ReadError: when the cache cannot be read further.
         """
+        if self._files is not None:
+            yield from self._files
+            return
+        seen: list[int] = []
         with _walking("the slab cache of files"):
             for cache in for_each_slab_cache(self._prog):
                 if cache.name.string_() == b"filp":
                     for found in slab_cache_for_each_allocated_object(cache, "char"):
-                        yield int(found.value_())
+                        seen.append(int(found.value_()))
+                        yield seen[-1]
+        if self._is_still:
+            self._files = tuple(seen)
 
     def _find_caches(self, size: int) -> list[drgn.Object]:
         """Return the smallest general caches with room for the size, one of each family."""

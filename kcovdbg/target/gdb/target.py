@@ -19,8 +19,10 @@ from kcovdbg.target.gdb.kernel import GdbKernel
 from kcovdbg.target.gdb.lines import LineTables
 from kcovdbg.target.gdb.types import array_length, member_names, type_name
 from kcovdbg.target.kaslr import Read, find_release, read_banner
+from kcovdbg.target.mappings import MappingWalk, find_mappings
 from kcovdbg.target.pointer import UPPER_HALF_START
-from kcovdbg.target.protocol import Member, SlabSource, StackSource, Symbol, VmallocSource, VmaSource
+from kcovdbg.target.protocol import Member, SlabSource, StackSource, Symbol
+from kcovdbg.target.vmalloc_areas import VmallocWalk, find_vmalloc_areas
 
 # QEMU's stub sends 4096 characters at most, two for each byte.
 _PACKET_SIZE: Final = 2048
@@ -44,8 +46,6 @@ class GdbTarget:
     :param read: reads its memory, and only that.
     """
 
-    vmas: VmaSource | None = None
-    vmalloc: VmallocSource | None = None
     slab: SlabSource | None = None
     stacks: StackSource | None = None
     packet_size: int | None = None
@@ -70,6 +70,16 @@ class GdbTarget:
         self.release = find_release(read_banner(kernel.image)) or info.get("OSRELEASE") or "unknown"
         self.notes: Sequence[str] = (f"KASLR offset {offset.offset:#x}: {offset.description}",)
 
+    @cached_property
+    def vmas(self) -> MappingWalk | None:
+        """The mappings of user address spaces."""
+        return find_mappings(self)
+
+    @cached_property
+    def vmalloc(self) -> VmallocWalk | None:
+        """The vmalloc areas."""
+        return find_vmalloc_areas(self)
+
     @property
     def files(self) -> Iterator[str]:
         """The files that GDB reads: the core, the vmlinux and the symbol files of modules."""
@@ -78,6 +88,11 @@ class GdbTarget:
         for objfile in gdb.objfiles():
             if objfile.filename is not None:
                 yield objfile.filename
+
+    @property
+    def image(self) -> str:
+        """The path of the kernel's image."""
+        return str(self.kernel.image.path)
 
     @cached_property
     def kernel_range(self) -> tuple[int, int]:

@@ -20,18 +20,15 @@ _IDLE_CPUS = 2
 _PRINTED = 40
 
 
-def find_differences(imitation: Imitation, ask: Ask, *, lists_mappings: bool = True) -> list[str]:
-    """Return everything in which truth and answers disagree; empty where all is well.
-
-    :param lists_mappings: whether the target can list mappings and vmalloc areas; without, what only these show is left out.
-    """
+def find_differences(imitation: Imitation, ask: Ask) -> list[str]:
+    """Return everything in which truth and answers disagree; empty where all is well."""
     objects = {line["object"]: line for line in imitation.lines("object")}
     return [
         *_compare_kernel(imitation.lines("kernel")[0], ask("info")),
         *_compare_tasks(imitation.lines("task"), ask("tasks -a")),
-        *_compare_objects(objects, ask("objects"), lists_mappings),
+        *_compare_objects(objects, ask("objects")),
         *_compare_handles(objects, ask("remote")),
-        *_compare_areas(imitation, ask("areas"), lists_mappings),
+        *_compare_areas(imitation, ask("areas")),
         *_compare_saved(imitation.lines("saved"), ask("percpu")),
         *(f"check: {row['rule']} {row['object']}: {row['message']}" for row in ask("check")),
         *_compare_buffers(imitation, ask),
@@ -78,22 +75,18 @@ def _compare_tasks(truth: Sequence[Row], rows: Sequence[Row]) -> Iterator[str]:
         yield from (f"task {line['pid']}: {error}" for error in row["errors"] if "bit 29" not in error)
 
 
-def _compare_objects(truth: Mapping[str, Row], rows: Sequence[Row], lists_mappings: bool) -> Iterator[str]:
+def _compare_objects(truth: Mapping[str, Row], rows: Sequence[Row]) -> Iterator[str]:
     found = {row["kcov"]: row for row in rows}
-    visible = {
-        name: line for name, line in truth.items() if lists_mappings or line["fds"] or line["enabled"] or line["handles"]
-    }
-    if len(found) != len(visible):
-        yield f"{len(found)} objects are listed, the program has {len(visible)}"
-    for name, line in visible.items():
+    if len(found) != len(truth):
+        yield f"{len(found)} objects are listed, the program has {len(truth)}"
+    for name, line in truth.items():
         row = found.get(line["kcov"])
         if row is None:
             yield f"object {name} is missing"
             continue
         expected = {key: line[key] for key in ("refcount", "size", "area", "t", "comm", "remote", "remote_size", "sequence")}
         expected |= {"mode": line["kcov_mode"], "pid": line["owner_tid"], "count": line["count"], "full": line["full"]}
-        if lists_mappings:
-            expected["counted"] = line["refcount"]
+        expected["counted"] = line["refcount"]
         if line["capacity"] is not None:
             expected["capacity"] = line["capacity"]
         yield from _differ(f"object {name}", row, expected)
@@ -104,7 +97,7 @@ def _compare_objects(truth: Mapping[str, Row], rows: Sequence[Row], lists_mappin
         if descriptors != {(pid, fd) for pid in sharers for fd in line["fds"]}:
             yield f"object {name}: descriptors are {sorted(descriptors)}, the program has {line['fds']} in {sharers}"
         mappings = {(ref["pid"], ref["start"]) for ref in references if ref["kind"] == "vma"}
-        if lists_mappings and mappings != {(pid, line["map_start"]) for pid in sharers if line["mapped"]}:
+        if mappings != {(pid, line["map_start"]) for pid in sharers if line["mapped"]}:
             yield f"object {name}: mappings are {mappings}, the program has {line['map_start']} in {sharers}"
 
 
@@ -119,7 +112,7 @@ def _compare_handles(objects: Mapping[str, Row], rows: Sequence[Row]) -> Iterato
         yield f"handles are {sorted(found)}, the program has {sorted(expected)}"
 
 
-def _compare_areas(imitation: Imitation, rows: Sequence[Row], lists_mappings: bool) -> Iterator[str]:
+def _compare_areas(imitation: Imitation, rows: Sequence[Row]) -> Iterator[str]:
     def sort_key(area: tuple[Any, ...]) -> str:
         return str(area[0])
 
@@ -130,7 +123,7 @@ def _compare_areas(imitation: Imitation, rows: Sequence[Row], lists_mappings: bo
     if found != expected or len(rows) != len(expected):
         yield f"areas are {sorted(found, key=sort_key)}, the program has {sorted(expected, key=sort_key)}"
     private = {area["start"] for area in imitation.lines("vmalloc")[0]["areas"] if not area["user"]}
-    if lists_mappings and private != {row["area"] for row in rows}:
+    if private != {row["area"] for row in rows}:
         yield f"areas are at {sorted(row['area'] for row in rows)}, the program allocated {sorted(private)}"
 
 

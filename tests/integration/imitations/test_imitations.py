@@ -108,7 +108,7 @@ def test_by_gdb(row, directory):
     asked = list_commands(imitation)
     said = run_gdb(imitation.program, imitation.core, ask=[f"kcov-show {command} --json" for command in asked])
     answers = dict(zip(asked, map(json.loads, said.answers), strict=True))
-    assert find_differences(imitation, answers.__getitem__, lists_mappings=False) == []
+    assert find_differences(imitation, answers.__getitem__) == []
 
 
 @pytest.mark.gdb
@@ -127,7 +127,7 @@ def test_live_process(row, directory, tmp_path):
     live = Imitation(imitation.program, imitation.core, parse_truth(said.output))
     live.truth[0]["build_id"] = imitation.truth[0]["build_id"]
     answers = dict(zip(asked, map(json.loads, said.answers), strict=True))
-    assert find_differences(live, answers.__getitem__, lists_mappings=False) == []
+    assert find_differences(live, answers.__getitem__) == []
 
 
 def test_differences_are_noticed(directory):

@@ -6,10 +6,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/kcov.h>
 #include <linux/reboot.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/reboot.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -142,6 +145,54 @@ static void st_bogus(struct slot *s)
 	k.area[0] = 0xdeadbeefcafeUL;
 	slot_object(s, &k, 1, 2);
 	slot_call(s, "count word overwritten");
+}
+
+/*
+ * User space writes into its buffer, as a stray pointer would: one record becomes an address inside of a call, another one no
+ * address at all. A page of memory is mapped directly before the buffer, nothing after it.
+ */
+static void st_scribble(struct slot *s)
+{
+	const size_t page = PAGE_WORDS * sizeof(uint64_t), length = 4 * page;
+	struct kc k;
+	char *room;
+
+	if (kc_open(s, &k) || kc_init(s, &k, 4 * PAGE_WORDS))
+		return;
+	room = mmap(NULL, length + 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (room == MAP_FAILED || munmap(room + page + length, page) ||
+	    mmap(room + page, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, k.fd, 0) == MAP_FAILED) {
+		slot_missing(s, "mmap: %s", strerror(errno));
+		return;
+	}
+	k.area = (volatile uint64_t *)(room + page);
+	slot_object(s, &k, 2, 1);
+	slot_extra(s, ", \"scribbled\": [5, 9], \"before\": \"0x%lx\"", (uintptr_t)room);
+	if (kc_enable(s, &k, TRACE_PC))
+		return;
+	for (int i = 0; i < 3; i++)
+		syscall(SYS_getppid);
+	k.area[1 + 5] -= 2;
+	k.area[1 + 9] = 0x4141414141414141UL;
+}
+
+/* Comparisons, then addresses behind them: user space has not reset the count. */
+static void st_reuse(struct slot *s)
+{
+	struct kc k;
+
+	if (kc_setup(s, &k, 4 * PAGE_WORDS) || kc_enable(s, &k, TRACE_CMP))
+		return;
+	for (int i = 0; i < 3; i++)
+		syscall(SYS_getppid);
+	if (kc_disable(s, &k))
+		return;
+	slot_object(s, &k, 2, 2);
+	s->mode = TRACE_PC;
+	s->enabled = true;
+	s->owner = s->tid;
+	s->volatile_count = true;
+	ioctl(k.fd, KCOV_ENABLE, KCOV_TRACE_PC);
 }
 
 /* Ways to crash by module kcovlab_oops, each with the setting that makes a panic of it. */
@@ -282,6 +333,10 @@ static bool run(char *line)
 		start("kc-lost", usb_lost_owner, 0, 20000);
 	} else if (!strcmp(line, "bogus")) {
 		start("kc-bogus", st_bogus, 0, 5000);
+	} else if (!strcmp(line, "scribble")) {
+		start("kc-scribble", st_scribble, 0, 5000);
+	} else if (!strcmp(line, "reuse")) {
+		start("kc-reuse", st_reuse, 0, 5000);
 	} else if (!strcmp(line, "puzzle") && *arg) {
 		return puzzle(arg, begin);
 	} else if (!strcmp(line, "storm") && atoi(arg) > 0) {

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Where many PCs are, as columns: numbers of frames, functions and files instead of a location for each.
+
+Locations are made only for what is shown. What the table lacks, such as PCs in modules, is located one by one and added.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Final
+
+from kcovdbg.analysis.chain_loops import combine_flags, find_chains, find_innermost, find_outermost, gather
+from kcovdbg.analysis.native_loops import NO_ID, Numbering, zeros
+from kcovdbg.model.frame_columns import KIND_MASK, FrameColumns, chain_word
+from kcovdbg.model.location import Frame, Location
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import LocationTable, TableColumns
+
+_LOW: Final = 1 if sys.byteorder == "big" else 0
+_NO_FRAMES: Final = FrameColumns(array("I"), array("I"), array("I"), array("I"), array("I"), (None,))
+
+
+def pair_words(high: Sequence[int], low: Sequence[int]) -> array[int]:
+    """Return 64-bit words of two columns of 32-bit numbers."""
+    halves = zeros("I", 2 * len(low))
+    halves[_LOW::2] = _copy(low)
+    halves[1 - _LOW :: 2] = _copy(high)
+    words = array("Q")
+    words.frombytes(memoryview(halves).cast("B"))
+    return words
+
+
+def low_halves(words: array[int]) -> array[int]:
+    """Return the lower 32 bits of 64-bit words."""
+    halves = array("I")
+    halves.frombytes(memoryview(words).cast("B"))
+    return halves[_LOW::2]
+
+
+def low_bytes(words: Sequence[int]) -> bytes:
+    """Return the lowest 8 bits of 64-bit words, of an array or a view."""
+    return bytes(memoryview(words).cast("B")[7 * _LOW :: 8])  # type: ignore[arg-type]
+
+
+def _copy(column: Sequence[int], code: str = "I") -> array[int]:
+    if isinstance(column, array):
+        return column
+    copied = array(code)
+    copied.frombytes(memoryview(column).cast("B"))  # type: ignore[arg-type]
+    return copied
+
+
+def kind_flags(chains: Sequence[int], kinds: Iterable[PointKind]) -> bytes:
+    """Return for each chain whether its PC is of one of these kinds, 0 or 1."""
+    wanted = frozenset(map(int, kinds))
+    return low_bytes(chains).translate(bytes(byte & KIND_MASK in wanted for byte in range(256)))
+
+
+class FramePlaces:
+    """The functions and files of frames; frames of one function in one file share a place.
+
+    :param frames: any columns.
+    """
+
+    def __init__(self, frames: FrameColumns) -> None:
+        self._strings = frames.strings
+        words = pair_words(frames.function, frames.file)
+        numbering = Numbering()
+        distinct = numbering.number(words)
+        self.of_frame: array[int] = numbering.ids(words)
+        """The number of each frame's place."""
+        self.file: array[int] = low_halves(distinct)
+        """The number of each place's file, 0 where it is unknown."""
+        self.function: array[int] = array("I", [word >> 32 for word in distinct])
+        """The number of each place's function, 0 where it is unknown."""
+
+    def __len__(self) -> int:
+        """Return the number of places."""
+        return len(self.file)
+
+    def frames(self) -> Iterable[Frame]:
+        """Iterate over the places as frames without a line."""
+        strings = self._strings
+        for function, file in zip(self.function, self.file, strict=True):
+            yield Frame(strings[function], strings[file], None, None)
+
+
+class PcColumns:
+    """PCs and where they are.
+
+    :param pcs: ascending; type code Q.
+    :param chains: of each PC. Type code Q. Kind TAIL stands for an approximate location.
+    :param frames: what the chains are of.
+    :param table: the location table; None where there is none.
+    :param seen: of each row of the table, whether it is that of one of the PCs: 0 or 1.
+    """
+
+    def __init__(
+        self, pcs: array[int], chains: array[int], frames: FrameColumns, table: LocationTable | None, seen: bytearray
+    ) -> None:
+        self.pcs = pcs
+        self.chains = chains
+        self.frames = frames
+        self.table = table
+        self.seen = seen
+
+    def __len__(self) -> int:
+        """Return the number of PCs."""
+        return len(self.pcs)
+
+    @cached_property
+    def places(self) -> FramePlaces:
+        """The functions and files of all frames."""
+        return FramePlaces(self.frames)
+
+    @cached_property
+    def approximate(self) -> bytes:
+        """Whether each PC's location is approximate, 0 or 1."""
+        return kind_flags(self.chains, (PointKind.TAIL,))
+
+    def symbols(self) -> array[int]:
+        """Return the number of the name of the function that each PC was compiled into, 0 where it is unknown."""
+        return gather(find_outermost(self.frames, self.chains), self.frames.function, 0)
+
+    def files(self) -> array[int]:
+        """Return the number of the name of the file of each PC's innermost frame, 0 where it is unknown."""
+        return gather(find_innermost(self.frames, self.chains), self.frames.file, 0)
+
+    def innermost_places(self) -> array[int]:
+        """Return the place of each PC's innermost frame, :data:`NO_ID` where it has none."""
+        return gather(find_innermost(self.frames, self.chains), self.places.of_frame, NO_ID)
+
+    def outermost_places(self, chains: array[int] | None = None) -> array[int]:
+        """Return the place of each PC's outermost frame, :data:`NO_ID` where it has none.
+
+        :param chains: others than those of the PCs.
+        """
+        chains = self.chains if chains is None else chains
+        return gather(find_outermost(self.frames, chains), self.places.of_frame, NO_ID)
+
+    def place_flags(self, flags_of: Callable[[Frame], int]) -> bytes:
+        """Return what a function returns for each place, 0 to 255."""
+        return bytes(map(flags_of, self.places.frames()))
+
+    def combine_flags(self, place_flags: bytes) -> bytes:
+        """Return the flags of the places of all frames of each PC, combined by "or"."""
+        flags = bytes(map(place_flags.__getitem__, self.places.of_frame))
+        return combine_flags(self.frames, self.chains, flags)
+
+
+def locate_columns(
+    pcs: array[int], table: LocationTable | None, locate: Callable[[Sequence[int]], Sequence[Location]]
+) -> PcColumns:
+    """Return columns of PCs.
+
+    :param pcs: ascending; type code Q.
+    :param locate: returns the locations of PCs that the table does not have or has no frames of.
+    """
+    if table is None:
+        chains, frames = _add_locations(zeros("Q", len(pcs)), range(len(pcs)), _NO_FRAMES, locate(pcs))
+        return PcColumns(pcs, chains, frames, None, bytearray())
+    columns: TableColumns = table.columns
+    found = find_chains(pcs, columns)
+    if not found.rest:
+        return PcColumns(pcs, found.chains, columns.frames, table, found.seen)
+    locations = locate([pcs[index] for index in found.rest])
+    chains, frames = _add_locations(found.chains, found.rest, columns.frames, locations)
+    return PcColumns(pcs, chains, frames, table, found.seen)
+
+
+def _add_locations(
+    chains: array[int], indexes: Sequence[int], frames: FrameColumns, locations: Sequence[Location]
+) -> tuple[array[int], FrameColumns]:
+    """Return the chains with those of some locations, and the frames with theirs."""
+    known: dict[Frame, int] = {}
+    numbers: dict[tuple[Frame, ...], tuple[int, ...]] = {}
+    first = len(frames.function)
+    for location in locations:
+        if location.frames not in numbers:
+            numbers[location.frames] = tuple(known.setdefault(frame, first + len(known)) for frame in location.frames)
+    strings = _Strings(frames.strings)
+    more = [(strings.number(frame.function), strings.number(frame.file), frame.line or 0, frame.column or 0) for frame in known]
+    chain_frame = _copy(frames.chain_frame)[:]
+    starts: dict[tuple[Frame, ...], int] = {}
+    found = chains[:]
+    for index, location in zip(indexes, locations, strict=True):
+        start = starts.get(location.frames)
+        if start is None:
+            start = starts[location.frames] = len(chain_frame)
+            chain_frame.extend(numbers[location.frames])
+        kind = PointKind.TAIL if location.approximate else PointKind.PC
+        found[index] = chain_word(kind, start, len(location.frames))
+    columns = zip(frames[1:5], zip(*more, strict=True) if more else [()] * 4, strict=True)
+    function, file, line, column = (_copy(old) + array("I", new) for old, new in columns)
+    return found, FrameColumns(chain_frame, function, file, line, column, strings.all)
+
+
+class _Strings:
+    """Numbers of strings.
+
+    :param strings: the known ones.
+    """
+
+    def __init__(self, strings: Sequence[str | None]) -> None:
+        self.all: list[str | None] = list(strings)
+        self._numbers = {text: number for number, text in enumerate(strings) if text is not None}
+
+    def number(self, text: str | None) -> int:
+        """Return the number of a string, new if it is not known; 0 for None."""
+        if text is None:
+            return 0
+        number = self._numbers.get(text)
+        if number is None:
+            number = self._numbers[text] = len(self.all)
+            self.all.append(text)
+        return number

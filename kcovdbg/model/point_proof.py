@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Records compared with the code that wrote them: whether each is the return address of a call of the sanitizer's callback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, Protocol
+
+from kcovdbg.abi.record import Codec
+
+
+class Verdict(NamedTuple):
+    """What the code says of some PCs."""
+
+    wrong: Mapping[int, str]
+    """Those that no callback can have recorded, and what is there instead."""
+    unjudged: Collection[int]
+    """Those whose code cannot be read."""
+    comparisons: Collection[int]
+    """Those of ``wrong`` that callbacks for comparisons record."""
+
+
+class PointProof(Protocol):
+    """The code of a kernel's image and of its loaded modules."""
+
+    def problem(self) -> str | None:
+        """Return why nothing can be judged, None when it can."""
+
+    def judge(self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]) -> Verdict:
+        """Judge PCs.
+
+        :param pcs: as recorded.
+        :param codec: of the records that they are from.
+        :param read: reads the kernel's memory.
+        """
+
+
+class NextMapping(NamedTuple):
+    """A mapping next to one of a buffer."""
+
+    start: int
+    end: int
+    writable: bool
+    name: str
+    """Its file's name, or what it is without one."""
+
+
+class BufferMapping(NamedTuple):
+    """A mapping of a buffer in user space, and what is next to it."""
+
+    pid: int | None
+    start: int
+    end: int
+    offset: int
+    """In bytes from the start of the buffer."""
+    writable: bool
+    before: NextMapping | None
+    """None where nothing is mapped directly before it."""
+    after: NextMapping | None
+
+
+class WrongRecord(NamedTuple):
+    """A record that no callback can have written."""
+
+    number: int
+    word: int
+    problem: str
+    neighbors: tuple[tuple[int, int], ...]
+    """Numbers and words of the records before and after it."""
+    offset: int
+    """In bytes from the start of the buffer."""

@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Proof that an address can be in a coverage buffer: the code before it calls the sanitizer's callback.
+
+Each recorded PC is compared with the instruction before it, in the kernel's image or in the memory of a module, so that nothing
+has to be found in advance. After a call of another function, a PC can only be the record of a tail call: the function, or one
+that it jumps to, must have a jump to a callback. Indirect calls may lead to such a function if the image has any.
+
+Running kernels patch their code (static calls, alternatives, paravirt calls, retpolines): where the image has no such call, the
+memory decides. What cannot be read is never called wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.address import PAGE_SIZE, address_of, page_align_down
+from kcovdbg.abi.record import Codec
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_S390, EM_X86_64
+from kcovdbg.elf.symbol_table import ElfSymbol
+from kcovdbg.errors import ReadError, TargetError
+from kcovdbg.model.point_proof import Verdict
+from kcovdbg.symbols.coverage_points import (
+    SCANNERS,
+    THUNKS,
+    X86_SHORT,
+    PointKind,
+    can_find_points,
+    find_callbacks,
+    recorded_kinds,
+)
+from kcovdbg.symbols.symbolizer import Modules
+
+# Bytes of text that are searched at a time.
+_CHUNK: Final = 1 << 17
+# Modules of x86-64 and arm64 are within 2 GiB of the kernel's text.
+_REACH: Final = 1 << 31
+# In place of the target of a jump through a register or memory: an address without a function.
+_ANYWHERE: Final = 0
+# The longest call: of x86 through memory, with a prefix.
+_BEFORE: Final = 8
+# Jumps through registers or memory, but for those through a table of a switch: ff 24 with a base of none.
+_X86_JUMP_ELSEWHERE: Final = re.compile(
+    rb"\xff(?:[\xe0-\xe7\x20-\x23\x25-\x27\x60-\x67\xa0-\xa7]|\x24(?![\x05\x0d\x15\x1d\x25\x2d\x35\x3d\x85\x8d\x95\x9d\xa5\xad\xb5\xbd\xc5\xcd\xd5\xdd\xe5\xed\xf5\xfd]))"
+)
+
+
+class _Call(NamedTuple):
+    """The call before a return address."""
+
+    target: int | None
+    """None for one through a register or memory."""
+
+
+def _x86_indirect_length(modrm: int, sib: int) -> int:
+    """Return the length of a ``call *`` without prefixes from its ModRM and SIB bytes."""
+    mode, register = modrm >> 6, modrm & 7
+    if mode == 3:
+        return 2
+    length = 2 + (register == 4)
+    if mode == 0 and (register == 5 or (register == 4 and sib & 7 == 5)):
+        return length + 4
+    return length + (0, 1, 4)[mode]
+
+
+def _calls_x86(code: bytes, pc: int) -> Iterator[_Call]:
+    """Yield the calls that end at an address: bytes of other instructions may look like one."""
+    if code[-5] == 0xE8:
+        yield _Call(pc + struct.unpack("<i", code[-4:])[0])
+    for length in (2, 3, 4, 6, 7):
+        at = len(code) - length
+        if code[at] == 0xFF and code[at + 1] & 0x38 == 0x10:
+            sib = code[at + 2] if length > 2 else 0
+            if _x86_indirect_length(code[at + 1], sib) == length:
+                yield _Call(None)
+
+
+def _calls_arm64(code: bytes, pc: int) -> Iterator[_Call]:
+    (word,) = struct.unpack("<I", code[-4:])
+    if word >> 26 == 0x25:
+        yield _Call(pc - 4 + 4 * (((word & 0x3FFFFFF) ^ 0x2000000) - 0x2000000))
+    # BLR, and BLRAA and BLRAB, which authenticate the pointer.
+    elif word & 0xFFFFFC1F == 0xD63F0000 or word & 0xFEFFF800 == 0xD63F0800:
+        yield _Call(None)
+
+
+def _calls_s390(code: bytes, pc: int) -> Iterator[_Call]:
+    if code[-6] == 0xC0 and code[-5] == 0xE5:
+        yield _Call(pc - 6 + 2 * struct.unpack(">i", code[-4:])[0])
+    if code[-4] == 0xA7 and code[-3] == 0xE5:
+        yield _Call(pc - 4 + 2 * struct.unpack(">h", code[-2:])[0])
+    if code[-2] == 0x0D and code[-1] >> 4 == 0xE:
+        yield _Call(None)
+
+
+_CALLS: Final[Mapping[int, Callable[[bytes, int], Iterator[_Call]]]] = {
+    EM_X86_64: _calls_x86,
+    EM_386: _calls_x86,
+    EM_AARCH64: _calls_arm64,
+    EM_S390: _calls_s390,
+}
+
+
+class _Pages:
+    """Code, read a page at a time.
+
+    :param read: returns bytes at an address; less, or ReadError, where there are none.
+    """
+
+    def __init__(self, read: Callable[[int, int], bytes]) -> None:
+        self._read = read
+        self._pages: dict[int, bytes] = {}
+
+    def before(self, address: int) -> bytes | None:
+        """Return the bytes before an address, None when they cannot be read."""
+        start = address - _BEFORE
+        page = page_align_down(start)
+        data = self._page(page)
+        if page + PAGE_SIZE < address:
+            data += self._page(page + PAGE_SIZE) if len(data) == PAGE_SIZE else b""
+        code = data[start - page : start - page + _BEFORE]
+        return code if len(code) == _BEFORE else None
+
+    def _page(self, page: int) -> bytes:
+        found = self._pages.get(page)
+        if found is None:
+            try:
+                found = self._read(page, PAGE_SIZE)
+            except ReadError:
+                found = b""
+            self._pages[page] = found
+        return found
+
+
+class _TailCalls:
+    """The functions of an image that may return to their caller by way of a callback, found out one by one.
+
+    :param elf: the image.
+    :param callbacks: addresses of the callbacks.
+    """
+
+    def __init__(self, elf: ElfFile, callbacks: Collection[int]) -> None:
+        self._elf = elf
+        self._callbacks = callbacks
+        self._known: dict[int, bool] = {}
+
+    def _function(self, address: int) -> ElfSymbol | None:
+        """Return the symbol of the function that starts at an address, None where none does."""
+        symbol = self._elf.symbols.find_at(address)
+        return symbol if symbol is not None and symbol.address == address and symbol.size else None
+
+    @cached_property
+    def exist(self) -> bool:
+        """Whether any function of the image has a jump to a callback."""
+        scan = SCANNERS[self._elf.header.machine]
+        callbacks = self._callbacks
+        for section in self._elf.text_sections():
+            text = self._elf.read_section(section)
+            for start in range(0, len(text), _CHUNK):
+                # A jump across the end of a chunk is found in the next one.
+                first = max(start - _BEFORE, 0)
+                jumps = scan(text[first : start + _CHUNK], section.address + first, self._elf.header.big_endian).jumps
+                if any(target in callbacks for target in jumps.target):
+                    return True
+        return False
+
+    def may_follow(self, target: int) -> bool:
+        """Return whether a call of an address may return by way of a callback."""
+        found = self._known.get(target)
+        if found is None:
+            found = self._known[target] = self._search(target)
+        return found
+
+    def _search(self, start: int) -> bool:
+        seen = {start}
+        todo = [start]
+        while todo:
+            function = self._function(todo.pop())
+            if function is None or function.name.startswith(THUNKS):
+                # It may lead anywhere.
+                if self.exist:
+                    return True
+                continue
+            for target in self._jumps_of(function):
+                if target in self._callbacks or self._known.get(target):
+                    return True
+                if target not in seen and (target is _ANYWHERE or self._function(target) is not None):
+                    seen.add(target)
+                    todo.append(target)
+        self._known.update(dict.fromkeys(seen, False))
+        return False
+
+    def _jumps_of(self, function: ElfSymbol) -> Iterator[int]:
+        """Yield the targets of a function's jumps out of it."""
+        machine, start = self._elf.header.machine, function.address
+        text = self._elf.read(start, function.size)
+        code = SCANNERS[machine](text, start, self._elf.header.big_endian)
+        is_x86 = machine in (EM_X86_64, EM_386)
+        short = X86_SHORT.finditer(text, 0, len(text) - 1) if is_x86 else ()
+        yield from (
+            target
+            for target in (
+                *code.jumps.target,
+                *(start + match.end() + 1 + (text[match.end()] ^ 0x80) - 0x80 for match in short),
+            )
+            if not start < target < start + function.size
+        )
+        if code.indirect_jumps or (is_x86 and _X86_JUMP_ELSEWHERE.search(text)):
+            yield _ANYWHERE
+
+
+# Every callback that gcc and clang have.
+_CALLBACKS: Final = tuple(
+    f"__sanitizer_cov_trace_{name}"
+    for name in (
+        *("pc", "pc_entry", "pc_exit", "pc_guard", "pc_indir", "switch"),
+        *(f"{kind}{size}" for kind in ("cmp", "const_cmp") for size in (1, 2, 4, 8)),
+    )
+)
+
+
+class _Image:
+    """The code of a kernel's image.
+
+    :param elf: the image.
+    """
+
+    def __init__(self, elf: ElfFile) -> None:
+        self.elf = elf
+        texts = sorted((section.address, section.address + section.size) for section in elf.text_sections())
+        self._starts = [start for start, _ in texts]
+        self._ends = [end for _, end in texts]
+        placed = [section for section in elf.sections if section.address and section.size]
+        self.low = min((section.address for section in placed if section.address >= self._starts[0]), default=0)
+        self.high = max((section.address + section.size for section in placed), default=0)
+        self.pages = _Pages(self._read)
+        self.calls = _CALLS[elf.header.machine]
+        # How far from it modules can be.
+        self.reach = _REACH if elf.header.machine in (EM_X86_64, EM_AARCH64) else 1 << 64
+
+    def _read(self, page: int, size: int) -> bytes:
+        return b"".join(self._parts(page, page + size))
+
+    def _parts(self, at: int, end: int) -> Iterator[bytes]:
+        while at < end:
+            index = bisect_right(self._starts, at) - 1
+            if index >= 0 and at < self._ends[index]:
+                stop = min(end, self._ends[index])
+                yield self.elf.read(at, stop - at)
+            else:
+                stop = min(end, self._starts[index + 1]) if index + 1 < len(self._starts) else end
+                yield bytes(stop - at)
+            at = stop
+
+    def has_code(self, address: int) -> bool:
+        """Return whether an address as linked is in code."""
+        index = bisect_right(self._starts, address) - 1
+        return index >= 0 and address < self._ends[index]
+
+    @cached_property
+    def callbacks(self) -> Mapping[int, PointKind]:
+        """The callbacks' addresses, each with the kind of point that calls it."""
+        if self.elf.header.machine == EM_AARCH64:
+            # Veneers share names.
+            return find_callbacks(self.elf.symbols)
+        found = (self.elf.symbols.find(name) for name in _CALLBACKS)
+        return find_callbacks(symbol for symbol in found if symbol is not None)
+
+    @cached_property
+    def tail_calls(self) -> _TailCalls:
+        """Its functions that may return by way of a callback."""
+        return _TailCalls(self.elf, self.callbacks.keys())
+
+    def name_of(self, address: int) -> str:
+        """Return an address as a symbol and an offset."""
+        symbol = self.elf.symbols.find_at(address)
+        return f"{address:#x}" if symbol is None else f"{symbol.name}+{address - symbol.address:#x}"
+
+
+class CodeProof:
+    """The code of one kernel: a :class:`~kcovdbg.model.point_proof.PointProof`.
+
+    :param image: path of the kernel's image; None when there is none.
+    :param build_id: the build ID that it must have, hexadecimal; None for any.
+    :param kaslr_offset: of the kernel.
+    :param modules: the loaded modules; None when the target does not have them.
+    """
+
+    def __init__(
+        self, image: str | os.PathLike[str] | None, build_id: str | None, kaslr_offset: int, modules: Modules | None
+    ) -> None:
+        self._path = image
+        self._build_id = build_id
+        self._offset = kaslr_offset
+        self._modules = modules
+
+    @cached_property
+    def _opened(self) -> _Image | str:
+        if self._path is None:
+            return "no kernel image is given"
+        try:
+            elf = ElfFile(self._path)
+            if self._build_id is not None and elf.build_id != self._build_id:
+                return "the kernel image is of another build"
+            if elf.is_relocatable or not can_find_points(elf.header.machine):
+                return "calls of this machine are not recognized"
+            if not elf.text_sections():
+                return "the kernel image has no code"
+            image = _Image(elf)
+            if not image.callbacks:
+                return "the kernel image has no symbols of callbacks"
+        except TargetError as error:
+            return str(error)
+        return image
+
+    def problem(self) -> str | None:
+        """Return why nothing can be judged, None when it can."""
+        return self._opened if isinstance(self._opened, str) else None
+
+    def judge(self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]) -> Verdict:
+        """Judge PCs.
+
+        :param pcs: as recorded.
+        :param codec: of the records that they are from.
+        :param read: reads the kernel's memory.
+        """
+        image = self._opened
+        if isinstance(image, str):
+            return Verdict({}, frozenset(pcs), frozenset())
+        wanted = recorded_kinds(codec)
+        memory = _Pages(read)
+        wrong: dict[int, str] = {}
+        unjudged: set[int] = set()
+        comparisons: set[int] = set()
+        for pc in pcs:
+            code = image.pages.before(pc) if image.has_code(pc - 1) else None
+            if code is not None:
+                problem = self._explain(image, pc, code, wanted)
+                if problem is None:
+                    continue
+                # The kernel may have patched a call into it, or another one.
+                patched = memory.before(address_of(pc, self._offset))
+                if patched is None:
+                    unjudged.add(pc)
+                    continue
+                problem = problem if patched == code else self._explain(image, pc, patched, wanted)
+            elif image.low <= pc < image.high:
+                problem = f"{image.name_of(pc)} is not code"
+            elif not pc or abs(pc - image.low) >= image.reach:
+                problem = "it is not an address of code"
+            else:
+                if not self._is_in_module(pc):
+                    unjudged.add(pc)
+                    continue
+                code = memory.before(address_of(pc, self._offset))
+                if code is None:
+                    unjudged.add(pc)
+                    continue
+                problem = self._explain(image, pc, code, wanted)
+            if problem is not None:
+                wrong[pc] = problem
+                if code is not None and any(
+                    image.callbacks.get(call.target or 0) is PointKind.CMP for call in image.calls(code, pc)
+                ):
+                    comparisons.add(pc)
+        return Verdict(wrong, unjudged, comparisons)
+
+    def _is_in_module(self, pc: int) -> bool:
+        return self._modules is not None and self._modules.name_at(address_of(pc, self._offset) - 1) is not None
+
+    def _explain(self, image: _Image, pc: int, code: bytes, wanted: Collection[PointKind]) -> str | None:
+        """Return why an address cannot be recorded, None when it can.
+
+        :param code: the bytes before it.
+        """
+        problem = "no call ends there"
+        for call in image.calls(code, pc):
+            if call.target is None:
+                if image.tail_calls.exist:
+                    return None
+                problem = "the call before it leads to no callback"
+                continue
+            kind = image.callbacks.get(call.target)
+            if kind in wanted:
+                return None
+            if kind is not None:
+                problem = f"the call before it is of kind {kind.name.lower()}, which this mode does not record"
+            elif not image.has_code(call.target):
+                if not image.low <= call.target < image.high and not image.has_code(pc - 1):
+                    # Another function of the module, whose end is unknown.
+                    return None
+            elif image.tail_calls.may_follow(call.target):
+                return None
+            else:
+                problem = f"the call before it is one of {image.name_of(call.target)}"
+        return problem if not image.has_code(pc - 1) else f"{image.name_of(pc)}: {problem}"

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Records that no callback can have written, with who maps their buffer and what is mapped next to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import islice
+from typing import Final
+
+from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
+from kcovdbg.model.kcov import KcovFile
+from kcovdbg.model.memory import VmallocArea
+from kcovdbg.model.point_proof import BufferMapping, NextMapping, PointProof, WrongRecord
+from kcovdbg.model.state import BufferContents, Source, WrongRecords
+from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.protocol import Target, Vma
+from kcovdbg.walk.structure_cache import StructureCache
+
+# Limits for the records of a buffer that are described, and for the mappings of it.
+_DESCRIBED: Final = 4
+_MAPPINGS: Final = 4
+# Records before and after a wrong one.
+_NEIGHBORS: Final = 2
+# Limit for the distinct words of a buffer that are judged: a kernel records tens of thousands of points.
+_JUDGED: Final = 1 << 17
+# Comparisons have four words, of which the last is the address.
+_GROUP: Final = 4
+# include/linux/mm.h.
+_VM_WRITE: Final = 0x2
+_VM_GROWSDOWN: Final = 0x100
+_NAME: Final = 64
+
+
+class WrongRecordWalk:
+    """The wrong records in one look at a kernel.
+
+    :param cache: its structures.
+    :param proof: its code.
+    """
+
+    def __init__(self, cache: StructureCache, proof: PointProof) -> None:
+        self._cache = cache
+        self._target: Target = cache.target
+        self._proof = proof
+        self.unjudged = 0
+        """Records in code that cannot be read: in modules that are no longer loaded, or in memory that is missing."""
+
+    def find(self, contents: BufferContents, *, is_reused: bool) -> WrongRecords | None:
+        """Return the wrong records of a buffer, None when there are none.
+
+        :param is_reused: whether earlier sessions may have left records of another mode in it.
+        """
+        buffer = contents.buffer
+        codec = buffer.encoding.codec
+        if not codec.has_plain_pcs or (is_reused and codec.has_operands):
+            return None
+        if buffer.stored_count is not None and buffer.capacity is not None and buffer.stored_count > buffer.capacity:
+            # User space has written the count: the kernel wrote none of these.
+            return None
+        words = contents.written
+        verdict = self._proof.judge(tuple(islice(dict.fromkeys(words), _JUDGED)), codec, self._target.read)
+        self.unjudged += len(verdict.unjudged)
+        if not verdict.wrong:
+            return None
+        missing = contents.missing
+        numbers = [number for number, word in enumerate(words) if word in verdict.wrong and number not in missing]
+        if is_reused:
+            # Comparisons of an earlier session remain before the records of this one, unless its count was reset to 0.
+            numbers = [number for number in numbers if not _may_be_comparison(words, number, verdict.comparisons)]
+        if not numbers:
+            return None
+        width = codec.record_words * (buffer.encoding.codec.word_size or self._target.word_size)
+        # The count word is a word of a record.
+        start = codec.pc_word + 1
+        size = width // codec.record_words
+        first = tuple(
+            WrongRecord(
+                number,
+                words[number],
+                verdict.wrong[words[number]],
+                tuple(
+                    (near, words[near])
+                    for near in range(max(number - _NEIGHBORS, 0), min(number + _NEIGHBORS + 1, len(words)))
+                    if near != number
+                ),
+                (start * size) + number * width,
+            )
+            for number in numbers[:_DESCRIBED]
+        )
+        mappings: tuple[BufferMapping, ...] = ()
+        problems: list[str] = []
+        if contents.section is None:
+            for file in islice((file for file in self._cache.files if file.kcov == contents.kcov), _MAPPINGS):
+                if file.start is None:
+                    continue
+                try:
+                    mappings += (self._describe(file),)
+                except KcovdbgError as error:
+                    problems.append(f"the mappings of process {file.pid}: {error}")
+            problems += self._cache.lacking.get(Source.FILES, ())
+        return WrongRecords(contents, len(numbers), first, mappings, self._vmalloc_around(buffer.address or 0), tuple(problems))
+
+    def _describe(self, file: KcovFile) -> BufferMapping:
+        assert file.start is not None
+        assert file.end is not None
+        mm = next((task.mm for task in self._cache.task_fields if task.tgid == file.pid and task.mm), None)
+        source = self._target.vmas
+        if mm is None or source is None:
+            raise ReadError("they cannot be listed", file.start)
+        before = own = after = None
+        for vma in source.for_each_vma(mm):
+            if vma.end == file.start:
+                before = vma
+            elif vma.start == file.start:
+                own = vma
+            elif vma.start >= file.end:
+                after = vma if vma.start == file.end else None
+                break
+        return BufferMapping(
+            file.pid,
+            file.start,
+            file.end,
+            (file.pgoff or 0) * PAGE_SIZE,
+            own is not None and bool(own.flags & _VM_WRITE),
+            self._name(before),
+            self._name(after),
+        )
+
+    def _name(self, vma: Vma | None) -> NextMapping | None:
+        if vma is None:
+            return None
+        if not vma.file:
+            name = "stack" if vma.flags & _VM_GROWSDOWN else "anonymous"
+        else:
+            try:
+                name = self._file_name(vma.file)
+            except (ReadError, MissingTypeError):
+                name = f"file {vma.file:#x}"
+        return NextMapping(vma.start, vma.end, bool(vma.flags & _VM_WRITE), name)
+
+    def _file_name(self, file: int) -> str:
+        target = self._target
+        dentry = read_word(target, file + target.member("struct file", "f_path.dentry").offset)
+        check_pointer(target, dentry, "struct dentry")
+        name = read_word(target, dentry + target.member("struct dentry", "d_name.name").offset)
+        # Names are aligned inside of a dentry or of their own allocation: they do not cross into a missing page early.
+        return target.read(name, _NAME).split(b"\0")[0].decode("utf-8", "backslashreplace")
+
+    def _vmalloc_around(self, address: int) -> tuple[VmallocArea | None, VmallocArea | None]:
+        before = after = None
+        for area in self._cache.vmalloc_areas.values() if self._cache.vmalloc_areas else ():
+            if area.start < address and (before is None or area.start > before.start):
+                before = area
+            elif area.start > address and (after is None or area.start < after.start):
+                after = area
+        return before, after
+
+
+def _may_be_comparison(words: Sequence[int], number: int, comparisons: Collection[int]) -> bool:
+    group = number // _GROUP
+    last = group * _GROUP + _GROUP - 1
+    return group == 0 or any(at < len(words) and words[at] in comparisons for at in (last, last - _GROUP))

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is counted in columns is what the locations themselves give, in C and in Python, with a location table and without."""
+
+from array import array
+from collections import Counter, defaultdict
+from itertools import groupby
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kcovdbg.analysis import chain_loops, native_loops
+from kcovdbg.analysis.function_coverage import PointRows, count_functions
+from kcovdbg.analysis.line_coverage import find_lines
+from kcovdbg.analysis.located_records import PcFilter
+from kcovdbg.analysis.native_loops import NO_ID, has_native
+from kcovdbg.analysis.pc_counts import PcCounts, as_counts
+from kcovdbg.analysis.pc_names import Names
+from kcovdbg.analysis.top import count_repeats, no_repeats, rank
+from kcovdbg.model.frame_columns import FrameColumns, chain_word
+from kcovdbg.model.location import Frame
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
+from kcovdbg.symbols.symbolizer import Symbolizer
+
+BASE = 0xFFFFFFFF81000000
+TEXT = TextRange(BASE, BASE + 0x1000, ".text")
+NATIVE = pytest.param(True, marks=pytest.mark.skipif(not has_native(), reason="needs the compiled module"))
+FRAMES = st.builds(
+    Frame,
+    st.none() | st.sampled_from(["f", "g", "h"]),
+    st.none() | st.sampled_from(["a.c", "./b.h", "dir/c.c"]),
+    st.none() | st.integers(1, 4),
+    st.none() | st.just(7),
+)
+# As a compiler leaves them: what code was compiled into has a name and a file, unless nothing is known.
+CHAINS = st.tuples() | st.builds(
+    lambda inner, outer: (*inner, outer),
+    st.lists(FRAMES, max_size=3),
+    st.builds(Frame, st.sampled_from(["f", "g", "h"]), st.sampled_from(["a.c", "dir/c.c"]), st.integers(1, 4), st.none()),
+)
+PCS = st.integers(BASE + 1, BASE + 60)
+ROWS = st.dictionaries(PCS, st.tuples(st.sampled_from(PointKind), CHAINS), max_size=40)
+# Some are in no table: in the text, in a module, nowhere.
+TRACES = st.lists(PCS | st.sampled_from([BASE + 0x2000, 0xFFFFFFFFC0000010, 5, (1 << 64) - 1]), max_size=80)
+
+
+@pytest.fixture(params=[False, NATIVE], ids=["python", "native"])
+def native(request, monkeypatch):
+    for module in (chain_loops, native_loops):
+        monkeypatch.setattr(module, "has_native", lambda: request.param)
+    return request.param
+
+
+def make_names(folder, rows):
+    """Return names by a table of these rows; what it lacks is in a module, or nowhere. None for no table."""
+
+    def fallback(address):
+        return (Frame("in_module", "module.c", 3, None),) if address >= 0xFFFFFFFFC0000000 and address % 2 else ()
+
+    if rows is None:
+        symbolizer = Symbolizer(fallback=lambda address: (Frame(f"f{address % 3}", "a.c", address % 5 or None, None),))
+        return Names(symbolizer.locate_all, lambda: symbolizer.table)
+    writer = TableWriter("00" * 20, [TEXT])
+    for pc, (kind, frames) in rows.items():
+        writer.add_frames(pc, kind, frames)
+    for number in range(6):
+        writer.add_function(FunctionSymbol(f"s{number}", BASE + 10 * number, 8, unit="a.c" if number else None))
+    writer.write(folder / "table")
+    symbolizer = Symbolizer(table=LocationTable(folder / "table"), fallback=fallback)
+    return Names(symbolizer.locate_all, lambda: symbolizer.table)
+
+
+def random_traces(test):
+    given_data = given(rows=ROWS | st.none(), words=TRACES)
+    return settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))(given_data(test))
+
+
+@random_traces
+def test_repeats(native, tmp_path_factory, rows, words):
+    names = make_names(tmp_path_factory.mktemp("t"), rows)
+    expected = Counter()
+    for _, members in groupby([*words, 0, *words], lambda pc: names.symbol(pc) if pc else ""):
+        seen = set()
+        for word in members:
+            expected[word] += word in seen
+            seen.add(word)
+    columns = names.columns(array("Q", sorted(set(words))))
+    found = count_repeats(columns, array("Q", [*words, 0, *words]))
+    assert dict(zip(columns.pcs, found, strict=True)) == {pc: expected[pc] for pc in set(words)}
+
+
+@random_traces
+@pytest.mark.parametrize("by", ["function", "file", "pc"])
+@pytest.mark.parametrize("patterns", [(None, None, None), (["f*"], ["b.h"], ["g"])])
+def test_ranking(native, tmp_path_factory, by, patterns, rows, words):
+    names = make_names(tmp_path_factory.mktemp("t"), rows)
+    counts = Counter(words)
+
+    def key(pc):
+        frame = names.frame(pc)
+        of_function = (frame.function, frame.file, names[pc].approximate) if frame.function else pc
+        return {"function": of_function, "file": frame.file, "pc": pc}[by]
+
+    wanted = PcFilter(names, *patterns)
+    groups = defaultdict(list)
+    for pc in filter(wanted, sorted(counts)):
+        groups[key(pc)].append(pc)
+    expected = [
+        (sum(counts[pc] for pc in pcs), len(pcs), max(pcs, key=lambda pc: (counts[pc], -pc))) for pcs in groups.values()
+    ]
+    known = as_counts(counts)
+    columns = names.columns(known.pcs)
+    shares = rank(columns, known.records, no_repeats(columns), by, None if wanted.passes_all else wanted.select(columns))
+    expected.sort(key=lambda share: (-share[0], share[2]))
+    assert [(share.records, share.points, share.pc) for share in shares] == expected
+    assert [shares[index] for index in range(len(shares))] == list(shares) == shares[:]
+    assert (shares.records, shares.repeats) == (sum(share[0] for share in expected), 0)
+    if expected:
+        assert abs(sum(share.share for share in shares) - 1) < 1e-9
+
+
+@random_traces
+@pytest.mark.parametrize("file", [None, "a.c"])
+def test_lines_of_executed_functions(native, tmp_path_factory, file, rows, words):
+    names = make_names(tmp_path_factory.mktemp("t"), rows)
+    kinds = {PointKind.PC, PointKind.ENTRY}
+    counts = {pc: count for pc, count in Counter(words).items() if not names[pc].approximate}
+    expected = {}
+
+    def add(frames, count):
+        # What was inlined covers the line that calls it, each line once.
+        for place in {(frame.file, frame.line) for frame in frames if frame.file and frame.line}:
+            if file in (None, place[0]):
+                hits, points, covered = expected.get(place, (0, 0, 0))
+                expected[place] = hits + count, points + 1, covered + (count > 0)
+
+    for pc, count in counts.items():
+        add(names[pc].frames, count)
+    executed = {names[pc].frames[-1][:2] for pc in counts if names[pc].frames}
+    for pc, (kind, frames) in (rows or {}).items():
+        if pc not in counts and kind in kinds and frames and frames[-1][:2] in executed:
+            add(frames, 0)
+    known = as_counts(Counter(words))
+    columns = names.columns(known.pcs)
+    found = find_lines(columns, known.records, kinds, None if file is None else lambda frame: frame.file == file)
+    assert [tuple(line) for part in found for line in part.rows()] == [
+        (*place, *counted) for place, counted in sorted(expected.items())
+    ]
+    assert all(part.lines for part in found)
+    assert sum(part.covered_lines for part in found) == sum(covered > 0 for _, _, covered in expected.values())
+
+
+@random_traces
+def test_functions(native, tmp_path_factory, rows, words):
+    rows = rows or {}
+    table = make_names(tmp_path_factory.mktemp("t"), rows)._find_table()
+    points = PointRows(table.columns, {PointKind.PC})
+    groups = list(points.group(table.functions(), TEXT.start, TEXT.end, 5))
+    # The call is in the function, not what follows it.
+    of_function = {
+        number: [pc for pc in sorted(rows) if rows[pc][0] is PointKind.PC and 0 <= pc - 5 - (BASE + 10 * number) < 8]
+        for number in range(6)
+    }
+    assert {group.function.name: points.pcs(group) for group in groups} == {
+        f"s{number}": pcs for number, pcs in of_function.items() if pcs
+    }
+    known = as_counts(Counter(words))
+    seen = chain_loops.find_chains(known.pcs, table.columns).seen
+    assert [tuple(row) for row in count_functions(groups, points, seen)] == [
+        ("a.c", f"s{number}", sum(pc in known for pc in pcs), len(pcs)) for number, pcs in of_function.items() if pcs and number
+    ]
+
+
+@given(st.dictionaries(st.integers(0, (1 << 64) - 1), st.integers(1, 9)), st.integers(0, (1 << 64) - 1))
+def test_counts_are_a_mapping(counts, other):
+    found = as_counts(counts)
+    assert isinstance(found, PcCounts)
+    assert found == counts
+    assert list(found) == sorted(counts)
+    for pc in (*counts, other):
+        assert found.get(pc, 0) == counts.get(pc, 0)
+        assert (pc in found) == (pc in counts)
+    assert found.select(bytes(pc % 2 for pc in found)) == {pc: count for pc, count in counts.items() if pc % 2}
+
+
+NUMBERS = st.lists(st.integers(0, 12) | st.just(NO_ID), max_size=12).map(lambda numbers: array("I", numbers))
+WORDS = st.lists(st.builds(chain_word, st.integers(0, 5), st.integers(0, 14), st.integers(0, 4)), max_size=10).map(
+    lambda words: array("Q", words)
+)
+
+
+@pytest.mark.skipif(not has_native(), reason="needs the compiled module")
+@settings(deadline=None)
+@given(chain_frame=NUMBERS, chains=WORDS, values=NUMBERS, data=st.data())
+def test_damaged_numbers_do_no_harm(chain_frame, chains, values, data):
+    """Chains beyond the frames, and frames beyond their columns."""
+    frames = FrameColumns(chain_frame, values, values, values, values, ())
+    hits = array("Q", data.draw(st.lists(st.integers(0, 9), min_size=len(chains), max_size=len(chains))))
+    flags = bytes(value & 7 for value in values)
+    for loop, *arguments in (
+        (chain_loops.find_innermost, frames, chains),
+        (chain_loops.find_outermost, frames, chains),
+        (chain_loops.combine_flags, frames, chains, flags),
+        (chain_loops.add_lines, frames, [(chains, hits), (chains, None)], values, 9),
+        (chain_loops.gather, chain_frame, values, 77),
+    ):
+        assert loop(*arguments, native=True) == loop(*arguments, native=False)
