@@ -19,7 +19,8 @@ from kcovdbg.errors import CapabilityError
 def _run(context: Context, args: Namespace) -> None:
     program = os.environ.get("GDB", "gdb")
     # An early command runs before any file is loaded, and leaves the rest of GDB's command line as it is.
-    command = [program, "-iex", f"source {find_gdb_script()}", *args.arguments]
+    target = context.workspace.find_gdb_arguments()
+    command = [program, "-iex", f"source {find_gdb_script()}", *target, *args.arguments]
     context.terminal.stdout.flush()
     # C-c is for GDB: it interrupts the program being debugged.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -43,13 +44,15 @@ COMMAND: Final = Command(
     topic=Topic.OTHER,
     run=_run,
     description=(
-        "All arguments are passed to GDB. Inside GDB, kcov-show runs these commands; see help kcov-show. GDB must have been "
+        "All arguments are passed to GDB, after the target that kcovdbg was started with: a core, the demo, or a GDB stub. "
+        "Inside GDB, kcov-show runs these commands; see help kcov-show. GDB must have been "
         "built with Python 3.10 or newer, which may be another one than kcovdbg's."
     ),
     arguments=(Argument(("arguments",), Value.TEXT, "arguments of gdb", count=Count.REST, metavar="ARGUMENT"),),
     examples=(
         Example("gdb vmlinux -ex 'target remote :1234'", "look into a QEMU guest started with -s"),
         Example("gdb vmlinux vmcore", "open an ELF core with virtual addresses, which GDB can read"),
+        Example("gdb -ex 'kcov-show tasks'", "with kcovdbg --demo: the demo in GDB"),
     ),
     needs=frozenset(),
 )

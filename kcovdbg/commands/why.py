@@ -7,15 +7,20 @@ from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from typing import Final
 
+from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
+from kcovdbg.analysis.background_work import explain_background, explain_function_work, is_background
 from kcovdbg.analysis.check.runner import check
 from kcovdbg.analysis.located_records import PcFilter
 from kcovdbg.analysis.missing_coverage import (
     NEEDS,
     Answer,
+    AnswerValue,
     Reason,
+    Values,
     explain_handle,
     explain_kcov,
     explain_task,
@@ -27,7 +32,8 @@ from kcovdbg.engine.buffer_sources import BufferCounts, find_counts, find_tid, i
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import find_point_table
-from kcovdbg.errors import KcovdbgError
+from kcovdbg.engine.remote_sites import find_remote_sites
+from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, State
@@ -37,7 +43,20 @@ from kcovdbg.render.escape import escape
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Line, Lines, Table
-from kcovdbg.render.value_kinds import LIST
+from kcovdbg.render.value_kinds import (
+    ADDRESS,
+    ADDRESSES,
+    ANY,
+    BOOL,
+    HANDLE,
+    LIST,
+    MODE,
+    NUMBER,
+    PID,
+    SYMBOL,
+    TEXT,
+    WORD,
+)
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.target.pointer import is_kernel_pointer
 
@@ -48,20 +67,110 @@ class _Row:
     code: Reason
     answer: str
     evidence: tuple[str, ...]
+    values: Values
 
 
 # Limit for the other buffers with a function that are named.
 _ELSEWHERE: Final = 5
 # Limit for the other buffers that are read: a fuzzing machine has hundreds.
 _LOOKED_AT: Final = 64
-_FORMS: Final = "a thread id (see tasks), a handle such as usb:1 (see remote), or the address of a struct kcov (see objects)"
+_FORMS: Final = "a thread id (see tasks), a handle such as usb:1 (see remote), the address of a struct kcov, or a function"
 _QUESTION: Final = "where is the coverage of "
-_COLUMNS: Final = (Column("question"), Column("code"), Column("answer"), Column("evidence", LIST))
+# The title is the name in the evidence.
+_VALUES: Final = (
+    Column("address", ADDRESS),
+    Column("area", ADDRESS),
+    Column("bucket", NUMBER),
+    Column("buffer", TEXT),
+    Column("buffers", NUMBER),
+    Column("capacity", NUMBER),
+    Column("count", NUMBER),
+    Column("covered", NUMBER),
+    Column("finding", LIST, items=(Column("name", value=itemgetter(0)), Column("value", value=itemgetter(1)))),
+    Column("flags", WORD),
+    Column("frames", LIST, title="frame"),
+    Column("function", SYMBOL),
+    Column("generation", TEXT),
+    Column("handle", HANDLE),
+    Column("handles", NUMBER),
+    Column("instance", NUMBER),
+    Column("kaslr_offset", WORD, title="KASLR offset"),
+    Column("kcov", ADDRESS),
+    Column("kcov_handle", HANDLE),
+    Column("kcov_sequence", NUMBER, title="kcov sequence"),
+    Column("kcov_softirq", NUMBER),
+    Column("mode", MODE),
+    Column("object", TEXT),
+    Column("objects", NUMBER),
+    Column("pcs", ADDRESSES, title="pc"),
+    Column("pid", PID),
+    Column("pids", LIST, title="pid"),
+    Column("places", LIST, title="at"),
+    Column("points", NUMBER),
+    Column("registered", NUMBER),
+    Column("remote", BOOL),
+    Column("remote_size", NUMBER),
+    Column("rule", TEXT),
+    Column("saved_area", ADDRESS, title="saved area"),
+    Column("section_sequence", NUMBER, title="section sequence"),
+    Column("sequence", NUMBER),
+    Column("sites", NUMBER),
+    Column("size", NUMBER),
+    Column("sk_buffs", ADDRESSES, title="sk_buff"),
+    Column("t", ADDRESS),
+    Column("tail_calls", NUMBER, title="tail calls"),
+    Column("tasks", ADDRESSES, title="task"),
+    Column("usbip_devices", ADDRESSES, title="usbip"),
+    Column("vhost_workers", ADDRESSES, title="vhost"),
+)
+_COLUMNS: Final = (
+    Column("question"),
+    Column("code"),
+    Column("answer"),
+    Column("evidence", LIST),
+    Column("values", ANY, members=_VALUES),
+)
+_TITLES: Final = {column.key: column.title or column.key for column in _VALUES}
+_ENCODERS: Final = {column.key: column.kind.json for column in _VALUES}
 _MEANINGS: Final = {
     "question": Meaning("what was asked"),
     "code": Meaning(f"reason code of the answer: {', '.join(f'`{reason.value}`' for reason in Reason)}"),
     "answer": Meaning("one answer, a sentence"),
     "evidence": Meaning("the facts that it rests on"),
+    "values": Meaning("the values that it rests on and names: those that are known, under the names of the kernel's members"),
+    "values.address": Meaning("address of the function"),
+    "values.area": Meaning("address of the area or buffer"),
+    "values.buffer": Meaning("name of the other buffer, as commands take it"),
+    "values.buffers": Meaning("number of other buffers", unit="buffers"),
+    "values.covered": Meaning("number of the function's points that are in the buffer", unit="points"),
+    "values.finding": Meaning("the values of the finding of `check`"),
+    "values.finding[].name": Meaning("name of the value"),
+    "values.finding[].value": Meaning("the value as text"),
+    "values.flags": Meaning("`task_struct.flags`"),
+    "values.frames": Meaning("functions on the task's stack, the innermost first"),
+    "values.function": Meaning("name of the function that the answer is about"),
+    "values.generation": Meaning("generation of KCOV, as in docs/generations.md"),
+    "values.handles": Meaning("number of handles that lead to the object", unit="handles"),
+    "values.kcov_sequence": Meaning("`kcov.sequence`"),
+    "values.mode": Meaning("mode of the task or the object, without prefix"),
+    "values.object": Meaning("what the finding of `check` is about"),
+    "values.objects": Meaning("number of objects that were found", unit="objects"),
+    "values.pcs": Meaning("PCs as recorded"),
+    "values.pid": Meaning("thread id of the task that the answer names"),
+    "values.pids": Meaning("thread ids of the tasks that the answer names"),
+    "values.places": Meaning("source lines that announce a remote handle, as file and line"),
+    "values.points": Meaning("number of the function's points", unit="points"),
+    "values.registered": Meaning("number of handles that are registered", unit="handles"),
+    "values.rule": Meaning("rule of `check`"),
+    "values.saved_area": Meaning("saved address of the area or buffer"),
+    "values.section_sequence": Meaning("sequence number that the section began with"),
+    "values.sequence": Meaning("sequence number of the session or object"),
+    "values.sites": Meaning("number of places in this kernel that announce a remote handle", unit="sites"),
+    "values.sk_buffs": Meaning("addresses of the `struct sk_buff`"),
+    "values.tail_calls": Meaning("number of the function's tail calls that are in the buffer", unit="points"),
+    "values.tasks": Meaning("addresses of the `task_struct`"),
+    "values.usbip_devices": Meaning("addresses of the `struct usbip_device`"),
+    "values.vhost_workers": Meaning("addresses of the `struct vhost_worker`, or of the `struct vhost_dev`"),
 }
 
 
@@ -76,8 +185,10 @@ def _ask(context: Context, state: State, subject: str) -> tuple[str, list[Answer
     try:
         value = parse_handle(subject)
     except ValueError:
+        if _find_symbol(context, subject) is not None:
+            return f"{_QUESTION}{subject}()?", list(_explain_function(context, subject, None)), None
         hint = f"write an address as 0x{subject}" if is_address(subject) and subject[:2].lower() != "0x" else _FORMS
-        raise WordError(f"'{subject}' is not a thread id, handle or address", subject, hint=hint) from None
+        raise WordError(f"'{subject}' is not a thread id, handle, address or function", subject, hint=hint) from None
     if ":" not in subject and is_kernel_pointer(context.target, value):
         return f"{_QUESTION}{name_kcov(value)}?", list(explain_kcov(state, value)), f"kcov:{value:#x}"
     owners = [entry.kcov for entry in state.handles if entry.handle == value and entry.kcov]
@@ -124,7 +235,7 @@ def _related(state: State, subject: str, question: str) -> set[str]:
 
 def _explain_function(context: Context, function: str, what: str | None) -> Iterator[Answer]:
     """Yield whether a function can be covered, and whether it is."""
-    table = find_point_table(context)
+    table, named = find_point_table(context), {"function": function}
     counts, _, kinds = (
         find_counts(context, what) if what is not None else BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY}))
     )
@@ -137,55 +248,61 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
             yield Answer(
                 Reason.FUNCTION_COVERED,
                 f"{function}() is covered: its tail calls of the callback recorded the return addresses of its callers",
-                (f"covered={tail_calls}",),
+                {"covered": tail_calls},
+                named,
             )
         elif hits:
-            yield Answer(Reason.FUNCTION_COVERED, f"{function}() is covered; it is in a module", (f"covered={hits}",))
+            yield Answer(Reason.FUNCTION_COVERED, f"{function}() is covered; it is in a module", {"covered": hits}, named)
         elif any(symbol.name.split(".")[0] == function for symbol in table.functions()):
             yield Answer(
                 Reason.FUNCTION_NOT_INSTRUMENTED,
                 f"{function}() is not instrumented and cannot be covered (KCOV_INSTRUMENT, noinstr, assembler)",
-                ("points=0",),
+                {"points": 0},
+                named,
             )
-        elif _find_symbol(context, function) is not None:
+        elif (address := _find_symbol(context, function)) is not None:
             yield Answer(
                 Reason.FUNCTION_NOT_COVERED,
                 f"{function}() is in a module, and none of its points is in the buffer",
-                ("covered=0", f"address={_find_symbol(context, function):#x}"),
+                {"covered": 0, "address": address},
+                named,
             )
         else:
             yield Answer(
                 Reason.FUNCTION_UNKNOWN,
                 f"no function {function}() in the kernel image: it may be in a module, or inlined everywhere",
-                ("points=0",),
+                {"points": 0},
+                named,
             )
         return
-    shown = [f"points={len(points)}"]
+    shown: dict[str, AnswerValue] = {"points": len(points)}
     if what is None:
-        yield Answer(Reason.FUNCTION_INSTRUMENTED, f"{function}() is instrumented", tuple(shown))
+        yield Answer(Reason.FUNCTION_INSTRUMENTED, f"{function}() is instrumented", shown, named)
         return
     covered = sum(pc in counts for pc in points)
     if tail_calls:
-        shown.append(f"tail calls={tail_calls}")
+        shown["tail_calls"] = tail_calls
     if covered or tail_calls:
-        yield Answer(Reason.FUNCTION_COVERED, f"{function}() is covered", (*shown, f"covered={covered}"))
+        yield Answer(Reason.FUNCTION_COVERED, f"{function}() is covered", {**shown, "covered": covered}, named)
         return
     answer = f"{function}() is instrumented, and none of its points is in the buffer"
     offset = context.target.kaslr_offset
+    uncovered = {**shown, "covered": 0, "kaslr_offset": offset}
     callees = [pc for pc in table.pcs(PointKind.TAIL) if pc in counts and wanted(pc)]
     if offset and any(pc + offset in counts or pc - offset in counts for pc in points):
         answer += "; they are there shifted by the KASLR offset, which user space must have added"
     elif callees:
-        yield Answer(Reason.FUNCTION_NOT_COVERED, answer, (*shown, "covered=0", f"KASLR offset={offset:#x}"))
+        yield Answer(Reason.FUNCTION_NOT_COVERED, answer, uncovered, named)
         yield Answer(
             Reason.CALLEES_COVERED,
             f"functions that {function}() calls are covered: tail calls in them recorded addresses in {function}()",
-            tuple(f"pc={pc:#x}" for pc in callees[:_ELSEWHERE]),
+            {"pcs": callees[:_ELSEWHERE]},
+            named,
         )
         return
     elif any(pc not in table and wanted(pc) for pc in counts):
         answer += ", but other addresses in it are: is the vmlinux another build's?"
-    yield Answer(Reason.FUNCTION_NOT_COVERED, answer, (*shown, "covered=0", f"KASLR offset={offset:#x}"))
+    yield Answer(Reason.FUNCTION_NOT_COVERED, answer, uncovered, named)
 
 
 def _find_symbol(context: Context, function: str) -> int | None:
@@ -204,7 +321,8 @@ def _explain_context(context: Context, state: State, function: str, subject: str
             yield Answer(
                 Reason.FUNCTION_IN_INTERRUPT,
                 f"{function}() is running in an interrupt on top of the task, which KCOV does not record",
-                tuple(f"#{number} {frame.function}" for number, frame in enumerate(frames) if frame.function == function),
+                {"frames": [frame.function for frame in frames if frame.function]},
+                {"function": function},
             )
     table = find_point_table(context)
     others = [other for other in _other_buffers(state) if other[0] != what] if table.find(function=function) else []
@@ -216,13 +334,17 @@ def _explain_context(context: Context, state: State, function: str, subject: str
             continue
         if covered:
             yield Answer(
-                Reason.FUNCTION_COVERED_ELSEWHERE, f"{function}() is covered {whose}", (f"buffer={name}", f"covered={covered}")
+                Reason.FUNCTION_COVERED_ELSEWHERE,
+                f"{function}() is covered {whose}",
+                {"buffer": name, "covered": covered},
+                {"function": function},
             )
     if len(others) > _LOOKED_AT:
         yield Answer(
             Reason.SEARCH_LIMITED,
             f"only the first {_LOOKED_AT} other buffers were searched for {function}()",
-            (f"buffers={len(others)}",),
+            {"buffers": len(others)},
+            {"function": function},
         )
 
 
@@ -242,14 +364,28 @@ def _other_buffers(state: State) -> Iterator[tuple[str, str]]:
 
 
 def _read_state(context: Context, subject: str) -> State:
-    """Read what the answers need; of a running task its stack as well."""
+    """Read what the answers need; of a task its stack as well."""
     if not subject.isdecimal():
         return context.state(NEEDS)
     state = context.state(NEEDS | Part.ALL_TASKS)
     task = find_task(state.all_tasks, int(subject))
-    if task is None or task.fields.address not in state.running:
-        return state
-    return context.reader.read(NEEDS | Part.ALL_TASKS, stacks=(task.fields.address,))
+    return state if task is None else context.reader.read(NEEDS | Part.ALL_TASKS, stacks=(task.fields.address,))
+
+
+def _explain_work(context: Context, state: State, subject: str, question: str) -> Iterator[Answer]:
+    """Yield what of a task's background work, or of a function's, can be recorded."""
+    if not state.kernel.has(Feature.REMOTE):
+        return
+    task = find_task(state.all_tasks, int(subject)) if subject.isdecimal() else None
+    if task is not None:
+        if is_background(task, state.stack(task.fields.address) or ()):
+            yield from explain_background(state, task, find_remote_sites(context).sites)
+    elif question.endswith("()?"):
+        state = context.state(NEEDS | Part.ALL_TASKS)
+        # Threads of a process that do background work have no mark that all kernels share: their stacks tell.
+        workers = [task.fields.address for task in state.all_tasks if task.fields.is_kernel_thread or task.fields.is_worker]
+        state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=workers)
+        yield from explain_function_work(state, subject, find_remote_sites(context).sites)
 
 
 def _find_subject(context: Context, text: str) -> str:
@@ -269,25 +405,46 @@ def _run(context: Context, args: Namespace) -> Lines:
         answers += explained
         if what is not None and not any(answer.code is Reason.FUNCTION_COVERED for answer in explained):
             answers += islice(_explain_context(context, state, args.function, subject, what), _ELSEWHERE)
+    remarks: tuple[str, ...] = ()
+    try:
+        answers += _explain_work(context, state, subject, question)
+    except CapabilityError as error:
+        remarks = (f"places that announce remote handles are unknown: {error}",)
     # Violations explain more than legal state.
     related = _related(state, subject, question)
     report = check(context.reader, about=related)
     answers += [
         Answer(
-            Reason.FINDING, f"check: {finding.message}", (finding.rule, *(f"{name}={value}" for name, value in finding.values))
+            Reason.FINDING,
+            f"check: {finding.message}",
+            named={"rule": finding.rule, "object": finding.object, "finding": finding.values},
+            notes=(finding.rule, *(f"{name}={value}" for name, value in finding.values)),
         )
         for finding in report.findings
     ]
-    rows = [_Row(question, answer.code, answer.answer, answer.evidence) for answer in answers]
-    return Lines(_lines(question, answers), data=Table(_COLUMNS, rows), remarks=context.notes, is_prose=True)
+    rows = [_make_row(question, answer) for answer in answers]
+    return Lines(_lines(question, rows), data=Table(_COLUMNS, rows), remarks=(*context.notes, *remarks), is_prose=True)
 
 
-def _lines(question: str, answers: list[Answer]) -> Iterator[Line]:
+def _make_row(question: str, answer: Answer) -> _Row:
+    values = {key: value for key, value in {**answer.values, **answer.named}.items() if value is not None}
+    shown = [text for key, value in answer.values.items() for text in _word_value(key, value)]
+    return _Row(question, answer.code, answer.answer, (*shown, *answer.notes), values)
+
+
+def _word_value(key: str, value: AnswerValue) -> Iterator[str]:
+    """Yield the texts of a value in the evidence, one for each item of a list."""
+    encoded = "unknown" if value is None else _ENCODERS[key](value)
+    for item in encoded if isinstance(encoded, list) else (encoded,):
+        yield f"{_TITLES[key]}={item}"
+
+
+def _lines(question: str, rows: list[_Row]) -> Iterator[Line]:
     yield (("header", escape(question)),)
-    for answer in answers:
-        yield (("", escape(f"- {answer.answer}")),)
-        if answer.evidence:
-            yield (("remark", escape(f"    {', '.join(answer.evidence)}")),)
+    for row in rows:
+        yield (("", escape(f"- {row.answer}")),)
+        if row.evidence:
+            yield (("remark", escape(f"    {', '.join(row.evidence)}")),)
 
 
 COMMAND: Final = Command(
@@ -300,16 +457,22 @@ COMMAND: Final = Command(
         "Answers come from KCOV's state, each with its evidence: KCOV is not enabled, or was enabled by another thread; a "
         "buffer is full; a section is still open, or its coverage will be discarded; a handle is not registered, is held by "
         "another task, or is never looked up. With a function: whether it is instrumented, and covered.\n\n"
+        "Of a kernel thread, a worker of io_uring or a function: whether it runs outside of the places that announce a remote "
+        "handle (see sites), so that it is not recorded.\n\n"
         "A task's coverage does not include code in interrupts and softirqs."
     ),
     arguments=(
         Argument(
-            ("subject",), Value.SUBJECT, "a thread id, a handle, or the address of a struct kcov", metavar="TID|HANDLE|KCOV"
+            ("subject",),
+            Value.SUBJECT,
+            "a thread id, a handle, the address of a struct kcov, or a function",
+            metavar="TID|HANDLE|KCOV|FUNCTION",
         ),
         Argument(("function",), Value.FUNCTION, "a function that should be covered", count=Count.OPTIONAL, metavar="FUNCTION"),
     ),
     examples=(
         Example("why 41", "why does task 41 have no coverage?"),
+        Example("why io_wq_worker", "can io_uring's workers be recorded?"),
         Example("why usb:1", "where does the coverage of this bus go?"),
         Example("why 41 vfs_read", "why is this function not in its buffer?"),
     ),

@@ -12,6 +12,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.code_proof import CodeProof
+from kcovdbg.symbols.remote_calls import RemoteCalls
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Modules, Symbolizer, open_symbolizer
 from kcovdbg.target.protocol import Target
@@ -28,8 +29,20 @@ class LineSource(Modules, Protocol):
         """Return the frames at an address in the running kernel; empty where debug info lacks it."""
 
 
-def find_symbolizer(target: Target | None) -> Symbolizer | None:
-    """Return the symbolizer of a target; where its build has no table yet, one is made in the background."""
+def find_image(target: Target) -> str | None:
+    """Return the path of a target's kernel image with debug info, None where it has none."""
+    lines = cast("LineSource | None", getattr(target, "lines", None))
+    # GDB has the image, but does not know where modules are.
+    image: str | None = getattr(target, "image", None) if lines is None else lines.image
+    return image
+
+
+def find_symbolizer(target: Target | None, table_file: str | None = None) -> Symbolizer | None:
+    """Return the symbolizer of a target; where its build has no table yet, one is made in the background.
+
+    :param table_file: a table that was built elsewhere.
+    :raises TargetError: when that cannot be read, or is of another build.
+    """
     if target is None:
         return None
     lines = cast("LineSource | None", getattr(target, "lines", None))
@@ -40,7 +53,12 @@ def find_symbolizer(target: Target | None) -> Symbolizer | None:
             return () if name is None else (Frame(name, None, None, None),)
 
         return open_symbolizer(
-            target.kaslr_offset, build_id=target.build_id, image=None, fallback=name_at, word_size=target.word_size
+            target.kaslr_offset,
+            build_id=target.build_id,
+            image=None,
+            fallback=name_at,
+            word_size=target.word_size,
+            table_file=table_file,
         )
     return open_symbolizer(
         target.kaslr_offset,
@@ -49,23 +67,32 @@ def find_symbolizer(target: Target | None) -> Symbolizer | None:
         fallback=lines.frames_at,
         modules=lines,
         word_size=target.word_size,
+        table_file=table_file,
     )
 
 
 def find_point_proof(target: Target) -> CodeProof:
-    """Return what proves that records are coverage points: the image that the target reads debug info from, and its modules."""
-    lines = cast("LineSource | None", getattr(target, "lines", None))
-    # GDB has the image, but does not know where modules are.
-    image = getattr(target, "image", None) if lines is None else lines.image
-    return CodeProof(image, target.build_id, target.kaslr_offset, lines)
+    """Return what proves that records are coverage points: the kernel's image and its modules."""
+    modules = cast("LineSource | None", getattr(target, "lines", None))
+    return CodeProof(find_image(target), target.build_id, target.kaslr_offset, modules)
+
+
+def find_remote_calls(target: Target) -> RemoteCalls:
+    """Return the calls of a kernel that announce remote handles."""
+    return RemoteCalls(find_image(target), target.build_id, target.kaslr_offset)
 
 
 def make_source_tree(
-    target: Target | None, folders: Sequence[str | Path] = (), substitutions: Sequence[tuple[str, str]] = ()
+    target: Target | None,
+    folders: Sequence[str | Path] = (),
+    substitutions: Sequence[tuple[str, str]] = (),
+    *,
+    is_confined: bool = False,
 ) -> SourceTree:
     """Return the source tree of a target's kernel, looked for in these folders and where it was built.
 
     :param substitutions: as :class:`~kcovdbg.symbols.source_tree.SourceTree` takes them.
+    :param is_confined: as :class:`~kcovdbg.symbols.source_tree.SourceTree` takes it.
     """
     directory: str | None = None
     lines = None if target is None else cast("LineSource | None", getattr(target, "lines", None))
@@ -75,4 +102,4 @@ def make_source_tree(
                 directory = read_comp_dir(elf)
         except TargetError:
             directory = None
-    return SourceTree(folders, build_directory=directory, substitutions=substitutions)
+    return SourceTree(folders, build_directory=directory, substitutions=substitutions, is_confined=is_confined)

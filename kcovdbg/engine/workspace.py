@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from kcovdbg.analysis.compact_buffer import Kept
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.engine.command import CommandTable
+from kcovdbg.engine.file_confinement import FileConfinement
 from kcovdbg.engine.settings import Settings
-from kcovdbg.engine.symbol_sources import find_point_proof, find_symbolizer, make_source_tree
+from kcovdbg.engine.symbol_sources import find_point_proof, find_remote_calls, find_symbolizer, make_source_tree
 from kcovdbg.engine.terminal import Terminal, find_terminal, write_remarks
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Location
@@ -26,6 +27,7 @@ from kcovdbg.walk.state import StateReader
 if TYPE_CHECKING:
     from kcovdbg.collect.background_job import Jobs
     from kcovdbg.engine.trace_view import TraceView
+    from kcovdbg.symbols.remote_calls import RemoteCalls
     from kcovdbg.symbols.source_tree import SourceTree
     from kcovdbg.symbols.symbolizer import Symbolizer
 
@@ -44,6 +46,8 @@ class Workspace:
     """Returns what locates the PCs of the kernel, which is None where there is no kernel."""
     show_view: Callable[[TraceView], None] | None = None
     """Shows a view full-screen and returns when the user leaves it; None where a frontend cannot."""
+    serve_tools: Callable[[Workspace, FileConfinement], None] | None = None
+    """Serves commands to another program on standard input and output until it hangs up; None where a frontend cannot."""
     jobs: Jobs | None = None
     """Collectors in the background; None where a frontend cannot have any."""
     format: Format = Format.TEXT
@@ -54,10 +58,15 @@ class Workspace:
     """Prefixes of source paths, as debug info names them and as they are here."""
     named_files: Sequence[str] = ()
     """Files named on the command line: dump, debug info, script."""
+    find_gdb_arguments: Callable[[], Sequence[str]] = tuple
+    """Returns the arguments with which GDB opens the kernel, none where the user gave none."""
     settings: Settings = field(default_factory=Settings)
     """The user's configuration file."""
     debug: bool = False
     """Whether errors show where they come from."""
+    confinement: FileConfinement | None = None
+    """Confines the files that arguments name and source text comes from, where another program gives the arguments; None for
+    any file."""
     kept: dict[str, Kept] = field(default_factory=dict)
     """Kept buffers, by their ``@name``."""
     latest: StateReader | None = field(default=None, init=False)
@@ -113,9 +122,16 @@ class Workspace:
         return find_point_proof(self.target)
 
     @cached_property
+    def remote_calls(self) -> RemoteCalls:
+        """The calls of the kernel that announce remote handles."""
+        return find_remote_calls(self.target)
+
+    @cached_property
     def source(self) -> SourceTree:
         """The source of the kernel, where it can be found."""
-        return make_source_tree(self.optional_target, self.source_folders, self.substitutions)
+        return make_source_tree(
+            self.optional_target, self.source_folders, self.substitutions, is_confined=self.confinement is not None
+        )
 
     @cached_property
     def layout(self) -> Layout:

@@ -8,7 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, TextIO
 
-# Only the sixteen colors of the terminal's theme, which are readable on light and dark backgrounds.
+# Only the sixteen colors of the terminal's theme, for light and dark backgrounds; of these, yellow is unreadable on white.
 THEME: Final[Mapping[str, str]] = MappingProxyType(
     {
         "header": "1",
@@ -20,10 +20,10 @@ THEME: Final[Mapping[str, str]] = MappingProxyType(
         "symbol": "32",
         "path": "34",
         "mode": "35",
-        "handle": "33",
+        "handle": "35",
         "idle": "2",
         "remark": "2",
-        "warning": "33",
+        "warning": "1;35",
         "error": "1;31",
         "good": "32",
         "covered": "32",
@@ -31,7 +31,7 @@ THEME: Final[Mapping[str, str]] = MappingProxyType(
         "source.comment": "2",
         "source.keyword": "1",
         "source.macro": "35",
-        "source.string": "33",
+        "source.string": "32",
         "source.number": "36",
         "changed": "35",
         "gutter": "2",

@@ -5,21 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_REL
 from kcovdbg.errors import CapabilityError, TargetError, UsageError
 from kcovdbg.target import dump_file as dumpfile
+from kcovdbg.target.demo_files import open_arguments
 from kcovdbg.target.local_kernel import running_build_id
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kcovdbg.target.drgn.target import DrgnTarget
 
-# The bundled demo with its debug info, in an installed package and in a checkout.
-_DEMO_PLACES: Final = (Path(__file__).parents[1] / "demo", Path(__file__).parents[2] / "examples" / "demo")
-_DEMO_SLICE: Final = "demo.slice.zst"
 _TRACE_SUFFIX: Final = ".kcov"
 
 
@@ -87,15 +86,31 @@ def _check_images(files: Sequence[str]) -> None:
             )
 
 
-def find_demo() -> Path:
-    """Return the directory of the bundled demo.
+def find_gdb_arguments(options: TargetOptions) -> list[str]:
+    """Return the arguments with which GDB opens the target that the options name, empty where they name none.
 
-    :raises TargetError: when this installation has none.
+    :raises TargetError: when GDB cannot open it, or a file cannot be read.
     """
-    for place in _DEMO_PLACES:
-        if (place / _DEMO_SLICE).exists():
-            return place
-    raise TargetError("this installation has no demo", hint="open the running kernel: kcovdbg -k")
+    options = sort_files(options)
+    core, symbols = open_arguments() if options.demo else (options.core, options.symbols)
+    arguments = [str(path) for name in symbols if _is_image(path := dumpfile.unpack(name).path)][:1]
+    if core is not None:
+        path = dumpfile.unpack(core).path
+        if dumpfile.check_complete(path, core) is not dumpfile.FileKind.CORE:
+            raise TargetError(
+                f"{core} is kdump-compressed, which GDB cannot read", hint="slice -o FILE writes an ELF core that GDB reads"
+            )
+        arguments.append(str(path))
+    elif options.gdb_remote is not None:
+        arguments += ["-ex", f"target remote {options.gdb_remote}"]
+    elif options.qemu is not None:
+        raise TargetError("GDB cannot use QMP", hint="start the guest's GDB stub, and give it with --gdb-remote")
+    return arguments
+
+
+def _is_image(path: Path) -> bool:
+    with ElfFile(path) as file:
+        return file.header.type != ET_REL
 
 
 def open_target(options: TargetOptions) -> DrgnTarget:
@@ -129,7 +144,6 @@ def open_target(options: TargetOptions) -> DrgnTarget:
     if options.gdb_remote is not None:
         return programs.open_stub(options.gdb_remote, options.symbols)
     if options.demo:
-        place = find_demo()
-        debug_info = sorted((*place.glob("vmlinux*"), *place.glob("*.ko*")))
-        return programs.open_core(str(place / _DEMO_SLICE), options.symbols or [str(path) for path in debug_info], name="demo")
+        core, debug_info = open_arguments()
+        return programs.open_core(core, options.symbols or debug_info, name="demo")
     return programs.open_kernel(options.symbols)

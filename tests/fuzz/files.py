@@ -33,8 +33,8 @@ from kcovdbg.symbols.location_table import TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import open_symbolizer
 from kcovdbg.symbols.table_cache import open_table, table_path
 from kcovdbg.target import dump_file as dumpfile
+from kcovdbg.target.demo_files import find_demo
 from kcovdbg.target.drgn import programs
-from kcovdbg.target.opener import find_demo
 from tests.fuzz.damage_kinds import EXTREME, HOSTILE
 from tests.fuzz.run import RAW
 

@@ -17,7 +17,7 @@ import duckdb
 import pytest
 import zstandard
 
-from kcovdbg.target.opener import find_demo
+from kcovdbg.target.demo_files import find_demo
 
 ROOT = Path(__file__).parents[2]
 DEMO = find_demo()

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pexpect
 import pytest
-import zstandard
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.commands.tasks import COMMAND as TASKS
@@ -22,12 +22,12 @@ from kcovdbg.engine.argument_parser import parse_arguments
 from kcovdbg.engine.command import CommandTable
 from kcovdbg.engine.command_line import parse_line
 from kcovdbg.frontends.options import parse_options
-from kcovdbg.target.opener import find_demo
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if path.parent.name != "generate")
 FENCE = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+PROMPTS = ("kcovdbg> ", r"\(gdb\) ", ">>> ")
 LEFT_OUT = "…"
 
 
@@ -43,9 +43,15 @@ def sessions(page: Path) -> Iterator[tuple[str, str]]:
     """Yield the commands of a page's sessions with what they print."""
     for text in fences(page, "console"):
         shell = ""
-        for part in re.split(r"^(?=\$ |kcovdbg> )", text, flags=re.MULTILINE):
+        for part in re.split(rf"^(?=\$ |{'|'.join(PROMPTS)})", text, flags=re.MULTILINE):
             line, _, shown = part.partition("\n")
-            if line.startswith("kcovdbg> "):
+            if line.startswith("(gdb) "):
+                # GDB says first where the core stands.
+                told = f"-batch -ex 'echo @@\\n' -ex {shlex.quote(line.removeprefix('(gdb) '))}"
+                yield f"{shell} {told} 2>/dev/null | sed '1,/^@@$/d'", shown
+            elif line.startswith(">>> "):
+                yield f"{shell} {line}", shown
+            elif line.startswith("kcovdbg> "):
                 yield f"{shell} -e {shlex.quote(line.removeprefix('kcovdbg> '))}", shown
             elif line.startswith("$ python -m tests."):
                 # The lab's and the bench's own figures: minutes, and never the same.
@@ -71,10 +77,7 @@ WITH_COMMANDS = [page for page in PAGES if commands_on(page)]
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with what the pages speak of: the demo as ``vmcore`` and ``vmlinux``, and their scripts."""
     folder = tmp_path_factory.mktemp("place")
-    demo = find_demo()
-    for packed, plain in (("demo.slice.zst", "vmcore"), ("vmlinux.zst", "vmlinux")):
-        with (demo / packed).open("rb") as source, (folder / plain).open("wb") as target:
-            zstandard.ZstdDecompressor().copy_stream(source, target)
+    subprocess.run([sys.executable, "-m", "kcovdbg", "demo", folder], cwd=ROOT, check=True, capture_output=True)
     programs = folder / "bin"
     programs.mkdir()
     for name, words in (("kcovdbg", "-m kcovdbg"), ("python", ""), ("drgn", str(Path(sys.executable).parent / "drgn"))):
@@ -121,9 +124,31 @@ def test_sessions_are_real(page: Path, place: Path) -> None:
     for command, shown in sessions(page):
         if " gdb " in command and shutil.which("gdb") is None:
             pytest.skip("needs gdb")
+        if " >>> " in command:
+            printed = run_at_prompt(*command.split(" >>> "), place, environment)
+            assert as_pattern(shown).fullmatch(printed), f"$ {command}\n{printed}"
+            continue
         done = subprocess.run(["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True, timeout=300)
         assert as_pattern(shown).fullmatch(done.stdout), f"$ {command}\n{done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr, f"$ {command}\n{done.stderr}"
+
+
+def run_at_prompt(program: str, line: str, place: Path, environment: dict[str, str]) -> str:
+    """Type a line at the prompt of a program in a terminal of 100 columns; return what it prints."""
+    plain = {**environment, "TERM": "dumb", "NO_COLOR": "1", "PYTHON_BASIC_REPL": "1"}
+    process = pexpect.spawn(
+        "bash", ["-c", program], cwd=str(place), env=plain, dimensions=(100, 100), encoding="utf-8", timeout=120
+    )
+    try:
+        # The banner has lines with prompts as well.
+        process.sendline("print('ready'.upper())")
+        process.expect_exact("READY\r\n>>> ")
+        process.sendline(line)
+        process.expect_exact("\n>>> ")
+    finally:
+        process.close(force=True)
+    # The terminal's echo of the line comes first.
+    return str(process.before).replace("\r", "").partition("\n")[2] + "\n"
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=name_of)

@@ -113,7 +113,7 @@ def test_open_schema_accepts_added_keys() -> None:
 
 
 def test_written_files_are_as_declared(tmp_path: Path) -> None:
-    lines = [f"slice -o {tmp_path / 'slice'}", f"export --format lcov -o {tmp_path / 'lcov'} 41"]
+    lines = [f"slice -o {tmp_path / 'slice'}", f"export --format lcov -o {tmp_path / 'lcov'} 41", f"demo {tmp_path / 'demo'}"]
     for line, rows in ask(TARGETS["demo"], lines):
         validate(line, rows)
 

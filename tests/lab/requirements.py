@@ -69,6 +69,9 @@ def for_build(recipe: Recipe) -> dict[str, str]:
                 f"ld.lld{version}": f"lld{version}",
                 f"llvm-nm{version}": f"llvm{version}",
             }
+    if recipe.name == "demo":
+        # The configuration that is part of an image has its version, and the demo's image is committed.
+        needed["pahole"] = "pahole"
     needed |= recipe.platform.packages
     needed[str(recipe.tarball)] = recipe.package
     return needed

@@ -22,7 +22,7 @@ import drgn
 from tests.lab.errors import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tests.lab.guest import Guest
@@ -348,14 +348,17 @@ def _shown(content: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def stopped_in(guest: Guest, name: str, timeout: float = 180) -> Iterator[dict[str, Any]]:
-    """Stop the guest in a state; inside the block it stands there, and afterwards it goes on. Yields the truth."""
+def stopped_in(guest: Guest, name: str, timeout: float = 180, *, say: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Stop the guest in a state; inside the block it stands there, and afterwards it goes on. Yields the truth.
+
+    :param say: further commands for the workload, behind those that the state needs.
+    """
     state = STATES[name]
     if guest.machine.cpus != 1:
         raise LabError("sections in flight are hunted with one CPU only")
     layout = read_layout(guest.kernel)
     offset = kaslr_offset(guest, layout.symbols)
-    for command in state.commands:
+    for command in (*state.commands, *say):
         _require_made(guest.ask(command), command)
     with guest.gdb() as stub:
         probe = Probe(stub, layout, offset)

@@ -277,6 +277,18 @@ def test_bugs_on_a_running_guest(boot: Booter) -> None:
     assert {row["rule"] for row in rows if row["object"] == f"kcov {kcov}"} & {"K6", "T4"}
     assert_owner_is_gone(answers, kcov)
 
+    # A section that cannot begin ends the session of the task itself, whose buffer is a free area then.
+    nested = puzzle("nested")
+    _, (rows, objects, areas, tasks) = ask("check", "objects", "areas", f"tasks -a {nested['tid']}")
+    (lost,) = [row for row in objects if row["pid"] == nested["tid"]]
+    found = {row["rule"]: row for row in rows if row["object"] in (f"kcov {lost['kcov']}", f"area {lost['area']}")}
+    assert {"K1", "K10", "T1", "A2"} <= set(found)
+    assert lost["area"] in {row["area"] for row in areas if row["state"] == "cached"}
+    assert [row["mode"] for row in tasks] == ["DISABLED"]
+    for rule in ("K10", "A2"):
+        (cause,) = found[rule]["causes"]
+        assert ("mac80211" in cause["bug"], cause["certainty"]) == (True, "likely")
+
 
 def assert_owner_is_gone(why: list[dict[str, Any]], kcov: str) -> None:
     """Assert that a handle is said to be registered for an object, and its owner to be gone."""

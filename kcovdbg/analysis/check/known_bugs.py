@@ -51,11 +51,12 @@ BUGS: Final = (
         ("E4", "E5-E6", "E7"),
     ),
     KnownBug(
-        "mac80211 runs its receive section in the context of a user task that has KCOV enabled (syzbot: WARNING in "
-        "kcov_remote_start (6))",
+        "mac80211 runs its receive section in the context of a user task that has KCOV enabled: the section does not begin, "
+        "but its end ends the task's session and makes its buffer a free area (syzbot: WARNING in kcov_remote_start (6))",
         "not yet",
-        ("T6",),
+        ("K10", "T1", "T6", "A2"),
         ("E7", "E8", "E9a", "E9b"),
+        marks=("K10", "A2"),
     ),
     KnownBug(
         "nci_rx_work() of NFC leaves a section open because it checks the wrong kcov",

@@ -62,7 +62,9 @@ def make_style() -> Style:
         name.replace(".", "-"): " ".join(_SGR[code] for code in codes.split(";") if code in _SGR)
         for name, codes in THEME.items()
     }
-    return Style.from_dict({**rules, "cursor": "reverse", "match": "underline", "bar": "reverse", "help": "reverse"})
+    # Reversed colors would be white on cyan or on green in a light terminal.
+    reverse = "noinherit reverse"
+    return Style.from_dict({**rules, "cursor": reverse, "match": "underline", "bar": reverse, "help": reverse})
 
 
 def _classes(line: Line, extra: str = "") -> StyleAndTextTuples:

@@ -120,7 +120,7 @@ def test_wheel_holds_no_tests_and_nothing_twice(packages: tuple[Path, Path]) -> 
         names = wheel.namelist()
     assert len(names) == len(set(names))
     assert {name.split("/")[0].split("-")[0] for name in names} == {"kcovdbg"}
-    assert not [name for name in names if name.endswith((".c", ".o")) or "/tests/" in name]
+    assert not [name for name in names if name.endswith((".c", ".o")) or "/tests/" in name if "/demo/" not in name]
 
 
 def test_answers(installed: Installed) -> None:
@@ -138,6 +138,12 @@ def test_what_else_is_installed(installed: Installed) -> None:
     loader = Path(installed.run("kcovdbg", "gdb-path").stdout.strip())
     assert loader.is_relative_to(installed.prefix)
     assert loader.read_text() == (ROOT / "gdb/kcov.py").read_text()
+    here, there = installed.home / "here", installed.home / "there"
+    subprocess.run([sys.executable, "-m", "kcovdbg", "demo", here], cwd=ROOT, capture_output=True, check=True)
+    installed.run("kcovdbg", "demo", str(there))
+    files = {path.relative_to(here) for path in here.rglob("*")}
+    assert files == {path.relative_to(there) for path in there.rglob("*")}
+    assert {Path("vmcore"), Path("modules/kcovlab_keep.c"), Path("calls/vmcore")} <= files
 
 
 def test_drgn_finds_the_plugin(installed: Installed) -> None:

@@ -5,6 +5,8 @@
  *   ref FD        take a reference to the struct kcov of this descriptor and never drop it
  *   forget        make the writer forget the object that it has enabled
  *   open HANDLE   let a kernel worker begin a remote section and never end it
+ *   nest HANDLE   begin and end a remote section in the writer's context, where one cannot begin
+ *                 while the writer has KCOV enabled: as mac80211 does when it receives a frame
  */
 #include <linux/debugfs.h>
 #include <linux/err.h>
@@ -57,6 +59,13 @@ static void open_section(struct work_struct *work)
 
 static DECLARE_WORK(opener, open_section);
 
+/* The start warns and returns, and the end then ends the session of the task itself. */
+static void nest_section(u64 nested)
+{
+	kcov_remote_start(nested);
+	kcov_remote_stop();
+}
+
 static ssize_t kcovlab_damage_write(struct file *file, const char __user *data, size_t size, loff_t *at)
 {
 	unsigned long long argument = 0;
@@ -81,6 +90,8 @@ static ssize_t kcovlab_damage_write(struct file *file, const char __user *data, 
 		handle = argument;
 		schedule_work(&opener);
 		flush_work(&opener);
+	} else if (!strcmp(line, "nest")) {
+		nest_section(argument);
 	} else {
 		err = -EINVAL;
 	}

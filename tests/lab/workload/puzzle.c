@@ -222,13 +222,43 @@ static void st_lost(struct slot *s)
 	slot_extra(s, ", \"gone_tid\": %d, \"left_handle\": \"0x%lx\", \"errno\": %d", pid, common(HANDLE_LOST), err);
 }
 
+/*
+ * Loses its session to a remote section in its own context, and does not know: mac80211 does this
+ * to who sends a frame. What the state is afterwards is for the kernel to say.
+ */
+static void st_nested(struct slot *s)
+{
+	struct kc k;
+	int err;
+
+	/* The module is loaded before: that would be in the buffer. */
+	err = damage("nest 0");
+	if (err) {
+		slot_missing(s, "nest 0: %s", strerror(err));
+		return;
+	}
+	if (kc_setup(s, &k, 57 * PAGE_WORDS) || kc_enable(s, &k, TRACE_PC))
+		return;
+	err = damage("nest 0");
+	if (err)
+		slot_missing(s, "nest 0: %s", strerror(err));
+	slot_call(s, "kcov_remote_start() and kcov_remote_stop() in its context");
+}
+
 static const struct {
 	const char *name, *state;
 	void (*fn)(struct slot *s);
 } puzzles[] = {
-	{ "leak", "kc-leak", st_leak },	   { "left", "kc-left", st_left },	  { "open", "kc-opensect", st_open_section },
-	{ "exist", "kc-exist", st_exist }, { "nosize", "kc-nosize", st_no_size }, { "toolarge", "kc-toolarge", st_too_large },
-	{ "skb", "kc-skb", st_skb },	   { "stale", "kc-stale", vhost_stale },  { "lost", "kc-lostowner", st_lost },
+	{ "leak", "kc-leak", st_leak },
+	{ "left", "kc-left", st_left },
+	{ "open", "kc-opensect", st_open_section },
+	{ "exist", "kc-exist", st_exist },
+	{ "nosize", "kc-nosize", st_no_size },
+	{ "toolarge", "kc-toolarge", st_too_large },
+	{ "skb", "kc-skb", st_skb },
+	{ "stale", "kc-stale", vhost_stale },
+	{ "lost", "kc-lostowner", st_lost },
+	{ "nested", "kc-nested", st_nested },
 };
 
 bool puzzle(const char *name, void (*begin)(const char *state, void (*fn)(struct slot *s)))

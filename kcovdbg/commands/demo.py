@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``demo``: the bundled demo as files."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kcovdbg.engine.argument import Argument, Count, Value
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.output_file import open_output
+from kcovdbg.render.column import Column
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.renderable import Lines, Table
+from kcovdbg.render.value_kinds import NUMBER, PATH, TEXT
+from kcovdbg.target.demo_files import DemoFile, list_demo_files
+from kcovdbg.target.dump_file import unpack
+
+
+class _Unpacked(NamedTuple):
+    path: Path
+    what: str
+    bytes: int
+
+
+_COLUMNS: Final = (
+    Column("file", PATH, value=lambda made: str(made.path)),
+    Column("bytes", NUMBER),
+    Column("what", TEXT),
+)
+
+
+def _run(context: Context, args: Namespace) -> tuple[Table, Lines]:  # noqa: ARG001
+    folder = Path(args.directory).expanduser()
+    files = list_demo_files()
+    for file in files:
+        _refuse_existing(folder / file.name)
+    try:
+        made = tuple(_write(file, folder / file.name) for file in files)
+    except OSError as error:
+        raise KcovdbgError(f"could not write '{error.filename or folder}': {error.strerror or error}") from error
+    return Table(_COLUMNS, made), Lines(((), *((("hint", line),) for line in _uses(folder, files))))
+
+
+def _refuse_existing(path: Path) -> None:
+    """Raise if a file is there already, be it a link to nothing.
+
+    :raises KcovdbgError: when it is.
+    """
+    if os.path.lexists(path):
+        raise KcovdbgError(f"demo: '{path}' exists", hint="give a directory without it: demo DIRECTORY")
+
+
+def _write(file: DemoFile, path: Path) -> _Unpacked:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with unpack(file.path).path.open("rb") as packed, open_output(path, check=partial(_refuse_existing, path)) as target:
+        while data := packed.read(1 << 20):
+            target.write(data)
+        size = target.tell()
+    return _Unpacked(path, file.what, size)
+
+
+def _uses(folder: Path, files: Sequence[DemoFile]) -> Iterator[str]:
+    """Yield lines to type in a shell, for the files that there are."""
+    names = {file.name for file in files}
+    at = shlex.quote(str(folder))
+    yield f"kcovdbg {at}/vmlinux {at}/vmcore -s {at}/kcovlab_keep.ko --source-dir {at}"
+    yield f"kcovdbg gdb {at}/vmlinux {at}/vmcore"
+    yield f"drgn -c {at}/vmcore -s {at}/vmlinux"
+    if "calls/vmcore" in names:
+        yield f"kcovdbg {at}/calls/vmlinux {at}/calls/vmcore"
+
+
+COMMAND: Final = Command(
+    name="demo",
+    summary="unpack the bundled demo, for kcovdbg, GDB and drgn",
+    topic=Topic.OUTPUT,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "file": Meaning("path of the file that was written"),
+                "bytes": Meaning("size of the file", unit="bytes"),
+                "what": Meaning("what it is"),
+            },
+        ),
+    ),
+    description=(
+        "Writes the core and the kernel image that kcovdbg --demo opens, a module that was loaded there, and its source; and a "
+        "second guest, whose kernel records entries and exits of functions: its task kc-ext is for tree and export speedscope. "
+        "No file is overwritten."
+    ),
+    arguments=(
+        Argument(
+            ("directory",),
+            Value.FILE,
+            "where to write, made if it does not exist",
+            count=Count.ONE,
+            metavar="DIRECTORY",
+        ),
+    ),
+    examples=(
+        Example("demo try", "then: drgn -c try/vmcore -s try/vmlinux"),
+        Example("demo /tmp/kcov", "then: kcovdbg gdb /tmp/kcov/vmlinux /tmp/kcov/vmcore"),
+    ),
+    needs=frozenset(),
+)

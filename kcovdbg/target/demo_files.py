@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The bundled demo: which files it has, where they are, and what each is called once unpacked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kcovdbg.errors import TargetError
+
+_PACKAGE: Final = Path(__file__).parents[1]
+_CHECKOUT: Final = _PACKAGE.parent
+_SLICE: Final = "demo.slice.zst"
+
+
+class DemoFile(NamedTuple):
+    """One file of the demo."""
+
+    name: str
+    """Its path in the directory that it is unpacked to."""
+    what: str
+    path: Path
+    """The file as it is kept, compressed or plain."""
+
+
+def find_demo() -> Path:
+    """Return the directory of the bundled demo.
+
+    :raises TargetError: when this installation has none.
+    """
+    # An installed package has a copy of what a checkout keeps elsewhere.
+    for place in (_PACKAGE / "demo", _CHECKOUT / "examples" / "demo"):
+        if (place / _SLICE).exists():
+            return place
+    raise TargetError("this installation has no demo", hint="open the running kernel: kcovdbg -k")
+
+
+def list_demo_files() -> tuple[DemoFile, ...]:
+    """Return the files of the demo.
+
+    :raises TargetError: when this installation has none.
+    """
+    place = find_demo()
+    calls = place / "calls"
+    if not calls.exists():
+        calls = _CHECKOUT / "tests" / "golden" / "generations" / "ext-records"
+    files = (
+        DemoFile("vmcore", "the guest of --demo, stopped in a softirq section", place / _SLICE),
+        DemoFile("vmlinux", "its kernel image with debug info", place / "vmlinux.zst"),
+        DemoFile("kcovlab_keep.ko", "a module of the guest with debug info", place / "kcovlab_keep.ko.zst"),
+        DemoFile("modules/kcovlab_keep.c", "the source of that module", find_demo_source() / "modules" / "kcovlab_keep.c"),
+        DemoFile("calls/vmcore", "a guest with KCOV_TRACE_PC_EXT: records of entries and exits", calls / "slice.zst"),
+        DemoFile("calls/vmlinux", "its kernel image, with function names only", calls / "vmlinux.zst"),
+    )
+    return tuple(file for file in files if file.path.exists())
+
+
+def find_demo_source() -> Path:
+    """Return the directory below which the source of the demo's module is, under its name in debug info.
+
+    :raises TargetError: when this installation has no demo.
+    """
+    place = find_demo()
+    return place if (place / "modules").exists() else _CHECKOUT / "tests" / "lab"
+
+
+def open_arguments() -> tuple[str, tuple[str, ...]]:
+    """Return the paths of the demo's slice and of its debug info.
+
+    :raises TargetError: when this installation has none.
+    """
+    place = find_demo()
+    return str(place / _SLICE), tuple(str(path) for path in sorted((*place.glob("vmlinux*"), *place.glob("*.ko*"))))
