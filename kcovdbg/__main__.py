@@ -8,16 +8,32 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-from kcovdbg.frontends.cli import main as run
+_INTERRUPTED = 130
 
 
 def main() -> int:
     """Run kcovdbg with the process's arguments."""
+    # Under nohup, or as a background job of a shell, C-c is ignored.
+    takes_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if takes_interrupts:
+        # Importing takes long enough to be interrupted, and a traceback of it says nothing: let the signal end the process.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from kcovdbg.frontends.cli import main as run
+
     for number in (signal.SIGTERM, signal.SIGHUP):
         # What is ignored, under nohup for instance, stays so.
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
-    return run()
+    try:
+        if takes_interrupts:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        status = run()
+    except KeyboardInterrupt:
+        status = _INTERRUPTED
+    if takes_interrupts:
+        # What is left is to delete temporary files.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return status
 
 
 def _end(number: int, _frame: FrameType | None) -> NoReturn:

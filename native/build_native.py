@@ -15,7 +15,17 @@ from pathlib import Path
 
 from cffi import FFI
 
-SOURCES = ("pctext.c", "chains.c", "seqdiff.c", "collector.c", "inject.c", "follow.c")
+SOURCES = (
+    "pctext.c",
+    "chains.c",
+    "seqdiff.c",
+    "branches.c",
+    "locations.c",
+    "dwarf.c",
+    "collector.c",
+    "inject.c",
+    "follow.c",
+)
 
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parent

@@ -8,7 +8,12 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+import hypothesis
 import pytest
+
+# A busy machine must not fail a test.
+hypothesis.settings.register_profile("kcovdbg", deadline=None)
+hypothesis.settings.load_profile("kcovdbg")
 
 # A shell's background jobs ignore C-c and SIGQUIT, and nohup ignores a hang-up; so would each program that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -51,8 +51,8 @@ function _shtab_kcovdbg_using
   test "$_shtab_kcovdbg_cmdpath" = "$argv"
 end
 
-set -g _shtab_kcovdbg_commands areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice config gdb gdb-path help resume watch
-set -g _shtab_kcovdbg_opts_with_value --buffer-size --by --color --columns --core --depth --execute --explain --fields --file --format --function --gdb-remote --include --jobs --keep --mode --not-function --offset --output --pc --qemu --remote --repeat --scheduler --source-dir --substitute-path --symbols --timeout --width -c -e -j -n -o -s
+set -g _shtab_kcovdbg_commands areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help mcp resume watch
+set -g _shtab_kcovdbg_opts_with_value --buffer-size --by --color --columns --core --depth --execute --explain --fields --file --format --function --gdb-remote --include --jobs --keep --mode --not-function --offset --output --pc --qemu --remote --repeat --scheduler --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
 
 complete -c kcovdbg -e
 complete -c kcovdbg -f
@@ -64,6 +64,7 @@ complete -c kcovdbg -n _shtab_kcovdbg_using -l gdb-remote -x -d 'a GDB stub: hos
 complete -c kcovdbg -n _shtab_kcovdbg_using -l demo -d 'the bundled demo dump'
 complete -c kcovdbg -n _shtab_kcovdbg_using -s s -l symbols -xka "(__fish_complete_path (commandline -ct))" -d 'a vmlinux, or debug info of a module'
 complete -c kcovdbg -n _shtab_kcovdbg_using -s e -l execute -x -d 'run a command and exit'
+complete -c kcovdbg -n _shtab_kcovdbg_using -l symbol-table -x -d 'the kernel'"'"'s location table, as written by: symbols build -o FILE'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l source-dir -xka "(__fish_complete_path (commandline -ct))" -d 'the kernel'"'"'s source tree'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l substitute-path -x -d 'look in TO for source that debug info has in FROM'
 complete -c kcovdbg -n _shtab_kcovdbg_using -s q -l quiet -d 'show no banner'
@@ -323,7 +324,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l columns -x -d 'show the
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice config gdb gdb-path help resume watch" -d 'the command to run'
+complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help mcp resume watch" -d 'the command to run'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a doctor -d 'check whether kcovdbg can work on this machine'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
@@ -410,6 +411,18 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using slice' -l columns -x -d 'show these
 complete -c kcovdbg -n '_shtab_kcovdbg_using slice' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using slice' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using slice' -s h -l help -d 'show help for this command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a symbols -d 'build the location table of a kernel, or show what there is'
+complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'also write the table to a file'
+complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -l json -d 'write one JSON array'
+complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
+complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -l csv -d 'write CSV with the same keys'
+complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -l fields -x -d 'write only these keys, in this order, with --json, --jsonl and --csv'
+complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -l columns -x -d 'show these columns, named by heading or key, in this order'
+complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -l wide -d 'show all columns, and all text in them'
+complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -l vertical -d 'show a line for each value'
+complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -s h -l help -d 'show help for this command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using symbols; and test $_shtab_kcovdbg_npos -eq 0' -ka "build info" -d 'what to do'
+complete -c kcovdbg -n '_shtab_kcovdbg_using symbols; and test $_shtab_kcovdbg_npos -ge 1' -ka "(__fish_complete_path (commandline -ct))" -d 'a vmlinux, its debug info, or a table'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a config -d 'show the settings in force, and where they come from'
 complete -c kcovdbg -n '_shtab_kcovdbg_using config' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using config' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
@@ -447,7 +460,18 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l columns -x -d 'show these 
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice config gdb gdb-path help resume watch" -d 'a command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help mcp resume watch" -d 'a command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a mcp -d 'serve read-only commands to programs, through the Model Context Protocol'
+complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the directory for slices and trace files'
+complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -l json -d 'write one JSON array'
+complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
+complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -l csv -d 'write CSV with the same keys'
+complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -l fields -x -d 'write only these keys, in this order, with --json, --jsonl and --csv'
+complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -l columns -x -d 'show these columns, named by heading or key, in this order'
+complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -l wide -d 'show all columns, and all text in them'
+complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -l vertical -d 'show a line for each value'
+complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -s h -l help -d 'show help for this command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using mcp; and test $_shtab_kcovdbg_npos -ge 0' -ka "(__fish_complete_path (commandline -ct))" -d 'trace files that tools may read'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a resume -d 'let a guest go on that a killed run of kcovdbg left stopped'
 complete -c kcovdbg -n '_shtab_kcovdbg_using resume' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using resume' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
@@ -466,4 +490,4 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l columns -x -d 'show these
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using watch; and test $_shtab_kcovdbg_npos -ge 1' -ka "areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice config gdb gdb-path help resume watch" -d 'a command with its arguments'
+complete -c kcovdbg -n '_shtab_kcovdbg_using watch; and test $_shtab_kcovdbg_npos -ge 1' -ka "areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help mcp resume watch" -d 'a command with its arguments'

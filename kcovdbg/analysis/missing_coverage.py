@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.area import TASK_LIST
-from kcovdbg.model.carrier import Carrier
+from kcovdbg.model.carrier import Carrier, CarrierKind
 from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.object_names import name_kcov, name_task
@@ -38,6 +39,7 @@ _INTERRUPT_EXIT: Final = re.compile(
     r"|(prepare_)?exit_to_usermode\w*|do_notify_resume)$"
 )
 _NAMED: Final = 8
+_CARRIER_KEYS: Final = {CarrierKind.VHOST: "vhost_workers", CarrierKind.USBIP: "usbip_devices", CarrierKind.SKB: "sk_buffs"}
 
 
 class Reason(str, Enum):
@@ -96,12 +98,23 @@ class Reason(str, Enum):
     FINDING = "finding"
 
 
+AnswerValue: TypeAlias = "int | str | bool | Sequence[int | str | tuple[str, str] | None] | None"
+Values: TypeAlias = Mapping[str, AnswerValue]
+"""Values by their names, those of the kernel's members where they have one; what is None is unknown."""
+_NO_VALUES: Final[Values] = MappingProxyType({})
+
+
 class Answer(NamedTuple):
     """One reason for missing coverage, or one fact about it."""
 
     code: Reason
     answer: str
-    evidence: tuple[str, ...] = ()
+    values: Values = _NO_VALUES
+    """What the answer rests on."""
+    named: Values = _NO_VALUES
+    """What the sentence names: the tasks, objects, handles and functions that it is about."""
+    notes: tuple[str, ...] = ()
+    """Evidence that is no value, one sentence each."""
 
 
 def explain_task(state: State, task: Task) -> Iterator[Answer]:
@@ -116,10 +129,12 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
         yield Answer(
             Reason.INTERRUPTED,
             f"it is interrupted: its CPU is in {interrupt[-1].function}(), which is not part of its coverage",
-            tuple(f"#{number} {frame.function}" for number, frame in enumerate(interrupt) if frame.function)[-_NAMED:],
+            {"frames": [frame.function for frame in interrupt if frame.function][-_NAMED:]},
+            {"function": interrupt[-1].function},
         )
     if fields.is_exiting:
-        yield Answer(Reason.EXITING, "exiting: KCOV is disabled when a task exits", (f"flags={fields.flags or 0:#x}",))
+        before = "" if own else "; whether it was enabled for this one is unknown"
+        yield Answer(Reason.EXITING, f"exiting: KCOV is disabled when a task exits{before}", {"flags": fields.flags})
     for session in own:
         yield from _explain_session(state, session)
     owned = [
@@ -132,7 +147,7 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
             yield Answer(
                 Reason.REMOTE_OWNER,
                 "it is the owner of a KCOV_REMOTE_ENABLE: remote sections are traced, not the task itself",
-                (f"kcov={of_kcov.address:#x}", f"mode={task.mode}"),
+                {"kcov": of_kcov.address, "mode": task.mode},
             )
         yield from _explain_remote(state, of_kcov)
         yield from _explain_count(state, kcov, "its buffer")
@@ -149,14 +164,15 @@ def _explain_inherited(state: State, handle: int) -> Iterator[Answer]:
         answer = f"{carried} and which is no longer registered: background work that it starts is not recorded"
     else:
         answer = f"{carried}: background work that it starts is recorded for {name_kcov(registered.kcov or 0)}"
-    yield Answer(Reason.HANDLE_INHERITED, answer, (f"kcov_handle={handle:#x}",))
+    named = {} if registered is None else {"kcov": registered.kcov}
+    yield Answer(Reason.HANDLE_INHERITED, answer, {"kcov_handle": handle}, named)
 
 
 def find_interrupt(state: State, task: int) -> Sequence[StackFrame]:
     """Return the frames of interrupts and softirqs on top of a running task's own, innermost first.
 
-    An interrupt that has been handled is none of them: what runs between its handler and its return is in the task's context
-    again, and KCOV records it.
+    Code that runs after an interrupt's handler and before its return runs in the task's context again, and KCOV records it: its
+    frames are not returned.
 
     :param task: ``struct task_struct *``; its stack is read only if it is running.
     """
@@ -182,6 +198,16 @@ def _name_owner(state: State, kcov: KcovFields) -> str | None:
     return None if owner is None else name_task(owner)
 
 
+def _owner_values(state: State, kcov: KcovFields) -> Values:
+    """Return the thread id of the task that an object is enabled for, nothing where there is no such task."""
+    owner = state.task_by_address.get(kcov.task or 0)
+    return {} if owner is None else {"pid": owner.pid}
+
+
+def _task_values(state: State, session: Session) -> Values:
+    return {"pid": state.task_by_address[session.task or 0].pid}
+
+
 def _name_task_of(state: State, session: Session) -> str:
     return name_task(state.task_by_address[session.task or 0])
 
@@ -189,22 +215,21 @@ def _name_task_of(state: State, session: Session) -> str:
 def _explain_session(state: State, session: Session) -> Iterator[Answer]:
     kcov = state.kcovs.get(session.kcov or 0)
     if kcov is None:
-        yield Answer(
-            Reason.OBJECT_UNREADABLE, "the object that it collects for is unreadable", (f"kcov={session.kcov or 0:#x}",)
-        )
+        yield Answer(Reason.OBJECT_UNREADABLE, "the object that it collects for is unreadable", {"kcov": session.kcov or 0})
     elif session.is_local:
         if session.is_saved:
             softirq = state.task_by_address[session.task or 0].kcov_softirq
             yield Answer(
                 Reason.SESSION_SAVED,
                 "it is in a softirq section: its own session is saved, and resumes after the section",
-                (f"kcov_softirq={softirq}", f"saved area={session.area or 0:#x}"),
+                {"kcov_softirq": softirq, "saved_area": session.area or 0},
             )
         elif kcov.task != session.task:
             yield Answer(
                 Reason.FOREIGN_BUFFER,
                 f"it uses the buffer of {name_kcov(kcov.address)}, which is not enabled for it: see check",
-                (f"t={kcov.task or 0:#x}",),
+                {"t": kcov.task or 0},
+                {"kcov": kcov.address},
             )
         yield from _explain_count(state, state.objects[kcov.address], "its buffer")
     elif session.is_section:
@@ -214,7 +239,8 @@ def _explain_session(state: State, session: Session) -> Iterator[Answer]:
             Reason.SECTION_OPEN,
             f"{where} collects for {name_kcov(kcov.address)} of {_name_owner(state, kcov) or 'no task'}, and has not ended: "
             "its coverage is not merged yet",
-            (f"area={session.area or 0:#x}", f"sequence={session.sequence}", f"kcov sequence={kcov.sequence}"),
+            {"area": session.area or 0, "sequence": session.sequence, "kcov_sequence": kcov.sequence},
+            {"kcov": kcov.address, **_owner_values(state, kcov)},
         )
         yield from _explain_merge(state, session, kcov)
 
@@ -226,53 +252,59 @@ def _explain_merge(state: State, session: Session, kcov: KcovFields) -> Iterator
         yield Answer(
             Reason.SECTION_DISCARDED,
             f"the coverage of the section in {about} will be discarded: its object was disabled meanwhile, or its owner exited",
-            (f"section sequence={session.sequence}", f"kcov sequence={kcov.sequence}", f"remote={kcov.remote}"),
+            {"section_sequence": session.sequence, "kcov_sequence": kcov.sequence, "remote": kcov.remote},
+            {"kcov": kcov.address, **_task_values(state, session)},
         )
     task = state.tasks_with_state[session.task or 0]
     if task.full and not session.is_saved:
         yield Answer(
             Reason.SECTION_AREA_FULL,
             f"the area of the section in {about} is full: what it executes now is lost",
-            (f"count={task.count}", f"size={session.size}"),
+            {"count": task.count, "size": session.size},
+            {"area": session.area, **_task_values(state, session)},
         )
     found = state.objects.get(kcov.address)
     if found is not None and found.full:
         yield Answer(
             Reason.OWNER_BUFFER_FULL,
             "there is no room left for it in the owner's buffer",
-            (f"count={found.count}", f"capacity={found.capacity}"),
+            {"count": found.count, "capacity": found.capacity},
+            {"kcov": kcov.address},
         )
 
 
 def _explain_count(state: State, kcov: Kcov, what: str) -> Iterator[Answer]:
-    shown: tuple[str, ...] = (f"count={kcov.count}", f"capacity={kcov.capacity}")
+    shown: dict[str, AnswerValue] = {"count": kcov.count, "capacity": kcov.capacity}
+    named = {"kcov": kcov.address}
     if kcov.count is None:
-        yield Answer(Reason.COUNT_UNREADABLE, f"the count of {what} is unreadable", kcov.errors)
+        yield Answer(Reason.COUNT_UNREADABLE, f"the count of {what} is unreadable", named=named, notes=kcov.errors)
     elif kcov.capacity is not None and kcov.count > kcov.capacity:
         yield Answer(
             Reason.COUNT_IMPOSSIBLE,
             f"the count of {what} is impossible: nothing is recorded until user space resets it to 0",
             shown,
+            named,
         )
     elif kcov.full:
         yield Answer(
             Reason.BUFFER_FULL,
             f"{what} is full: everything since is lost. Reset its count, or pass a larger size to KCOV_INIT_TRACE",
             shown,
+            named,
         )
     elif kcov.count == 0:
         if kcov.fields is not None and kcov.fields.remote:
             why = "no section was merged into it since it was enabled or reset"
         else:
             why = "since user space reset it, the task executed nothing instrumented. Interrupts are not recorded"
-        yield Answer(Reason.BUFFER_EMPTY, f"{what} is empty: {why}", shown)
+        yield Answer(Reason.BUFFER_EMPTY, f"{what} is empty: {why}", shown, named)
     else:
         answer = f"there is coverage: {kcov.count} records in {what}"
         offset = state.kernel.kaslr_offset
         if offset:
             answer += ". User space reads addresses minus the KASLR offset, those of modules included"
-            shown += (f"KASLR offset={offset:#x}",)
-        yield Answer(Reason.COVERAGE, answer, shown)
+            shown["kaslr_offset"] = offset
+        yield Answer(Reason.COVERAGE, answer, shown, named)
 
 
 def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
@@ -282,7 +314,7 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
         yield Answer(
             Reason.KERNEL_THREAD,
             "it is a kernel thread: it is recorded only inside remote sections, and is in none",
-            (f"mode={task.mode}",),
+            {"mode": task.mode},
         )
         return
     mine = [
@@ -291,11 +323,12 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
         if kcov.fields is not None
         and any(reference.kind in ("fd", "vma") and reference.pid == fields.tgid for reference in kcov.references)
     ]
-    if not mine:
+    # An exiting task has closed its files.
+    if not mine and not fields.is_exiting:
         yield Answer(
             Reason.NOT_OPENED,
             "KCOV is not enabled in it: its process has /sys/kernel/debug/kcov neither open nor mapped",
-            (f"kcov={0:#x}",),
+            {"kcov": fields.kcov},
         )
     for kcov in mine:
         owner = _name_owner(state, kcov)
@@ -310,37 +343,45 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
                 Reason.ENABLED_BY_OTHER_THREAD,
                 f"{name_kcov(kcov.address)}, which its process has open, is enabled by another thread, {owner}: KCOV traces "
                 "only the thread that did the ioctl, not other threads or children",
-                (f"t={kcov.task or 0:#x}",),
+                {"t": kcov.task or 0},
+                {"kcov": kcov.address, **_owner_values(state, kcov)},
             )
         else:
             yield from _explain_disabled(state, state.objects[kcov.address], kcov)
 
 
 def _explain_disabled(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[Answer]:
-    about = name_kcov(fields.address)
+    about, named = name_kcov(fields.address), {"kcov": fields.address}
     if kcov.mode == modes.DISABLED:
-        yield Answer(Reason.NOT_INITIALIZED, f"{about} is open, but KCOV_INIT_TRACE was never called", (f"mode={kcov.mode}",))
+        yield Answer(
+            Reason.NOT_INITIALIZED, f"{about} is open, but KCOV_INIT_TRACE was never called", {"mode": kcov.mode}, named
+        )
         return
     if not fields.area:
         yield Answer(
             Reason.NOT_MAPPED,
             f"{about} is not mapped: mmap() allocates the buffer on this kernel, and KCOV_ENABLE fails without one",
-            ("area=0x0",),
+            {"area": fields.area},
+            named,
         )
         return
-    shown = (f"mode={kcov.mode}", f"sequence={fields.sequence}")
+    shown: Values = {"mode": kcov.mode, "sequence": fields.sequence}
     if fields.sequence == 1:
-        yield Answer(Reason.NEVER_ENABLED, f"{about} is initialized, but was never enabled", shown)
+        yield Answer(Reason.NEVER_ENABLED, f"{about} is initialized, but was never enabled", shown, named)
     else:
         ended = "" if fields.sequence is None else f" ({_count(fields.sequence - 1, 'session')} ended)"
         yield Answer(
-            Reason.NOT_ENABLED_NOW, f"{about} is not enabled now{ended}: KCOV_DISABLE was called, or its thread exited", shown
+            Reason.NOT_ENABLED_NOW,
+            f"{about} is not enabled now{ended}: KCOV_DISABLE was called, or its thread exited",
+            shown,
+            named,
         )
     for session in _sections_of(state, fields.address):
         yield Answer(
             Reason.SECTION_OPEN,
             f"a section for it is still open in {_name_task_of(state, session)}",
-            (f"area={session.area or 0:#x}", f"sequence={session.sequence}"),
+            {"area": session.area or 0, "sequence": session.sequence},
+            {"kcov": fields.address, **_task_values(state, session)},
         )
         yield from _explain_merge(state, session, fields)
 
@@ -355,36 +396,46 @@ def _sections_of(state: State, address: int) -> list[Session]:
 
 def _explain_remote(state: State, kcov: KcovFields) -> Iterator[Answer]:
     """Yield what may prevent remote coverage of an object."""
-    if not state.handles_of.get(kcov.address, ()):
+    has_handles = bool(state.handles_of.get(kcov.address, ()))
+    if not has_handles:
         yield Answer(
-            Reason.NO_HANDLE, f"no handle leads to {name_kcov(kcov.address)}: KCOV_REMOTE_ENABLE was given none", ("handles=0",)
+            Reason.NO_HANDLE,
+            f"no handle leads to {name_kcov(kcov.address)}: KCOV_REMOTE_ENABLE was given none",
+            {"handles": 0},
+            {"kcov": kcov.address},
         )
     if kcov.remote_size == 0:
         yield Answer(
-            Reason.NO_SECTION_AREAS, "areas for its sections have no size: sections in tasks record nothing", ("remote_size=0",)
+            Reason.NO_SECTION_AREAS,
+            "areas for its sections have no size: sections in tasks record nothing",
+            {"remote_size": 0},
+            {"kcov": kcov.address},
         )
     elif kcov.remote_size and kcov.size and kcov.remote_size > kcov.size:
         yield Answer(
             Reason.SECTION_AREAS_TOO_LARGE,
             "areas for its sections are larger than its buffer: what does not fit is lost when they are merged",
-            (f"remote_size={kcov.remote_size}", f"size={kcov.size}"),
+            {"remote_size": kcov.remote_size, "size": kcov.size},
+            {"kcov": kcov.address},
         )
     sections = _sections_of(state, kcov.address)
     for session in sections:
         yield Answer(
             Reason.SECTION_OPEN,
             f"a section for it is open in {_name_task_of(state, session)}: its coverage is merged when it ends",
-            (f"area={session.area or 0:#x}", f"sequence={session.sequence}"),
+            {"area": session.area or 0, "sequence": session.sequence},
+            {"kcov": kcov.address, **_task_values(state, session)},
         )
         yield from _explain_merge(state, session, kcov)
-    if kcov.remote_size and not sections and not state.lacks(Source.AREAS):
+    if has_handles and kcov.remote_size and not sections and not state.lacks(Source.AREAS):
         made = any(area.list == TASK_LIST and area.size == kcov.remote_size for area in state.cached_areas)
         count = state.objects[kcov.address].count
         if not made and not count:
             yield Answer(
                 Reason.HANDLE_NEVER_LOOKED_UP,
                 "no task has looked up its handles: no area of its size was ever allocated, and its buffer is empty",
-                (f"remote_size={kcov.remote_size}", f"count={count}"),
+                {"remote_size": kcov.remote_size, "count": count},
+                {"kcov": kcov.address},
             )
 
 
@@ -395,26 +446,26 @@ def explain_handle(state: State, handle: int) -> Iterator[Answer]:
     """
     decoded = handles.decode_handle(handle)
     if not state.kernel.has(Feature.REMOTE):
-        yield Answer(
-            Reason.NO_REMOTE_HANDLES, "this kernel has no remote handles", (f"generation={state.kernel.generation.era}",)
-        )
+        yield Answer(Reason.NO_REMOTE_HANDLES, "this kernel has no remote handles", {"generation": state.kernel.generation.era})
         return
     if decoded.reserved:
         yield Answer(
-            Reason.HANDLE_RESERVED_BITS, "reserved bits are set in it: KCOV_REMOTE_ENABLE refuses it", (f"handle={handle:#x}",)
+            Reason.HANDLE_RESERVED_BITS, "reserved bits are set in it: KCOV_REMOTE_ENABLE refuses it", {"handle": handle}
         )
     registered = [entry for entry in state.handles if entry.handle == handle]
     for entry in registered:
         kcov = state.kcovs.get(entry.kcov or 0)
         if kcov is None:
-            yield Answer(Reason.OBJECT_UNREADABLE, "it leads to an object that is unreadable", (f"kcov={entry.kcov or 0:#x}",))
+            yield Answer(Reason.OBJECT_UNREADABLE, "it leads to an object that is unreadable", {"kcov": entry.kcov or 0})
         else:
             yield from _explain_registration(state, entry.bucket, kcov)
     if not registered:
         yield Answer(
             Reason.HANDLE_NOT_REGISTERED,
             "it is not registered: sections under it record nothing",
-            (f"registered={len(state.handles)}", *state.lacks(Source.REMOTE)),
+            {"registered": len(state.handles)},
+            {"handle": handle},
+            state.lacks(Source.REMOTE),
         )
     if decoded.subsystem == handles.COMMON and not decoded.reserved:
         yield from _explain_carriers(state, handle, is_registered=bool(registered))
@@ -422,7 +473,7 @@ def explain_handle(state: State, handle: int) -> Iterator[Answer]:
         yield Answer(
             Reason.USB_LOOKUP,
             f"the hub of USB bus {decoded.instance} and URB completions look it up, if there is such a bus",
-            (f"instance={decoded.instance}",),
+            {"instance": decoded.instance},
         )
 
 
@@ -434,13 +485,20 @@ def _explain_registration(state: State, bucket: int, kcov: KcovFields) -> Iterat
     yield Answer(
         Reason.HANDLE_REGISTERED,
         f"{who} registered it: KCOV_REMOTE_ENABLE with it fails with EEXIST for every other object",
-        (f"kcov={kcov.address:#x}", f"bucket={bucket}"),
+        {"kcov": kcov.address, "bucket": bucket},
+        {} if is_reused else _owner_values(state, kcov),
     )
     if owner is None or is_reused:
-        shown: tuple[str, ...] = (f"t={kcov.task or 0:#x}",)
+        notes: tuple[str, ...] = ()
         if owner is not None:
-            shown += (f"at that address is now {name_task(owner)}, which does not refer to the object",)
-        yield Answer(Reason.OWNER_GONE, "its owner is gone, so that it stays registered forever: see check", shown)
+            notes = (f"at that address is now {name_task(owner)}, which does not refer to the object",)
+        yield Answer(
+            Reason.OWNER_GONE,
+            "its owner is gone, so that it stays registered forever: see check",
+            {"t": kcov.task or 0},
+            {"kcov": kcov.address},
+            notes,
+        )
     yield from _explain_remote(state, kcov)
     yield from _explain_count(state, state.objects[kcov.address], "the owner's buffer")
 
@@ -453,28 +511,32 @@ def _explain_carriers(state: State, handle: int, *, is_registered: bool) -> Iter
         yield Answer(
             Reason.CARRIED_BY_TASKS,
             f"carried by {named}{' and others' if len(tasks) > _NAMED else ''}: their background work may run under it",
-            tuple(f"task={task.address:#x}" for task in tasks[:_NAMED]),
+            {"tasks": [task.address for task in tasks[:_NAMED]]},
+            {"pids": [task.pid for task in tasks[:_NAMED]]},
         )
     elif is_registered:
         yield Answer(
             Reason.NOT_CARRIED,
             "no task carries it: only work that was started before can run under it",
-            ("kcov_handle of no task",),
+            named={"handle": handle},
+            notes=("kcov_handle of no task",),
         )
-    groups: dict[tuple[str, str], list[Carrier]] = defaultdict(list)
+    groups: dict[tuple[CarrierKind, str], list[Carrier]] = defaultdict(list)
     for carrier in state.carriers:
         if carrier.handle == handle:
-            groups[carrier.kind.value, carrier.place].append(carrier)
+            groups[carrier.kind, carrier.place].append(carrier)
     for (kind, place), found in groups.items():
-        workers = ", ".join(f"task {carrier.pid}" for carrier in found if carrier.pid is not None)
+        pids = [carrier.pid for carrier in found if carrier.pid is not None]
+        workers = ", ".join(f"task {pid}" for pid in pids)
         yield Answer(
             Reason.CARRIED_BY_WORK,
-            f"carried by {_count(len(found), kind)}, {place}" + (f", whose worker is {workers}" if workers else ""),
-            tuple(f"{kind.split()[0]}={carrier.address:#x}" for carrier in found[:_NAMED]),
+            f"carried by {_count(len(found), kind.value)}, {place}" + (f", whose worker is {workers}" if workers else ""),
+            {_CARRIER_KEYS[kind]: [carrier.address for carrier in found[:_NAMED]]},
+            {"pids": pids[:_NAMED]} if pids else {},
         )
     unreadable = state.lacks(Source.CARRIERS)
     if unreadable:
-        yield Answer(Reason.CARRIERS_INCOMPLETE, "the list of carriers is incomplete", unreadable[:_NAMED])
+        yield Answer(Reason.CARRIERS_INCOMPLETE, "the list of carriers is incomplete", notes=unreadable[:_NAMED])
 
 
 def explain_kcov(state: State, address: int) -> Iterator[Answer]:
@@ -484,13 +546,15 @@ def explain_kcov(state: State, address: int) -> Iterator[Answer]:
     """
     kcov = state.objects.get(address)
     if kcov is None or kcov.fields is None:
-        yield Answer(Reason.NO_OBJECT, "nothing leads to an object at this address", (f"objects={len(state.kcovs)}",))
+        yield Answer(
+            Reason.NO_OBJECT, "nothing leads to an object at this address", {"objects": len(state.kcovs)}, {"kcov": address}
+        )
         return
     fields = kcov.fields
     owner = state.task_by_address.get(fields.task or 0)
     if owner is None:
         if fields.task:
-            yield Answer(Reason.OWNER_GONE, "it is enabled for a task that is gone: see check", (f"t={fields.task:#x}",))
+            yield Answer(Reason.OWNER_GONE, "it is enabled for a task that is gone: see check", {"t": fields.task})
         yield from _explain_disabled(state, kcov, fields)
         if kcov.count:
             yield from _explain_count(state, kcov, "its buffer")
@@ -499,15 +563,23 @@ def explain_kcov(state: State, address: int) -> Iterator[Answer]:
         yield Answer(
             Reason.TAKES_REMOTE_COVERAGE,
             f"it takes the coverage of remote sections for {name_task(owner)}",
-            (f"t={fields.task:#x}", f"handles={len(state.handles_of.get(address, ()))}"),
+            {"t": fields.task, "handles": len(state.handles_of.get(address, ()))},
+            {"pid": owner.pid},
         )
         yield from _explain_remote(state, fields)
     else:
-        yield Answer(Reason.TRACES_ITSELF, f"only {name_task(owner)} traces itself into it", (f"t={fields.task:#x}",))
+        yield Answer(
+            Reason.TRACES_ITSELF, f"only {name_task(owner)} traces itself into it", {"t": fields.task}, {"pid": owner.pid}
+        )
         own = (session for session in state.sessions_of.get(address, ()) if session.task == owner.address)
         session = next(own, None)
         if session is not None and session.is_saved:
-            yield Answer(Reason.SESSION_SAVED, "that task is in a softirq section", (f"kcov_softirq={owner.kcov_softirq}",))
+            yield Answer(
+                Reason.SESSION_SAVED,
+                "that task is in a softirq section",
+                {"kcov_softirq": owner.kcov_softirq},
+                {"pid": owner.pid},
+            )
     yield from _explain_count(state, kcov, "its buffer")
 
 

@@ -30,6 +30,7 @@ _SETTLE_MS: Final = 500
 # Seconds that the command has to exit after a signal.
 _PATIENCE: Final = 3.0
 _MAX_TRIES: Final = 16
+_NAMED_TRIES: Final = 2
 _REMOTE_SIZE: Final = 1 << 16
 
 
@@ -151,25 +152,28 @@ def run_command(request: Request, find_holder: Callable[[int], str | None] | Non
     """
     if request.common_handle != 0:
         return _Run(request, find_holder).run()
-    # Several tries: another process may be taking random handles as well.
-    for _ in range(_MAX_TRIES):
+    # Several tries: another process may be taking random handles as well. Two, if another handle may be the one that is taken.
+    for _ in range(_NAMED_TRIES if request.handles else _MAX_TRIES):
         handle = random.randrange(1, handles.INSTANCE_MASK)  # noqa: S311 - need not be hard to guess
         try:
-            return _Run(replace(request, common_handle=handle), None).run()
-        except _TakenError:
-            continue
+            return _Run(replace(request, common_handle=handle), find_holder, is_random=True).run()
+        except _TakenError as error:
+            taken = error
+    if request.handles:
+        raise CollectError(str(taken), hint=taken.hint)
     raise CollectError("common:auto: no free handle found", hint="name one: --remote common:0x42")
 
 
 class _TakenError(CollectError):
-    pass
+    """A handle is taken: the random one, or another one that was asked for."""
 
 
 class _Run:
     """One run of a command; keeps alive the memory to which the C side points."""
 
-    def __init__(self, request: Request, find_holder: Callable[[int], str | None] | None) -> None:
+    def __init__(self, request: Request, find_holder: Callable[[int], str | None] | None, *, is_random: bool = False) -> None:
         self.request = request
+        self.is_random = is_random
         self.ffi, self.lib = load_native()
         self.find_holder = find_holder
         self.word_size = kernel_word_size()
@@ -259,7 +263,7 @@ class _Run:
         request, lib = self.request, self.lib
         if self.error:
             step = lib.kcovdbg_run_step(self.native)
-            asked = [*request.handles, *([request.common_handle] if request.common_handle else [])]
+            asked = [*request.handles, *([request.common_handle] if request.common_handle and not self.is_random else [])]
             error = explain(
                 step,
                 -self.error,
@@ -271,7 +275,7 @@ class _Run:
                 refusal=self._find_refusal() if step == Step.ENABLE and -self.error == errno.EINVAL else None,
                 mode=request.mode,
             )
-            if step == Step.REMOTE_ENABLE and -self.error == errno.EEXIST and not request.handles and self.find_holder is None:
+            if self.is_random and step == Step.REMOTE_ENABLE and -self.error == errno.EEXIST:
                 raise _TakenError(str(error), hint=error.hint)
             raise error
         tasks = tuple(self._task(lib.kcovdbg_run_task(self.native, i)) for i in range(lib.kcovdbg_run_task_count(self.native)))

@@ -24,7 +24,7 @@ from kcovdbg.collect.buffer_data import decode_buffer
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.series import table
-from kcovdbg.target.dump_file import ZSTD_MAGIC, FileKind, identify_start
+from kcovdbg.target.dump_file import ZSTD_MAGIC, FileKind, identify_start, path_hint
 
 FORMAT: Final = 1
 SUFFIX: Final = ".json"
@@ -185,7 +185,7 @@ def read_trace(
     except OSError as error:
         hint = None
         if isinstance(error, FileNotFoundError):
-            hint = "check the path; a relative one starts at the working directory"
+            hint = path_hint(path)
         elif isinstance(error, IsADirectoryError):
             hint = "name a file in it; diff takes directories of trace files"
         raise KcovdbgError(f"{path}: could not be read: {error.strerror or error}", hint=hint) from error

@@ -19,6 +19,7 @@ from kcovdbg.collect.trace_file import FORMAT, TraceHeader, side_path
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.output_file import accept, is_replaceable, open_output, write_files
+from kcovdbg.series import table
 
 
 def make_header(
@@ -34,8 +35,12 @@ def make_header(
 
     :param pid: process ID; the buffer has the thread ID.
     """
+    # The kernel's mode may not tell the format of the records: a flag beside it may, or a guess.
+    mode = buffer.mode
+    if mode is not None and table.codec_of_trace(mode) != buffer.encoding.codec:
+        mode = table.mode_of_codec(buffer.encoding.codec) or mode
     return TraceHeader(
-        mode=buffer.mode,
+        mode=mode,
         word_size=buffer.encoding.word_size if buffer.encoding.record_words == 1 else 8,
         byteorder="big" if buffer.encoding.big_endian else "little",
         release=release,

@@ -18,10 +18,9 @@ from kcovdbg.analysis.pc_counts import pc_sequence
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
 from kcovdbg.analysis.set_expressions import is_expression
-from kcovdbg.collect.trace_file import find_traces
 from kcovdbg.engine.argument import SEPARATOR, Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
-from kcovdbg.engine.buffer_sources import FILE, find_buffer, find_counts, kaslr_offset, name_remarks
+from kcovdbg.engine.buffer_sources import FILE, find_buffer, find_counts, find_trace_files, kaslr_offset, name_remarks
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.model.location import Location
@@ -103,7 +102,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     left, right = _split_sides(args.what)
     if args.ordered:
         if len(left) + len(right) > 2:
-            raise WordError("diff: more than two buffers given for --ordered", None)
+            raise WordError("diff: more than two buffers given for --ordered", "--ordered")
         yield from _ordered(context, left[0], right[0], make_filter(context.workspace.names, args))
         return
     yield from _unordered(context, args, left, right)
@@ -122,7 +121,7 @@ def _count_side(context: Context, words: Sequence[str]) -> tuple[RunCounts, list
             runs.add(counted.counts)
             remarks += counted.remarks
             continue
-        paths = find_traces(word.removeprefix(FILE))
+        paths = find_trace_files(context.workspace, word.removeprefix(FILE))
         told: Counter[str] = Counter()
         for path in paths:
             name = f"{FILE}{path}"
@@ -235,7 +234,7 @@ _CHANGE_COLUMNS: Final = (
 
 def _ordered(context: Context, left: str, right: str, wanted: PcFilter) -> Iterator[Renderable]:
     if is_expression(left) or is_expression(right):
-        raise WordError("diff: --ordered takes buffers, not expressions", None)
+        raise WordError("diff: --ordered takes buffers, not expressions", left if is_expression(left) else right)
     names = context.workspace.names
     buffers = [find_buffer(context, what) for what in (left, right)]
     remarks = [*name_remarks(context)]

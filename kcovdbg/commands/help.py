@@ -25,8 +25,10 @@ def _run(context: Context, args: Namespace) -> CommandResult:
         raise UsageError("help: --schema needs a command", hint="help tasks --schema")
     if args.command is None:
         return command_list(context.workspace.commands), text_lines(_ADVICE, "hint")
+    # Of an alias, help for the command that it stands for.
+    (name, *_) = context.workspace.settings.expand((args.command,))
     try:
-        command = context.workspace.commands.find(args.command)
+        command = context.workspace.commands.find(name)
     except UsageError as error:
         raise WordError(str(error), args.command, hint=error.hint) from error
     return command_schema(command) if args.schema else command_help(command, context.width)

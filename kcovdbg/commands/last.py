@@ -175,9 +175,18 @@ def _find_steps(context: Context, task: Task) -> _LastSteps:
         parts.append(part)
         remarks += _part_remarks(part, label)
     if not places:
-        why = "remote owner: its buffer holds its sections' coverage" if task.owns_remote else "KCOV is not enabled for it"
-        remarks.append(_Remark(f"{label} had no coverage: {why}", is_warning=True))
+        remarks.append(_Remark(f"{label} had no coverage: {_explain_nothing(task)}", is_warning=True))
     return _LastSteps(task, stack, parts, remarks)
+
+
+def _explain_nothing(task: Task) -> str:
+    if task.owns_remote:
+        if task.count == 0:
+            return "remote owner: the coverage of no section is in its buffer"
+        return "remote owner: its buffer holds its sections' coverage"
+    if task.fields.is_exiting:
+        return "it is exiting, which disables KCOV; whether it was enabled before is unknown"
+    return "KCOV is not enabled for it"
 
 
 def _buffer_names(task: Task) -> list[str]:

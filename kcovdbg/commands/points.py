@@ -14,7 +14,7 @@ from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.buffer_sources import find_counts
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.coverage_points import find_point_table
+from kcovdbg.engine.coverage_points import OwnPoint, find_own_points, find_point_table
 from kcovdbg.engine.suggestions import suggest
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.model.location import Location
@@ -43,7 +43,7 @@ class _Place(NamedTuple):
 
     pcs: Sequence[int]
     absence: str
-    """Why there are no points, where there are none."""
+    """Why there are no points, where there are none; finding out takes as long as finding points."""
 
 
 def _find_place(table: LocationTable, wanted: str) -> _Place:
@@ -57,10 +57,11 @@ def _find_place(table: LocationTable, wanted: str) -> _Place:
         # The symbols of clones have suffixes.
         named = [symbol for symbol in symbols if symbol.name.split(".")[0] == wanted]
         if found or named:
-            return _Place(found, _explain_absence(table, wanted, {symbol.unit for symbol in named if symbol.unit}))
+            units = {symbol.unit for symbol in named if symbol.unit}
+            return _Place(found, "" if found else _explain_absence(table, wanted, units))
     files = {file for file in table.files() if matches_path(wanted, file)}
-    units = {symbol.unit for symbol in symbols if symbol.unit and matches_path(wanted, symbol.unit)}
-    if files or units:
+    matching = {symbol.unit for symbol in symbols if symbol.unit and matches_path(wanted, symbol.unit)}
+    if files or matching:
         pcs = table.find(files=files) if files else ()
         return _Place(pcs, f"'{wanted}' is not instrumented: its code has no coverage point")
     if is_file_name(wanted):
@@ -129,9 +130,18 @@ def _make_columns(offset: int, kinds: Collection[PointKind], *, counted: bool) -
 def _run(context: Context, args: Namespace) -> Table:
     if args.uncovered and not args.what:
         raise UsageError("points: --uncovered needs a buffer", hint=f"points {args.place} --uncovered WHAT")
-    table = find_point_table(context)
-    pcs, absence = _find_place(table, args.place)
     remarks: list[str] = []
+    own = () if is_file_name(args.place) else find_own_points(context, args.place)
+    if own:
+        found, absence = list(own), ""
+        remarks.append(
+            f"the table of this build is still being built: points of '{args.place}' inlined into other functions are missing"
+        )
+    else:
+        table = find_point_table(context)
+        pcs, absence = _find_place(table, args.place)
+        rows_of_pcs = zip(pcs, table.get_rows(pcs), strict=True)
+        found = [OwnPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows_of_pcs if row is not None]
     counts: Counter[int] | None = None
     kinds = POINT_KINDS
     if args.what:
@@ -145,13 +155,12 @@ def _run(context: Context, args: Namespace) -> Table:
     rows = [
         _Row(
             pc,
-            PointKind(row[0]),
+            kind,
             address_of(pc, offset),
-            Location(pc, row[1]),
+            Location(pc, frames),
             None if counts is None else counts.get(pc, 0),
         )
-        for pc, row in zip(pcs, table.get_rows(pcs), strict=True)
-        if row is not None
+        for pc, kind, frames in found
     ]
     if counts is not None:
         remarks += _coverage(rows, kinds)

@@ -52,6 +52,18 @@ _COLUMNS: Final = (
 )
 
 
+def _doubts(context: Context, row: _Row) -> Iterator[str]:
+    """Yield why the address may be none that KCOV recorded."""
+    workspace, offset = context.workspace, context.target.kaslr_offset
+    start = None if workspace.symbolizer is None else workspace.symbolizer.function_starting_at(row.pc)
+    if start is not None and row.location.remark is not None:
+        yield f"start of {start}(), which is not a return address"
+    elif offset and not row.location.frames and workspace.names[pc_of(row.pc, offset)].frames:
+        yield f"its KASLR offset is included: sym --address {row.pc:#x}"
+    elif row.location.remark is not None:
+        yield row.location.remark
+
+
 def _run(context: Context, args: Namespace) -> Table:
     offset = context.target.kaslr_offset
     pcs = [pc_of(word, offset) if args.address else word for word in args.pcs]
@@ -61,7 +73,7 @@ def _run(context: Context, args: Namespace) -> Table:
     return Table(
         _COLUMNS,
         rows,
-        errors=lambda row: () if row.location.remark is None else (row.location.remark,),
+        errors=lambda row: tuple(_doubts(context, row)),
         label=lambda row: f"{row.pc:#x}",
         details=_details,
     )

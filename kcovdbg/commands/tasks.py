@@ -123,7 +123,7 @@ def _run(context: Context, args: Namespace) -> Table:
     modes = sorted(name.upper().removeprefix(PREFIX) for name in context.layout.modes)
     if args.mode is not None and modes and args.mode not in modes:
         hint = suggest(args.mode, modes) or f"its modes: {', '.join(modes)}"
-        raise WordError(f"this kernel has no mode '{args.mode}'", None, hint=hint)
+        raise WordError(f"this kernel has no mode '{args.mode}'", "--mode", hint=hint)
     # A task that is named by its id is shown even without KCOV state.
     by_tid = any(word.isdecimal() for word in args.tasks)
     every = args.all or by_tid

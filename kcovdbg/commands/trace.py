@@ -6,10 +6,10 @@ from __future__ import annotations
 from argparse import Namespace
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.analysis.function_classes import CLASSES, OUTERMOST, find_class
 from kcovdbg.analysis.function_trace import TraceStep, chain_functions, list_functions, select_largest
@@ -37,6 +37,10 @@ _LINES: Final = 100
 _ALL: Final = "all"
 _INDENTED: Final = 24
 """Levels that are indented in text."""
+
+
+_Classifier: TypeAlias = Callable[[Frame], "str | None"]
+"""Returns the class of a function."""
 
 
 class _Row(NamedTuple):
@@ -95,7 +99,8 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     wanted = make_filter(names, args)
     if not wanted.passes_all:
         pcs = array("Q", (pcs[index] for index in find_indices(buffer, wanted)))
-    kept, left_out = _leave_out(pcs, names, frozenset(args.include or ()))
+    classify = _make_classifier()
+    kept, left_out = _leave_out(pcs, names, frozenset(args.include or ()), classify)
     if left_out:
         named = ", ".join(f"{name} {count}" for name, count in left_out.most_common())
         remarks.append(f"{sum(left_out.values())} of {len(pcs)} records left out: {named}; --include {_ALL} shows them")
@@ -104,23 +109,34 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     yield Lines(((("header", buffer_title(buffer)),),))
     yield Table(
         _COLUMNS,
-        tuple(_make_row(step, kept, names) for step in shown),
+        tuple(_make_row(step, kept, names, classify) for step in shown),
         remarks=(*remarks, *more),
         empty="no records",
         errors=lambda row: approximate_errors(row.location),
     )
 
 
-def _leave_out(pcs: Sequence[int], names: Names, included: frozenset[str]) -> tuple[array[int], Counter[str]]:
+def _leave_out(
+    pcs: Sequence[int], names: Names, included: frozenset[str], classify: _Classifier
+) -> tuple[array[int], Counter[str]]:
     """Return the records outside the classes that are left out, and the number of the others by class.
 
     Records without an address belong to no function and are left out as well.
     """
-    class_of = {pc: find_class(_outer_frame(names[pc])) for pc in set(pcs) if pc}
+    class_of = {pc: classify(_outer_frame(names[pc])) for pc in set(pcs) if pc}
     left_out = Counter(name for pc in pcs if pc and (name := class_of[pc]) is not None and name not in included)
     if _ALL in included:
         left_out.clear()
     return array("Q", (pc for pc in pcs if pc and class_of[pc] not in left_out)), left_out
+
+
+def _make_classifier() -> _Classifier:
+    @cache
+    def classify(function: str | None, file: str | None) -> str | None:
+        # There are hundreds of patterns, and a function has many PCs.
+        return find_class(Frame(function, file, None, None))
+
+    return lambda frame: classify(frame.function, frame.file)
 
 
 def _find_steps(pcs: Sequence[int], names: Names, *, in_chain: bool) -> list[TraceStep]:
@@ -158,9 +174,9 @@ def _choose(context: Context, args: Namespace, steps: list[TraceStep]) -> tuple[
     return shown, ()
 
 
-def _make_row(step: TraceStep, pcs: Sequence[int], names: Names) -> _Row:
+def _make_row(step: TraceStep, pcs: Sequence[int], names: Names, classify: _Classifier) -> _Row:
     location = names[pcs[step.first]]
-    return _Row(step, location, find_class(_outer_frame(location)))
+    return _Row(step, location, classify(_outer_frame(location)))
 
 
 COMMAND: Final = Command(

@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from typing import Final
 
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
@@ -15,7 +16,9 @@ from kcovdbg.analysis.located_records import PcFilter
 from kcovdbg.analysis.missing_coverage import (
     NEEDS,
     Answer,
+    AnswerValue,
     Reason,
+    Values,
     explain_handle,
     explain_kcov,
     explain_task,
@@ -37,7 +40,20 @@ from kcovdbg.render.escape import escape
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Line, Lines, Table
-from kcovdbg.render.value_kinds import LIST
+from kcovdbg.render.value_kinds import (
+    ADDRESS,
+    ADDRESSES,
+    ANY,
+    BOOL,
+    HANDLE,
+    LIST,
+    MODE,
+    NUMBER,
+    PID,
+    SYMBOL,
+    TEXT,
+    WORD,
+)
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.target.pointer import is_kernel_pointer
 
@@ -48,6 +64,7 @@ class _Row:
     code: Reason
     answer: str
     evidence: tuple[str, ...]
+    values: Values
 
 
 # Limit for the other buffers with a function that are named.
@@ -56,12 +73,97 @@ _ELSEWHERE: Final = 5
 _LOOKED_AT: Final = 64
 _FORMS: Final = "a thread id (see tasks), a handle such as usb:1 (see remote), or the address of a struct kcov (see objects)"
 _QUESTION: Final = "where is the coverage of "
-_COLUMNS: Final = (Column("question"), Column("code"), Column("answer"), Column("evidence", LIST))
+# The title is the name in the evidence.
+_VALUES: Final = (
+    Column("address", ADDRESS),
+    Column("area", ADDRESS),
+    Column("bucket", NUMBER),
+    Column("buffer", TEXT),
+    Column("buffers", NUMBER),
+    Column("capacity", NUMBER),
+    Column("count", NUMBER),
+    Column("covered", NUMBER),
+    Column("finding", LIST, items=(Column("name", value=itemgetter(0)), Column("value", value=itemgetter(1)))),
+    Column("flags", WORD),
+    Column("frames", LIST, title="frame"),
+    Column("function", SYMBOL),
+    Column("generation", TEXT),
+    Column("handle", HANDLE),
+    Column("handles", NUMBER),
+    Column("instance", NUMBER),
+    Column("kaslr_offset", WORD, title="KASLR offset"),
+    Column("kcov", ADDRESS),
+    Column("kcov_handle", HANDLE),
+    Column("kcov_sequence", NUMBER, title="kcov sequence"),
+    Column("kcov_softirq", NUMBER),
+    Column("mode", MODE),
+    Column("object", TEXT),
+    Column("objects", NUMBER),
+    Column("pcs", ADDRESSES, title="pc"),
+    Column("pid", PID),
+    Column("pids", LIST, title="pid"),
+    Column("points", NUMBER),
+    Column("registered", NUMBER),
+    Column("remote", BOOL),
+    Column("remote_size", NUMBER),
+    Column("rule", TEXT),
+    Column("saved_area", ADDRESS, title="saved area"),
+    Column("section_sequence", NUMBER, title="section sequence"),
+    Column("sequence", NUMBER),
+    Column("size", NUMBER),
+    Column("sk_buffs", ADDRESSES, title="sk_buff"),
+    Column("t", ADDRESS),
+    Column("tail_calls", NUMBER, title="tail calls"),
+    Column("tasks", ADDRESSES, title="task"),
+    Column("usbip_devices", ADDRESSES, title="usbip"),
+    Column("vhost_workers", ADDRESSES, title="vhost"),
+)
+_COLUMNS: Final = (
+    Column("question"),
+    Column("code"),
+    Column("answer"),
+    Column("evidence", LIST),
+    Column("values", ANY, members=_VALUES),
+)
+_TITLES: Final = {column.key: column.title or column.key for column in _VALUES}
+_ENCODERS: Final = {column.key: column.kind.json for column in _VALUES}
 _MEANINGS: Final = {
     "question": Meaning("what was asked"),
     "code": Meaning(f"reason code of the answer: {', '.join(f'`{reason.value}`' for reason in Reason)}"),
     "answer": Meaning("one answer, a sentence"),
     "evidence": Meaning("the facts that it rests on"),
+    "values": Meaning("the values that it rests on and names: those that are known, under the names of the kernel's members"),
+    "values.address": Meaning("address of the function"),
+    "values.area": Meaning("address of the area or buffer"),
+    "values.buffer": Meaning("name of the other buffer, as commands take it"),
+    "values.buffers": Meaning("number of other buffers", unit="buffers"),
+    "values.covered": Meaning("number of the function's points that are in the buffer", unit="points"),
+    "values.finding": Meaning("the values of the finding of `check`"),
+    "values.finding[].name": Meaning("name of the value"),
+    "values.finding[].value": Meaning("the value as text"),
+    "values.flags": Meaning("`task_struct.flags`"),
+    "values.frames": Meaning("functions on the task's stack, the innermost first"),
+    "values.function": Meaning("name of the function that the answer is about"),
+    "values.generation": Meaning("generation of KCOV, as in docs/generations.md"),
+    "values.handles": Meaning("number of handles that lead to the object", unit="handles"),
+    "values.kcov_sequence": Meaning("`kcov.sequence`"),
+    "values.mode": Meaning("mode of the task or the object, without prefix"),
+    "values.object": Meaning("what the finding of `check` is about"),
+    "values.objects": Meaning("number of objects that were found", unit="objects"),
+    "values.pcs": Meaning("PCs as recorded"),
+    "values.pid": Meaning("thread id of the task that the answer names"),
+    "values.pids": Meaning("thread ids of the tasks that the answer names"),
+    "values.points": Meaning("number of the function's points", unit="points"),
+    "values.registered": Meaning("number of handles that are registered", unit="handles"),
+    "values.rule": Meaning("rule of `check`"),
+    "values.saved_area": Meaning("saved address of the area or buffer"),
+    "values.section_sequence": Meaning("sequence number that the section began with"),
+    "values.sequence": Meaning("sequence number of the session or object"),
+    "values.sk_buffs": Meaning("addresses of the `struct sk_buff`"),
+    "values.tail_calls": Meaning("number of the function's tail calls that are in the buffer", unit="points"),
+    "values.tasks": Meaning("addresses of the `task_struct`"),
+    "values.usbip_devices": Meaning("addresses of the `struct usbip_device`"),
+    "values.vhost_workers": Meaning("addresses of the `struct vhost_worker`, or of the `struct vhost_dev`"),
 }
 
 
@@ -124,7 +226,7 @@ def _related(state: State, subject: str, question: str) -> set[str]:
 
 def _explain_function(context: Context, function: str, what: str | None) -> Iterator[Answer]:
     """Yield whether a function can be covered, and whether it is."""
-    table = find_point_table(context)
+    table, named = find_point_table(context), {"function": function}
     counts, _, kinds = (
         find_counts(context, what) if what is not None else BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY}))
     )
@@ -137,55 +239,61 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
             yield Answer(
                 Reason.FUNCTION_COVERED,
                 f"{function}() is covered: its tail calls of the callback recorded the return addresses of its callers",
-                (f"covered={tail_calls}",),
+                {"covered": tail_calls},
+                named,
             )
         elif hits:
-            yield Answer(Reason.FUNCTION_COVERED, f"{function}() is covered; it is in a module", (f"covered={hits}",))
+            yield Answer(Reason.FUNCTION_COVERED, f"{function}() is covered; it is in a module", {"covered": hits}, named)
         elif any(symbol.name.split(".")[0] == function for symbol in table.functions()):
             yield Answer(
                 Reason.FUNCTION_NOT_INSTRUMENTED,
                 f"{function}() is not instrumented and cannot be covered (KCOV_INSTRUMENT, noinstr, assembler)",
-                ("points=0",),
+                {"points": 0},
+                named,
             )
-        elif _find_symbol(context, function) is not None:
+        elif (address := _find_symbol(context, function)) is not None:
             yield Answer(
                 Reason.FUNCTION_NOT_COVERED,
                 f"{function}() is in a module, and none of its points is in the buffer",
-                ("covered=0", f"address={_find_symbol(context, function):#x}"),
+                {"covered": 0, "address": address},
+                named,
             )
         else:
             yield Answer(
                 Reason.FUNCTION_UNKNOWN,
                 f"no function {function}() in the kernel image: it may be in a module, or inlined everywhere",
-                ("points=0",),
+                {"points": 0},
+                named,
             )
         return
-    shown = [f"points={len(points)}"]
+    shown: dict[str, AnswerValue] = {"points": len(points)}
     if what is None:
-        yield Answer(Reason.FUNCTION_INSTRUMENTED, f"{function}() is instrumented", tuple(shown))
+        yield Answer(Reason.FUNCTION_INSTRUMENTED, f"{function}() is instrumented", shown, named)
         return
     covered = sum(pc in counts for pc in points)
     if tail_calls:
-        shown.append(f"tail calls={tail_calls}")
+        shown["tail_calls"] = tail_calls
     if covered or tail_calls:
-        yield Answer(Reason.FUNCTION_COVERED, f"{function}() is covered", (*shown, f"covered={covered}"))
+        yield Answer(Reason.FUNCTION_COVERED, f"{function}() is covered", {**shown, "covered": covered}, named)
         return
     answer = f"{function}() is instrumented, and none of its points is in the buffer"
     offset = context.target.kaslr_offset
+    uncovered = {**shown, "covered": 0, "kaslr_offset": offset}
     callees = [pc for pc in table.pcs(PointKind.TAIL) if pc in counts and wanted(pc)]
     if offset and any(pc + offset in counts or pc - offset in counts for pc in points):
         answer += "; they are there shifted by the KASLR offset, which user space must have added"
     elif callees:
-        yield Answer(Reason.FUNCTION_NOT_COVERED, answer, (*shown, "covered=0", f"KASLR offset={offset:#x}"))
+        yield Answer(Reason.FUNCTION_NOT_COVERED, answer, uncovered, named)
         yield Answer(
             Reason.CALLEES_COVERED,
             f"functions that {function}() calls are covered: tail calls in them recorded addresses in {function}()",
-            tuple(f"pc={pc:#x}" for pc in callees[:_ELSEWHERE]),
+            {"pcs": callees[:_ELSEWHERE]},
+            named,
         )
         return
     elif any(pc not in table and wanted(pc) for pc in counts):
         answer += ", but other addresses in it are: is the vmlinux another build's?"
-    yield Answer(Reason.FUNCTION_NOT_COVERED, answer, (*shown, "covered=0", f"KASLR offset={offset:#x}"))
+    yield Answer(Reason.FUNCTION_NOT_COVERED, answer, uncovered, named)
 
 
 def _find_symbol(context: Context, function: str) -> int | None:
@@ -204,7 +312,8 @@ def _explain_context(context: Context, state: State, function: str, subject: str
             yield Answer(
                 Reason.FUNCTION_IN_INTERRUPT,
                 f"{function}() is running in an interrupt on top of the task, which KCOV does not record",
-                tuple(f"#{number} {frame.function}" for number, frame in enumerate(frames) if frame.function == function),
+                {"frames": [frame.function for frame in frames if frame.function]},
+                {"function": function},
             )
     table = find_point_table(context)
     others = [other for other in _other_buffers(state) if other[0] != what] if table.find(function=function) else []
@@ -216,13 +325,17 @@ def _explain_context(context: Context, state: State, function: str, subject: str
             continue
         if covered:
             yield Answer(
-                Reason.FUNCTION_COVERED_ELSEWHERE, f"{function}() is covered {whose}", (f"buffer={name}", f"covered={covered}")
+                Reason.FUNCTION_COVERED_ELSEWHERE,
+                f"{function}() is covered {whose}",
+                {"buffer": name, "covered": covered},
+                {"function": function},
             )
     if len(others) > _LOOKED_AT:
         yield Answer(
             Reason.SEARCH_LIMITED,
             f"only the first {_LOOKED_AT} other buffers were searched for {function}()",
-            (f"buffers={len(others)}",),
+            {"buffers": len(others)},
+            {"function": function},
         )
 
 
@@ -274,20 +387,36 @@ def _run(context: Context, args: Namespace) -> Lines:
     report = check(context.reader, about=related)
     answers += [
         Answer(
-            Reason.FINDING, f"check: {finding.message}", (finding.rule, *(f"{name}={value}" for name, value in finding.values))
+            Reason.FINDING,
+            f"check: {finding.message}",
+            named={"rule": finding.rule, "object": finding.object, "finding": finding.values},
+            notes=(finding.rule, *(f"{name}={value}" for name, value in finding.values)),
         )
         for finding in report.findings
     ]
-    rows = [_Row(question, answer.code, answer.answer, answer.evidence) for answer in answers]
-    return Lines(_lines(question, answers), data=Table(_COLUMNS, rows), remarks=context.notes, is_prose=True)
+    rows = [_make_row(question, answer) for answer in answers]
+    return Lines(_lines(question, rows), data=Table(_COLUMNS, rows), remarks=context.notes, is_prose=True)
 
 
-def _lines(question: str, answers: list[Answer]) -> Iterator[Line]:
+def _make_row(question: str, answer: Answer) -> _Row:
+    values = {key: value for key, value in {**answer.values, **answer.named}.items() if value is not None}
+    shown = [text for key, value in answer.values.items() for text in _word_value(key, value)]
+    return _Row(question, answer.code, answer.answer, (*shown, *answer.notes), values)
+
+
+def _word_value(key: str, value: AnswerValue) -> Iterator[str]:
+    """Yield the texts of a value in the evidence, one for each item of a list."""
+    encoded = "unknown" if value is None else _ENCODERS[key](value)
+    for item in encoded if isinstance(encoded, list) else (encoded,):
+        yield f"{_TITLES[key]}={item}"
+
+
+def _lines(question: str, rows: list[_Row]) -> Iterator[Line]:
     yield (("header", escape(question)),)
-    for answer in answers:
-        yield (("", escape(f"- {answer.answer}")),)
-        if answer.evidence:
-            yield (("remark", escape(f"    {', '.join(answer.evidence)}")),)
+    for row in rows:
+        yield (("", escape(f"- {row.answer}")),)
+        if row.evidence:
+            yield (("remark", escape(f"    {', '.join(row.evidence)}")),)
 
 
 COMMAND: Final = Command(

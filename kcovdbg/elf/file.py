@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 import struct
@@ -205,6 +206,20 @@ class ElfFile:
             return zlib.decompressobj().decompress(memoryview(data)[layout.size :], limit or 0)
         except zlib.error as error:
             raise self._damaged(f"{section.name}: {error}") from None
+
+    def map_section(self, section: Section) -> bytes | memoryview:
+        """Return the contents of a section, mapped where that is possible: large ones then take no memory of this process."""
+        if section.type == SHT_NOBITS or section.flags & SHF_COMPRESSED or not section.size or self._size is None:
+            return self.read_section(section)
+        if section.offset + section.size > self._size:
+            raise self._damaged(f"it ends before offset {section.offset + section.size:#x}")
+        start = section.offset - section.offset % mmap.ALLOCATIONGRANULARITY
+        end = section.offset + section.size
+        try:
+            mapped = mmap.mmap(self._file.fileno(), end - start, access=mmap.ACCESS_READ, offset=start)
+        except (OSError, ValueError, OverflowError):
+            return self.read_section(section)
+        return memoryview(mapped)[section.offset - start :]
 
     def read(self, address: int, size: int) -> bytes:
         """Return what a linked file has at an address; less where the section ends, nothing outside of sections."""

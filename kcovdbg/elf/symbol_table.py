@@ -8,6 +8,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import compress, repeat
 from typing import Final, NamedTuple
 
 from kcovdbg.elf.header import Header, damaged
@@ -114,6 +115,24 @@ class SymbolTable:
         name = self._name_at(self._names[index])
         is_function = self._types[index] == _STT_FUNC
         return ElfSymbol(name, self._addresses[index], self._sizes[index], is_function, self._sections[index])
+
+    def functions(self) -> Iterator[ElfSymbol]:
+        """Iterate over the symbols of functions in the order of the table."""
+        are_functions = [kind == _STT_FUNC for kind in self._types]
+        names = map(self._name_at, compress(self._names, are_functions))
+        columns = [compress(column, are_functions) for column in (self._addresses, self._sizes, self._sections)]
+        return map(ElfSymbol, names, columns[0], columns[1], repeat(True), columns[2])
+
+    def find_containing(self, text: str) -> Iterator[ElfSymbol]:
+        """Iterate over the symbols whose names contain a text, without looking at every name."""
+        wanted = text.encode()
+        offsets: set[int] = set()
+        position = self._strings.find(wanted)
+        while position >= 0:
+            # Names may start inside one another.
+            offsets.update(range(self._strings.rfind(b"\0", 0, position) + 1, position + 1))
+            position = self._strings.find(wanted, position + 1)
+        return (self[index] for index, offset in enumerate(self._names) if offset in offsets)
 
     def _name_at(self, offset: int) -> str:
         try:

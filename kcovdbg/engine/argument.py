@@ -13,7 +13,7 @@ from kcovdbg.engine.suggestions import suggest
 from kcovdbg.errors import UsageError
 
 # More than any buffer has records, and small enough to calculate with in C.
-_LARGEST_NUMBER: Final = (1 << 31) - 1
+LARGEST_NUMBER: Final = (1 << 31) - 1
 # Waiting functions take milliseconds in a C int.
 _LONGEST_TIME: Final = 1e6
 
@@ -193,8 +193,8 @@ def _parse_count(word: str) -> int:
 
 def _parse_number(word: str) -> int:
     value = _parse_count(word)
-    if value > _LARGEST_NUMBER:
-        raise WordError(f"'{word}' is too large, at most {_LARGEST_NUMBER} is possible", word)
+    if value > LARGEST_NUMBER:
+        raise WordError(f"'{word}' is too large, at most {LARGEST_NUMBER} is possible", word)
     return value
 
 

@@ -71,7 +71,7 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
         if all(argument.count is Count.REST for argument in command.arguments):
             # Every word is for another program, options included.
             rest = list(words[1:] if words and words[0] == "--" else words)
-            return Namespace(**_common_defaults() | {command.arguments[0].attribute: rest})
+            return Namespace(**common_defaults() | {command.arguments[0].attribute: rest})
         args, extra = parser.parse_known_args(words)
         for argument in command.arguments:
             if argument.count is Count.REST:
@@ -94,12 +94,12 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
     return args
 
 
-def _common_defaults() -> dict[str, Any]:
+def common_defaults() -> dict[str, Any]:
     return {argument.attribute: argument.default for argument in COMMON_OPTIONS}
 
 
 def _only_help(words: Sequence[str]) -> Namespace:
-    return Namespace(**_common_defaults() | {"help": True} | {name: f"--{name}" in words for name in _FORMATS})
+    return Namespace(**common_defaults() | {"help": True} | {name: f"--{name}" in words for name in _FORMATS})
 
 
 def _restore_separators(args: Namespace) -> None:

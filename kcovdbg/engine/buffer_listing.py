@@ -7,7 +7,7 @@ from argparse import Namespace
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
@@ -71,11 +71,12 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     yield Lines(((("header", buffer_title(buffer)),),))
     if args.raw or buffer.encoding.record_words > 1 or buffer.encoding.codec.kind is RecordKind.EDGE:
         if len(shown) < len(indices):
-            remarks.append(f"{len(indices) - len(shown)} more records")
+            remarks.append(f"{len(indices) - len(shown)} {'earlier' if args.tail else 'more'} records")
         lines = table_lines(Table(columns, rows, remarks=remarks, empty="no records"), context.width)
     else:
         folded = _FoldedRecords(_sequence(buffer, indices), indices, names, limit, tail=args.tail)
-        table = Table(_COLUMNS, folded, remarks=chain(remarks, folded.remarks()), empty="no records")
+        empty = None if indices else "no records"
+        table = Table(_COLUMNS, folded, remarks=chain(remarks, folded.remarks()), empty=empty)
         lines = table_lines(table, context.width)
     data = Table(columns, both, remarks=remarks, empty="no records", errors=record_errors)
     yield Lines(lines, data=data)
@@ -113,7 +114,7 @@ class _FoldedRecords:
 
     :param sequence: the PC of each record, 0 where it has none.
     :param indices: of these records in the buffer.
-    :param limit: how many folds to show; None: all.
+    :param limit: how many lines to show at most; None: all.
     :param tail: whether to show the last ones.
     """
 
@@ -123,21 +124,37 @@ class _FoldedRecords:
         self._names = names
         self._limit = limit
         self._tail = tail
-        self._has_more = False
+        self._shown = 0
 
     def __iter__(self) -> Iterator[_Piece]:
-        folds = fold_runs(self._runs())
-        chosen: Iterable[Fold] = folds
-        if self._limit is not None:
-            chosen = deque(folds, self._limit) if self._tail else islice(folds, self._limit)
-        for fold in chosen:
-            yield from self._pieces(fold)
-        self._has_more = next(folds, None) is not None
+        folds: Iterator[Fold] = fold_runs(self._runs())
+        if self._limit is not None and self._tail:
+            last = list(self._fitting(reversed(deque(folds, self._limit)), self._limit))
+            yield from chain.from_iterable(reversed(last))
+        elif self._limit is not None:
+            yield from chain.from_iterable(self._fitting(folds, self._limit))
+        else:
+            for fold in folds:
+                self._shown += fold.length
+                yield from self._pieces(fold)
+
+    def _fitting(self, folds: Iterable[Fold], room: int) -> Iterator[Sequence[_Piece]]:
+        """Yield the lines of each fold, as long as there is room; of a loop that does not fit, only the first line."""
+        for fold in folds:
+            if not room:
+                return
+            pieces = list(self._pieces(fold))
+            if len(pieces) > room:
+                pieces = [pieces[0]._replace(note=f"{fold.rounds} rounds")]
+            room -= len(pieces)
+            self._shown += fold.length
+            yield pieces
 
     def remarks(self) -> Iterator[str]:
         """Yield what was left out, after the pieces were."""
-        if self._has_more:
-            yield "more records follow; without -n all are shown"
+        left_out = len(self._sequence) - self._shown
+        if left_out:
+            yield f"{left_out} {'earlier' if self._tail else 'more'} records"
 
     def _runs(self) -> Iterator[FunctionRun]:
         position, size, end = 0, FIRST_BATCH, len(self._sequence)

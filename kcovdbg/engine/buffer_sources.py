@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.call_length import CALL_LENGTHS
@@ -14,7 +15,7 @@ from kcovdbg.analysis.compact_buffer import Kept, restore
 from kcovdbg.analysis.pc_counts import count_pcs
 from kcovdbg.analysis.set_expressions import evaluate, is_expression
 from kcovdbg.collect.machine import is_this_machine
-from kcovdbg.collect.trace_file import read_trace
+from kcovdbg.collect.trace_file import find_traces, read_trace
 from kcovdbg.collect.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.suggestions import suggest
@@ -49,6 +50,8 @@ def find_buffer(context: Context, what: str) -> Buffer:
     if what.startswith(FILE):
         return read_trace_file(context.workspace, what.removeprefix(FILE), context.pc)
     if what.startswith(USER):
+        if context.workspace.confinement is not None:
+            raise CapabilityError("the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}")
         return read_both_views(context, FD + what.removeprefix(USER)).user
     try:
         check_name(what)
@@ -86,6 +89,7 @@ def read_trace_file(workspace: Workspace, path: str, pc: str = "auto") -> Buffer
     :param pc: what PCs in a text file are: ``raw``, ``call`` or ``auto``.
     :raises KcovdbgError: when it cannot be read.
     """
+    path = _confine(workspace, path)
     target = workspace.optional_target
     if target is None:
         return read_trace(path, pc=pc, call_length=CALL_LENGTHS.get(platform.machine(), 0))
@@ -97,6 +101,18 @@ def read_trace_file(workspace: Workspace, path: str, pc: str = "auto") -> Buffer
         call_length=CALL_LENGTHS.get(target.machine, 0),
         find_points=lambda: _find_points(workspace),
     )
+
+
+def find_trace_files(workspace: Workspace, path: str) -> Sequence[Path]:
+    """Return the trace files in a directory, or those that match a pattern, by name.
+
+    :raises KcovdbgError: as :func:`~kcovdbg.collect.trace_file.find_traces`.
+    """
+    return find_traces(_confine(workspace, path))
+
+
+def _confine(workspace: Workspace, path: str) -> str:
+    return path if workspace.confinement is None else str(workspace.confinement.find_input(path))
 
 
 def _find_points(workspace: Workspace) -> Container[int] | None:

@@ -3,19 +3,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kcovdbg.analysis.function_coverage import FunctionPoints, PointRows
+from kcovdbg.elf.file import ElfFile
 from kcovdbg.engine.context import Context
-from kcovdbg.errors import CapabilityError
-from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.engine.symbol_sources import find_image
+from kcovdbg.engine.table_progress import wait_with_progress
+from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.model.location import Frame
+from kcovdbg.render.writer import Format
+from kcovdbg.symbols.coverage_points import PointKind, find_points_between
 from kcovdbg.symbols.location_table import LocationTable
 
-# Building a table takes some seconds with llvm-symbolizer, and a minute with drgn alone.
+# Building a table takes some seconds, but minutes with drgn alone.
 _PATIENCE: Final = 180.0
-_STEP: Final = 0.5
+# Then a user wants to see something.
+_MOMENTS: Final = 2.0
+_KINDS: Final = (PointKind.PC, PointKind.CMP, PointKind.ENTRY, PointKind.EXIT)
 _TEXT: Final = ".text"
 
 
@@ -29,16 +35,18 @@ def find_point_table(context: Context) -> LocationTable:
         raise CapabilityError(f"coverage points need a kernel image: {context.workspace.target_problem}")
     table = symbolizer.table
     if table is None and symbolizer.waits_for_table:
-        context.terminal.stderr.write("kcovdbg: finding the coverage points of this build, once\n")
-        context.terminal.stderr.flush()
-        end = time.monotonic() + _PATIENCE
-        while table is None and symbolizer.waits_for_table and time.monotonic() < end:
-            time.sleep(_STEP)
-            table = symbolizer.table
+        # A build that fails ends the waiting as well.
+        wait_with_progress(
+            context.terminal,
+            lambda: None if symbolizer.table is None and symbolizer.waits_for_table else symbolizer,
+            symbolizer.progress,
+            _PATIENCE,
+        )
+        table = symbolizer.table
     if table is None and symbolizer.waits_for_table:
         raise CapabilityError(
             "the table of this build's coverage points is still being built in the background",
-            hint="try again in a few minutes; installing llvm-symbolizer makes it much faster",
+            hint="try again in a few minutes; the compiled module or llvm-symbolizer makes it much faster",
         )
     if table is None and symbolizer.table_problem is not None:
         raise CapabilityError(
@@ -50,6 +58,49 @@ def find_point_table(context: Context) -> LocationTable:
             hint="name the vmlinux with debug info: -s VMLINUX",
         )
     return table
+
+
+class OwnPoint(NamedTuple):
+    """A point in a function's own code."""
+
+    pc: int
+    kind: PointKind
+    frames: tuple[Frame, ...]
+
+
+def find_own_points(context: Context, function: str) -> tuple[OwnPoint, ...]:
+    """Return the points in a function's own code while a user waits for the table, which has those of inlined copies as well.
+
+    :return: empty when the table is there, or will be within moments, and where nobody waits at a terminal.
+    """
+    symbolizer = context.workspace.symbolizer
+    if symbolizer is None or context.format is not Format.TEXT or context.terminal.error_width is None:
+        return ()
+    if not symbolizer.waits_for_table or symbolizer.table is not None:
+        return ()
+    found = wait_with_progress(
+        context.terminal,
+        lambda: None if symbolizer.table is None and symbolizer.waits_for_table else symbolizer,
+        symbolizer.progress,
+        _MOMENTS,
+    )
+    image = find_image(context.target)
+    if found is not None or image is None:
+        return ()
+    rows: list[tuple[int, PointKind]] = []
+    try:
+        with ElfFile(image) as elf:
+            for symbol in elf.symbols.find_containing(function):
+                # The symbols of clones have suffixes.
+                if symbol.is_function and symbol.size and symbol.name.split(".")[0] == function:
+                    points = find_points_between(elf, symbol.address, symbol.address + symbol.size)
+                    kinds = zip((points.pc, points.cmp, points.entry, points.exit), _KINDS, strict=True)
+                    rows += [(pc, kind) for pcs, kind in kinds for pc in pcs]
+    except TargetError:
+        return ()
+    rows.sort()
+    locations = symbolizer.locate_all([pc for pc, _ in rows])
+    return tuple(OwnPoint(pc, kind, location.frames) for (pc, kind), location in zip(rows, locations, strict=True))
 
 
 class FunctionTable(NamedTuple):

@@ -14,7 +14,7 @@ from kcovdbg.engine.argument import WordError
 from kcovdbg.engine.argument_parser import parse_arguments
 from kcovdbg.engine.column_choice import read_choice
 from kcovdbg.engine.command import Command, CommandResult
-from kcovdbg.engine.command_line import CommandLine, Word, parse_line
+from kcovdbg.engine.command_line import CommandLine, parse_line
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.help_text import command_help
 from kcovdbg.engine.input_files import find_input_files
@@ -43,20 +43,35 @@ def run_line(workspace: Workspace, source: str, terminal: Terminal | None = None
         return FAILED if run_shell(line.shell, terminal.stdout) else 0
     if not line.words:
         return 0
+    with _pointing_at_words(line):
+        return _run_words_of(workspace, line, terminal)
+
+
+@contextlib.contextmanager
+def _pointing_at_words(line: CommandLine) -> Iterator[None]:
+    """Show the place in the line of a word that is wrong, whether the words or the command's answer shows that it is."""
     try:
-        command, args = find_command(workspace, [word.text for word in line.words])
+        yield
     except WordError as error:
-        pointed = LineError(str(error), source.rstrip(), _find_column(line, error.word), hint=error.hint)
+        pointed = LineError(str(error), line.source.rstrip(), _find_column(line, error.word), hint=error.hint)
         pointed.status = error.status
         raise pointed from error
+
+
+def _run_words_of(workspace: Workspace, line: CommandLine, terminal: Terminal) -> int:
+    source = line.source.rstrip()
+    try:
+        command, args = find_command(workspace, [word.text for word in line.words])
+    except WordError:
+        raise
     except UsageError as error:
-        raise LineError(str(error), source.rstrip(), line.words[0].column, hint=error.hint) from error
+        raise LineError(str(error), source, line.words[0].column, hint=error.hint) from error
     if line.is_background:
         if command.start is None:
             raise LineError(
                 f"{command.name}: cannot run in the background",
-                source.rstrip(),
-                len(source.rstrip()) - 1,
+                source,
+                len(source) - 1,
                 hint="collect … & can",
             )
         return run_command(workspace, replace(command, run=_starter(command, line)), args, terminal)
@@ -101,18 +116,33 @@ def run_command(workspace: Workspace, command: Command, args: Namespace, termina
     :return: the exit status.
     :raises KcovdbgError: when it fails.
     """
-    inputs = partial(find_input_files, workspace, command, args)
-    pc = getattr(args, "pc", None) or "auto"
-    context = Context(workspace, command, terminal, find_format(workspace, args), pc=pc, inputs=inputs)
+    context = make_context(workspace, command, args, terminal, find_format(workspace, args))
     output = Output(terminal.stdout, terminal.stderr, context.format, terminal.painter, terminal.width, terminal.error_painter)
     # The reader of the answer may close it early.
-    with contextlib.suppress(BrokenPipeError), _failing_as(command), _noticing_end(context):
-        for argument in command.arguments:
-            path = getattr(args, argument.attribute, None) if argument.is_output else None
-            if path is not None:
-                check_output(path, inputs)
+    with contextlib.suppress(BrokenPipeError), _failing_as(command), guarded(context, args):
         write(answer(context, args), output)
     return context.status
+
+
+def make_context(workspace: Workspace, command: Command, args: Namespace, terminal: Terminal, format: Format) -> Context:  # noqa: A002
+    """Return the context of one run of a command."""
+    inputs = partial(find_input_files, workspace, command, args)
+    return Context(workspace, command, terminal, format, pc=getattr(args, "pc", None) or "auto", inputs=inputs)
+
+
+@contextlib.contextmanager
+def guarded(context: Context, args: Namespace) -> Iterator[None]:
+    """Check a command's output files before a block that runs it, and name the end of the machine as the cause of its errors.
+
+    :raises KcovdbgError: when an output cannot be written, or is an input.
+    :raises GoneError: when the machine has ended.
+    """
+    with _noticing_end(context):
+        for argument in context.command.arguments:
+            path = getattr(args, argument.attribute, None) if argument.is_output else None
+            if path is not None:
+                check_output(path, context.inputs)
+        yield
 
 
 @contextlib.contextmanager
@@ -174,11 +204,13 @@ def _flatten(result: CommandResult) -> Iterable[Renderable]:
 
 
 def _find_column(line: CommandLine, wrong: str | None) -> int:
-    """Return the column of the wrong word; the end of the line for a missing one."""
-    found: Word | None = None
-    if wrong is not None:
-        found = next((word for word in line.words[1:] if wrong == word.text or word.text.endswith(f"={wrong}")), None)
-    return len(line.source.rstrip()) if found is None else found.column
+    """Return the column of the wrong word, of the alias that stands for it, or the end of the line for a missing one."""
+    if wrong is None:
+        return len(line.source.rstrip())
+    for word in line.words[1:]:
+        if wrong == word.text or word.text.endswith(f"={wrong}") or word.text.startswith(f"{wrong}="):
+            return word.column
+    return line.words[0].column
 
 
 def run_reporting(workspace: Workspace, source: str, where: str | None = None) -> int:

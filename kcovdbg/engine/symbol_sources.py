@@ -28,8 +28,18 @@ class LineSource(Modules, Protocol):
         """Return the frames at an address in the running kernel; empty where debug info lacks it."""
 
 
-def find_symbolizer(target: Target | None) -> Symbolizer | None:
-    """Return the symbolizer of a target; where its build has no table yet, one is made in the background."""
+def find_image(target: Target) -> str | None:
+    """Return the path of a target's kernel image with debug info, None where it has none."""
+    lines = cast("LineSource | None", getattr(target, "lines", None))
+    return None if lines is None else lines.image
+
+
+def find_symbolizer(target: Target | None, table_file: str | None = None) -> Symbolizer | None:
+    """Return the symbolizer of a target; where its build has no table yet, one is made in the background.
+
+    :param table_file: a table that was built elsewhere.
+    :raises TargetError: when that cannot be read, or is of another build.
+    """
     if target is None:
         return None
     lines = cast("LineSource | None", getattr(target, "lines", None))
@@ -40,7 +50,12 @@ def find_symbolizer(target: Target | None) -> Symbolizer | None:
             return () if name is None else (Frame(name, None, None, None),)
 
         return open_symbolizer(
-            target.kaslr_offset, build_id=target.build_id, image=None, fallback=name_at, word_size=target.word_size
+            target.kaslr_offset,
+            build_id=target.build_id,
+            image=None,
+            fallback=name_at,
+            word_size=target.word_size,
+            table_file=table_file,
         )
     return open_symbolizer(
         target.kaslr_offset,
@@ -49,6 +64,7 @@ def find_symbolizer(target: Target | None) -> Symbolizer | None:
         fallback=lines.frames_at,
         modules=lines,
         word_size=target.word_size,
+        table_file=table_file,
     )
 
 
@@ -61,11 +77,16 @@ def find_point_proof(target: Target) -> CodeProof:
 
 
 def make_source_tree(
-    target: Target | None, folders: Sequence[str | Path] = (), substitutions: Sequence[tuple[str, str]] = ()
+    target: Target | None,
+    folders: Sequence[str | Path] = (),
+    substitutions: Sequence[tuple[str, str]] = (),
+    *,
+    is_confined: bool = False,
 ) -> SourceTree:
     """Return the source tree of a target's kernel, looked for in these folders and where it was built.
 
     :param substitutions: as :class:`~kcovdbg.symbols.source_tree.SourceTree` takes them.
+    :param is_confined: as :class:`~kcovdbg.symbols.source_tree.SourceTree` takes it.
     """
     directory: str | None = None
     lines = None if target is None else cast("LineSource | None", getattr(target, "lines", None))
@@ -75,4 +96,4 @@ def make_source_tree(
                 directory = read_comp_dir(elf)
         except TargetError:
             directory = None
-    return SourceTree(folders, build_directory=directory, substitutions=substitutions)
+    return SourceTree(folders, build_directory=directory, substitutions=substitutions, is_confined=is_confined)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kcovdbg.analysis.compact_buffer import Kept
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.engine.command import CommandTable
+from kcovdbg.engine.file_confinement import FileConfinement
 from kcovdbg.engine.settings import Settings
 from kcovdbg.engine.symbol_sources import find_point_proof, find_symbolizer, make_source_tree
 from kcovdbg.engine.terminal import Terminal, find_terminal, write_remarks
@@ -44,6 +45,8 @@ class Workspace:
     """Returns what locates the PCs of the kernel, which is None where there is no kernel."""
     show_view: Callable[[TraceView], None] | None = None
     """Shows a view full-screen and returns when the user leaves it; None where a frontend cannot."""
+    serve_tools: Callable[[Workspace, FileConfinement], None] | None = None
+    """Serves commands to another program on standard input and output until it hangs up; None where a frontend cannot."""
     jobs: Jobs | None = None
     """Collectors in the background; None where a frontend cannot have any."""
     format: Format = Format.TEXT
@@ -60,6 +63,9 @@ class Workspace:
     """The user's configuration file."""
     debug: bool = False
     """Whether errors show where they come from."""
+    confinement: FileConfinement | None = None
+    """Confines the files that arguments name and source text comes from, where another program gives the arguments; None for
+    any file."""
     kept: dict[str, Kept] = field(default_factory=dict)
     """Kept buffers, by their ``@name``."""
     latest: StateReader | None = field(default=None, init=False)
@@ -117,7 +123,9 @@ class Workspace:
     @cached_property
     def source(self) -> SourceTree:
         """The source of the kernel, where it can be found."""
-        return make_source_tree(self.optional_target, self.source_folders, self.substitutions)
+        return make_source_tree(
+            self.optional_target, self.source_folders, self.substitutions, is_confined=self.confinement is not None
+        )
 
     @cached_property
     def layout(self) -> Layout:

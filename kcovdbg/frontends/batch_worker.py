@@ -21,7 +21,7 @@ from kcovdbg.engine.runner import answer, explain, find_command
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.render.parquet import import_arrow, write_parquet
-from kcovdbg.render.renderable import Clear, Fields, Flush, Lines, Table
+from kcovdbg.render.renderable import Fields, Renderable, Table, find_data
 from kcovdbg.render.writer import Format
 from kcovdbg.symbols.symbolizer import open_symbolizer
 from kcovdbg.target import dump_file as dumpfile
@@ -111,12 +111,8 @@ def _run(workspace: Workspace, job: BatchJob, line: str, build_id: str | None) -
     return {"line": line, "status": context.status, "rows": rows, "error": None}
 
 
-def _tables(renderables: Iterator[Table | Fields | Lines | Flush | Clear]) -> Iterator[Table | Fields]:
-    for renderable in renderables:
-        if isinstance(renderable, (Table, Fields)):
-            yield renderable
-        elif isinstance(renderable, Lines) and renderable.data is not None:
-            yield renderable.data
+def _tables(renderables: Iterator[Renderable]) -> Iterator[Table | Fields]:
+    return filter(None, map(find_data, renderables))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -18,13 +19,15 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.engine.argument import WordError
 from kcovdbg.engine.background_jobs import announce_jobs, end_jobs
 from kcovdbg.engine.command import CommandTable
+from kcovdbg.engine.file_confinement import FileConfinement
 from kcovdbg.engine.help_text import command_list_lines
 from kcovdbg.engine.runner import INTERRUPTED, explain, report, run_reporting, run_words
 from kcovdbg.engine.settings import read_settings
+from kcovdbg.engine.symbol_sources import find_symbolizer
 from kcovdbg.engine.terminal import find_terminal
 from kcovdbg.engine.trace_view import TraceView
 from kcovdbg.engine.workspace import Workspace
-from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.frontends.options import (
     GENERAL_OPTIONS,
     TARGET_OPTIONS,
@@ -59,6 +62,18 @@ def show_view(view: TraceView) -> None:
     import_module("kcovdbg.frontends.shell.view").show_view(view)
 
 
+def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:
+    """Serve commands as tools on standard input and output.
+
+    :raises CapabilityError: when a package that this needs is missing.
+    """
+    try:
+        server = import_module("kcovdbg.frontends.mcp.stdio")
+    except ModuleNotFoundError as error:
+        raise CapabilityError(f"mcp needs {error.name}, which is not installed", hint="pip install 'kcovdbg[mcp]'") from error
+    server.serve_stdio(workspace, confinement)
+
+
 def main(
     arguments: Sequence[str] | None = None,
     *,
@@ -88,7 +103,9 @@ def main(
             commands,
             lambda: _tell_if_stopped(open_target(options.target), options, color),
             color=color,
+            find_symbolizer=partial(find_symbolizer, table_file=options.symbol_table),
             show_view=show_view,
+            serve_tools=serve_tools,
             jobs=Jobs(_background_program(options)),
             source_folders=(*options.source_folders, *settings.source_dirs, *_find_demo_source(options)),
             substitutions=(*options.substitutions, *settings.substitute_paths),
@@ -144,7 +161,7 @@ def _find_gdb_arguments(options: Options) -> Sequence[str]:
 def _find_named_files(options: Options) -> tuple[str, ...]:
     """Return the files on the command line, which no output may overwrite; commands may also come from standard input."""
     target = options.target
-    named = (target.core, *target.symbols, *target.files, options.script, "/dev/stdin")
+    named = (target.core, *target.symbols, *target.files, options.script, options.symbol_table, "/dev/stdin")
     return tuple(path for path in named if path is not None)
 
 

@@ -31,6 +31,8 @@ class Options:
     """A command with its arguments, in place of lines."""
     script: str | None = None
     source_folders: tuple[str, ...] = ()
+    symbol_table: str | None = None
+    """A location table that was built elsewhere."""
     substitutions: tuple[tuple[str, str], ...] = ()
     """Prefixes of source paths, as debug info names them and as they are here."""
     quiet: bool = False
@@ -67,6 +69,7 @@ TARGET_OPTIONS: Final = (
 )
 GENERAL_OPTIONS: Final = (
     Option(("-e", "--execute"), "run a command and exit", "COMMAND", repeatable=True),
+    Option(("--symbol-table",), "the kernel's location table, as written by: symbols build -o FILE", "FILE"),
     Option(("--source-dir",), "the kernel's source tree", "PATH", repeatable=True),
     Option(("--substitute-path",), "look in TO for source that debug info has in FROM", "FROM=TO", repeatable=True),
     Option(("-q", "--quiet"), "show no banner"),
@@ -139,6 +142,7 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
         words=words,
         script=scripts[0] if scripts else None,
         source_folders=tuple(args.source_dir),
+        symbol_table=args.symbol_table,
         substitutions=tuple(_parse_substitution(text) for text in args.substitute_path),
         quiet=args.quiet,
         color=None if args.color is None else Color(args.color),
@@ -176,7 +180,7 @@ def _refuse_option(word: str) -> UsageError:
 
 def _find_scripts(paths: Sequence[str], commands: CommandTable) -> tuple[list[str], list[str]]:
     """Return the files of the target, and the scripts."""
-    from kcovdbg.target.dump_file import FileKind, identify
+    from kcovdbg.target.dump_file import FileKind, identify, path_hint
 
     files: list[str] = []
     scripts: list[str] = []
@@ -184,9 +188,7 @@ def _find_scripts(paths: Sequence[str], commands: CommandTable) -> tuple[list[st
         if not Path(path).exists():
             hint = suggest(path, commands.names) or "kcovdbg help lists the commands"
             if "/" in path:
-                raise UsageError(
-                    f"no such file: '{path}'", hint="check the path; relative paths start at the working directory"
-                )
+                raise UsageError(f"no such file: '{path}'", hint=path_hint(path))
             raise UsageError(f"'{path}' is neither a command nor a file", hint=hint)
         # A pipe can be read only once, which suits a script alone.
         is_script = Path(path).is_fifo() or (identify(path) is FileKind.OTHER and not _is_binary(path))

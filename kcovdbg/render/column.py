@@ -53,6 +53,8 @@ class Column:
     """Whether the user chose it, so that it is shown even without values."""
     items: tuple[Column, ...] | None = None
     """The members of the structures in a list."""
+    members: tuple[Column, ...] | None = None
+    """The members that a structure may have; JSON has those that are there."""
 
     @property
     def heading(self) -> str:
@@ -99,4 +101,12 @@ class Column:
                 return None if values is None else [{key: of(value) for key, of in members} for value in values]
 
             return encode_items
+        if self.members is not None:
+            of_key = {item.key: item.encoder() for item in self.members}
+
+            def encode_members(row: Any) -> object:
+                values = read(row)
+                return {key: of_key[key](values) for key in values}
+
+            return encode_members
         return lambda row: None if (value := read(row)) is None else encode(value)

@@ -36,6 +36,11 @@ class RowType:
 
     def _make_key(self, column: Column, path: str) -> JsonKey:
         meaning = self.meanings.get(path) or MEANINGS.get(path) or MEANINGS[column.key]
+        if column.members is not None:
+            members = self._make_keys(column.members, f"{path}.")
+            # A member that is unknown is left out instead of being null.
+            known = tuple(member._replace(meaning=member.meaning._replace(null=None)) for member in members)
+            return JsonKey(column.key, path, meaning, {"type": "object"}, known)
         if column.items is None:
             return JsonKey(column.key, path, meaning, column.kind.schema, ())
         return JsonKey(column.key, path, meaning, {"type": "array"}, self._make_keys(column.items, f"{path}[]."))
@@ -51,7 +56,7 @@ class JsonKey(NamedTuple):
     schema: Mapping[str, object]
     """Of values that are not null."""
     members: tuple[JsonKey, ...]
-    """The keys of the objects in its array."""
+    """The keys of the objects in its array; of an object, those that it may have."""
 
 
 _ERRORS_SCHEMA: Final = {"type": "array", "items": {"type": "string"}}
@@ -85,7 +90,9 @@ def _object_schema(keys: Sequence[JsonKey], *, closed: bool) -> dict[str, object
 
 def _value_schema(key: JsonKey, *, closed: bool) -> dict[str, object]:
     schema = dict(key.schema)
-    if key.members:
+    if key.members and schema["type"] == "object":
+        schema |= _object_schema(key.members, closed=closed) | {"required": []}
+    elif key.members:
         schema["items"] = _object_schema(key.members, closed=closed)
     if key.meaning.null is not None:
         schema["type"] = [schema["type"], "null"]

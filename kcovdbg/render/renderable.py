@@ -95,6 +95,13 @@ class Clear:
 Renderable: TypeAlias = Table | Fields | Lines | Flush | Clear
 
 
+def find_data(renderable: Renderable) -> Table | Fields | None:
+    """Return the data of a part of an answer, None where it has none."""
+    if isinstance(renderable, Lines):
+        return renderable.data
+    return None if isinstance(renderable, (Flush, Clear)) else renderable
+
+
 def text_lines(text: str, style: str = "") -> Lines:
     """Return plain text as lines."""
     return Lines(tuple(((style, line),) for line in text.splitlines()))

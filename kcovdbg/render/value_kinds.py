@@ -60,6 +60,10 @@ def _items_json(value: Any) -> object:
     return [to_json(item) for item in value]
 
 
+def _hex_items(value: Any) -> object:
+    return [hex(item) for item in value]
+
+
 def to_json(value: object) -> object:
     """Return a value without a kind as JSON; numbers stay numbers."""
     if value is None or isinstance(value, (bool, int, float)):
@@ -106,6 +110,9 @@ LIST: Final = ValueKind(
     "list", _items_text, _items_json, is_safe=False, schema={"type": "array", "items": {"type": ["string", "integer"]}}
 )
 """Several texts or numbers."""
+ADDRESSES: Final = ValueKind(
+    "addresses", lambda value: ", ".join(map(hex, value)), _hex_items, "address", schema={"type": "array", "items": _HEX}
+)
 SYSCALL: Final = ValueKind(
     "syscall",
     _any_text,

@@ -14,7 +14,7 @@ from kcovdbg.render.grid import fields_lines, remark_line, table_lines
 from kcovdbg.render.json_array import JsonArray, json_lines
 from kcovdbg.render.paint import Painter
 from kcovdbg.render.paragraph import wrap_line
-from kcovdbg.render.renderable import Clear, Fields, Flush, Line, Lines, Renderable, Table
+from kcovdbg.render.renderable import Fields, Flush, Line, Lines, Renderable, Table, find_data
 
 _CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
@@ -92,7 +92,7 @@ def _write_json(renderables: Iterable[Renderable], output: Output) -> None:
             output.stream.flush()
             is_open = False
             continue
-        table = _find_data(renderable)
+        table = find_data(renderable)
         if table is None:
             continue
         if not is_open:
@@ -107,7 +107,7 @@ def _write_json_lines(renderables: Iterable[Renderable], output: Output) -> None
     for renderable in renderables:
         if isinstance(renderable, Flush):
             output.stream.flush()
-        table = _find_data(renderable)
+        table = find_data(renderable)
         if table is not None:
             for line in json_lines(table):
                 output.stream.write(line)
@@ -120,16 +120,10 @@ def _write_csv(renderables: Iterable[Renderable], output: Output) -> None:
     for renderable in renderables:
         if isinstance(renderable, Flush):
             output.stream.flush()
-        table = _find_data(renderable)
+        table = find_data(renderable)
         if table is not None:
             write_csv(table, output.stream)
             _write_remarks(renderable, table, output)
-
-
-def _find_data(renderable: Renderable) -> Table | Fields | None:
-    if isinstance(renderable, Lines):
-        return renderable.data
-    return None if isinstance(renderable, (Flush, Clear)) else renderable
 
 
 def _write_remarks(renderable: Renderable, table: Table | Fields, output: Output) -> None:

@@ -96,9 +96,9 @@ def codec_of_trace(mode: str | None) -> Codec:
     return next((known.codec for known in modes() if known.name.removeprefix("TRACE_") == plain and known.codec.has_count), PC)
 
 
-def mode_of_codec(codec: Codec) -> str:
-    """Return the mode in which user space collects records of this format."""
-    return next(known.name for known in modes() if known.codec == codec and known.request is not None)
+def mode_of_codec(codec: Codec) -> str | None:
+    """Return the mode in which user space collects records of this format, None if kcovdbg cannot collect them."""
+    return next((known.name for known in modes() if known.codec == codec and known.request is not None), None)
 
 
 def call_mode_hint() -> str:

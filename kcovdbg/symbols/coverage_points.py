@@ -13,17 +13,19 @@ import re
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
+from itertools import compress
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import Codec
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_S390, EM_X86_64
-from kcovdbg.elf.symbol_table import ElfSymbol
+from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
+from kcovdbg.symbols.compiled_reader import BranchColumns, find_x86_branches, has_reader
 
 _TRACE_PC: Final = "__sanitizer_cov_trace_pc"
 # Other callbacks by name: comparisons, and clang's guards, entries and exits of functions.
@@ -105,13 +107,14 @@ class Branches(NamedTuple):
     """The address after each."""
     target: list[int]
 
-    def back_from(self, targets: AbstractSet[int]) -> list[int]:
-        """Return the addresses after those with one of these targets."""
-        return [back for back, target in zip(self.back, self.target, strict=True) if target in targets]
+    def to(self, targets: AbstractSet[int]) -> BranchColumns:
+        """Return those that lead to targets."""
+        led = [target in targets for target in self.target]
+        return BranchColumns(array("Q", compress(self.back, led)), array("Q", compress(self.target, led)))
 
 
 class Code(NamedTuple):
-    """The branches of some code."""
+    """Code in which every branch has been found."""
 
     calls: Branches
     jumps: Branches
@@ -119,6 +122,29 @@ class Code(NamedTuple):
     """Return addresses of calls through registers or memory."""
     indirect_jumps: list[int]
     """Addresses inside jumps through registers or memory."""
+
+    def calls_to(self, targets: AbstractSet[int]) -> BranchColumns:
+        """Return the calls of targets."""
+        return self.calls.to(targets)
+
+    def jumps_to(self, targets: AbstractSet[int]) -> BranchColumns:
+        """Return the jumps to targets, but the short ones of x86."""
+        return self.jumps.to(targets)
+
+
+class _X86Code(NamedTuple):
+    """x86 code whose branches are found by the compiled module, by where they lead to."""
+
+    texts: Sequence[tuple[int, bytes | memoryview]]
+    """Addresses and contents."""
+    indirect: list[int]
+    indirect_jumps: list[int]
+
+    def calls_to(self, targets: AbstractSet[int]) -> BranchColumns:
+        return find_x86_branches(self.texts, targets, are_jumps=False)
+
+    def jumps_to(self, targets: AbstractSet[int]) -> BranchColumns:
+        return find_x86_branches(self.texts, targets, are_jumps=True)
 
 
 # Displacements of 128 MiB at most, more than the size of a kernel's text: fewer other bytes look like a call.
@@ -128,7 +154,7 @@ _X86_INDIRECT: Final = re.compile(rb"\xff(?=[\xd0-\xd7\x10-\x13\x16\x17\x50-\x53
 _X86_INDIRECT_JUMP: Final = re.compile(rb"\xff(?=[\xe0-\xe7\x20-\x27\x60-\x67\xa0-\xa7])")
 
 
-def _scan_x86(text: bytes, address: int, is_big_endian: bool) -> Code:  # noqa: ARG001
+def _scan_x86(text: bytes | memoryview, address: int, is_big_endian: bool) -> Code:  # noqa: ARG001
     displacement = struct.Struct("<i").unpack_from
 
     def follow(pattern: re.Pattern[bytes]) -> Branches:
@@ -139,7 +165,7 @@ def _scan_x86(text: bytes, address: int, is_big_endian: bool) -> Code:  # noqa: 
     return Code(follow(_X86_CALL), follow(_X86_JUMP), [], [])
 
 
-def _scan_x86_indirect(text: bytes, address: int) -> list[int]:
+def _scan_x86_indirect(text: bytes | memoryview, address: int) -> list[int]:
     # Other bytes that look like such a call only add an address that is never looked up.
     lengths = {0x10: 2, 0x50: 3, 0x90: 6, 0xD0: 2}
     return [address + match.start() + lengths[text[match.end()] & 0xF0] for match in _X86_INDIRECT.finditer(text)]
@@ -162,7 +188,7 @@ def _find_short_jumps(elf: ElfFile, target: int) -> list[int]:
     ]
 
 
-def _words(text: bytes) -> array[int]:
+def _words(text: bytes | memoryview) -> array[int]:
     words = array("I")
     words.frombytes(text[: len(text) & ~3])
     if sys.byteorder == "big":
@@ -170,7 +196,7 @@ def _words(text: bytes) -> array[int]:
     return words
 
 
-def _scan_arm64(text: bytes, address: int, is_big_endian: bool) -> Code:  # noqa: ARG001
+def _scan_arm64(text: bytes | memoryview, address: int, is_big_endian: bool) -> Code:  # noqa: ARG001
     # Instructions are little-endian in every arm64 kernel: BL, B, BLR and BR of the architecture's manual.
     code = Code(Branches([], []), Branches([], []), [], [])
     for index, word in enumerate(_words(text)):
@@ -190,7 +216,7 @@ def _scan_arm64(text: bytes, address: int, is_big_endian: bool) -> Code:  # noqa
 _S390_BRANCH: Final = re.compile(rb"\xc0(?=[\xe5\x04-\xf4]....)", re.DOTALL)
 
 
-def _scan_s390(text: bytes, address: int, is_big_endian: bool) -> Code:  # noqa: ARG001
+def _scan_s390(text: bytes | memoryview, address: int, is_big_endian: bool) -> Code:  # noqa: ARG001
     # brasl %r14 is c0 e5, jg is c0 f4 and its conditions c0 14 to c0 e4; displacements count halfwords.
     code = Code(Branches([], []), Branches([], []), [], [])
     for match in _S390_BRANCH.finditer(text):
@@ -212,7 +238,7 @@ def _scan_s390(text: bytes, address: int, is_big_endian: bool) -> Code:  # noqa:
     return code
 
 
-SCANNERS: Final[dict[int, Callable[[bytes, int, bool], Code]]] = {
+SCANNERS: Final[dict[int, Callable[[bytes | memoryview, int, bool], Code]]] = {
     EM_X86_64: _scan_x86,
     EM_386: _scan_x86,
     EM_AARCH64: _scan_arm64,
@@ -223,19 +249,20 @@ SCANNERS: Final[dict[int, Callable[[bytes, int, bool], Code]]] = {
 class Functions:
     """Functions by address."""
 
-    def __init__(self, symbols: Iterable[ElfSymbol]) -> None:
+    def __init__(self, symbols: SymbolTable) -> None:
         by_start: dict[int, ElfSymbol] = {}
         self.by_name: dict[str, int] = {}
-        for symbol in symbols:
-            if symbol.is_function and symbol.size:
+        for symbol in symbols.functions():
+            if symbol.size:
                 by_start.setdefault(symbol.address, symbol)
                 self.by_name.setdefault(symbol.name, symbol.address)
         self._starts = sorted(by_start)
         self._symbols = by_start
 
-    def is_start(self, address: int) -> bool:
-        """Return whether a function starts at an address."""
-        return address in self._symbols
+    @property
+    def starts(self) -> AbstractSet[int]:
+        """The addresses that a function starts at."""
+        return self._symbols.keys()
 
     def size_of(self, start: int) -> int:
         """Return the size of the function that starts at an address."""
@@ -274,12 +301,12 @@ class _TailCalls:
     """The functions that may return to their caller by way of a callback.
 
     :param elf: the image.
-    :param jumps: all its jumps but the short ones of x86.
+    :param jumps: all its jumps to callbacks and to starts of functions, but the short ones of x86.
     :param callbacks: addresses of the callbacks.
     :param functions: of the image.
     """
 
-    def __init__(self, elf: ElfFile, jumps: Branches, callbacks: AbstractSet[int], functions: Functions) -> None:
+    def __init__(self, elf: ElfFile, jumps: BranchColumns, callbacks: AbstractSet[int], functions: Functions) -> None:
         self._jumps: defaultdict[int, list[int]] = defaultdict(list)
         self._next: defaultdict[int, set[int]] = defaultdict(set)
         self._ends: dict[int, int | None] = {}
@@ -287,7 +314,7 @@ class _TailCalls:
         self._uncertain: set[int] = set()
         has_short = elf.header.machine in (EM_X86_64, EM_386)
         # The last byte of a jump is in the same function as the first.
-        for at in (back - 1 for back in jumps.back_from(callbacks)):
+        for at in (back - 1 for back, target in zip(*jumps, strict=True) if target in callbacks):
             start = functions.start_of(at)
             if start is not None:
                 self._jumps[start].append(at)
@@ -298,9 +325,8 @@ class _TailCalls:
         todo = {*self._jumps, *self._uncertain}
         sources: defaultdict[int, list[int]] = defaultdict(list)
         if todo:
-            for back, target in zip(jumps.back, jumps.target, strict=True):
-                if functions.is_start(target):
-                    sources[target].append(back - 1)
+            for back, target in zip(*jumps, strict=True):
+                sources[target].append(back - 1)
         while todo:
             start = todo.pop()
             self.functions.add(start)
@@ -340,63 +366,77 @@ def can_find_points(machine: int) -> bool:
     return machine in SCANNERS
 
 
-def find_points(elf: ElfFile) -> Points:
-    """Return all points of a linked kernel image, with addresses as in the image, in about 0.4 s for 10 MiB of text.
-
-    There are none without text (a file of debug info alone), without symbols, or on other machines than x86, arm64 and s390x.
-
-    :raises ElfError: when the file is damaged.
-    """
-    scan = SCANNERS.get(elf.header.machine)
-    if scan is None or elf.is_relocatable:
-        return _no_points()
-    symbols = elf.symbols
-    callbacks = find_callbacks(symbols)
-    texts = [(section, elf.read_section(section)) for section in elf.text_sections()]
+def _scan(elf: ElfFile, machine: int) -> Code | _X86Code:
+    # By address, so that what is found in them is ascending.
+    sections = sorted(elf.text_sections(), key=lambda section: section.address)
+    texts = [(section.address, elf.map_section(section)) for section in sections]
+    if machine in (EM_X86_64, EM_386) and has_reader():
+        return _X86Code(texts, [], [])
     code = Code(Branches([], []), Branches([], []), [], [])
-    for section, text in texts:
-        part = scan(text, section.address, elf.header.big_endian)
+    for address, text in texts:
+        part = SCANNERS[machine](text, address, elf.header.big_endian)
         for branches, more in ((code.calls, part.calls), (code.jumps, part.jumps)):
             branches.back.extend(more.back)
             branches.target.extend(more.target)
         code.indirect.extend(part.indirect)
         code.indirect_jumps.extend(part.indirect_jumps)
+    return code
+
+
+def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
+    """Return all points of a linked kernel image, with addresses as in the image, in about 0.1 s for 10 MiB of text.
+
+    There are none without text (a file of debug info alone), without symbols, or on other machines than x86, arm64 and s390x.
+
+    :param symbols: its symbols, where another file has them.
+    :raises ElfError: when the file is damaged.
+    """
+    machine = elf.header.machine
+    if machine not in SCANNERS or elf.is_relocatable:
+        return _no_points()
+    symbols = elf.symbols if symbols is None else symbols
+    callbacks = find_callbacks(symbols.find_containing(_PREFIX))
+    code = _scan(elf, machine)
     functions = Functions(symbols)
-    if elf.header.machine in (EM_X86_64, EM_386) and "__x86_indirect_thunk_array" not in functions.by_name:
-        for section, text in texts:
+    if machine in (EM_X86_64, EM_386) and "__x86_indirect_thunk_array" not in functions.by_name:
+        for section in elf.text_sections():
+            text = elf.map_section(section)
             code.indirect.extend(_scan_x86_indirect(text, section.address))
             code.indirect_jumps.extend(section.address + match.start() for match in _X86_INDIRECT_JUMP.finditer(text))
-    found = _points_of(code.calls, callbacks)
-    tail_calls = _TailCalls(elf, code.jumps, callbacks.keys(), functions)
+    found = _points_of(code, callbacks)
+    thunks = {symbol.address for text in THUNKS for symbol in symbols.find_containing(text) if symbol.name.startswith(text)}
+    jumps = code.jumps_to(callbacks.keys() | functions.starts | thunks)
+    tail_calls = _TailCalls(elf, jumps, callbacks.keys(), functions)
     if not tail_calls.functions:
         return found
-    thunks = {symbol.address for symbol in symbols if symbol.name.startswith(THUNKS)}
-    indirect_jumps = [*code.indirect_jumps, *(back - 1 for back in code.jumps.back_from(thunks))]
+    indirect_jumps = [*code.indirect_jumps, *(back - 1 for back, target in zip(*jumps, strict=True) if target in thunks)]
     open_ended = {start for at in indirect_jumps if (start := functions.start_of(at)) is not None}
-    tail = {*code.indirect, *code.calls.back_from(thunks)}
-    jumps: dict[int, tuple[int, ...]] = {}
-    for back, target in zip(code.calls.back, code.calls.target, strict=True):
+    tail = set(code.indirect)
+    leading: dict[int, tuple[int, ...]] = {}
+    for back, target in zip(*code.calls_to(tail_calls.functions | thunks), strict=True):
+        tail.add(back)
         if target in tail_calls.functions:
-            tail.add(back)
-            jumps[back] = tail_calls.find_jumps(target, open_ended)
-    tail.difference_update(found.pc, found.cmp, found.entry, found.exit)
-    known = {back: at for back, at in jumps.items() if at and back in tail}
+            leading[back] = tail_calls.find_jumps(target, open_ended)
+    tail = {back for back in tail if not any(_has(pcs, back) for pcs in (found.pc, found.cmp, found.entry, found.exit) if pcs)}
+    known = {back: at for back, at in leading.items() if at and back in tail}
     return found._replace(tail=array("Q", sorted(tail)), jumps=known)
 
 
-def _points_of(calls: Branches, callbacks: Mapping[int, PointKind]) -> Points:
+def _has(pcs: array[int], pc: int) -> bool:
+    """Return whether a sorted array has a PC."""
+    index = bisect_left(pcs, pc)
+    return index < len(pcs) and pcs[index] == pc
+
+
+def _points_of(code: Code | _X86Code, callbacks: Mapping[int, PointKind]) -> Points:
     """Return the return addresses of calls of callbacks."""
-    backs: dict[PointKind, list[int]] = {kind: [] for kind in PointKind}
-    for back, target in zip(calls.back, calls.target, strict=True):
-        kind = callbacks.get(target)
-        if kind is not None:
-            backs[kind].append(back)
-    sorted_backs = {kind: array("Q", sorted(found)) for kind, found in backs.items()}
+
+    def calls(kind: PointKind) -> array[int]:
+        targets = {target for target, of in callbacks.items() if of is kind}
+        return code.calls_to(targets).back if targets else array("Q")
+
     return _no_points()._replace(
-        pc=sorted_backs[PointKind.PC],
-        cmp=sorted_backs[PointKind.CMP],
-        entry=sorted_backs[PointKind.ENTRY],
-        exit=sorted_backs[PointKind.EXIT],
+        pc=calls(PointKind.PC), cmp=calls(PointKind.CMP), entry=calls(PointKind.ENTRY), exit=calls(PointKind.EXIT)
     )
 
 
@@ -410,5 +450,6 @@ def find_points_between(elf: ElfFile, start: int, end: int) -> Points:
     scan = SCANNERS.get(elf.header.machine)
     if scan is None or elf.is_relocatable:
         return _no_points()
-    calls = scan(elf.read(start, end - start), start, elf.header.big_endian).calls
-    return _points_of(calls, find_callbacks(elf.symbols))
+    return _points_of(
+        scan(elf.read(start, end - start), start, elf.header.big_endian), find_callbacks(elf.symbols.find_containing(_PREFIX))
+    )

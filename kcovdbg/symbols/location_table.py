@@ -21,7 +21,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import accumulate
-from operator import itemgetter
+from operator import itemgetter, or_
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -30,6 +30,7 @@ from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH, FrameCo
 from kcovdbg.model.location import Frame
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
+from kcovdbg.symbols.numbered_locations import LocationArrays, PythonLocations
 
 FORMAT: Final = 4
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
@@ -347,113 +348,116 @@ class TableWriter:
         self._build_id = bytes.fromhex(build_id)
         self._ranges = ranges
         self._base = min((text.start for text in ranges), default=0)
-        self._strings: dict[str, int] = {}
-        self._frames: dict[tuple[int, int, int, int], int] = {}
-        self._frame_ids: dict[Frame, int] = {}
-        self._chains: dict[tuple[int, ...], int] = {}
+        self._locations = PythonLocations()
         self._rows: dict[int, tuple[int, int]] = {}
-        self._functions: dict[int, tuple[int, int, int, int]] = {}
-
-    def _string(self, text: str | None) -> int:
-        return 0 if text is None else self._strings.setdefault(text, len(self._strings) + 1)
-
-    def frame_id(self, function: str | None, file: str | None, line: int | None, column: int | None) -> int:
-        """Return the index of a frame, for :meth:`add`."""
-        key = (
-            self._string(function),
-            self._string(file),
-            line or 0,
-            column or 0,
-        )
-        return self._frames.setdefault(key, len(self._frames))
-
-    def add(self, pc: int, kind: PointKind, frame_ids: tuple[int, ...]) -> None:
-        """Add a PC with the frames of its location, innermost first."""
-        self._rows[pc] = (int(kind), self._chains.setdefault(frame_ids, len(self._chains)))
-
-    def add_all(self, pcs: Sequence[int], kinds: Sequence[PointKind], chains: Sequence[tuple[int, ...]]) -> None:
-        """Add PCs, each with its kind and the frames of its location: :meth:`add` for a whole image at once."""
-        known = self._chains
-        ids = [known.setdefault(chain, len(known)) for chain in chains]
-        self._rows.update(zip(pcs, zip(kinds, ids, strict=True), strict=True))
+        self._columns: tuple[Sequence[int], Sequence[int], Sequence[int], LocationArrays] | None = None
+        self._functions: dict[int, FunctionSymbol] = {}
 
     def add_frames(self, pc: int, kind: PointKind, frames: Iterable[Frame]) -> None:
         """Add a PC with its location."""
-        ids = self._frame_ids
-        chain = []
-        for frame in frames:
-            index = ids.get(frame)
-            if index is None:
-                index = ids[frame] = self.frame_id(*frame)
-            chain.append(index)
-        self.add(pc, kind, tuple(chain))
+        self._rows[pc] = int(kind), self._locations.add_chain(frames)
+
+    def set_rows(self, pcs: Sequence[int], kinds: Sequence[int], chains: Sequence[int], locations: LocationArrays) -> None:
+        """Set all PCs of an image at once, in place of those that were added.
+
+        :param pcs: ascending.
+        :param chains: the location of each, by its number in ``locations``.
+        """
+        self._columns = pcs, kinds, chains, locations
 
     def add_function(self, symbol: FunctionSymbol) -> None:
         """Add a function symbol; of several at one address the first one counts."""
-        texts = self._string(symbol.name), self._string(symbol.alias), self._string(symbol.unit)
-        self._functions.setdefault(symbol.address, (min(symbol.size, 0xFFFFFFFF), *texts))
+        self._functions.setdefault(symbol.address, symbol)
+
+    def _sorted_columns(self) -> tuple[Sequence[int], Sequence[int], Sequence[int], LocationArrays]:
+        if self._columns is not None:
+            return self._columns
+        pcs = sorted(self._rows)
+        rows = [self._rows[pc] for pc in pcs]
+        return pcs, [kind for kind, _ in rows], [chain for _, chain in rows], self._locations.arrays()
 
     def _arrays(self) -> Mapping[str, array[int]]:
         base = self._base
-        pcs = sorted(pc for pc in self._rows if 0 <= pc - base < 1 << 32)
-        offsets = array("I", [pc - base for pc in pcs])
+        pcs, kinds, chains, locations = self._sorted_columns()
+        low, high = bisect_left(pcs, base), bisect_left(pcs, base + (1 << 32))
+        offsets = array("I", [pc - base for pc in pcs[low:high]])
         # The start of the offsets of each bucket, and the end of the last one.
-        counts = [0] * ((offsets[-1] >> _BUCKET_SHIFT) + 2 if offsets else 1)
+        counts = array("I", bytes(4 * ((offsets[-1] >> _BUCKET_SHIFT) + 2 if offsets else 1)))
         for offset in offsets:
             counts[(offset >> _BUCKET_SHIFT) + 1] += 1
-        buckets = array("I", accumulate(counts))
-        rows = [self._rows[pc] for pc in pcs]
-        chain_words, chain_frame = [], array("I")
-        for chain in self._chains:
-            depth = min(len(chain), MAX_DEPTH)
-            chain_words.append(len(chain_frame) << 16 | depth << KIND_BITS)
-            chain_frame.extend(chain[:depth])
-        columns = list(zip(*self._frames, strict=True)) or [(), (), (), ()]
+        words = array("Q")
+        # Of each chain, without a kind.
+        start = 0
+        for end in locations.chain_ends:
+            words.append(start << 16 | min(end - start, MAX_DEPTH) << KIND_BITS)
+            start = end
+        strings = locations.strings()
+        ids = {text: number for number, text in enumerate(strings, 1)}
+
+        def string(text: str | None) -> int:
+            if text is None:
+                return 0
+            if text not in ids:
+                strings.append(text)
+                ids[text] = len(strings)
+            return ids[text]
+
         ranges = array("I")
         for text in self._ranges:
-            ranges.extend((text.start - base, text.end - base, self._string(text.name)))
+            ranges.extend((text.start - base, text.end - base, string(text.name)))
         starts = sorted(start for start in self._functions if 0 <= start - base < 1 << 32)
-        functions = list(zip(*[self._functions[start] for start in starts], strict=True)) or [(), (), (), ()]
+        functions = [self._functions[start] for start in starts]
         return {
             "offset": offsets,
-            "chain": array("Q", [chain_words[chain] | kind for kind, chain in rows]),
-            "bucket": buckets,
-            "chain_frame": chain_frame,
-            "frame_function": array("I", columns[0]),
-            "frame_file": array("I", columns[1]),
-            "frame_line": array("I", columns[2]),
-            "frame_column": array("I", columns[3]),
-            "string": array("B", "\0".join(self._strings).encode("utf-8", "replace")),
+            "chain": array("Q", map(or_, map(words.__getitem__, chains[low:high]), kinds[low:high])),
+            "bucket": array("I", accumulate(counts)),
+            "chain_frame": locations.chain_frames,
+            "frame_function": locations.frames[0::4],
+            "frame_file": locations.frames[1::4],
+            "frame_line": locations.frames[2::4],
+            "frame_column": locations.frames[3::4],
             "range": ranges,
             "function_start": array("I", [start - base for start in starts]),
-            "function_size": array("I", functions[0]),
-            "function_name": array("I", functions[1]),
-            "function_alias": array("I", functions[2]),
-            "function_unit": array("I", functions[3]),
+            "function_size": array("I", [min(function.size, 0xFFFFFFFF) for function in functions]),
+            "function_name": array("I", [string(function.name) for function in functions]),
+            "function_alias": array("I", [string(function.alias) for function in functions]),
+            "function_unit": array("I", [string(function.unit) for function in functions]),
+            # Last, when all are known.
+            "string": array("B", "\0".join(strings).encode("utf-8", "replace")),
         }
 
-    def to_bytes(self) -> bytes:
-        """Return the table as the contents of a file."""
+    def _parts(self) -> Iterator[bytes]:
+        """Yield the contents of the file, in parts."""
         arrays = self._arrays()
         at = _HEADER.size + len(_ARRAYS) * _ENTRY.size
-        directory, parts = bytearray(), bytearray()
+        directory = bytearray()
+        for name in _ARRAYS:
+            size = len(arrays[name]) * arrays[name].itemsize
+            directory += _ENTRY.pack(at, size)
+            at += size + -size % 8
+        payload = [bytes(directory)]
         for name in _ARRAYS:
             data = arrays[name].tobytes()
-            directory += _ENTRY.pack(at + len(parts), len(data))
-            parts += data + bytes(-len(data) % 8)
-        payload = bytes(directory + parts)
-        header = _HEADER.pack(
+            payload += [data, bytes(-len(data) % 8)]
+        checksum = 0
+        for part in payload:
+            checksum = zlib.crc32(part, checksum)
+        yield _HEADER.pack(
             _MAGIC,
             FORMAT,
             _ORDER_MARK,
-            _HEADER.size + len(payload),
+            at,
             self._base,
             self._build_id[:32],
             min(len(self._build_id), 32),
             len(_ARRAYS),
-            zlib.crc32(payload),
+            checksum,
         )
-        return header + payload
+        yield from payload
+
+    def to_bytes(self) -> bytes:
+        """Return the table as the contents of a file."""
+        return b"".join(self._parts())
 
     def write(self, path: Path) -> None:
         """Write the table to a temporary file, then rename it: readers see the old file or the new one.
@@ -461,4 +465,4 @@ class TableWriter:
         :raises OSError: when it cannot be written.
         """
         with open_output(path) as file:
-            file.write(self.to_bytes())
+            file.writelines(self._parts())

@@ -35,6 +35,8 @@ class SourceTree:
     :param build_directory: ``DW_AT_comp_dir``, which names in debug info are relative to.
     :param substitutions: pairs of path prefixes, old and new, as for GDB's ``set substitute-path``; the first that matches is
         applied to the absolute name.
+    :param is_confined: read only files that are, after links, below a folder or the new prefix of a substitution: debug info
+        may name any file of this machine.
     """
 
     def __init__(
@@ -43,10 +45,13 @@ class SourceTree:
         *,
         build_directory: str | None = None,
         substitutions: Sequence[tuple[str, str]] = (),
+        is_confined: bool = False,
     ) -> None:
         self._folders = tuple(Path(folder) for folder in folders)
         self._build_directory = build_directory
         self._substitutions = tuple(substitutions)
+        roots = (*self._folders, *(Path(new) for _, new in self._substitutions))
+        self._roots = tuple(Path(os.path.realpath(root)) for root in roots) if is_confined else None
         self._texts: dict[str, SourceText] = {}
         self._paths: dict[Path, None] = {}
 
@@ -75,7 +80,11 @@ class SourceTree:
 
         :param file: its name in debug info, relative to the build root or absolute.
         """
-        return next((path for path in self._candidates(file) if path.is_file()), None)
+        return next((path for path in self._candidates(file) if path.is_file() and self._is_allowed(path)), None)
+
+    def _is_allowed(self, path: Path) -> bool:
+        real = Path(os.path.realpath(path))
+        return self._roots is None or any(real.is_relative_to(root) for root in self._roots)
 
     def _candidates(self, file: str) -> Iterable[Path]:
         absolute = file if file.startswith("/") else None

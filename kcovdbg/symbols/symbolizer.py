@@ -20,12 +20,21 @@ from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.gc_pause import without_collection
 from kcovdbg.symbols.llvm_symbolizer import find_symbolizer, symbolize
 from kcovdbg.symbols.location_table import LocationTable, TextRange
-from kcovdbg.symbols.table_cache import CACHE_HINT, TableBuild, UsableCache, find_usable_cache, open_table
+from kcovdbg.symbols.part_store import Progress
+from kcovdbg.symbols.table_cache import (
+    CACHE_HINT,
+    TableBuild,
+    UsableCache,
+    find_usable_cache,
+    open_table,
+    open_table_file,
+)
 
 NO_TEXT: Final = "no kernel text"
 UNLOADED: Final = "module text that is no longer loaded"
 INIT_TEXT: Final = "init text"
 TAIL_CALL: Final = "tail call: approximate"
+NOT_A_POINT: Final = "not a coverage point: approximate"
 TAIL_KNOWN: Final = "tail call: the address is its caller's"
 NO_LINES: Final = "no line information"
 
@@ -36,7 +45,7 @@ _INIT: Final = ".init"
 _BATCH: Final = 2000
 
 # Seconds between two looks for a table that is being built.
-_TABLE_WAIT: Final = 0.5
+_TABLE_WAIT: Final = 0.2
 
 Fallback = Callable[[int], Sequence[Frame]]
 """Returns the location of an instruction of the running kernel, empty when it has none. Raises nothing."""
@@ -56,6 +65,10 @@ class Modules(Protocol):
 
     def may_hold(self, address: int) -> bool:
         """Return whether a module could be at an address."""
+
+
+def no_progress() -> None:
+    """Return that nothing is being built."""
 
 
 def _no_frames(address: int) -> tuple[Frame, ...]:  # noqa: ARG001
@@ -79,6 +92,7 @@ class Symbolizer:
     :param functions: for PCs of the image without a source line, while there is no table.
     :param note: where the table is built, if that is not the cache.
     :param table_problem: why there will be no table unless another process builds it.
+    :param find_progress: returns how far the build of the table is.
     """
 
     def __init__(
@@ -95,6 +109,7 @@ class Symbolizer:
         functions: Functions | None = None,
         note: str | None = None,
         table_problem: CapabilityError | None = None,
+        find_progress: Callable[[], Progress | None] = no_progress,
     ) -> None:
         self.note = note
         """Where the table is built, for the user, if that is not the cache."""
@@ -107,6 +122,7 @@ class Symbolizer:
         self._text = tuple(text)
         self._init_span = (0, 0)
         self._find_table = find_table
+        self._find_progress = find_progress
         self._batch = batch
         self._functions = functions
         self._next_look = 0.0
@@ -136,6 +152,10 @@ class Symbolizer:
     def waits_for_table(self) -> bool:
         """Whether there is no table yet but may be one later."""
         return self._find_table is not None and self.table_problem is None
+
+    def progress(self) -> Progress | None:
+        """Return how far the build of the table is, None before its first part."""
+        return self._find_progress()
 
     def _look_for_table(self) -> None:
         if self._find_table is None:
@@ -238,15 +258,25 @@ class Symbolizer:
             return Location(address, self._by_function(pc), NO_LINES)
         if text.name.startswith(_INIT):
             return Location(address, frames, INIT_TEXT)
-        return Location(address, frames, TAIL_CALL if self._has_points else None, self._has_points)
+        return Location(address, frames, NOT_A_POINT if self._has_points else None, self._has_points)
+
+    def function_starting_at(self, pc: int) -> str | None:
+        """Return the name of the function that starts at an address as in the image, None when none does.
+
+        A call before it never returns, so that hardly any recorded PC is such an address.
+        """
+        name = self._function_at(pc)
+        return None if name == self._function_at(pc - 1) else name
 
     def _by_function(self, pc: int) -> tuple[Frame, ...]:
-        if self._table is not None:
-            function = self._table.function_at(pc - 1)
-            name = None if function is None else function.name
-        else:
-            name = None if self._functions is None else self._functions(pc - 1)
+        name = self._function_at(pc - 1)
         return () if name is None else (Frame(name, None, None, None),)
+
+    def _function_at(self, address: int) -> str | None:
+        if self._table is None:
+            return None if self._functions is None else self._functions(address)
+        function = self._table.function_at(address)
+        return None if function is None else function.name
 
     def _locate_outside(self, address: int) -> Location:
         if self._modules is not None:
@@ -331,10 +361,10 @@ def _same(frame: Frame) -> Frame:
     return frame
 
 
-def _start_table(image: str | os.PathLike[str], build_id: str, cache: UsableCache) -> Callable[[], LocationTable | None]:
+def _start_table(image: str | os.PathLike[str], build_id: str, cache: UsableCache) -> TableBuild:
     if cache.folder is None:
         raise CapabilityError(f"the cache cannot be used: {cache.problem}", hint=CACHE_HINT)
-    return TableBuild(image, build_id, cache.folder).find
+    return TableBuild(image, build_id, cache.folder)
 
 
 def open_symbolizer(
@@ -347,6 +377,7 @@ def open_symbolizer(
     word_size: int = 8,
     folder: Path | None = None,
     may_build: bool = True,
+    table_file: str | os.PathLike[str] | None = None,
 ) -> Symbolizer:
     """Return a symbolizer with the table of the build, or one that uses the table as soon as it has been built.
 
@@ -356,13 +387,19 @@ def open_symbolizer(
     :param image: the kernel's image with debug info, if there is one.
     :param folder: the directory of tables; None for the user's cache.
     :param may_build: whether to start building a missing table.
+    :param table_file: a table that was built elsewhere, to be used in place of the user's own.
+    :raises TargetError: when that cannot be read, or is of another build.
     """
-    table = None if build_id is None else open_table(build_id, folder)
+    if table_file is not None:
+        table: LocationTable | None = open_table_file(table_file, build_id)
+    else:
+        table = None if build_id is None else open_table(build_id, folder)
     find_table: Callable[[], LocationTable | None] | None = None
     batch: Batch | None = None
     functions: Functions | None = None
     note: str | None = None
     table_problem: CapabilityError | None = None
+    find_progress: Callable[[], Progress | None] = no_progress
     text: tuple[TextRange, ...] = ()
     if table is None and image is not None:
         text = read_text_ranges(image, build_id)
@@ -374,7 +411,8 @@ def open_symbolizer(
                 cache = find_usable_cache() if folder is None else UsableCache(folder)
                 note = cache.note
                 try:
-                    find_table = _start_table(image, build_id, cache)
+                    build = _start_table(image, build_id, cache)
+                    find_table, find_progress = build.find, build.progress
                 except CapabilityError as error:
                     find_table, table_problem = None, error
             else:
@@ -393,4 +431,5 @@ def open_symbolizer(
         functions=functions,
         note=note,
         table_problem=table_problem,
+        find_progress=find_progress,
     )

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The builder of an image's location table: ``python -m kcovdbg.symbols.table_builder VMLINUX``.
 
-It uses llvm-symbolizer if that is installed, in some seconds, otherwise drgn, in about a minute on two processors.
+Lines come from the compiled module's reader of DWARF, which takes a fifth of the time of llvm-symbolizer. Without the module,
+and for units of forms that it does not read, they come from llvm-symbolizer or drgn. All cores work, each on parts.
 """
 
 from __future__ import annotations
@@ -12,25 +13,43 @@ import multiprocessing
 import os
 import re
 import sys
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import cached_property, partial
+from itertools import compress, pairwise
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from kcovdbg.elf.compile_units import CompileUnit, read_units
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.symbol_table import ElfSymbol
+from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.model.location import Frame
+from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, NativeLocations, has_reader
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.gc_pause import without_collection
 from kcovdbg.symbols.llvm_symbolizer import find_symbolizer, symbolize
 from kcovdbg.symbols.location_table import FunctionSymbol, TableWriter, TextRange
+from kcovdbg.symbols.numbered_locations import LocationError, Locations, PythonLocations
+from kcovdbg.symbols.part_store import LocatedPart, PartStore
 from kcovdbg.symbols.table_cache import lock_path, open_table, table_path
 
 # Suffixes of compilers to ELF symbols of functions that they changed or split; names in DWARF have none.
 _SUFFIX = re.compile(r"\.(?:isra|constprop|part|cold|lto_priv|llvm)\b.*")
-_FRAMES_PER_TASK = 2000
+# Parts are small enough that all cores have work to the end and that little is lost when a build is killed, and large enough
+# that starting llvm-symbolizer for each costs little.
+_PART_BYTES: Final = 8 << 20
+_LLVM_PART: Final = 1 << 16
+_DRGN_PART: Final = 2000
+# Memory of drgn's Programs.
+_MAX_PROCESSES: Final = 4
+
+
+def _core_count() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _text_ranges(elf: ElfFile) -> list[TextRange]:
@@ -44,40 +63,10 @@ def _frames_by_drgn(image: Path, start: int, end: int, addresses: Sequence[int])
     return [frames_at(program, address) for address in addresses]
 
 
-class _Worker:
-    """The Program of a process of the pool."""
-
-    locate = None
-
-    @classmethod
-    def open(cls, image: Path, start: int, end: int) -> None:
-        from kcovdbg.target.drgn.locations import frames_at, open_image
-
-        program = open_image(image, start, end)
-        cls.locate = lambda address: frames_at(program, address)
-
-
-def _locate_part(addresses: Sequence[int]) -> list[tuple[Frame, ...]]:
-    assert _Worker.locate is not None
-    return [_Worker.locate(address) for address in addresses]
-
-
-def _locate_by_drgn(image: Path, ranges: Sequence[TextRange], addresses: Sequence[int]) -> list[tuple[Frame, ...]]:
-    start, end = min(text.start for text in ranges), max(text.end for text in ranges)
-    parts = [addresses[at : at + _FRAMES_PER_TASK] for at in range(0, len(addresses), _FRAMES_PER_TASK)]
-    # Not by fork: drgn has threads of its own.
-    context = multiprocessing.get_context("spawn")
-    processes = max(1, min(len(os.sched_getaffinity(0)), len(parts), 4))
-    with context.Pool(processes, _Worker.open, (image, start, end)) as pool:
-        return [frames for part in pool.imap(_locate_part, parts) for frames in part]
-
-
-def _complete_names(
-    symbolizer: str, image: Path, ranges: Sequence[TextRange], addresses: Sequence[int]
-) -> list[tuple[Frame, ...]]:
+def _complete_names(symbolizer: str, image: Path, span: tuple[int, int], addresses: Sequence[int]) -> list[tuple[Frame, ...]]:
     """Return locations for which llvm-symbolizer has no short names: by drgn, or else with names of ELF symbols."""
     try:
-        return _frames_by_drgn(image, min(text.start for text in ranges), max(text.end for text in ranges), addresses)
+        return _frames_by_drgn(image, *span, addresses)
     except (ImportError, KcovdbgError):
         chains = symbolize(symbolizer, image, addresses, lambda frame: frame, function_names="linkage")
         return [
@@ -86,87 +75,294 @@ def _complete_names(
         ]
 
 
+def _frames_by_llvm(symbolizer: str, image: Path, span: tuple[int, int], addresses: Sequence[int]) -> list[tuple[Frame, ...]]:
+    chains = symbolize(symbolizer, image, addresses, lambda frame: frame)
+    again = [index for index, chain in enumerate(chains) if any(frame.function is None for frame in chain)]
+    if again:
+        completed = _complete_names(symbolizer, image, span, [addresses[index] for index in again])
+        for index, chain in zip(again, completed, strict=True):
+            chains[index] = chain
+    return chains
+
+
+class _Worker:
+    """What a process of the pool locates with."""
+
+    locate: Callable[[Sequence[int]], list[tuple[Frame, ...]]] | None = None
+
+    @classmethod
+    def open(cls, symbolizer: str | None, image: Path, span: tuple[int, int]) -> None:
+        if symbolizer is not None:
+            cls.locate = partial(_frames_by_llvm, symbolizer, image, span)
+            return
+        from kcovdbg.target.drgn.locations import frames_at, open_image
+
+        program = open_image(image, *span)
+        cls.locate = lambda addresses: [frames_at(program, address) for address in addresses]
+
+
+def _locate_part(addresses: Sequence[int]) -> LocatedPart:
+    assert _Worker.locate is not None
+    locations = PythonLocations()
+    known: dict[tuple[Frame, ...], int] = {}
+    chains = array("I")
+    for frames in _Worker.locate(addresses):
+        if frames not in known:
+            known[frames] = locations.add_chain(frames)
+        chains.append(known[frames])
+    return LocatedPart(chains, locations.arrays())
+
+
+class _SymbolNames:
+    """Names of functions by address, as in DWARF."""
+
+    def __init__(self, symbols: SymbolTable) -> None:
+        self._table = symbols
+        self._functions = sorted(symbols.functions(), key=lambda symbol: symbol.address)
+        self._starts = [symbol.address for symbol in self._functions]
+
+    def name_at(self, address: int, *, is_assembly: bool) -> str | None:
+        """Return the name of the function that an address is in, or of the label before it in assembly; None for neither."""
+        index = bisect_right(self._starts, address) - 1
+        if index >= 0 and address < self._starts[index] + self._functions[index].size:
+            return _SUFFIX.sub("", self._functions[index].name)
+        if not is_assembly:
+            return None
+        labels, starts = self._labels
+        index = bisect_right(starts, address) - 1
+        return labels[index].name if index >= 0 else None
+
+    @cached_property
+    def _labels(self) -> tuple[list[ElfSymbol], list[int]]:
+        found = sorted((symbol for symbol in self._table if symbol.section and symbol.name), key=lambda symbol: symbol.address)
+        return found, [symbol.address for symbol in found]
+
+
+class _Part(NamedTuple):
+    """Addresses that are located together."""
+
+    units: Sequence[int]
+    """Numbers of units, for the reader of DWARF."""
+    ends: Sequence[int]
+    """Where the addresses of each unit end."""
+    addresses: array[int]
+
+
+def _plan_by_units(reader: DwarfReader, addresses: array[int]) -> tuple[list[_Part], Sequence[int]]:
+    """Return parts of whole units, and in their order the indexes of all addresses that are in some unit."""
+    unit_of = reader.find_units(addresses)
+    sizes = reader.unit_sizes()
+    order = sorted(range(len(addresses)), key=unit_of.__getitem__)
+    sorted_units = array("I", map(unit_of.__getitem__, order))
+    parts: list[_Part] = []
+    units: list[int] = []
+    ends: list[int] = []
+    start = at = size = 0
+    while at < len(order) and sorted_units[at] != NO_UNIT:
+        unit = sorted_units[at]
+        at = bisect_right(sorted_units, unit, at)
+        units.append(unit)
+        ends.append(at - start)
+        size += sizes[unit]
+        if size >= _PART_BYTES or at == len(order) or sorted_units[at] == NO_UNIT:
+            parts.append(_Part(units, ends, array("Q", map(addresses.__getitem__, order[start:at]))))
+            units, ends, start, size = [], [], at, 0
+    return parts, order[:start]
+
+
 class _Locator:
     """Locates addresses of an image.
 
     :param symbolizer: path of llvm-symbolizer; None for drgn.
-    :param elf: the image.
+    :param elf: the image, or its file of debug info.
     :param ranges: its text.
+    :param functions: its functions.
+    :param store: where finished parts are kept.
     """
 
-    def __init__(self, symbolizer: str | None, elf: ElfFile, ranges: Sequence[TextRange]) -> None:
+    def __init__(
+        self,
+        symbolizer: str | None,
+        elf: ElfFile,
+        ranges: Sequence[TextRange],
+        functions: _SymbolNames,
+        store: PartStore | None,
+    ) -> None:
         self._symbolizer = symbolizer
+        self._functions = functions
         self._elf = elf
-        self._ranges = ranges
-        self._numbers: dict[Frame, int] = {}
+        self._span = min(text.start for text in ranges), max(text.end for text in ranges)
+        self._store = store
+        self.locations: Locations = NativeLocations() if has_reader() else PythonLocations()
 
-    def frames(self) -> list[Frame]:
-        """Return the frames that the numbers stand for."""
-        return list(self._numbers)
+    def locate(self, addresses: array[int], reader: DwarfReader | None) -> array[int]:
+        """Return the location of each address, by its number in ``locations``.
 
-    def number(self, frame: Frame) -> int:
-        """Return the number of a frame; comparing numbers is faster, and there are a million frames."""
-        return self._numbers.setdefault(frame, len(self._numbers))
-
-    def locate(self, addresses: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return the numbers of the frames of each address, innermost first."""
-        if self._symbolizer is None:
-            return self._number_all(_locate_by_drgn(self._elf.path, self._ranges, addresses))
-        chains = symbolize(self._symbolizer, self._elf.path, addresses, self.number)
-        _check_known(self._elf, sum(map(bool, chains)), len(addresses), self._symbolizer)
-        nameless = {number for frame, number in self._numbers.items() if frame.function is None}
-        again = [index for index, chain in enumerate(chains) if not nameless.isdisjoint(chain)]
-        if again:
-            wanted = [addresses[index] for index in again]
-            completed = _complete_names(self._symbolizer, self._elf.path, self._ranges, wanted)
-            for index, chain in zip(again, self._number_all(completed), strict=True):
-                chains[index] = chain
+        :param addresses: ascending.
+        :param reader: None where it cannot be used.
+        :raises CapabilityError: when most of them could not be located.
+        """
+        nothing = self._add_nothing()
+        chains = array("I", [nothing]) * len(addresses)
+        unread: list[int] = []
+        if reader is None:
+            unread = list(range(len(addresses)))
+        else:
+            parts, order = _plan_by_units(reader, addresses)
+            at = 0
+            for numbers in self._run(parts, partial(self._locate_by_reader, reader)):
+                for index, number in zip(order[at : at + len(numbers)], numbers, strict=True):
+                    chains[index] = number
+                at += len(numbers)
+            unread = [index for index in order if chains[index] == NO_UNIT]
+            self._complete_names(addresses, chains)
+        if unread:
+            self._locate_slowly(addresses, unread, chains, nothing)
         return chains
 
-    def _number_all(self, chains: Sequence[tuple[Frame, ...]]) -> list[tuple[int, ...]]:
-        return [tuple(map(self.number, frames)) for frames in chains]
+    def _add_nothing(self) -> int:
+        locations = PythonLocations()
+        locations.add_chain(())
+        return self.locations.add(locations.arrays())[0]
 
-    def common(self, groups: Mapping[tuple[int, ...], list[tuple[int, ...]]]) -> dict[tuple[int, ...], tuple[int, ...]]:
-        """Return what the locations of each group have in common: all of it, or the function alone, or nothing."""
-        frames = self.frames()
-        found: dict[tuple[int, ...], tuple[int, ...]] = {}
-        for group, chains in groups.items():
-            outer = {frames[chain[-1]]._replace(line=None, column=None) for chain in chains if chain}
-            if len(set(chains)) == 1:
-                found[group] = chains[0]
+    def _complete_names(self, addresses: array[int], chains: array[int]) -> None:
+        """Name functions without a name in DWARF, such as copies of identical ones, as their ELF symbols."""
+        found = self.locations.arrays()
+        nameless = {
+            number
+            for number, (start, end) in enumerate(pairwise((0, *found.chain_ends)))
+            if start < end and not found.frames[4 * found.chain_frames[end - 1]]
+        }
+        wanted = [index for index, chain in enumerate(chains) if chain in nameless]
+        strings = [None, *found.strings()]
+        completed = PythonLocations()
+        ids = array("I")
+        for index in wanted:
+            chain = chains[index]
+            start = found.chain_ends[chain - 1] if chain else 0
+            frames = [
+                Frame(strings[found.frames[at]], strings[found.frames[at + 1]], found.frames[at + 2], found.frames[at + 3])
+                for at in (4 * number for number in found.chain_frames[start : found.chain_ends[chain]])
+            ]
+            is_assembly = (frames[-1].file or "").endswith(".S")
+            frames[-1] = frames[-1]._replace(function=self._functions.name_at(addresses[index], is_assembly=is_assembly))
+            ids.append(completed.add_chain(frames))
+        numbers = self.locations.add(completed.arrays())
+        for index, number in zip(wanted, ids, strict=True):
+            chains[index] = numbers[number]
+
+    def _locate_slowly(self, addresses: array[int], unread: Sequence[int], chains: array[int], nothing: int) -> None:
+        """Locate those addresses that the compiled reader could not: by other programs."""
+        size = _DRGN_PART if self._symbolizer is None else _LLVM_PART
+        wanted = array("Q", map(addresses.__getitem__, unread))
+        parts = [_Part((), (), wanted[at : at + size]) for at in range(0, len(wanted), size)]
+        at = known = 0
+        for numbers in self._run(parts, self._locate_by_pool):
+            for index, number in zip(unread[at : at + len(numbers)], numbers, strict=True):
+                chains[index] = number
+                known += number != nothing
+            at += len(numbers)
+        if self._symbolizer is not None:
+            _check_known(self._elf, known, len(wanted), self._symbolizer)
+
+    def _run(
+        self, parts: Sequence[_Part], locate: Callable[[Sequence[_Part]], Iterator[LocatedPart]]
+    ) -> Iterator[Sequence[int]]:
+        """Yield the locations of each part, by their numbers in ``locations``."""
+        total = len(parts)
+        kept = [
+            None if self._store is None else self._store.load(number, total, part.addresses)
+            for number, part in enumerate(parts)
+        ]
+        made = locate([part for part, found in zip(parts, kept, strict=True) if found is None])
+        for number, (part, old) in enumerate(zip(parts, kept, strict=True)):
+            new = None
+            if old is not None:
+                try:
+                    yield self._number(old)
+                except LocationError:
+                    new = next(locate([part]))
             else:
-                found[group] = (self.number(outer.pop()),) if len(outer) == 1 else ()
-        return found
+                new = next(made)
+            if new is not None:
+                if self._store is not None:
+                    self._store.save(number, total, part.addresses, new)
+                yield self._number(new)
+
+    def _number(self, part: LocatedPart) -> Sequence[int]:
+        numbers = self.locations.add(part.locations)
+        try:
+            return array("I", map(numbers.__getitem__, part.chains))
+        except IndexError:
+            count = len(numbers)
+            if any(count <= chain < NO_UNIT for chain in part.chains):
+                raise LocationError("numbers out of range") from None
+            return array("I", [NO_UNIT if chain == NO_UNIT else numbers[chain] for chain in part.chains])
+
+    def _locate_by_reader(self, reader: DwarfReader, parts: Sequence[_Part]) -> Iterator[LocatedPart]:
+        with ThreadPoolExecutor(_core_count()) as pool:
+            # C code runs in parallel.
+            for chains, locations in pool.map(lambda part: reader.locate(*part), parts):
+                yield LocatedPart(chains, locations)
+
+    def _locate_by_pool(self, parts: Sequence[_Part]) -> Iterator[LocatedPart]:
+        if not parts:
+            return
+        processes = max(1, min(_core_count(), len(parts), _MAX_PROCESSES))
+        # Not by fork: drgn has threads of its own.
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(processes, _Worker.open, (self._symbolizer, self._elf.path, self._span)) as pool:
+            yield from pool.imap(_locate_part, [part.addresses for part in parts])
 
 
-def _rows(points: Points) -> list[tuple[int, PointKind, int]]:
-    """Return the PCs with their kinds, ascending, each with the address of what its location is that of."""
+class _Rows(NamedTuple):
+    """The PCs of a table, ascending."""
+
+    pcs: array[int]
+    kinds: bytes
+
+    def plain(self) -> Iterator[int]:
+        """Return an iterator over those whose location is that of the byte before."""
+        return compress(self.pcs, [kind != PointKind.TAIL_KNOWN for kind in self.kinds])
+
+
+def _make_rows(points: Points) -> _Rows:
     kinds = (
         (points.pc, PointKind.PC),
         (points.cmp, PointKind.CMP),
         (points.entry, PointKind.ENTRY),
         (points.exit, PointKind.EXIT),
         ([pc for pc in points.tail if pc not in points.jumps], PointKind.TAIL),
+        (points.jumps, PointKind.TAIL_KNOWN),
     )
-    rows = [(pc, kind, pc - 1) for pcs, kind in kinds for pc in pcs]
-    return sorted(rows + [(pc, PointKind.TAIL_KNOWN, jumps[0]) for pc, jumps in points.jumps.items()])
+    # As single numbers, they sort far faster than as pairs.
+    rows = sorted(pc << 3 | kind for pcs, kind in kinds for pc in pcs)
+    return _Rows(array("Q", [row >> 3 for row in rows]), bytes([row & 7 for row in rows]))
 
 
-def _add_points(writer: TableWriter, points: Points, locator: _Locator) -> None:
-    rows = _rows(points)
-    if not rows:
-        return
-    several = {pc: jumps for pc, jumps in points.jumps.items() if len(jumps) > 1}
-    jumps = sorted({at for group in several.values() for at in group})
-    chains = locator.locate([*(at for _, _, at in rows), *jumps])
-    by_jump = dict(zip(jumps, chains[len(rows) :], strict=True))
-    by_group = locator.common({group: [by_jump[at] for at in group] for group in set(several.values())})
-    for index, (pc, _, _) in enumerate(rows):
-        if pc in several:
-            chains[index] = by_group[several[pc]]
-    ids = [writer.frame_id(*frame) for frame in locator.frames()]
-    shared = {chain: tuple([ids[number] for number in chain]) for chain in set(chains[: len(rows)])}
-    writer.add_all([pc for pc, _, _ in rows], [kind for _, kind, _ in rows], [shared[chain] for chain in chains[: len(rows)]])
+def _locate_rows(
+    rows: _Rows, jumps: Mapping[int, tuple[int, ...]], locator: _Locator, reader: DwarfReader | None
+) -> array[int]:
+    """Return the location of each PC.
+
+    :param jumps: of PCs after calls of functions that end in jumps to a callback: addresses inside these jumps.
+    """
+    plain = {pc - 1 for pc in rows.plain()}
+    addresses = array("Q", sorted(plain.union(*jumps.values())))
+    chains = locator.locate(addresses, reader)
+    groups = sorted(set(jumps.values()))
+    by_group = dict(
+        zip(
+            groups,
+            locator.locations.common([chains[bisect_left(addresses, at)] for at in group] for group in groups),
+            strict=True,
+        )
+    )
+    of_plain = compress(chains, map(plain.__contains__, addresses))
+    return array(
+        "I",
+        [by_group[jumps[pc]] if kind == PointKind.TAIL_KNOWN else next(of_plain) for pc, kind in zip(*rows, strict=True)],
+    )
 
 
 def _source_name(unit: CompileUnit) -> str:
@@ -177,42 +373,67 @@ def _source_name(unit: CompileUnit) -> str:
     return os.path.normpath(name)
 
 
-def _add_functions(writer: TableWriter, elf: ElfFile, ranges: Sequence[TextRange]) -> None:
-    found = read_units(elf)
+def _add_functions(
+    writer: TableWriter, symbols: SymbolTable, found: Sequence[CompileUnit], ranges: Sequence[TextRange]
+) -> None:
     names = [_source_name(unit) for unit in found]
     units = sorted((start, end, number) for number, unit in enumerate(found) for start, end in unit.ranges)
     starts = [start for start, _, _ in units]
     by_address: dict[int, list[ElfSymbol]] = {}
-    for symbol in elf.symbols:
-        if symbol.is_function and any(text.start <= symbol.address < text.end for text in ranges):
-            by_address.setdefault(symbol.address, []).append(symbol)
-    for address, symbols in by_address.items():
+    for symbol in symbols.functions():
+        by_address.setdefault(symbol.address, []).append(symbol)
+    for address, same in by_address.items():
+        if not any(text.start <= address < text.end for text in ranges):
+            continue
         # One without a size tells least.
-        first = next((symbol for symbol in symbols if symbol.size), symbols[0])
-        last = max(enumerate(symbols), key=lambda item: (item[1].size, item[0]))[1]
+        first = next((symbol for symbol in same if symbol.size), same[0])
+        last = first if len(same) == 1 else max(enumerate(same), key=lambda item: (item[1].size, item[0]))[1]
         index = bisect_right(starts, address) - 1
         unit = names[units[index][2]] if index >= 0 and address < units[index][1] else None
         alias = last.name if last.name != first.name else None
         writer.add_function(FunctionSymbol(first.name, address, first.size, alias, unit))
 
 
-def make_table(elf: ElfFile, *, symbolizer: str | None) -> TableWriter:
+def make_table(
+    elf: ElfFile,
+    *,
+    symbolizer: str | None,
+    code: ElfFile | None = None,
+    store: PartStore | None = None,
+    may_read: bool = True,
+) -> TableWriter:
     """Return a table of all points of an image.
 
-    :param symbolizer: path of llvm-symbolizer; None for drgn.
+    :param elf: the image, or its file of debug info.
+    :param symbolizer: path of llvm-symbolizer, for what the compiled reader cannot read; None for drgn.
+    :param code: the image where debug info is in a file of its own.
+    :param store: where finished parts are kept.
+    :param may_read: whether the compiled reader may be used.
     :raises CapabilityError: when the image has no build ID, text or source lines, or resolving fails.
     :raises ElfError: when the image is damaged.
     """
+    code = elf if code is None else code
     build_id = elf.build_id
-    ranges = _text_ranges(elf)
-    if build_id is None or not ranges or elf.is_relocatable:
-        raise CapabilityError(f"{elf.path}: a location table needs a linked image with a build ID and code")
+    ranges = _text_ranges(code)
+    if build_id is None or not ranges or code.is_relocatable:
+        raise CapabilityError(
+            f"{code.path}: a location table needs a linked image with a build ID and code",
+            hint=None if elf is not code or not elf.has_lines else "this is debug info alone: name the image as well",
+        )
+    if code.build_id != build_id:
+        raise CapabilityError(f"{code.path} and {elf.path} are of different builds")
     if not elf.has_lines:
         # Its build ID is that of the full image, for which the table would be found as well.
         raise CapabilityError(f"{elf.path}: a location table needs source lines, and this debug info has none")
+    symbols = elf.symbols if len(elf.symbols) else code.symbols
+    reader = DwarfReader(elf) if may_read and has_reader() else None
     writer = TableWriter(build_id, ranges)
-    _add_functions(writer, elf, ranges)
-    _add_points(writer, find_points(elf), _Locator(symbolizer, elf, ranges))
+    _add_functions(writer, symbols, tuple(reader.units()) if reader is not None else read_units(elf), ranges)
+    points = find_points(code, symbols)
+    rows = _make_rows(points)
+    locator = _Locator(symbolizer, elf, ranges, _SymbolNames(symbols), store)
+    chains = _locate_rows(rows, points.jumps, locator, reader)
+    writer.set_rows(rows.pcs, rows.kinds, chains, locator.locations.arrays())
     return writer
 
 
@@ -252,29 +473,41 @@ def _check_known(elf: ElfFile, known: int, asked: int, by: str) -> None:
         raise CapabilityError(f"{by} located only {known} of {asked} points of {elf.path}")
 
 
-def build_table(image: str | os.PathLike[str], *, folder: Path | None = None, symbolizer: str | None = None) -> Path | None:
+def build_table(
+    image: str | os.PathLike[str],
+    *,
+    code: str | os.PathLike[str] | None = None,
+    folder: Path | None = None,
+    symbolizer: str | None = None,
+    may_read: bool = True,
+) -> Path | None:
     """Build an image's table in the cache, unless it exists or another process is building it.
 
+    :param code: the image, where the first one is its file of debug info.
     :param symbolizer: path of llvm-symbolizer; None for drgn.
+    :param may_read: whether the compiled reader of DWARF may be used, which is faster than both.
     :return: the table's file; None where another process is building it.
     :raises CapabilityError: see :func:`make_table`.
     :raises TargetError: when the image cannot be read.
     :raises OSError: when the table cannot be written.
     """
-    with _hold(image) as path_of_image, ElfFile(path_of_image) as elf:
+    with ExitStack() as stack:
+        elf = stack.enter_context(ElfFile(stack.enter_context(_hold(image))))
+        other = None if code is None else stack.enter_context(ElfFile(stack.enter_context(_hold(code))))
         build_id = elf.build_id
         if build_id is None:
             raise CapabilityError(f"{image} has no build ID")
         path = table_path(build_id, folder)
-        with _only_builder(path) as is_only:
-            if not is_only:
-                return None
-            there = open_table(build_id, folder)
-            if there is not None:
-                there.close()
-                return path
-            with without_collection():
-                make_table(elf, symbolizer=symbolizer).write(path)
+        if not stack.enter_context(_only_builder(path)):
+            return None
+        there = open_table(build_id, folder)
+        if there is not None:
+            there.close()
+            return path
+        store = PartStore(path)
+        with without_collection():
+            make_table(elf, symbolizer=symbolizer, code=other, store=store, may_read=may_read).write(path)
+        store.remove()
     return path
 
 
@@ -284,9 +517,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     :return: the exit status: 0 when the table exists, 1 when it does not.
     """
     parser = argparse.ArgumentParser(prog="python -m kcovdbg.symbols.table_builder", description="build a location table")
-    parser.add_argument("image", metavar="VMLINUX", help="kernel image with debug info")
+    parser.add_argument("image", metavar="VMLINUX", help="kernel image with debug info, or its debug info alone")
+    parser.add_argument("--code", metavar="IMAGE", help="the kernel image, where debug info is in a file of its own")
     parser.add_argument("--folder", type=Path, help="directory of the table (default: the user's cache)")
-    parser.add_argument("--with", dest="tool", choices=("llvm", "drgn"), help="resolver (default: llvm if installed)")
+    parser.add_argument(
+        "--with",
+        dest="tool",
+        choices=("reader", "llvm", "drgn"),
+        help="what reads debug info (default: the compiled reader, else llvm-symbolizer if installed)",
+    )
     parser.add_argument("--nice", action="store_true", help="run at low priority")
     options = parser.parse_args(arguments)
     if options.nice:
@@ -294,8 +533,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     symbolizer = None if options.tool == "drgn" else find_symbolizer()
     if options.tool == "llvm" and symbolizer is None:
         parser.error("no llvm-symbolizer in PATH")
+    may_read = options.tool in (None, "reader")
     try:
-        build_table(options.image, folder=options.folder, symbolizer=symbolizer)
+        build_table(options.image, code=options.code, folder=options.folder, symbolizer=symbolizer, may_read=may_read)
     except (KcovdbgError, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
         sys.stderr.write(f"{told}\n")

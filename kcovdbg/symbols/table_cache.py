@@ -10,16 +10,19 @@ import stat
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from kcovdbg.errors import CapabilityError
+from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
+from kcovdbg.symbols.part_store import PartStore, Progress
 
 CACHE_HINT = "set XDG_CACHE_HOME to a directory that you can write to"
 
 # Tables of small kernels take 8 MB, of large ones more: less free space than this is not worth starting.
 _ROOM = 16 << 20
+_MAX_RESTARTS: Final = 3
 
 
 class UsableCache(NamedTuple):
@@ -112,24 +115,75 @@ def open_table(build_id: str, folder: Path | None = None) -> LocationTable | Non
     return None
 
 
+def find_table_files() -> list[Path]:
+    """Return the paths of all tables of this format in the user's cache."""
+    try:
+        return sorted(path for path in cache_folder().iterdir() if path.suffix == f".{FORMAT}" and path.is_file())
+    except OSError:
+        return []
+
+
+def open_table_file(path: str | os.PathLike[str], build_id: str | None) -> LocationTable:
+    """Return a table that the user named.
+
+    :param build_id: of the kernel, hexadecimal; None for any.
+    :raises TargetError: when it cannot be read, is no table, or is of another build.
+    """
+    try:
+        return LocationTable(path, build_id)
+    except OSError as error:
+        raise TargetError(f"{path}: {error.strerror or error}") from error
+    except TableError as error:
+        raise TargetError(
+            str(error), hint="build it from this kernel's vmlinux: kcovdbg symbols build VMLINUX -o FILE"
+        ) from error
+
+
 class TableBuild:
     """A table that another process builds.
 
-    :param image: a kernel image with debug info.
+    :param image: a kernel image with debug info, or its file of debug info.
     :param build_id: its build ID, hexadecimal.
     :param folder: the directory of the table.
+    :param code: the image, where the first one is its file of debug info.
+    :param nice: whether to build it at low priority.
     :raises CapabilityError: when no process can be started.
     """
 
-    def __init__(self, image: str | os.PathLike[str], build_id: str, folder: Path) -> None:
+    def __init__(
+        self,
+        image: str | os.PathLike[str],
+        build_id: str,
+        folder: Path,
+        *,
+        code: str | os.PathLike[str] | None = None,
+        nice: bool = True,
+    ) -> None:
+        self._image = image
         self._build_id = build_id
         self._folder = folder
+        self._code = code
+        self._nice = nice
+        self._store = PartStore(table_path(build_id, folder))
         # In memory: nobody need read it, and no disk need have space for it.
         self._errors = os.fdopen(os.memfd_create("kcovdbg-table-errors"), "rb")
-        process = start_build(image, folder, errors=self._errors.fileno())
+        self._process = self._start()
+        self._restarts = 0
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        errors = self._errors.fileno()
+        process = start_build(self._image, self._folder, code=self._code, errors=errors, nice=self._nice)
         if process is None:
             raise CapabilityError("no process could be started", hint="install python3")
-        self._process = process
+        return process
+
+    def progress(self) -> Progress | None:
+        """Return how far the build is, None before its first part."""
+        return self._store.progress()
+
+    def stop(self) -> None:
+        """End the process that builds it; another build goes on where it was."""
+        self._process.terminate()
 
     def find(self) -> LocationTable | None:
         """Return the table, None while it is being built.
@@ -142,6 +196,11 @@ class TableBuild:
         table = open_table(self._build_id, self._folder)
         if table is not None or status is None or (status == 0 and is_locked):
             return table
+        if status == 0 and self._restarts < _MAX_RESTARTS:
+            # Another process was building it, and was killed.
+            self._restarts += 1
+            self._process = self._start()
+            return None
         lines = os.pread(self._errors.fileno(), 1 << 16, 0).decode("utf-8", "replace").splitlines()
         raise CapabilityError(lines[-1] if lines else f"its process ended early, with status {status}", hint=CACHE_HINT)
 
@@ -170,14 +229,22 @@ def _find_python() -> str | None:
 
 
 def start_build(
-    image: str | os.PathLike[str], folder: Path | None = None, *, errors: int = subprocess.DEVNULL
+    image: str | os.PathLike[str],
+    folder: Path | None = None,
+    *,
+    code: str | os.PathLike[str] | None = None,
+    nice: bool = True,
+    tool: Literal["reader", "llvm", "drgn"] | None = None,
+    errors: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes] | None:
     """Start building an image's table in a background process.
 
-    The process outlives this one, has no terminal, and is nice. It exits at once when the table exists or another process is
-    building it.
+    The process outlives this one and has no terminal. It exits at once when the table exists or another process is building it.
 
-    :param image: a kernel image with debug info.
+    :param image: a kernel image with debug info, or its file of debug info.
+    :param code: the image, where the first one is its file of debug info.
+    :param nice: whether it runs at low priority.
+    :param tool: what reads debug info; None for the fastest.
     :param errors: the descriptor that its errors go to.
     :return: the process, None when it cannot be started.
     """
@@ -186,21 +253,29 @@ def start_build(
         return None
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    command = [python, "-m", "kcovdbg.symbols.table_builder", "--nice"]
+    command = [python, "-m", "kcovdbg.symbols.table_builder"]
+    if nice:
+        command.append("--nice")
     if folder is not None:
         command += ["--folder", str(folder)]
+    if tool is not None:
+        command += ["--with", tool]
     try:
-        with Path(image).open("rb") as file:
+        with ExitStack() as stack:
             # Open in the child as well: a decompressed image is removed when this process exits.
+            files = [stack.enter_context(Path(path).open("rb")) for path in (image, code) if path is not None]
+            paths = [f"/proc/self/fd/{file.fileno()}" for file in files]
+            if code is not None:
+                command += ["--code", paths[1]]
             return subprocess.Popen(
-                [*command, "--", f"/proc/self/fd/{file.fileno()}"],
+                [*command, "--", paths[0]],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 start_new_session=True,
                 cwd="/",
                 env={**os.environ, "PYTHONPATH": path},
-                pass_fds=(file.fileno(),),
+                pass_fds=[file.fileno() for file in files],
             )
     except OSError:
         return None

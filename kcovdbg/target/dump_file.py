@@ -99,7 +99,7 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         _refuse_streams(path)
         file = Path(path).open("rb")  # noqa: SIM115 (errors in the block are not those of opening)
     except FileNotFoundError:
-        raise TargetError(f"{path}: no such file", hint="a relative path starts at the working directory") from None
+        raise TargetError(f"{path}: no such file", hint=path_hint(path)) from None
     except IsADirectoryError:
         raise TargetError(f"{path} is a directory", hint="give a file in it") from None
     except PermissionError:
@@ -118,6 +118,14 @@ def _refuse_streams(path: str | os.PathLike[str]) -> None:
     what = next((name for test, name in _STREAMS if test(mode)), None)
     if what is not None:
         raise TargetError(f"{path} is {what}: not seekable", hint=_COPY)
+
+
+def path_hint(path: str | os.PathLike[str]) -> str:
+    """Return a hint for a path that does not exist."""
+    if not Path(path).is_absolute():
+        return "a relative path starts at the working directory"
+    missing = [parent for parent in reversed(Path(path).parents) if not parent.exists()]
+    return f"there is no directory {missing[0]}" if missing else f"ls {Path(path).parent} lists the files there"
 
 
 def _permission_hint(path: str | os.PathLike[str]) -> str:

@@ -15,7 +15,7 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_X86_64
 from kcovdbg.elf.note import find_build_id, parse_notes
-from kcovdbg.errors import KcovdbgError, ReadError
+from kcovdbg.errors import ReadError, TargetError
 
 Read = Callable[[int, int], bytes]
 
@@ -26,19 +26,19 @@ X86_RANGE: Final = 1 << 30
 DIVIDE_ERROR: Final = ("asm_exc_divide_error", "divide_error")
 """The handler of gate 0, newest name first; renamed by "x86/entry: Convert Divide Error to IDTENTRY" (in v5.8)."""
 IDT_GATE_SIZE: Final = 16
-_BANNER: Final = b"Linux version "
+BANNER: Final = b"Linux version "
 # Enough to tell the banner from other memory; all of it is compared later.
 _BANNER_START: Final = 32
 
 
-class MismatchError(KcovdbgError):
+class MismatchError(TargetError):
     """The vmlinux is not that of the target's kernel."""
 
 
 def find_release(banner: bytes) -> str | None:
     """Return the release in ``linux_banner``, None when the bytes are not a banner."""
     words = banner.split(b"\0", 1)[0].split()
-    return words[2].decode("utf-8", "backslashreplace") if banner.startswith(_BANNER) and len(words) > 2 else None
+    return words[2].decode("utf-8", "backslashreplace") if banner.startswith(BANNER) and len(words) > 2 else None
 
 
 def read_banner(image: ElfFile) -> bytes:
@@ -63,7 +63,7 @@ def check_image(image: ElfFile, offset: int, read: Read, vmcoreinfo: Mapping[str
         if theirs.lower() != image.build_id:
             release = vmcoreinfo.get("OSRELEASE", "unknown")
             raise MismatchError(
-                f"{image.path}: not the vmlinux of the core: kernel {release}, build ID {theirs} instead of {image.build_id}"
+                f"{image.name}: not the vmlinux of the core: kernel {release}, build ID {theirs} instead of {image.build_id}"
             )
         known = True
     banner = image.symbols.find("linux_banner")
@@ -78,7 +78,7 @@ def check_image(image: ElfFile, offset: int, read: Read, vmcoreinfo: Mapping[str
             if found != ours:
                 running = find_release(found)
                 problem = f"the target runs {running}" if running else "linux_banner is not at its address"
-                raise MismatchError(f"{image.path}: not the vmlinux of the target: {problem}")
+                raise MismatchError(f"{image.name}: not the vmlinux of the target: {problem}")
             known = True
     for section in image.sections:
         # The .notes of the kernel stay in memory, for /sys/kernel/notes.
@@ -93,10 +93,10 @@ def check_image(image: ElfFile, offset: int, read: Read, vmcoreinfo: Mapping[str
                 problem = (
                     f"build ID {build_id} instead of {image.build_id}" if build_id else "its build ID is not at its address"
                 )
-                raise MismatchError(f"{image.path}: not the vmlinux of the target: {problem}")
+                raise MismatchError(f"{image.name}: not the vmlinux of the target: {problem}")
             known = True
     if not known:
-        raise failure or ReadError(f"{image.path} has neither linux_banner nor a build ID to compare", 0)
+        raise failure or ReadError(f"{image.name} has neither linux_banner nor a build ID to compare", 0)
 
 
 def gate_handler(gate: bytes) -> int:

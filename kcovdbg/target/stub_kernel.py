@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel behind a GDB stub, in a machine that the stub has stopped: its memory, KASLR offset, VMCOREINFO and registers.
+"""A kernel in the memory of a machine or of a dump that has no VMCOREINFO: its KASLR offset, VMCOREINFO and registers.
 
 x86-64 in QEMU: memory is read by physical address, since with page-table isolation a CPU that was stopped in user space has
 page tables without the kernel; the image is found by the interrupt descriptor table. Other stubs: by virtual address, without
@@ -15,8 +15,18 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, page_align, page_align_down
 from kcovdbg.elf.note import NT_PRSTATUS, VMCOREINFO, make_note
-from kcovdbg.errors import TargetError
-from kcovdbg.target.kaslr import DIVIDE_ERROR, IDT_GATE_SIZE, X86_ALIGNMENT, X86_RANGE, gate_handler
+from kcovdbg.errors import ReadError, TargetError
+from kcovdbg.target.kaslr import (
+    BANNER,
+    DIVIDE_ERROR,
+    IDT_GATE_SIZE,
+    X86_ALIGNMENT,
+    X86_RANGE,
+    MismatchError,
+    Read,
+    find_release,
+    gate_handler,
+)
 from kcovdbg.target.pointer import UPPER_HALF_START
 from kcovdbg.target.rsp import RspClient, StubReadError
 
@@ -28,12 +38,27 @@ _ADDRESS: Final = 0x000F_FFFF_FFFF_F000
 _PTI_SWITCH: Final = 0x1000
 _CR4_LA57: Final = 1 << 12
 # What is found by symbols of the vmlinux.
-SYMBOLS: Final = (*DIVIDE_ERROR, "early_idt_handler_array", "vmcoreinfo_data", "vmcoreinfo_size")
+SYMBOLS: Final = (
+    *DIVIDE_ERROR,
+    "early_idt_handler_array",
+    "init_top_pgt",
+    "linux_banner",
+    "vmcoreinfo_data",
+    "vmcoreinfo_size",
+)
 _MAX_VMCOREINFO: Final = 1 << 16
+# __START_KERNEL_map
+_IMAGE_START: Final = 0xFFFF_FFFF_8000_0000
+# Of an image from its text to linux_banner in its read-only data, as far as it is searched for one.
+_MAX_IMAGE: Final = 256 << 20
+_MAX_BANNER: Final = 512
 _MAX_CPUS: Final = 4096
 # The start of a `g` packet of x86-64: 16 general registers, rip, eflags, six segments.
 _GDB_REGISTERS: Final = struct.Struct("<17Q7I")
 _PRSTATUS_SIZE: Final = 336
+
+_NEEDS: Final = "the kernel needs CONFIG_VMCORE_INFO (CONFIG_CRASH_CORE before v6.9), which CONFIG_KEXEC selects"
+_READ_HINT: Final = "let the kernel finish booting, or run in kernel mode; then try again"
 
 ReadMemory = Callable[[int, int], bytes]
 
@@ -177,35 +202,52 @@ class FoundKernel(NamedTuple):
     kaslr_offset: int
 
 
-def find_kernel(where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: dict[str, int]) -> FoundKernel:
+CheckImage = Callable[[int, Read], None]
+"""Compare a vmlinux with the kernel in memory, by the KASLR offset; raises MismatchError."""
+
+
+def find_kernel(
+    where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: dict[str, int], check: CheckImage | None = None
+) -> FoundKernel:
     """Find the KASLR offset by the interrupt descriptor table, and VMCOREINFO by the offset.
 
     :param where: what messages call the machine.
     :param physical: reads physical memory.
     :param symbols: addresses of :data:`SYMBOLS` in the vmlinux.
+    :param check: compares the image, before variables of the kernel are read.
     :raises NotBootedError: when it is too early in its boot.
-    :raises TargetError: when it is another kernel.
+    :raises MismatchError: when it is another kernel.
+    :raises TargetError: when the kernel cannot be described.
     """
     try:
-        return _find_by_tables(where, cpu, physical, symbols)
+        return _find_by_tables(where, cpu, physical, symbols, check)
     except TargetError:
         if not cpu.cr3 & _PTI_SWITCH:
             raise
         # The CPU may have been stopped in user space, with the page table that lacks most of the kernel. Tried second: without
         # page-table isolation, this page is not a page table.
         try:
-            return _find_by_tables(where, cpu._replace(cr3=cpu.cr3 & ~_PTI_SWITCH), physical, symbols)
+            return _find_by_tables(where, cpu._replace(cr3=cpu.cr3 & ~_PTI_SWITCH), physical, symbols, check)
         except TargetError:
             pass
         raise
 
 
-def _find_by_tables(where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: dict[str, int]) -> FoundKernel:
+def _find_by_tables(
+    where: str, cpu: CpuRegisters, physical: ReadMemory, symbols: dict[str, int], check: CheckImage | None
+) -> FoundKernel:
     def virtual(address: int, size: int) -> bytes:
         found = translate(physical, cpu, address)
         if found is None:
             raise StubReadError(f"{address:#x} is not mapped")
         return physical(found, size)
+
+    def read_image(address: int, size: int) -> bytes:
+        # Contiguous in physical memory, so that what spans pages is read at once.
+        try:
+            return virtual(address, size)
+        except StubReadError as error:
+            raise ReadError(f"could not read the kernel's memory: {error}", address) from None
 
     try:
         gate = virtual(cpu.idt, IDT_GATE_SIZE)
@@ -223,12 +265,64 @@ def _find_by_tables(where: str, cpu: CpuRegisters, physical: ReadMemory, symbols
     if handler < UPPER_HALF_START or (early is not None and (handler - early) % X86_ALIGNMENT == 0):
         raise NotBootedError(f"the kernel at {where} is still booting", hint="let it run, then try again")
     offset = handler - link
+    try:
+        _check_offset(offset)
+        if check is not None:
+            check(offset, read_image)
+    except MismatchError as error:
+        release = _search_release(virtual, handler)
+        detail = f"its release is {release}" if release is not None else str(error)
+        raise MismatchError(
+            f"the vmlinux does not match the kernel at {where}: {detail}", hint="give the vmlinux of the same build"
+        ) from None
+    except ReadError as error:
+        raise NotBootedError(str(error), hint=_READ_HINT) from None
+    if "vmcoreinfo_data" in symbols or "init_top_pgt" not in symbols:
+        return FoundKernel(read_vmcoreinfo(virtual, symbols, offset), offset)
+    return FoundKernel(_make_vmcoreinfo(cpu, physical, read_image, symbols, offset), offset)
+
+
+def _check_offset(offset: int) -> None:
     if offset % X86_ALIGNMENT or not 0 <= offset < X86_RANGE:
-        raise TargetError(
-            "the vmlinux does not match: the kernel's divide error handler is not at its address",
-            hint="give the vmlinux of the kernel that runs there",
-        )
-    return FoundKernel(read_vmcoreinfo(virtual, symbols, offset), offset)
+        raise MismatchError("the kernel's divide error handler is not at its address")
+
+
+def _search_release(virtual: ReadMemory, handler: int) -> str | None:
+    """Return the release of the kernel that an address in its text leads to."""
+    start = handler - handler % X86_ALIGNMENT
+    rest = b""
+    for address in range(start, start + _MAX_IMAGE, X86_ALIGNMENT):
+        try:
+            data = rest + virtual(address, X86_ALIGNMENT)
+        except StubReadError:
+            return None
+        position = data.find(BANNER)
+        while position >= 0:
+            # The text of a message that prints it has no version.
+            release = find_release(data[position : position + _MAX_BANNER])
+            if release is not None and release[:1].isdigit():
+                return release
+            position = data.find(BANNER, position + 1)
+        rest = data[-_MAX_BANNER:]
+    return None
+
+
+def _make_vmcoreinfo(cpu: CpuRegisters, physical: ReadMemory, read: Read, symbols: dict[str, int], offset: int) -> bytes:
+    """Return what VMCOREINFO would say of a kernel without CONFIG_VMCORE_INFO, as far as its memory is found by."""
+    table = symbols["init_top_pgt"] + offset
+    position = translate(physical, cpu, table)
+    release = find_release(read(symbols["linux_banner"] + offset, _MAX_BANNER)) if "linux_banner" in symbols else None
+    if position is None or release is None:
+        raise TargetError("the kernel has no VMCOREINFO", hint=_NEEDS)
+    lines = (
+        f"OSRELEASE={release}",
+        f"PAGESIZE={PAGE_SIZE}",
+        f"SYMBOL(swapper_pg_dir)={table:x}",
+        f"NUMBER(phys_base)={position - (table - _IMAGE_START)}",
+        f"NUMBER(pgtable_l5_enabled)={int(bool(cpu.cr4 & _CR4_LA57))}",
+        f"KERNELOFFSET={offset:x}",
+    )
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def read_vmcoreinfo(virtual: ReadMemory, symbols: dict[str, int], offset: int) -> bytes:
@@ -240,10 +334,9 @@ def read_vmcoreinfo(virtual: ReadMemory, symbols: dict[str, int], offset: int) -
     :raises NotBootedError: when the kernel has not filled it yet.
     :raises TargetError: when the kernel has none.
     """
-    hint = "the kernel needs CONFIG_VMCORE_INFO (CONFIG_CRASH_CORE before v6.9), which CONFIG_KEXEC selects"
     try:
         if "vmcoreinfo_data" not in symbols or "vmcoreinfo_size" not in symbols:
-            raise TargetError("the kernel has no VMCOREINFO", hint=hint)
+            raise TargetError("the kernel has no VMCOREINFO", hint=_NEEDS)
         data = _WORD.unpack(virtual(symbols["vmcoreinfo_data"] + offset, 8))[0]
         size = _WORD.unpack(virtual(symbols["vmcoreinfo_size"] + offset, 8))[0]
         if not data or not 0 < size <= _MAX_VMCOREINFO:
@@ -256,11 +349,11 @@ def read_vmcoreinfo(virtual: ReadMemory, symbols: dict[str, int], offset: int) -
     except StubReadError as error:
         raise NotBootedError(
             f"could not read the kernel's memory: {error}",
-            hint="let the kernel finish booting, or run in kernel mode; then try again",
+            hint=_READ_HINT,
         ) from None
     if b"OSRELEASE=" not in text:
-        raise TargetError(
+        raise MismatchError(
             "the vmlinux does not match: the kernel's VMCOREINFO is not at its address",
-            hint="give the vmlinux of the kernel that runs there",
+            hint="give the vmlinux of the same build",
         )
     return text

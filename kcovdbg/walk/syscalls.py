@@ -7,13 +7,13 @@ arch/arm64/include/asm/processor.h.
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.syscall import Syscall, TaskSyscall
@@ -34,6 +34,7 @@ _X32_BIT: Final = 0x40000000
 _ARM64_MODE: Final = 0xF
 _ARM64_MODE32: Final = 0x10
 _MOST_ARGUMENTS: Final = 6
+_LARGEST_PAGE: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ class SyscallWalk:
 
     def __init__(self, target: Target) -> None:
         self._target = target
+        self._stack_size: int | None = None
 
     def read(self, fields: TaskFields, is_in_kernel: Callable[[int], bool | None]) -> TaskSyscall:
         """Return the system call that a task is in.
@@ -122,19 +124,22 @@ class SyscallWalk:
             problem = "system call unknown: the task is running, and its registers are not available"
             return TaskSyscall(None, None if entered is False else problem)
         try:
-            return TaskSyscall(self._read_saved(fields.stack))
+            return TaskSyscall(self._read_saved(fields))
         except MissingTypeError:
             # The debug info of every kernel has both, unless it was cut down to KCOV's own types.
             return TaskSyscall(None)
         except KcovdbgError as error:
             return TaskSyscall(None, f"system call unknown: {error}")
 
-    def _read_saved(self, stack: int | None) -> Syscall | None:
+    def _read_saved(self, fields: TaskFields) -> Syscall | None:
+        stack = fields.stack
         if stack is None:
             raise MissingTypeError("the debug info has no struct task_struct.stack")
         registers = _REGISTERS[self._target.machine]
         check_pointer(self._target, stack, "task_struct.stack")
         layout = self._layout
+        if self._stack_size is None:
+            self._stack_size = self._find_stack_size(fields.address, stack)
         top = stack + self._stack_size
         size = layout.size + max(registers.paddings)
         data = self._target.read(top - size, size)
@@ -154,15 +159,41 @@ class SyscallWalk:
             layout.offset(name)
         return layout
 
-    @cached_property
-    def _stack_size(self) -> int:
-        """THREAD_SIZE, in bytes: the size of the first task's stack."""
-        with contextlib.suppress(MissingTypeError):
-            return self._target.type_size("union thread_union")
-        # INIT_TASK_DATA of include/asm-generic/vmlinux.lds.h; older kernels name the symbols for the task. They come second,
-        # because looking them up loads the symbol table.
+    def _find_stack_size(self, task: int, stack: int) -> int:
+        """Return THREAD_SIZE, in bytes.
+
+        :param task: ``struct task_struct *``.
+        :param stack: where its stack starts.
+        """
+        mapped = self._find_mapped_size(task, stack)
+        if mapped is not None:
+            return mapped
+        # The size of the first task's stack: INIT_TASK_DATA of include/asm-generic/vmlinux.lds.h; older kernels name the
+        # symbols for the task. They come second, because looking them up loads the symbol table, which takes 18 MiB.
         name = "stack" if self._has_symbol("__start_init_stack") else "task"
         return self._target.symbol(f"__end_init_{name}").address - self._target.symbol(f"__start_init_{name}").address
+
+    def _find_mapped_size(self, task: int, stack: int) -> int | None:
+        """Return the size of a task's stack by its vmalloc area (CONFIG_VMAP_STACK), None where that does not tell it."""
+        try:
+            of_task = BlockLayout(self._target, "struct task_struct", {"area": ("stack_vm_area",)})
+            of_area = BlockLayout(self._target, "struct vm_struct", {name: (name,) for name in ("addr", "size", "nr_pages")})
+            for layout in (of_task, of_area):
+                for name in layout.names:
+                    layout.offset(name)
+            (area,) = of_task.read(self._target, task)
+            check_pointer(self._target, area, "task_struct.stack_vm_area")
+            values = dict(zip(of_area.names, of_area.read(self._target, area), strict=True))
+        except KcovdbgError:
+            return None
+        if values["addr"] != stack or not values["nr_pages"]:
+            return None
+        # The size of a page follows from the number of pages; a guard page is counted in the size only.
+        for guards in (1, 0):
+            page, rest = divmod(values["size"], values["nr_pages"] + guards)
+            if PAGE_SIZE <= page <= _LARGEST_PAGE and not rest and not page & page - 1:
+                return int(page * values["nr_pages"])
+        return None
 
     def _has_symbol(self, name: str) -> bool:
         try:

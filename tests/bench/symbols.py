@@ -63,7 +63,7 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
             every = [pc - 1 for pc in LocationTable(table_path(build_id, folder)).pcs()]
             command = [llvm, f"--obj={image}", "--inlines", "--functions=short"]
             mine, time = best_of_each(build, partial(_run, command, every, scratch), rounds=max(1, rounds // 2))
-            yield at_most(f"build the table, {len(every)} PCs", mine, time, "llvm-symbolizer", 2.5)
+            yield at_most(f"build the table, {len(every)} PCs", mine, time, "llvm-symbolizer", 1.0)
 
         def look_up() -> None:
             symbolizer = open_symbolizer(0, build_id=build_id, image=image, folder=folder)

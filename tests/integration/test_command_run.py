@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Commands are followed, on any kernel: KCOV_ENABLE is replaced by a request that every file takes."""
 
+import errno
 import os
 import platform
 import re
@@ -18,7 +19,7 @@ from kcovdbg.collect.command_run import Request, TaskKind, run_command
 from kcovdbg.collect.requests import find_mode
 from kcovdbg.errors import CollectError
 from tests.support.child_process import restore_signals
-from tests.support.fake_kcov import FIOCLEX, FakeKcov
+from tests.support.fake_kcov import FIOCLEX, FakeKcov, lib
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,10 +28,11 @@ ROOT = Path(__file__).resolve().parents[2]
 def run():
     fake = FakeKcov()
 
-    def run(*argv, **options):
+    def run(*argv, errors=None, find_holder=None, **options):
+        fake.errors = errors or {}
         request = Request(argv, size=1024, path="/fake", device=fake.device, enable_request=FIOCLEX, **options)
         try:
-            return run_command(request)
+            return run_command(request, find_holder)
         finally:
             assert fake.open_count == 0
 
@@ -51,6 +53,25 @@ def test_what_cannot_be_run(run, tmp_path):
     with pytest.raises(CollectError, match=re.escape(str(path))) as caught:
         run(str(path))
     assert caught.value.status == 126
+
+
+def test_who_holds_a_handle_beside_a_random_one(run):
+    bus = 1 << 56 | 1
+    asked = []
+
+    def find_holder(handle):
+        asked.append(handle)
+        return "task 7 (fuzzer) holds it"
+
+    errors = {lib.kcovdbg_request(b"REMOTE_ENABLE", 8): errno.EEXIST}
+    with pytest.raises(CollectError, match=r"usb:1: task 7 \(fuzzer\)"):
+        run("true", handles=(bus,), common_handle=0, errors=errors, find_holder=find_holder)
+    # Another process may have the random handle as well, which says nothing.
+    assert set(asked) == {bus}
+    with pytest.raises(CollectError, match=r"usb:1: already registered \(EEXIST\)"):
+        run("true", handles=(bus,), common_handle=0, errors=errors)
+    with pytest.raises(CollectError, match="no free handle"):
+        run("true", common_handle=0, errors=errors, find_holder=find_holder)
 
 
 def test_children_are_followed(run):

@@ -158,3 +158,27 @@ def test_files_do_not_get_the_descriptors_of_closed_streams(tmp_path):
         assert "said" not in (tmp_path / "out").read_text()
         (tmp_path / "out").unlink()
         assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("module", ["kcovdbg.frontends.cli", "kcovdbg.engine.runner", "kcovdbg.target.opener"])
+def test_an_interrupt_while_it_starts_shows_no_traceback(module):
+    code = f"""
+import os, signal, sys
+from kcovdbg.__main__ import main
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["kcovdbg", "--demo", "info"]
+sys.exit(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=restore_signals,
+    )
+    assert (done.returncode, done.stderr) in ((-signal.SIGINT, ""), (130, ""))

@@ -12,6 +12,7 @@ import zstandard
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.symbols.compiled_reader import has_reader
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.symbolizer import open_symbolizer
 from kcovdbg.symbols.table_builder import build_table, make_table
@@ -42,18 +43,22 @@ def frames_of(table):
     return {frame.function for entry in entries if entry is not None for frame in entry.frames}
 
 
-@pytest.mark.parametrize("tool", ["llvm-symbolizer", "drgn"])
-def test_image_that_goes_while_it_is_read(image, tmp_path, monkeypatch, tool):
-    """What was decompressed is removed when the program that did it ends: the table must not come out empty."""
+def need(tool):
     if tool == "drgn":
         pytest.importorskip("drgn")
-        # One that isn't there: drgn does the work.
-        monkeypatch.setenv("LLVM_SYMBOLIZER_PATH", str(tmp_path / "none"))
-    elif shutil.which(tool) is None:
-        pytest.skip(f"needs {tool}")
+    elif tool == "llvm" and shutil.which("llvm-symbolizer") is None:
+        pytest.skip("needs llvm-symbolizer")
+    elif tool == "reader" and not has_reader():
+        pytest.skip("needs the compiled module")
+
+
+@pytest.mark.parametrize("tool", ["reader", "llvm", "drgn"])
+def test_image_that_goes_while_it_is_read(image, tmp_path, tool):
+    """What was decompressed is removed when the program that did it ends: the table must not come out empty."""
+    need(tool)
     folder = tmp_path / "tables"
     build_id = ElfFile(image).build_id
-    process = start_build(image, folder)
+    process = start_build(image, folder, tool=tool)
     image.unlink()
     assert process is not None
     assert process.wait(60) == 0
@@ -78,7 +83,7 @@ def test_answers_that_cannot_be_right_are_refused(image, tmp_path):
     liar.chmod(0o755)
     folder = tmp_path / "tables"
     with pytest.raises(CapabilityError, match=r"\b2\b"):
-        build_table(image, folder=folder, symbolizer=str(liar))
+        build_table(image, folder=folder, symbolizer=str(liar), may_read=False)
     assert open_table(ElfFile(image).build_id, folder) is None
 
 

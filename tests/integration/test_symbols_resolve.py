@@ -73,11 +73,18 @@ def test_by_table(table):
     assert fallback.asked == []
 
 
+def test_starts_of_functions(table):
+    symbolizer = Symbolizer(OFFSET, table=table)
+    assert symbolizer.function_starting_at(BASE) == "asm_f"
+    assert symbolizer.function_starting_at(BASE + 0x10) is None
+    assert symbolizer.function_starting_at(BASE + 0x100) is None
+
+
 def test_by_fallback(table):
     fallback = Recorder({BASE + OFFSET + 0x3F: (F,), BASE + OFFSET + 0x401F: (F,)})
     symbolizer = Symbolizer(OFFSET, table=table, fallback=fallback)
     # A coverage point it can't be, for the table has them all.
-    assert symbolizer.locate(BASE + 0x40) == Location(BASE + OFFSET + 0x40, (F,), resolve.TAIL_CALL, approximate=True)
+    assert symbolizer.locate(BASE + 0x40) == Location(BASE + OFFSET + 0x40, (F,), resolve.NOT_A_POINT, approximate=True)
     assert symbolizer.locate(BASE + 0x4020).remark == resolve.INIT_TEXT
     assert symbolizer.locate(BASE + 0x50).remark == resolve.NO_LINES
     asked = len(fallback.asked)

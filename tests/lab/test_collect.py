@@ -271,15 +271,15 @@ def test_remote_usb(lab: Lab) -> None:
 
 def test_a_handle_that_is_taken(lab: Lab) -> None:
     script = f"""
-{lab.kcovdbg(f"collect --remote common:0x77 -o {SHARED}/first.kcov -- sleep 1000")} >/dev/null & first=$!
+{lab.kcovdbg(f"collect --remote usb:61 -o {SHARED}/first.kcov -- sleep 1000")} >/dev/null & first=$!
 until [ -n "$(pidof sleep)" ]; do sleep 0.2; done
-{lab.kcovdbg("collect --remote common:0x77 -- true")}; echo status $?
+{lab.kcovdbg("collect --remote usb:61,common:auto -- true")}; echo status $?
 kill -TERM $first; wait $first; echo first $?
 """
     done = lab.guest.run(script, 300)
     told = [line for line in done.stdout.splitlines() if line.startswith(("status", "first"))]
     assert told == ["status 125", "first 143"], done.stderr
-    assert re.search(r"common:0x77: task \d+ ", done.stderr), done.stderr
+    assert re.search(r"usb:61: task \d+ ", done.stderr), done.stderr
     # SIGTERM ended the command, and what it had covered is there.
     assert lab.trace("first.kcov").count > 100
     lab.assert_nothing_is_left()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kcovdbg.errors import CapabilityError, ReadError, TargetError
+from kcovdbg.target import stub_kernel
 from kcovdbg.target.drgn.page_recorder import record, record_stack, write_slice
 from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.rsp import RspClient
@@ -243,7 +244,9 @@ def test_a_guest_that_boots(boot: Booter, kernel: Kernel) -> None:
     target.close()
 
 
-def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(boot: Booter, kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(
+    boot: Booter, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As over TCP, or without -device vmcoreinfo: the kernel is found in the guest's memory."""
     # QEMU fills it in for a guest that has written it; without the device there is nothing to write to.
     monkeypatch.setattr(Machine, "arguments", _without_vmcoreinfo(Machine.arguments))
@@ -255,12 +258,39 @@ def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(boot: Booter, kernel: Kern
     with guest.paused():
         stub = open_target(TargetOptions(gdb_remote=guest.sockets.gdb_remote, symbols=symbols))
         assert target.kaslr_offset == stub.kaslr_offset
-        assert look(target) == look(stub)
+        expected = look(target)
+        assert look(stub) == expected
         stub.close()
+        for name in ("elf", "elf-paging", "kdump"):
+            write_dump(guest, tmp_path / name, name)
     target.close()
-    with pytest.raises(TargetError, match="VMCOREINFO") as caught:
-        open_target(TargetOptions(qemu=str(guest.sockets.debugger_qmp)))
-    assert "-device vmcoreinfo" in str(caught.value.hint)
+    options = TargetOptions(qemu=str(guest.sockets.debugger_qmp))
+    for others in (options, *(TargetOptions(core=str(tmp_path / name)) for name in ("elf", "elf-paging", "kdump"))):
+        with pytest.raises(TargetError, match="VMCOREINFO") as caught:
+            open_target(others)
+        assert "-device vmcoreinfo" in str(caught.value.hint)
+    guest.stop()
+    # By the kernel's own VMCOREINFO, then of a kernel that has none.
+    for symbol_names in (stub_kernel.SYMBOLS, [name for name in stub_kernel.SYMBOLS if "vmcoreinfo" not in name]):
+        monkeypatch.setattr(stub_kernel, "SYMBOLS", symbol_names)
+        for name in ("elf", "elf-paging", "kdump"):
+            dump = open_dump(tmp_path / name, kernel)
+            assert dump.kaslr_offset == target.kaslr_offset
+            assert look(dump) == expected
+            assert sum("interrupt descriptor table" in note for note in dump.notes) == 1
+    # All that runs can be unwound, and a slice is a dump with VMCOREINFO.
+    assert all(isinstance(stack, list) and stack for stack in stacks(dump))
+    write_slice(tmp_path / "a.slice", record(dump, work))
+    assert look(open_dump(tmp_path / "a.slice", kernel)) == expected
+    (tmp_path / "vmlinux").symlink_to(kernel.vmlinux)
+    found = open_target(TargetOptions(core=str(tmp_path / "elf")))
+    assert any("directory of the dump" in note for note in found.notes)
+    wrong = flip_build_id(kernel, str(dump.build_id), tmp_path / "wrong")
+    for name in ("elf", "elf-paging", "kdump"):
+        with pytest.raises(TargetError, match="does not match") as caught:
+            open_target(TargetOptions(core=str(tmp_path / name), symbols=[str(wrong)]))
+        assert str(wrong) in str(caught.value.hint)
+        assert dump.release in str(caught.value)
 
 
 def _without_vmcoreinfo(
@@ -299,16 +329,21 @@ def test_a_stub_that_doesnt_tell_where_the_kernel_is(standing_guest: Guest, monk
     assert is_running(standing_guest)
 
 
-def test_the_wrong_vmlinux(standing_dump: DumpMaker, tmp_path: Path) -> None:
-    dump = standing_dump()
-    wrong = tmp_path / "vmlinux"
-    content = bytearray(dump.kernel.vmlinux.read_bytes())
-    build_id = bytes.fromhex(open_dump(dump.path, dump.kernel).build_id or "")
-    position = content.find(build_id)
+def flip_build_id(kernel: Kernel, build_id: str, path: Path) -> Path:
+    """Write the vmlinux of another build."""
+    content = bytearray(kernel.vmlinux.read_bytes())
+    wanted = bytes.fromhex(build_id)
+    position = content.find(wanted)
     while position >= 0:
         content[position] ^= 0xFF
-        position = content.find(build_id, position + 1)
-    wrong.write_bytes(content)
+        position = content.find(wanted, position + 1)
+    path.write_bytes(content)
+    return path
+
+
+def test_the_wrong_vmlinux(standing_dump: DumpMaker, tmp_path: Path) -> None:
+    dump = standing_dump()
+    wrong = flip_build_id(dump.kernel, open_dump(dump.path, dump.kernel).build_id or "", tmp_path / "vmlinux")
     with pytest.raises(TargetError, match="does not match: its build ID") as caught:
         open_target(TargetOptions(core=str(dump.path), symbols=[str(wrong)]))
     assert "6.12" in str(caught.value.hint)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kcovdbg
-from kcovdbg.commands import COMMANDS
+from kcovdbg.commands import COMMANDS, doctor
 from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.command import Command
 from kcovdbg.errors import TargetError, UsageError
@@ -254,3 +254,45 @@ def test_color(cli, monkeypatch):
     assert "\x1b[1m" in cli("-c", "x", "info")
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in cli("-c", "x", "info")
+
+
+@pytest.mark.parametrize(
+    ("line", "column"),
+    [
+        ("check --explain X9", 16),
+        ("trace", 5),
+        ("diff 1 2 3", 10),
+        ("tasks --mode nonsense", 6),
+        ("tasks --mode=nonsense", 6),
+        ("help nonsense", 5),
+    ],
+)
+def test_a_wrong_word_is_pointed_at_whoever_finds_it(cli, line, column):
+    cli("-e", line)
+    _, shown, mark, *_ = cli.err.splitlines()
+    assert (shown, mark) == (f"  {line}", " " * (2 + column) + "^")
+    assert cli.status == 2
+
+
+def test_only_relative_paths_start_at_the_working_directory(capsys, tmp_path):
+    def hint(path):
+        assert main(["-c", str(path), "info"]) == 2
+        _, *hints = capsys.readouterr().err.splitlines()
+        return "".join(hints)
+
+    assert "working directory" in hint("nowhere/vmcore")
+    assert hint(tmp_path / "vmcore").endswith(f"ls {tmp_path} lists the files there")
+    assert hint(tmp_path / "a" / "b" / "vmcore").endswith(f"no directory {tmp_path / 'a'}")
+
+
+def test_doctor_exits_1_when_something_is_missing(cli, monkeypatch):
+    def answers(*oks):
+        checks = [lambda _context, ok=ok: doctor.Diagnosis("is it there?", ok, "an answer") for ok in oks]
+        monkeypatch.setattr(doctor, "_CHECKS", checks)
+        rows = json.loads(cli("doctor", "--json"))
+        assert [row["ok"] for row in rows] == list(oks)
+        return cli.status
+
+    assert answers(True, False, True) == 1
+    # What is unknown may be there.
+    assert answers(True, None) == 0

@@ -17,6 +17,7 @@ from kcovdbg.collect.trace_file import read_header, read_trace, side_path
 from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text, write_trace
 from kcovdbg.errors import CollectError, KcovdbgError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.series.trace_pc_ext import PC_EXT
 
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(50)]
 
@@ -40,6 +41,15 @@ def test_round_trip(tmp_path, big_endian, mode, codec):
     assert (header.pid, header.tid, header.comm, header.kaslr_offset) == (40, 41, "a\nb", 0x1000)
     assert not found.remarks
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.kcov", "a.kcov.json"]
+
+
+@pytest.mark.parametrize(("mode", "codec", "named"), [("TRACE_PC", PC_EXT, "TRACE_PC_EXT"), ("INIT", CMP, "TRACE_CMP")])
+def test_the_side_file_names_the_format_of_the_records(tmp_path, mode, codec, named):
+    """In a dump, a flag beside the mode may tell the format, or a guess where the buffer is not enabled."""
+    buffer = make(PCS[:48], mode, codec)
+    write_trace(tmp_path / "a.kcov", buffer, make_header(buffer))
+    found = read_trace(tmp_path / "a.kcov")
+    assert (found.mode, found.encoding.codec, list(found.words)) == (named, codec, PCS[:48])
 
 
 def test_nothing_is_left_of_what_failed(tmp_path, monkeypatch):

@@ -270,12 +270,37 @@ def test_view_as_text(trace, ask, workspace, streams):
     assert len(shown) == 1
 
 
+@pytest.mark.parametrize("tail", ["", " --tail"])
+@pytest.mark.parametrize("count", range(1, 6))
+def test_as_many_lines_as_were_asked_for(trace, ask, tail, count):
+    """A loop that does not fit is one line, and the note says how many records are not shown."""
+    name = trace("loops", [*[pc(2, 0), pc(3, 0)] * 10, pc(25, 0), *[pc(4, 0), pc(5, 0)] * 10])
+    lines = [line.split() for line in ask(f"buffer {name} -n {count}{tail}")[2:]]
+    notes = [" ".join(words) for words in lines if words[0] == "note:"]
+    lines = [words for words in lines if words[0] != "note:"]
+    assert 1 <= len(lines) <= count
+    # The lines of a loop's first round follow the line of the loop.
+    inner = 2 * sum(words[-2:] == ["the", "first:"] for words in lines)
+    shown = sum(int(words[1]) for words in lines) - inner
+    assert notes == ([f"note: {41 - shown} {'earlier' if tail else 'more'} records"] if shown < 41 else [])
+
+
 def test_sym(ask):
     rows = ask(f"sym {pc(1, 2):x} {BASE + 0x1000000:#x} --json")
     assert [row["symbol"] for row in rows] == ["fn_1", None]
     assert rows[1]["errors"] == ["no kernel text"]
     assert ask(f"sym --address {pc(1, 2) + OFFSET:x} --json")[0]["pc"] == hex(pc(1, 2))
     assert "inlined into fn_1" in "\n".join(ask(f"sym {pc(1, 2):x}"))
+
+
+def test_sym_of_what_is_no_pc(ask, workspace):
+    """An address of the running kernel, and one from nm."""
+    shifted = pc(1, 2) + OFFSET
+    (row,) = ask(f"sym {shifted:x} --json")
+    assert row["errors"] == [f"its KASLR offset is included: sym --address {shifted:#x}"]
+    workspace.symbolizer = make_stub(Symbolizer, function_starting_at=lambda _pc: "fn_1")
+    (row,) = ask(f"sym {BASE + 0x1000000:#x} --json")
+    assert row["errors"] == ["start of fn_1(), which is not a return address"]
 
 
 def test_source_without_points(trace, ask, tmp_path, workspace):
@@ -336,7 +361,7 @@ def test_damaged_files_give_what_there_is(ask, workspace, streams, tmp_path):
 def test_points_that_are_still_being_found(workspace, streams, monkeypatch):
     """On a slow machine it takes longer than anybody wants to wait: nothing is wrong with the vmlinux."""
     monkeypatch.setattr("kcovdbg.engine.coverage_points._PATIENCE", 0)
-    workspace.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=True)
+    workspace.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=True, progress=lambda: None)
     with pytest.raises(CapabilityError) as refused:
         run_line(workspace, "points vfs_read")
     assert "vmlinux" not in f"{refused.value} {refused.value.hint}"

@@ -94,6 +94,19 @@ def test_owner_of_remote_coverage(cli):
     _, rows, err = cli(Kernel(E7), "last", "50", "--json")
     assert rows == []
     assert "task 50 (owner) had no coverage" in err
+    assert "its buffer holds its sections' coverage" in err
+    kernel = Kernel(E7)
+    kernel.write_word(kernel.buffers["remote"], 0)
+    _, _, err = cli(kernel, "last", "50", "--json")
+    assert "its buffer holds" not in err
+    assert "the coverage of no section is in its buffer" in err
+
+
+def test_an_exiting_task_may_have_had_kcov(cli):
+    _, rows, err = cli(Kernel(E9A), "last", "46", "--json")
+    assert rows == []
+    assert "KCOV is not enabled" not in err
+    assert "whether it was enabled before is unknown" in err
 
 
 def test_comparisons(cli):

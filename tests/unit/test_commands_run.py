@@ -167,7 +167,7 @@ ERRORS = (
     ("taks", "'taks'", 0, "did you mean tasks?"),
     ("xyzzy", "'xyzzy'", 0, "help lists the commands"),
     ("tasks --jsn", "'--jsn'", 6, "did you mean --json or --jsonl?"),
-    ("objects ff zz", "'zz'", None, "objects"),
+    ("objects ff zz", "'zz'", 11, "objects"),
     ("info 1 ", "'1'", 5, "usage: info"),
     ("tasks --mode", "--mode", 12, None),
     ("watch", "N, COMMAND", 5, "usage: watch N COMMAND…"),
@@ -176,7 +176,7 @@ ERRORS = (
     ("broken", "ZeroDivisionError: integer division or modulo by zero", None, "--debug"),
     ("living", "living needs a running kernel", None, None),
     ("drawing", "drawing needs a terminal", None, None),
-    ("help xyzzy", "'xyzzy'", None, "help lists the commands"),
+    ("help xyzzy", "'xyzzy'", 5, "help lists the commands"),
     ("say 'x", "'", 4, None),
     ("watch 1 watch 1 info", "watch", None, None),
 )

@@ -3,10 +3,13 @@
 
 import json
 
+import jsonschema
 import pytest
 
+from kcovdbg.commands import COMMANDS
 from kcovdbg.frontends.cli import main
 from kcovdbg.model.memory import StackFrame
+from kcovdbg.render.json_schema import schema_of
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E2, E6, E7, E9A, E9B
 from tests.support.kernels.scenario import usb
@@ -22,9 +25,11 @@ def ask(capsys):
         if status:
             return ""
         rows = json.loads(out)
-        assert all(row.keys() == {"question", "code", "answer", "evidence"} for row in rows)
+        assert all(row.keys() == {"question", "code", "answer", "evidence", "values"} for row in rows)
+        jsonschema.validate(rows, schema_of("why", COMMANDS.find("why").row_types, closed=True))
         assert all(row["evidence"] for row in rows)
         ask.codes = [row["code"] for row in rows]
+        ask.values = {row["code"]: row["values"] for row in rows}
         assert len({row["question"] for row in rows}) <= 1
         return "\n".join(line for row in rows for line in (row["answer"], *row["evidence"]))
 
@@ -223,7 +228,15 @@ def test_no_handle(ask):
     kernel = Kernel(E7)
     for bus in range(2, 40):
         kernel.put(kernel.handles[usb(bus)], "struct kcov_remote", kcov=kernel.objects["remote"])
+    kcov(kernel, "idle remote", remote_size=77)
     assert "no handle leads to" in ask(kernel, "52")
+    # There is nothing to look up.
+    assert "handle-never-looked-up" not in ask.codes
+
+
+def test_an_exiting_task_may_have_had_kcov(ask):
+    ask(Kernel(E9A), "46")
+    assert ask.codes == ["exiting"]
 
 
 def test_kaslr(ask):
@@ -240,6 +253,14 @@ def test_wrong_words(ask):
     ask(Kernel(E9A), "whatever")
     assert ask.status == 2
     assert "usb:1" in ask.err
+
+
+@pytest.mark.parametrize(("line", "column"), [("why nonsense", 4), ("objects  nonsense | head", 9)])
+def test_a_wrong_subject_is_pointed_at(capsys, line, column):
+    kernel = Kernel(E9A)
+    assert main(["-e", line], open_target=lambda _options: kernel.target) == 2
+    _, shown, mark, *_ = capsys.readouterr().err.splitlines()
+    assert (shown, mark) == (f"  {line}", " " * (2 + column) + "^")
 
 
 def test_text(capsys):
@@ -266,3 +287,33 @@ def test_answers_have_codes(ask, name):
     row, subject, code = CODES[name]
     ask(Kernel(row), subject)
     assert code in ask.codes
+
+
+def test_answers_have_values(ask):
+    kernel = Kernel(E9A)
+    ask(kernel, "42")
+    assert ask.values["buffer-full"] == {"count": 511, "capacity": 511, "kcov": hex(kernel.objects["full"])}
+    ask(kernel, "8")
+    discarded = ask.values["section-discarded"]
+    assert discarded["pid"] == 8
+    assert discarded["section_sequence"] != discarded["kcov_sequence"]
+    ask(kernel, "1")
+    assert ask.values["not-opened"] == {"kcov": "0x0"}
+    kernel = Kernel(E7)
+    ask(kernel, "usb:1")
+    owner = kernel.tasks[50]
+    assert ask.values["handle-registered"]["kcov"] == hex(kernel.objects["remote"])
+    assert ask.values["handle-registered"]["pid"] == 50
+    ask(kernel, "common:0x42")
+    carried = ask.values["carried-by-tasks"]
+    assert carried == {"tasks": [hex(owner), hex(kernel.tasks[51])], "pids": [50, 51]}
+
+
+def test_values_of_a_finding(ask):
+    kernel = Kernel(E6)
+    kcov(kernel, "remote", t=0)
+    ask(kernel, "usb:1")
+    values = ask.values["finding"]
+    assert values["rule"]
+    assert {pair["name"] for pair in values["finding"]}
+    assert values["object"]

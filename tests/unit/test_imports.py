@@ -39,7 +39,11 @@ FOREIGN = {
     "gdb": ("kcovdbg.target.gdb.", "kcovdbg.frontends.gdb."),
     "prompt_toolkit": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
     "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
-    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.native_loops"),
+    "mcp": ("kcovdbg.frontends.mcp.server", "kcovdbg.frontends.mcp.stdio"),
+    "mcp_types": ("kcovdbg.frontends.mcp.server",),
+    "anyio": ("kcovdbg.frontends.mcp.stdio",),
+    "jsonschema": ("kcovdbg.frontends.mcp.tools",),
+    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.native_loops", "kcovdbg.symbols.compiled_reader"),
 }
 
 REPOSITORY = ROOT.parent
@@ -58,7 +62,7 @@ SHARED_NAMES = frozenset[str]()
 QUESTION_WORDS = frozenset("how what when where which who whose why".split())
 # Words in -ing that name a thing; kcov_writing is the name of a member.
 NOUNS = frozenset("encoding finding folding listing loading string wording writing".split())
-# Accepted: "missing" as in missing_coverage, what isn't there.
+# Accepted: "missing", as in missing_coverage: coverage that a trace lacks.
 PARTICIPLES = frozenset("missing".split())
 
 

@@ -115,7 +115,7 @@ def test_every_module_of_a_series_is_in_the_table():
     assert len(modules) == len(NAMES)
 
 
-# What stands for one series each. A word of the field, such as "bitmap" or "edge", is none of them.
+# Each of these belongs to one series. Terms of the field, such as "bitmap" and "edge", do not.
 WORDS = re.compile(
     r"""TRACE_PC_EXT|ext_format|EXT_RECORDS|ext-records
       |UNIQ_|uniq-|map_edge|kcov_map\b|kcov_entry|prev_pc|unique-maps

@@ -3,20 +3,27 @@
 
 import errno
 import fcntl
+import io
 import multiprocessing
 import os
 import time
+from array import array
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kcovdbg.engine.table_progress import ProgressBar
+from kcovdbg.engine.terminal import Terminal
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols import table_builder as build
 from kcovdbg.symbols import table_cache as cache
+from kcovdbg.symbols.compiled_reader import NativeLocations, has_reader
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableError, TableWriter, TextRange
+from kcovdbg.symbols.numbered_locations import LocationError, PythonLocations
+from kcovdbg.symbols.part_store import Progress
 from kcovdbg.symbols.symbolizer import Symbolizer
 
 BUILD_ID = "0123456789abcdef0123456789abcdef01234567"
@@ -206,3 +213,54 @@ def test_a_build_that_fails_says_so(tmp_path):
     assert symbolizer.table is None
     assert not symbolizer.waits_for_table
     assert str(symbolizer.table_problem) == str(caught.value)
+
+
+def test_the_progress_bar_tells_the_time_left():
+    times = iter((100.0, 102.0, 104.0))
+    stream = io.StringIO()
+    bar = ProgressBar(Terminal(io.StringIO(), stream, error_width=100), lambda: next(times))
+    for progress in (None, (8, 20), (10, 20), (14, 20)):
+        bar.show(progress and Progress(*progress))
+    shown = stream.getvalue().split("\r")[1:]
+    assert "left" not in shown[1]
+    # Two parts in two seconds, ten to go; then six in four.
+    assert "50 %" in shown[2]
+    assert "10 s left" in shown[2]
+    assert "70 %" in shown[3]
+    assert "4 s left" in shown[3]
+    bar.clear()
+    assert stream.getvalue().endswith("\r")
+
+
+def test_no_progress_bar_without_a_terminal():
+    stream = io.StringIO()
+    bar = ProgressBar(Terminal(io.StringIO(), stream))
+    bar.show(Progress(1, 2))
+    bar.clear()
+    assert "\r" not in stream.getvalue()
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_locations_are_numbered_alike_in_both_languages():
+    chains = [(), (Frame("f", "a.c", 1, 2), Frame("g", "b.h", None, None)), (Frame(None, "a.c", 7, None),), ()]
+    made = PythonLocations()
+    numbers = [made.add_chain(chain) for chain in chains]
+    assert numbers[0] == numbers[3]
+    arrays = made.arrays()
+    for other in (PythonLocations(), NativeLocations()) if has_reader() else (PythonLocations(),):
+        assert list(other.add(arrays)) == list(other.add(arrays)) == list(range(3))
+        assert other.arrays() == arrays
+        groups = [(1, 1), (1, 2), (0, 1), (0, 0)]
+        same, nothing, outer, empty = other.common(groups)
+        assert (same, empty) == (1, 0)
+        ends, frames = other.arrays().chain_ends, other.arrays().chain_frames
+        assert ends[nothing] == (ends[nothing - 1] if nothing else 0)
+        assert other.arrays().strings()[other.arrays().frames[4 * frames[ends[outer] - 1]] - 1] == "g"
+        for damaged in (
+            arrays._replace(text=b"x"),
+            arrays._replace(chain_frames=array("I", [9] * len(arrays.chain_frames))),
+            arrays._replace(chain_ends=array("I", [5, 1, 2])),
+            arrays._replace(frames=array("I", [77] * len(arrays.frames))),
+        ):
+            with pytest.raises(LocationError):
+                other.add(damaged)

@@ -5,8 +5,11 @@ import struct
 
 import pytest
 
+from kcovdbg.elf.note import make_note, parse_notes, parse_vmcoreinfo
+from kcovdbg.elf.qemu_note import find_qemu_cpus
 from kcovdbg.errors import TargetError
 from kcovdbg.target import stub_kernel
+from kcovdbg.target.kaslr import MismatchError
 from kcovdbg.target.rsp import StubReadError
 
 REGISTERS = (
@@ -125,6 +128,58 @@ def test_another_vmlinux():
     machine, symbols, idt = make_machine(handler=LINK + OFFSET + 0x40)
     with pytest.raises(TargetError, match="vmlinux does not match"):
         stub_kernel.find_kernel("stub", stub_kernel.CpuRegisters(idt, machine.root, 0), machine.read, symbols)
+
+
+def test_another_build_of_the_kernel():
+    """Its tables may be where those of the vmlinux are; the release of what runs is found in its image."""
+    machine, symbols, idt = make_machine()
+    banner = 0xFFFF_FFFF_8100_2000 + OFFSET
+    machine.map(banner & ~0x1F_FFFF, 0x6000_0000, large=True)
+    text = b"Linux version %s\0 Linux version 5.4.1 (someone)\n\0"
+    whole = bytearray(2 << 20)
+    whole[0x2000 : 0x2000 + len(text)] = text
+
+    def read(address, size):
+        if 0x6000_0000 <= address < 0x6020_0000:
+            return bytes(whole[address - 0x6000_0000 :][:size])
+        return machine.read(address, size)
+
+    def check(offset, read_image):
+        assert offset == OFFSET
+        assert read_image(banner, 13) == text[:13]
+        raise MismatchError("no")
+
+    with pytest.raises(MismatchError, match=r"5\.4\.1"):
+        stub_kernel.find_kernel("dump", stub_kernel.CpuRegisters(idt, machine.root, 0), read, symbols, check)
+
+
+def test_a_kernel_without_vmcoreinfo():
+    machine, symbols, idt = make_machine()
+    banner, table = 0xFFFF_FFFF_8220_0200, 0xFFFF_FFFF_8220_3000
+    machine.write(0x4000_0200, b"Linux version 6.12.0-rc1 (someone)\n".ljust(512, b"\0"))
+    symbols = {"asm_exc_divide_error": LINK, "linux_banner": banner, "init_top_pgt": table}
+    found = stub_kernel.find_kernel("dump", stub_kernel.CpuRegisters(idt, machine.root, 0), machine.read, symbols)
+    assert parse_vmcoreinfo(found.vmcoreinfo) == {
+        "OSRELEASE": "6.12.0-rc1",
+        "PAGESIZE": "4096",
+        "SYMBOL(swapper_pg_dir)": f"{table + OFFSET:x}",
+        # As the kernel defines it: the physical address less what the address would have without KASLR.
+        "NUMBER(phys_base)": str(0x4000_3000 - (table + OFFSET - 0xFFFF_FFFF_8000_0000)),
+        "NUMBER(pgtable_l5_enabled)": "0",
+        "KERNELOFFSET": f"{OFFSET:x}",
+    }
+
+
+def test_registers_of_a_dump():
+    """QEMUCPUState as QEMU 7.2 writes it."""
+    state = bytearray(440)
+    struct.pack_into("<II", state, 0, 1, 440)
+    struct.pack_into("<Q", state, 384, 0xFFFF_FE00_0000_0000)
+    struct.pack_into("<5Q", state, 392, 0x80050033, 0, 0x1234, 0xE53000, 0x3106B0)
+    notes = make_note("CORE", 1, bytes(336)) + make_note("QEMU", 0, bytes(state)) + make_note("QEMU", 0, bytes(100))
+    state[0] = 2
+    notes += make_note("QEMU", 0, bytes(state))
+    assert [*find_qemu_cpus(parse_notes(notes, "<"))] == [(0xFFFF_FE00_0000_0000, 0xE53000, 0x3106B0)]
 
 
 def test_a_kernel_that_hasnt_booted():

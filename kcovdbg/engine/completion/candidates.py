@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from kcovdbg.analysis.check.runner import list_rules
 from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.command import COMMON_OPTIONS, Command, CommandTable
 from kcovdbg.engine.completion.choices import LIMIT, Candidate, Choices
-from kcovdbg.engine.completion.cursor import Cursor, CursorPlace
+from kcovdbg.engine.completion.cursor import Cursor, CursorPlace, quote
 from kcovdbg.engine.completion.index import Index
 from kcovdbg.errors import UsageError
 from kcovdbg.render.escape import escape
@@ -27,17 +28,27 @@ _BUFFER_PREFIXES: Final = (
     Candidate("file:", "trace file"),
 )
 _DIRECTORY_SCAN: Final = 5000
+_NO_ALIASES: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
-def find_candidates(cursor: Cursor, commands: CommandTable, index: Index) -> list[Candidate]:
-    """Return the candidates for the word at the cursor; each replaces the whole word."""
+def find_candidates(
+    cursor: Cursor, commands: CommandTable, index: Index, aliases: Mapping[str, Sequence[str]] = _NO_ALIASES
+) -> list[Candidate]:
+    """Return the candidates for the word at the cursor; each replaces the whole word.
+
+    :param aliases: the user's: the words that each stands for.
+    """
     if cursor.place is CursorPlace.FILE:
         return _limit(_files(cursor.prefix))
     if cursor.place is CursorPlace.SHELL:
         return _limit(_files(cursor.prefix)) if cursor.prefix else []
     if cursor.place is CursorPlace.COMMENT:
         return []
-    return _limit(_in_command(cursor.words, cursor.prefix, commands, index))
+    if cursor.words:
+        first, *others = cursor.words
+        return _limit(_in_command((*aliases.get(first, (first,)), *others), cursor.prefix, commands, index))
+    named = (Candidate(name, " ".join(map(quote, words))) for name, words in aliases.items() if name.startswith(cursor.prefix))
+    return _limit(chain(_command_names(cursor.prefix, commands), named))
 
 
 def _limit(entries: Iterable[Candidate]) -> list[Candidate]:
@@ -50,9 +61,6 @@ def _limit(entries: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _in_command(words: tuple[str, ...], prefix: str, commands: CommandTable, index: Index) -> Iterator[Candidate]:
-    if not words:
-        yield from _command_names(prefix, commands)
-        return
     try:
         command = commands.find(words[0])
     except UsageError:

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 import gdb
-from kcovdbg.engine.command import Command, CommandTable
+from kcovdbg.engine.command import CommandTable
 from kcovdbg.engine.completion.candidates import find_candidates
 from kcovdbg.engine.completion.code_index import CodeIndex
 from kcovdbg.engine.completion.cursor import find_cursor, quote
@@ -63,13 +63,13 @@ class GdbCompleter:
         self._index = None
         self._code = CodeIndex(self._find_table)
 
-    def complete(self, command: Command, text: str, word: str) -> list[str]:
-        """Return the candidates for the last word of a command's arguments.
+    def complete(self, line: str, word: str, aliases: Mapping[str, Sequence[str]]) -> list[str]:
+        """Return the candidates for the last word of a line.
 
-        :param text: the arguments up to the cursor.
+        :param line: the line after ``kcov-show``, up to the cursor.
         :param word: the part of the last word that GDB replaces: it begins after the last ``-``, ``=``, ``:`` or ``/``.
+        :param aliases: the user's: the words that each stands for.
         """
-        line = f"{command.name} {text}"
         cursor = find_cursor(line)
         typed = line[cursor.column :]
         if not typed.endswith(word):
@@ -80,7 +80,7 @@ class GdbCompleter:
             self._index = Index()
             self._index = _read_index()
         index = replace(self._index, kept=index_kept(self._kept), code=self._code)
-        candidates = find_candidates(cursor, self._commands, index)
+        candidates = find_candidates(cursor, self._commands, index, aliases)
         # GDB appends to what was typed; a file that was found by its name alone would need another beginning.
         return [quote(candidate.text)[head:] for candidate in candidates if candidate.text.startswith(cursor.prefix)]
 

@@ -12,7 +12,7 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.engine.command import Command, CommandTable, Need
 from kcovdbg.engine.help_text import command_help
 from kcovdbg.engine.runner import explain, run_line
-from kcovdbg.engine.settings import read_settings
+from kcovdbg.engine.settings import Settings, read_settings
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.gdb import parameters
@@ -76,7 +76,7 @@ class Show:
         :raises gdb.GdbError: when the configuration file is wrong.
         """
         try:
-            settings = read_settings(COMMANDS, os.environ)
+            settings = find_settings()
         except KcovdbgError as error:
             raise gdb.GdbError(error_text(error)) from None
         return Workspace(
@@ -107,6 +107,14 @@ class Show:
             if workspace.debug:
                 raise
             raise gdb.GdbError(error_text(error)) from None
+
+
+def find_settings() -> Settings:
+    """Return the user's settings as they are now.
+
+    :raises KcovdbgError: when the configuration file is wrong.
+    """
+    return read_settings(COMMANDS, os.environ)
 
 
 def open_kernel() -> GdbTarget:
@@ -177,11 +185,11 @@ class ShowCommand(gdb.Command):
 
 
 class ShowSubcommand(gdb.Command):
-    """One command of the table."""
+    """One command of the table, under one of its names or an alias of the user's."""
 
     def __init__(self, show: Show, command: Command, name: str) -> None:
         self._show = show
-        self._command = command
+        self._name = name
         self.__doc__ = _help_text(command)
         super().__init__(f"{NAME} {name}", gdb.COMMAND_DATA)
 
@@ -189,14 +197,14 @@ class ShowSubcommand(gdb.Command):
         """Run the command."""
         # An empty line must not repeat a walk over a slow connection.
         self.dont_repeat()
-        self._show.run(f"{self._command.name} {argument}")
+        self._show.run(f"{self._name} {argument}")
 
     def complete(self, text: str, word: str | None) -> list[str]:
         """Complete the last word; GDB first asks without a word, to find where it begins."""
         if word is None:
             return []
         try:
-            return self._show.completer.complete(self._command, text, word)
+            return self._show.completer.complete(f"{self._name} {text}", word, find_settings().aliases)
         except Exception:  # noqa: BLE001 - a key press must not print errors
             return []
 
@@ -207,5 +215,17 @@ def define_commands(show: Show) -> None:
     for command in show.table:
         for name in command.names:
             # GDB takes only words as names of commands.
-            if name.replace("-", "").isalnum():
+            if _can_be_command(name):
                 ShowSubcommand(show, command, name)
+    try:
+        aliases = find_settings().aliases
+    except KcovdbgError:
+        # Commands report it.
+        return
+    for name, (first, *_) in aliases.items():
+        if _can_be_command(name) and first in show.table:
+            ShowSubcommand(show, show.table.find(first), name)
+
+
+def _can_be_command(name: str) -> bool:
+    return name.replace("-", "").replace("_", "").isalnum()

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -20,10 +20,12 @@ class LineCompleter(Completer):
 
     :param commands: the table.
     :param harvest: has the index.
+    :param aliases: the user's: the words that each stands for.
     """
 
-    def __init__(self, commands: CommandTable, harvest: Harvest) -> None:
+    def __init__(self, commands: CommandTable, harvest: Harvest, aliases: Mapping[str, Sequence[str]]) -> None:
         self._commands = commands
+        self._aliases = aliases
         self._harvest = harvest
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
@@ -33,7 +35,7 @@ class LineCompleter(Completer):
         if cursor.place in (CursorPlace.FILE, CursorPlace.SHELL) and not complete_event.completion_requested:
             # Reading a directory can be slow: only on request.
             return
-        for entry in find_candidates(cursor, self._commands, self._harvest.index):
+        for entry in find_candidates(cursor, self._commands, self._harvest.index, self._aliases):
             if entry.text == cursor.prefix and not complete_event.completion_requested:
                 # Nothing to add: Enter should run the line.
                 continue

@@ -94,7 +94,7 @@ def make_reader(
         output=screen,
         history=history,
         auto_suggest=AutoSuggestFromHistory(),
-        completer=LineCompleter(workspace.commands, harvest),
+        completer=LineCompleter(workspace.commands, harvest, workspace.settings.aliases),
         complete_while_typing=True,
         complete_style=CompleteStyle.COLUMN,
         lexer=LineLexer(workspace.commands),

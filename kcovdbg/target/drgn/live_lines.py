@@ -57,9 +57,14 @@ class DrgnLines:
         return (module.name, int(sections[".text"])) if ".text" in sections else None
 
     def may_hold(self, address: int) -> bool:
-        """Return whether a module could be at an address."""
+        """Return whether a module could be at an address: near the kernel's image, and not in it."""
         try:
             text = int(self._prog.symbol("_stext").address)
+            image = self._prog.main_module().address_ranges or ()
         except LookupError:
             return False
-        return abs(address - text) < _MODULE_REACH
+        platform = self._prog.platform
+        if platform is not None and platform.arch == drgn.Architecture.X86_64 and address < text:
+            # MODULES_VADDR of arch/x86/include/asm/pgtable_64_types.h is behind the image.
+            return False
+        return abs(address - text) < _MODULE_REACH and not any(start <= address < end for start, end in image)

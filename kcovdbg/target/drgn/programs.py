@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 
 import drgn
 
-from kcovdbg.abi.address import WORD_MASK
+from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_X86_64, ET_CORE, ET_REL, Header, NotElfError
-from kcovdbg.elf.note import parse_notes
+from kcovdbg.elf.note import find_vmcoreinfo, parse_notes
+from kcovdbg.elf.qemu_note import find_qemu_cpus
 from kcovdbg.errors import CapabilityError, GoneError, TargetError
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target import stub_kernel
@@ -28,6 +29,7 @@ from kcovdbg.target.drgn.drgn_warnings import collect_warnings
 from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
 from kcovdbg.target.drgn.machines import SLICE_MACHINES, platform_of
 from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo, refuse_user_addresses
+from kcovdbg.target.kaslr import MismatchError, check_image
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.rsp import RspClient, StubReadError
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
@@ -36,6 +38,13 @@ from kcovdbg.target.stop_record import signals_as_exit
 
 _VMLINUX_HINT: Final = (
     "give the vmlinux with debug info: -s VMLINUX; it is in the build directory or the distribution's debug package"
+)
+_VMCOREINFO_HINT: Final = (
+    "QEMU needs -device vmcoreinfo, the guest CONFIG_FW_CFG_SYSFS and CONFIG_KEXEC; or give the vmlinux: -s VMLINUX"
+)
+# Enough for drgn to open a dump whose physical memory only is read.
+_ANY_VMCOREINFO: Final = (
+    f"OSRELEASE=6.0.0\nPAGESIZE={PAGE_SIZE}\nSYMBOL(swapper_pg_dir)={PAGE_SIZE:x}\nKERNELOFFSET=0\n".encode()
 )
 # Seconds to wait for the kernel of a guest that boots, and between looks at it.
 _BOOT_PATIENCE: Final = 30.0
@@ -65,12 +74,12 @@ def open_core(path: str, symbols: Sequence[str], name: str | None = None) -> Drg
     files, notes = _unpack_symbols(symbols)
     notes = [] if name is not None else [*unpacked.notes, *notes]
     with collect_warnings() as warnings:
-        prog = _set_core(path, unpacked.path, files)
+        found = _find_dumped_kernel(path, unpacked.path, files)
+        if found is not None:
+            files, notes = [found.image, *(file for file in files if not file.is_kernel)], [*notes, *found.notes]
+        prog = _set_core(path, unpacked.path, files, None if found is None else found.vmcoreinfo)
         if not prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
-            raise TargetError(
-                f"{path} has no VMCOREINFO",
-                hint="dumps of QEMU guests need -device vmcoreinfo, and a kernel with CONFIG_FW_CFG_SYSFS and CONFIG_KEXEC",
-            )
+            raise TargetError(f"{path} has no VMCOREINFO", hint=_VMCOREINFO_HINT)
         refuse_user_addresses(prog)
         notes += _load_symbols(prog, files, directory=Path(path).parent)
     notes += [*warnings.notes, *_describe_slice(unpacked.path)]
@@ -205,29 +214,27 @@ def _find_vmcoreinfo(qmp: Qmp, files: Sequence[DebugFile]) -> bytes:
     if qmp.address.path is None:
         hint = "QEMU sends it over unix sockets only: use -qmp unix:PATH,server=on,wait=off, or give the vmlinux: -s VMLINUX"
     else:
-        hint = "QEMU needs -device vmcoreinfo, the guest CONFIG_FW_CFG_SYSFS and CONFIG_KEXEC; or give the vmlinux: -s VMLINUX"
+        hint = _VMCOREINFO_HINT
     kernel = next((file for file in files if file.is_kernel and file.header.machine == EM_X86_64), None)
     if kernel is None:
         raise TargetError(f"the guest at {qmp.address.text} has no VMCOREINFO", hint=hint)
-    addresses = _read_addresses(kernel)
     deadline = time.monotonic() + _BOOT_PATIENCE
     while True:
         try:
-            return _find_in_memory(qmp, addresses)
+            return _find_in_memory(qmp, kernel)
         except stub_kernel.NotBootedError as error:
             if time.monotonic() >= deadline or not qmp.is_running():
                 raise TargetError(f"the guest at {qmp.address.text} has no VMCOREINFO: {error}", hint=error.hint) from None
-        except GoneError:
+        except (GoneError, MismatchError):
             raise
         except TargetError as error:
             raise TargetError(f"the guest at {qmp.address.text} has no VMCOREINFO, and {error}", hint=hint) from None
         time.sleep(_BOOT_INTERVAL)
 
 
-def _find_in_memory(qmp: Qmp, addresses: dict[str, int]) -> bytes:
+def _find_in_memory(qmp: Qmp, kernel: DebugFile) -> bytes:
     """Return the VMCOREINFO in the memory of an x86-64 guest.
 
-    :param addresses: of symbols in the vmlinux.
     :raises NotBootedError: when there may be one later.
     :raises TargetError: when there is none.
     """
@@ -237,7 +244,7 @@ def _find_in_memory(qmp: Qmp, addresses: dict[str, int]) -> bytes:
     cpu = stub_kernel.parse_registers(registers)
     if cpu is None:
         raise TargetError("its registers are not those of x86-64")
-    return stub_kernel.find_kernel(qmp.address.text, cpu, qmp.read_physical, addresses).vmcoreinfo
+    return _find_kernel(qmp.address.text, cpu, qmp.read_physical, kernel).vmcoreinfo
 
 
 def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
@@ -249,7 +256,6 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
     kernel = next((file for file in files if file.is_kernel), None)
     if kernel is None:
         raise TargetError("a GDB stub needs the kernel's vmlinux", hint=_VMLINUX_HINT)
-    addresses = _read_addresses(kernel)
     client = RspClient(parse_address(address))
     # Until it is closed, as it is stopped so long.
     signals = contextlib.ExitStack()
@@ -261,7 +267,7 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
 
     atexit.register(close)
     try:
-        stub = _open_stub_program(client, kernel, addresses)
+        stub = _open_stub_program(client, kernel)
         with collect_warnings() as warnings:
             notes += [*stub.notes, *_load_symbols(stub.prog, files)]
         notes += warnings.notes
@@ -284,6 +290,81 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
         raise
 
 
+def _find_kernel(
+    where: str, cpu: stub_kernel.CpuRegisters, physical: stub_kernel.ReadMemory, kernel: DebugFile
+) -> stub_kernel.FoundKernel:
+    """Find the kernel of a vmlinux in physical memory.
+
+    :param where: what messages call the machine or the dump.
+    :raises NotBootedError: when there may be one later.
+    :raises MismatchError: when it is another kernel.
+    :raises TargetError: when there is none.
+    """
+    with ElfFile(kernel.path, kernel.name) as image:
+        return stub_kernel.find_kernel(
+            where, cpu, physical, _read_addresses(kernel), lambda offset, read: check_image(image, offset, read, {})
+        )
+
+
+class _DumpedKernel(NamedTuple):
+    """The kernel in a dump that has no VMCOREINFO."""
+
+    vmcoreinfo: bytes
+    image: DebugFile
+    notes: tuple[str, ...]
+    """For the user."""
+
+
+def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> _DumpedKernel | None:
+    """Return the kernel in a dump of QEMU that has no VMCOREINFO, None for other dumps.
+
+    :param name: what messages call the dump.
+    :raises TargetError: when it cannot be found.
+    """
+    notes = [*parse_notes(dumpfile.read_notes(path), "<")]
+    cpus = [stub_kernel.CpuRegisters(*cpu) for cpu in find_qemu_cpus(notes)]
+    if not cpus or find_vmcoreinfo(notes):
+        return None
+    given = [file for file in files if file.is_kernel]
+    images = [file for file in given or _find_images(Path(name).parent) if file.header.machine == EM_X86_64]
+    if not images:
+        raise TargetError(f"{name} has no VMCOREINFO", hint=_VMCOREINFO_HINT)
+    read = _make_physical_reader(_open_physical(name, path, images[0]))
+    failure: TargetError | None = None
+    for image in images:
+        for cpu in cpus:
+            try:
+                vmcoreinfo = _find_kernel(name, cpu, read, image).vmcoreinfo
+            except MismatchError as error:
+                failure = TargetError(str(error), hint=f"give the vmlinux of the same build; {image.name} is of another")
+            except TargetError as error:
+                failure = failure or TargetError(
+                    f"{name} has no VMCOREINFO, and no kernel was found in it: {error}",
+                    hint="dump the guest again when its kernel has booted",
+                )
+            else:
+                note = f"{name} has no VMCOREINFO; the kernel was found by its interrupt descriptor table"
+                return _DumpedKernel(vmcoreinfo, image, (note,) if given else (note, _beside_dump(image)))
+    assert failure is not None
+    raise failure
+
+
+def _open_physical(name: str, path: Path, kernel: DebugFile) -> drgn.Program:
+    """Return a Program that reads the physical memory of a dump; drgn opens QEMU's only with a VMCOREINFO."""
+    return _set_core(name, path, [kernel], _ANY_VMCOREINFO)
+
+
+def _make_physical_reader(prog: drgn.Program) -> stub_kernel.ReadMemory:
+    def read(address: int, size: int) -> bytes:
+        try:
+            data: bytes = prog.read(address, size, True)
+        except drgn.FaultError as error:
+            raise StubReadError(str(error)) from None
+        return data
+
+    return read
+
+
 def _read_addresses(kernel: DebugFile) -> dict[str, int]:
     """Return the addresses in a vmlinux of the symbols that a kernel is found by."""
     with ElfFile(kernel.path, kernel.name) as image:
@@ -301,7 +382,7 @@ class _StubProgram(NamedTuple):
     """For the user."""
 
 
-def _open_stub_program(client: RspClient, kernel: DebugFile, addresses: dict[str, int]) -> _StubProgram:
+def _open_stub_program(client: RspClient, kernel: DebugFile) -> _StubProgram:
     memory = stub_kernel.CachedMemory(client.read)
     read = _make_reader(memory.read)
     cpu = None
@@ -311,7 +392,7 @@ def _open_stub_program(client: RspClient, kernel: DebugFile, addresses: dict[str
         if cpu is None:
             client.use_virtual_memory()
     if cpu is not None:
-        found = stub_kernel.find_kernel(client.address.text, cpu, memory.read, addresses)
+        found = _find_kernel(client.address.text, cpu, memory.read, kernel)
         ram = stub_kernel.find_ram(client.monitor("info mtree -f") or "")
         elf_notes = stub_kernel.make_notes(client, found.vmcoreinfo)
         prog = open_empty_program(kernel.header.machine, elf_notes)
@@ -321,7 +402,7 @@ def _open_stub_program(client: RspClient, kernel: DebugFile, addresses: dict[str
         return _StubProgram(prog, elf_notes, ())
     # By virtual addresses, VMCOREINFO is found only if KASLR did not move the kernel.
     try:
-        vmcoreinfo = stub_kernel.read_vmcoreinfo(memory.read, addresses, 0)
+        vmcoreinfo = stub_kernel.read_vmcoreinfo(memory.read, _read_addresses(kernel), 0)
     except TargetError as error:
         raise TargetError(
             f"could not find the KASLR offset through this stub: {error}",
@@ -345,9 +426,13 @@ def _make_reader(read: Callable[[int, int], bytes]) -> Callable[[int, int, int, 
     return answer
 
 
-def _set_core(name: str, path: Path, files: Sequence[DebugFile]) -> drgn.Program:
-    prog = drgn.Program()
+def _set_core(name: str, path: Path, files: Sequence[DebugFile], vmcoreinfo: bytes | None = None) -> drgn.Program:
+    """Return the Program of a dump.
+
+    :param vmcoreinfo: of a dump that has none.
+    """
     try:
+        prog = drgn.Program(vmcoreinfo=vmcoreinfo)
         prog.set_core_dump(path)
         return prog
     except Exception as error:  # noqa: BLE001 (drgn raises bare Exceptions for errors of libkdumpfile)
@@ -355,8 +440,8 @@ def _set_core(name: str, path: Path, files: Sequence[DebugFile]) -> drgn.Program
         if "ARCH_NAME" not in str(error):
             raise _describe_core_error(name, error) from None
     kernel = next((file for file in files if file.is_kernel), None)
-    prog = drgn.Program(platform_of(kernel.header) if kernel is not None else drgn.host_platform)
     try:
+        prog = drgn.Program(platform_of(kernel.header) if kernel is not None else drgn.host_platform, vmcoreinfo=vmcoreinfo)
         prog.set_core_dump(path)
         return prog
     except Exception as error:  # noqa: BLE001 (as above)
@@ -433,7 +518,7 @@ def _load_symbols(prog: drgn.Program, files: Sequence[DebugFile], *, directory: 
         kernel = _find_vmlinux(directory, release, wanted)
         if kernel is not None:
             files = [*files, kernel]
-            notes.append(f"debug info: {kernel.name}, from the directory of the dump")
+            notes.append(_beside_dump(kernel))
     with contextlib.suppress(drgn.MissingDebugInfoError):
         prog.load_debug_info([file.path for file in files], default=True)
     main = prog.main_module()
@@ -459,18 +544,31 @@ def _check_match(kernel: DebugFile, release: str, wanted: str | None) -> None:
 
 
 def _find_vmlinux(directory: Path, release: str, wanted: str | None) -> DebugFile | None:
-    for name in ("vmlinux", "vmlinux.zst", f"vmlinux-{release}", f"vmlinux-{release}.zst", "vmlinux.debug"):
-        path = directory / name
-        if not path.is_file():
-            continue
+    for found in _find_images(directory, f"-{release}"):
         try:
-            found = _check_debug_file(str(path), dumpfile.unpack(path).path)
             _check_match(found, release, wanted)
         except TargetError:
             # The user did not give it: that it is another kernel's is no error.
             continue
         return found
     return None
+
+
+def _find_images(directory: Path, suffix: str = "") -> Iterator[DebugFile]:
+    """Yield the images with debug info in the directory of a dump.
+
+    :param suffix: of further names to look for.
+    """
+    for name in dict.fromkeys(("vmlinux", "vmlinux.zst", f"vmlinux{suffix}", f"vmlinux{suffix}.zst", "vmlinux.debug")):
+        path = directory / name
+        if path.is_file():
+            # The user did not give it: that it is something else is no error.
+            with contextlib.suppress(TargetError):
+                yield _check_debug_file(str(path), dumpfile.unpack(path).path)
+
+
+def _beside_dump(kernel: DebugFile) -> str:
+    return f"debug info: {kernel.name}, from the directory of the dump"
 
 
 def _make_target(

@@ -274,7 +274,7 @@ class Kernel:
         groups: dict[int, list[int]] = {}
         for pid, task in truth.tasks.items():
             groups.setdefault(task.tgid, []).append(pid)
-            flags = (PF_EXITING if task.exiting else 0) | (PF_KTHREAD if task.mm is None else 0)
+            flags = (PF_EXITING if task.exiting else 0) | (PF_KTHREAD if task.mm is None and not task.exiting else 0)
             values = {"pid": pid, "tgid": task.tgid, "comm": task.comm.encode().ljust(16, b"\0"), "flags": flags}
             values |= {"on_cpu": int(task.running), "files": self.tables.get(task.files, 0), "mm": self.spaces.get(task.mm, 0)}
             if row.cpu == "stack":

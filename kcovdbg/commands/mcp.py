@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``mcp``: commands for programs, as tools of the Model Context Protocol."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from pathlib import Path
+from typing import Final
+
+from kcovdbg.engine.argument import Argument, Count, Value
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.file_confinement import FileConfinement
+from kcovdbg.errors import CapabilityError, KcovdbgError
+
+
+def _find_folder(name: str | None) -> Path | None:
+    if name is None:
+        return None
+    folder = Path(os.path.realpath(Path(name).expanduser()))
+    if not folder.is_dir():
+        raise KcovdbgError(f"mcp: '{name}' is not a directory", hint=f"mkdir -p {name}")
+    return folder
+
+
+def _find_trace(name: str) -> Path:
+    path = Path(os.path.realpath(Path(name).expanduser()))
+    if not path.is_file():
+        raise KcovdbgError(f"mcp: '{name}' is not a file", hint="-o DIR makes all trace files of a directory readable")
+    return path
+
+
+def _run(context: Context, args: Namespace) -> None:
+    serve = context.workspace.serve_tools
+    if serve is None:
+        raise CapabilityError("mcp: only the program kcovdbg can serve tools", hint="kcovdbg -c VMCORE -s VMLINUX mcp")
+    serve(context.workspace, FileConfinement(_find_folder(args.output), tuple(map(_find_trace, args.traces))))
+
+
+COMMAND: Final = Command(
+    name="mcp",
+    summary="serve read-only commands to programs, through the Model Context Protocol",
+    topic=Topic.OTHER,
+    run=_run,
+    description=(
+        "A client starts this and speaks the protocol on standard input and output. The target is opened once. The state "
+        "commands, buffer, trace, top, diff, source, points, sym, last, why, check and, with -o, slice are tools; there is no "
+        "other, and none runs code, a shell or a pipeline. Answers are bounded, and continue where the value next of the "
+        "previous one says.\n\n"
+        "Tools read trace files that are named here or are in DIR, and write slices into DIR. Source text comes from the "
+        "directories of --source-dir and --substitute-path alone.\n\n"
+        "Needs the package mcp: pip install 'kcovdbg[mcp]'."
+    ),
+    arguments=(
+        Argument(("-o", "--output"), Value.FILE, "the directory for slices and trace files", metavar="DIR"),
+        Argument(("traces",), Value.FILE, "trace files that tools may read", count=Count.ANY, metavar="TRACE"),
+    ),
+    examples=(
+        Example("mcp", "what a client starts, after the options that name a target"),
+        Example("mcp -o /var/tmp/triage", "with a directory for slices and trace files"),
+    ),
+    needs=frozenset(),
+)

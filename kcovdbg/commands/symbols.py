@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``symbols``: the location tables of kernel builds, made before they are needed and handed around."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import NotElfError
+from kcovdbg.engine.argument import Argument, Count, Value, WordError
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.table_progress import wait_with_progress
+from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.output_file import open_output
+from kcovdbg.render.column import Column
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.renderable import Table
+from kcovdbg.render.value_kinds import NUMBER, PATH
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
+from kcovdbg.symbols.table_cache import (
+    CACHE_HINT,
+    TableBuild,
+    find_table_files,
+    find_usable_cache,
+    open_table,
+    open_table_file,
+)
+
+# A day: drgn alone takes an hour for a large kernel on a small machine.
+_PATIENCE: Final = 86400.0
+
+
+class _Row(NamedTuple):
+    build_id: str
+    file: str
+    bytes: int
+    points: int
+    comparisons: int
+    functions: int
+    format: int = FORMAT
+
+
+_COLUMNS: Final = (
+    Column("build_id"),
+    Column("points", NUMBER),
+    Column("comparisons", NUMBER),
+    Column("functions", NUMBER),
+    Column("bytes", NUMBER),
+    Column("format", NUMBER, json_only=True),
+    Column("file", PATH),
+)
+
+
+def _describe(table: LocationTable, file: Path) -> _Row:
+    points = len(table.pcs(PointKind.PC, PointKind.ENTRY, PointKind.EXIT))
+    functions = sum(1 for _ in table.functions())
+    return _Row(table.build_id, str(file), file.stat().st_size, points, len(table.pcs(PointKind.CMP)), functions)
+
+
+def _find_images(files: Sequence[str]) -> tuple[str, str | None, str]:
+    """Return the file with debug info, the one with code if it is another one, and the build ID."""
+    if not 1 <= len(files) <= 2:
+        raise UsageError("symbols build: expected a vmlinux", hint="symbols build VMLINUX -o FILE")
+    debug: str | None = None
+    code: str | None = None
+    ids = set()
+    for name in files:
+        with ElfFile(name) as elf:
+            if elf.build_id is None:
+                raise CapabilityError(f"{name} has no build ID", hint="link the kernel with --build-id, the default")
+            ids.add(elf.build_id)
+            if elf.has_lines and debug is None:
+                debug = name
+            if elf.text_sections() and (code is None or not elf.has_lines):
+                code = name
+    if len(ids) > 1:
+        raise CapabilityError(f"{files[0]} and {files[1]} are of different builds")
+    if debug is None:
+        raise CapabilityError(f"{files[0]} has no debug info with source lines", hint="name the file of debug info as well")
+    if code is None:
+        raise CapabilityError(f"{files[0]} is debug info alone", hint=f"name the image as well: symbols build {files[0]} IMAGE")
+    return debug, None if code == debug else code, ids.pop()
+
+
+def _build(context: Context, files: Sequence[str], output: str | None) -> _Row:
+    debug, code, build_id = _find_images(files)
+    cache = find_usable_cache()
+    if cache.folder is None:
+        raise CapabilityError(f"the cache cannot be used: {cache.problem}", hint=CACHE_HINT)
+    table = open_table(build_id, cache.folder)
+    if table is None:
+        build = TableBuild(debug, build_id, cache.folder, code=code, nice=False)
+        try:
+            table = wait_with_progress(context.terminal, build.find, build.progress, _PATIENCE)
+        except KeyboardInterrupt:
+            build.stop()
+            raise
+        if table is None:
+            raise CapabilityError("the table is still being built in the background", hint="give the same command again")
+    file = table.path
+    if output is not None:
+        with table.path.open("rb") as source, open_output(output) as target:
+            target.write(source.read())
+        file = Path(output)
+    return _describe(table, file)
+
+
+def _find_files(files: Sequence[str]) -> Iterator[LocationTable]:
+    """Yield the tables that are named, by themselves or by their images; those of the cache where none is."""
+    for path in find_table_files() if not files else ():
+        try:
+            yield LocationTable(path)
+        except (OSError, TableError):
+            continue
+    for name in files:
+        try:
+            with ElfFile(name) as elf:
+                build_id = elf.build_id
+        except NotElfError:
+            yield open_table_file(name, None)
+            continue
+        table = None if build_id is None else open_table(build_id)
+        if table is None:
+            raise KcovdbgError(f"no table of {name} has been built", hint=f"symbols build {name}")
+        yield table
+
+
+def _run(context: Context, args: Namespace) -> Table:
+    if args.action == "build":
+        rows = [_build(context, args.file, args.output)]
+    elif args.output is not None:
+        raise WordError("symbols info writes no file", args.output)
+    else:
+        rows = [_describe(table, table.path) for table in _find_files(args.file)]
+    return Table(_COLUMNS, rows, empty="no table has been built")
+
+
+COMMAND: Final = Command(
+    name="symbols",
+    summary="build the location table of a kernel, or show what there is",
+    topic=Topic.OUTPUT,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "build_id": Meaning("build ID of the kernel, in hexadecimal digits"),
+                "points": Meaning("coverage points that record a PC", unit="points"),
+                "comparisons": Meaning("coverage points that record a comparison", unit="points"),
+                "functions": Meaning("functions of the kernel image", unit="functions"),
+                "format": Meaning("version of the file's format; a kcovdbg reads one version"),
+                "file": Meaning("path of the table"),
+            },
+        ),
+    ),
+    description=(
+        "Functions and source lines of PCs come from a table that is built once for each build of a kernel, when it is first "
+        "needed. symbols build makes it before: for the user's cache, or with -o as a file for other machines, which name it "
+        "with the option --symbol-table. Where debug info is in a file of its own, as debuginfod serves it, name both files in "
+        "either order. Commands that want the same table at once build it once, on all cores. A build that was stopped goes on "
+        "where it was.\n\n"
+        "symbols info shows tables: FILE is a table or an image; without it, all tables of the cache."
+    ),
+    arguments=(
+        Argument(("action",), Value.CHOICE, "what to do", choices=("build", "info"), metavar="build|info"),
+        Argument(("file",), Value.FILE, "a vmlinux, its debug info, or a table", count=Count.ANY, metavar="FILE"),
+        Argument(("-o", "--output"), Value.FILE, "also write the table to a file", metavar="FILE", is_output=True),
+    ),
+    examples=(
+        Example("symbols build vmlinux -o vmlinux.kcovsym", "build once what a farm's machines then read"),
+        Example("symbols build vmlinux.debug vmlinux", "debug info is in a file of its own"),
+        Example("symbols info", "which builds' tables are there?"),
+    ),
+    needs=frozenset(),
+)

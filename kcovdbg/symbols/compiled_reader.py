@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Reading of an image's code and debug info in C: branches to functions, and source locations from DWARF.
+
+Callers have something slower for installations without the compiled module. The headers in native/ document the C functions.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Final, NamedTuple
+
+from kcovdbg.elf.compile_units import CompileUnit
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.symbols.numbered_locations import LocationArrays, LocationError
+
+NO_UNIT: Final = 0xFFFFFFFF
+"""The number of the unit of an address that is in none; of the chain of one whose unit cannot be read."""
+
+# BranchColumns in one call.
+_BRANCHES: Final = 1 << 16
+_SECTIONS: Final = ("info", "abbrev", "line", "str", "line_str", "str_offsets", "addr", "ranges", "rnglists")
+
+
+@cache
+def _native() -> tuple[Any, Any]:
+    from kcovdbg._native import ffi, lib
+
+    return ffi, lib
+
+
+@cache
+def has_reader() -> bool:
+    """Return whether the compiled module can be used; inside a GDB whose Python has no cffi it cannot."""
+    if find_spec("_cffi_backend") is None:
+        return False
+    try:
+        return hasattr(_native()[1], "kcovdbg_dwarf_new")
+    except ImportError:
+        return False
+
+
+class BranchColumns(NamedTuple):
+    """Calls, or jumps, with a fixed target: two columns, as there are hundreds of thousands."""
+
+    back: array[int]
+    """The address after each."""
+    target: array[int]
+
+
+def find_x86_branches(
+    texts: Sequence[tuple[int, bytes | memoryview]], targets: Collection[int], *, are_jumps: bool
+) -> BranchColumns:
+    """Return the calls or the jumps in some texts that lead to targets, short jumps aside.
+
+    :param texts: addresses and contents.
+    """
+    ffi, lib = _native()
+    wanted = lib.kcovdbg_targets_new(array_pointer("Q", array("Q", targets)), len(targets))
+    if wanted == ffi.NULL:
+        raise MemoryError
+    wanted = ffi.gc(wanted, lib.kcovdbg_targets_free)
+    found = BranchColumns(array("Q"), array("Q"))
+    columns = [array("Q", bytes(8 * _BRANCHES)) for _ in found]
+    pointers = [array_pointer("Q", column) for column in columns]
+    start = ffi.new("size_t *")
+    for address, text in texts:
+        start[0] = 0
+        while start[0] < len(text):
+            count = lib.kcovdbg_x86_branches(
+                ffi.from_buffer(text), len(text), address, are_jumps, wanted, start, *pointers, _BRANCHES
+            )
+            for column, part in zip(found, columns, strict=True):
+                column.extend(part[:count])
+    return found
+
+
+def array_pointer(code: str, column: array[int]) -> Any:
+    """Return a C pointer to the items of an array."""
+    return _native()[0].from_buffer("uint64_t[]" if code == "Q" else "uint32_t[]", column)
+
+
+class NativeLocations:
+    """Numbered locations, kept in C: :class:`~kcovdbg.symbols.numbered_locations.Locations`."""
+
+    def __init__(self) -> None:
+        ffi, lib = _native()
+        self.pointer = lib.kcovdbg_locations_new()
+        if self.pointer == ffi.NULL:
+            raise MemoryError
+        self.pointer = ffi.gc(self.pointer, lib.kcovdbg_locations_free)
+
+    def arrays(self) -> LocationArrays:
+        """Return a copy of what there is."""
+        ffi, lib = _native()
+        found = ffi.new("struct kcovdbg_location_arrays *")
+        lib.kcovdbg_locations_arrays(self.pointer, found)
+
+        def copy(pointer: Any, count: int) -> array[int]:
+            column = array("I")
+            if count:
+                column.frombytes(ffi.buffer(pointer, 4 * count))
+            return column
+
+        text = bytes(ffi.buffer(found.text, found.text_size)) if found.text_size else b""
+        return LocationArrays(
+            text,
+            copy(found.frames, 4 * found.frame_count),
+            copy(found.chain_ends, found.chain_count),
+            copy(found.chain_frames, found.chain_frame_count),
+        )
+
+    def add(self, more: LocationArrays) -> array[int]:
+        """Add locations; return the number that each of them has here.
+
+        :raises LocationError: when they are damaged.
+        """
+        ffi, lib = _native()
+        given = ffi.new("struct kcovdbg_location_arrays *")
+        text = ffi.from_buffer(more.text)
+        pointers = [array_pointer("I", column) for column in more[1:]]
+        given.text, given.text_size = text, len(more.text)
+        given.frames, given.frame_count = pointers[0], len(more.frames) // 4
+        given.chain_ends, given.chain_count = pointers[1], len(more.chain_ends)
+        given.chain_frames, given.chain_frame_count = pointers[2], len(more.chain_frames)
+        numbers = array("I", bytes(4 * len(more.chain_ends)))
+        status = lib.kcovdbg_locations_add(self.pointer, given, array_pointer("I", numbers))
+        if status == -1:
+            raise MemoryError
+        if status:
+            raise LocationError("numbers out of range")
+        return numbers
+
+    def common(self, groups: Iterable[Sequence[int]]) -> list[int]:
+        """Return what the locations of each group have in common: all of it, or the outermost function alone, or nothing."""
+        lib = _native()[1]
+        found = [lib.kcovdbg_locations_common(self.pointer, group, len(group)) for group in groups]
+        if NO_UNIT in found:
+            raise MemoryError
+        return found
+
+
+class DwarfReader:
+    """The debug info of a linked image, mapped.
+
+    :param elf: the image, or its file of debug info; open as long as this is used.
+    """
+
+    def __init__(self, elf: ElfFile) -> None:
+        ffi, lib = _native()
+        given = ffi.new("struct kcovdbg_sections *")
+        # The pointers that C has must remain valid.
+        self._kept: list[Any] = [given]
+        for name in _SECTIONS:
+            section = elf.section(f".debug_{name}")
+            data: bytes | mmap.mmap | memoryview = b"" if section is None else elf.map_section(section)
+            pointer = ffi.from_buffer(data)
+            part = getattr(given, name)
+            part.data, part.size = pointer, len(data)
+            self._kept += [data, pointer]
+        given.must_swap = elf.header.big_endian != (sys.byteorder == "big")
+        self._dwarf = lib.kcovdbg_dwarf_new(given)
+        if self._dwarf == ffi.NULL:
+            raise MemoryError
+        self._dwarf = ffi.gc(self._dwarf, lib.kcovdbg_dwarf_free)
+        self._units = lib.kcovdbg_dwarf_units(self._dwarf)
+        self._count: int = lib.kcovdbg_dwarf_unit_count(self._dwarf)
+
+    def units(self) -> Iterator[CompileUnit]:
+        """Iterate over the units with code or a name."""
+        ffi, lib = _native()
+        ranges = lib.kcovdbg_dwarf_ranges(self._dwarf)
+
+        def text(pointer: Any) -> str | None:
+            return None if pointer == ffi.NULL else ffi.string(pointer).decode("utf-8", "replace")
+
+        for index in range(self._count):
+            unit = self._units[index]
+            name = text(unit.name)
+            if name is not None:
+                first = range(unit.first_range, unit.first_range + unit.range_count)
+                yield CompileUnit(name, text(unit.directory), tuple((ranges[2 * at], ranges[2 * at + 1]) for at in first))
+
+    def unit_sizes(self) -> list[int]:
+        """Return the size of each unit's entries in bytes, which tells how long it takes to read."""
+        return [self._units[index].size for index in range(self._count)]
+
+    def find_units(self, addresses: array[int]) -> array[int]:
+        """Return the number of the unit of each address, :data:`NO_UNIT` for those in none."""
+        found = array("I", bytes(4 * len(addresses)))
+        status = _native()[1].kcovdbg_dwarf_find_units(
+            self._dwarf, array_pointer("Q", addresses), len(addresses), array_pointer("I", found)
+        )
+        if status:
+            raise MemoryError
+        return found
+
+    def locate(self, units: Sequence[int], ends: Sequence[int], addresses: array[int]) -> tuple[array[int], LocationArrays]:
+        """Locate addresses; several threads may do so.
+
+        :param units: numbers of units.
+        :param ends: where the addresses of each unit end; those of one are ascending.
+        :return: the chain of each address, :data:`NO_UNIT` where its unit cannot be read; and the chains.
+        """
+        ffi, lib = _native()
+        locations = NativeLocations()
+        chains = array("I", bytes(4 * len(addresses)))
+        status = lib.kcovdbg_dwarf_locate(
+            self._dwarf,
+            ffi.new("uint32_t[]", units),
+            ffi.new("size_t[]", ends),
+            len(units),
+            array_pointer("Q", addresses),
+            locations.pointer,
+            array_pointer("I", chains),
+        )
+        if status < 0:
+            raise MemoryError
+        return chains, locations.arrays()

@@ -1,0 +1,1514 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dwarf.h"
+
+#define NONE UINT32_MAX
+#define MAX_CODE (1U << 20)
+#define MAX_CHAIN 1024
+#define MAX_REFERENCES 16
+
+enum {
+	TAG_array_type = 0x01,
+	TAG_enumeration_type = 0x04,
+	TAG_compile_unit = 0x11,
+	TAG_structure_type = 0x13,
+	TAG_subroutine_type = 0x15,
+	TAG_union_type = 0x17,
+	TAG_inlined_subroutine = 0x1d,
+	TAG_subprogram = 0x2e,
+	TAG_call_site = 0x48,
+	TAG_GNU_call_site = 0x4109,
+};
+
+enum {
+	AT_sibling = 0x01,
+	AT_name = 0x03,
+	AT_stmt_list = 0x10,
+	AT_low_pc = 0x11,
+	AT_high_pc = 0x12,
+	AT_language = 0x13,
+	AT_comp_dir = 0x1b,
+	AT_inline = 0x20,
+	AT_abstract_origin = 0x31,
+	AT_specification = 0x47,
+	AT_ranges = 0x55,
+	AT_call_column = 0x57,
+	AT_call_file = 0x58,
+	AT_call_line = 0x59,
+	AT_str_offsets_base = 0x72,
+	AT_addr_base = 0x73,
+	AT_rnglists_base = 0x74,
+};
+
+enum {
+	FORM_addr = 0x01,
+	FORM_block2 = 0x03,
+	FORM_block4 = 0x04,
+	FORM_data2 = 0x05,
+	FORM_data4 = 0x06,
+	FORM_data8 = 0x07,
+	FORM_string = 0x08,
+	FORM_block = 0x09,
+	FORM_block1 = 0x0a,
+	FORM_data1 = 0x0b,
+	FORM_flag = 0x0c,
+	FORM_sdata = 0x0d,
+	FORM_strp = 0x0e,
+	FORM_udata = 0x0f,
+	FORM_ref_addr = 0x10,
+	FORM_ref1 = 0x11,
+	FORM_ref2 = 0x12,
+	FORM_ref4 = 0x13,
+	FORM_ref8 = 0x14,
+	FORM_ref_udata = 0x15,
+	FORM_sec_offset = 0x17,
+	FORM_exprloc = 0x18,
+	FORM_flag_present = 0x19,
+	FORM_strx = 0x1a,
+	FORM_addrx = 0x1b,
+	FORM_data16 = 0x1e,
+	FORM_line_strp = 0x1f,
+	FORM_ref_sig8 = 0x20,
+	FORM_implicit_const = 0x21,
+	FORM_loclistx = 0x22,
+	FORM_rnglistx = 0x23,
+	FORM_strx1 = 0x25,
+	FORM_strx2 = 0x26,
+	FORM_strx3 = 0x27,
+	FORM_strx4 = 0x28,
+	FORM_addrx1 = 0x29,
+	FORM_addrx2 = 0x2a,
+	FORM_addrx3 = 0x2b,
+	FORM_addrx4 = 0x2c,
+};
+
+/* Bytes being read; after an attempt to read beyond their end, is_bad is set and everything reads as 0. */
+struct cursor {
+	const unsigned char *at, *end;
+	bool must_swap, is_bad;
+};
+
+struct unit {
+	uint64_t offset, entry, end; /* In .debug_info. */
+	uint64_t abbrev;
+	uint16_t version;
+	uint8_t address_size;
+	bool is_known;
+	bool has_lines;
+	bool is_c;
+	uint64_t low, lines, str_offsets_base, addr_base, rnglists_base;
+};
+
+struct kcovdbg_dwarf {
+	struct kcovdbg_sections sections;
+	struct unit *units;
+	struct kcovdbg_unit *shown;
+	size_t unit_count;
+	uint64_t *ranges;
+	size_t range_count, range_room; /* In pairs. */
+};
+
+/* An attribute, or where attribute is 0, a run of bytes to skip, whose length is in constant. */
+struct field {
+	uint16_t attribute, form;
+	int64_t constant;
+};
+
+struct abbreviation {
+	uint32_t first, count; /* Fields. */
+	uint16_t tag;
+	bool has_children, is_known;
+};
+
+struct abbreviations {
+	struct abbreviation *codes;
+	size_t code_count, code_room;
+	struct field *fields;
+	size_t field_count, field_room;
+	uint64_t offset;
+	uint8_t version, address_size;
+	bool is_read;
+};
+
+struct value {
+	uint64_t number;
+	uint16_t form; /* 0 where the entry does not have the attribute. */
+};
+
+/* The attributes of an entry that matter here. */
+struct entry {
+	uint64_t offset; /* In .debug_info. */
+	uint16_t tag;
+	bool has_children;
+	struct value low, high, ranges, name, origin, specification, sibling;
+	uint64_t call_file, call_line, call_column;
+	bool is_abstract;
+	/* Of a unit. */
+	struct value directory, lines, language, str_offsets_base, addr_base, rnglists_base;
+};
+
+static bool need(void *pointer, size_t *room, size_t wanted, size_t item)
+{
+	void **array = pointer;
+	size_t more = wanted + wanted / 2 + 64;
+	void *grown;
+
+	if (wanted <= *room)
+		return true;
+	grown = realloc(*array, more * item);
+	if (!grown)
+		return false;
+	*array = grown;
+	*room = more;
+	return true;
+}
+
+static struct cursor open_at(const struct kcovdbg_dwarf *dwarf, const struct kcovdbg_bytes *section, uint64_t offset)
+{
+	struct cursor cursor = { .must_swap = dwarf->sections.must_swap };
+
+	if (offset > section->size) {
+		cursor.is_bad = true;
+		return cursor;
+	}
+	cursor.at = (const unsigned char *)section->data + offset;
+	cursor.end = (const unsigned char *)section->data + section->size;
+	return cursor;
+}
+
+static inline void skip(struct cursor *cursor, uint64_t size)
+{
+	if (size > (size_t)(cursor->end - cursor->at)) {
+		cursor->is_bad = true;
+		cursor->at = cursor->end;
+		return;
+	}
+	cursor->at += size;
+}
+
+static inline uint64_t get(struct cursor *cursor, unsigned int size)
+{
+	const unsigned char *at = cursor->at;
+	uint64_t value = 0;
+	unsigned int i;
+
+	if (size > (size_t)(cursor->end - at)) {
+		cursor->is_bad = true;
+		cursor->at = cursor->end;
+		return 0;
+	}
+	cursor->at += size;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	bool is_big = cursor->must_swap;
+#else
+	bool is_big = !cursor->must_swap;
+#endif
+	if (!is_big) {
+		switch (size) {
+		case 1:
+			return *at;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+		case 2:
+		case 4:
+		case 8:
+			memcpy(&value, at, size);
+			return value;
+#endif
+		}
+		for (i = 0; i < size; i++)
+			value |= (uint64_t)at[i] << 8 * i;
+	} else {
+		for (i = 0; i < size; i++)
+			value = value << 8 | at[i];
+	}
+	return value;
+}
+
+static inline uint64_t get_uleb(struct cursor *cursor)
+{
+	uint64_t value = 0;
+	unsigned int shift = 0;
+
+	while (cursor->at < cursor->end) {
+		unsigned char byte = *cursor->at++;
+
+		if (shift < 64)
+			value |= (uint64_t)(byte & 0x7f) << shift;
+		if (byte < 0x80)
+			return value;
+		shift += 7;
+	}
+	cursor->is_bad = true;
+	return 0;
+}
+
+static inline int64_t get_sleb(struct cursor *cursor)
+{
+	uint64_t value = 0;
+	unsigned int shift = 0;
+
+	while (cursor->at < cursor->end) {
+		unsigned char byte = *cursor->at++;
+
+		if (shift < 64)
+			value |= (uint64_t)(byte & 0x7f) << shift;
+		shift += 7;
+		if (byte < 0x80) {
+			if (byte & 0x40 && shift < 64)
+				value |= -1ULL << shift;
+			return value;
+		}
+	}
+	cursor->is_bad = true;
+	return 0;
+}
+
+static const char *get_string(struct cursor *cursor)
+{
+	const unsigned char *start = cursor->at;
+	const unsigned char *end = start < cursor->end ? memchr(start, 0, cursor->end - start) : NULL;
+
+	if (!end) {
+		cursor->is_bad = true;
+		cursor->at = cursor->end;
+		return NULL;
+	}
+	cursor->at = end + 1;
+	return (const char *)start;
+}
+
+static const char *string_at(const struct kcovdbg_dwarf *dwarf, const struct kcovdbg_bytes *section, uint64_t offset)
+{
+	struct cursor cursor = open_at(dwarf, section, offset);
+
+	return cursor.is_bad ? NULL : get_string(&cursor);
+}
+
+/* The size of a form, -1 where it depends on the bytes, -2 for an unknown form. */
+static int form_size(uint64_t form, unsigned int address_size)
+{
+	switch (form) {
+	case FORM_flag_present:
+	case FORM_implicit_const:
+		return 0;
+	case FORM_data1:
+	case FORM_flag:
+	case FORM_ref1:
+	case FORM_strx1:
+	case FORM_addrx1:
+		return 1;
+	case FORM_data2:
+	case FORM_ref2:
+	case FORM_strx2:
+	case FORM_addrx2:
+		return 2;
+	case FORM_strx3:
+	case FORM_addrx3:
+		return 3;
+	case FORM_data4:
+	case FORM_ref4:
+	case FORM_ref_addr:
+	case FORM_strp:
+	case FORM_line_strp:
+	case FORM_sec_offset:
+	case FORM_strx4:
+	case FORM_addrx4:
+		return 4;
+	case FORM_data8:
+	case FORM_ref8:
+	case FORM_ref_sig8:
+		return 8;
+	case FORM_data16:
+		return 16;
+	case FORM_addr:
+		return address_size;
+	case FORM_string:
+	case FORM_block:
+	case FORM_block1:
+	case FORM_block2:
+	case FORM_block4:
+	case FORM_exprloc:
+	case FORM_sdata:
+	case FORM_udata:
+	case FORM_ref_udata:
+	case FORM_strx:
+	case FORM_addrx:
+	case FORM_loclistx:
+	case FORM_rnglistx:
+		return -1;
+	default:
+		return -2;
+	}
+}
+
+/* Skip a value of a form whose size depends on its bytes. */
+static void skip_variable(struct cursor *cursor, uint64_t form)
+{
+	switch (form) {
+	case FORM_string:
+		get_string(cursor);
+		break;
+	case FORM_block1:
+		skip(cursor, get(cursor, 1));
+		break;
+	case FORM_block2:
+		skip(cursor, get(cursor, 2));
+		break;
+	case FORM_block4:
+		skip(cursor, get(cursor, 4));
+		break;
+	case FORM_block:
+	case FORM_exprloc:
+		skip(cursor, get_uleb(cursor));
+		break;
+	default:
+		get_uleb(cursor);
+	}
+}
+
+/* Read a value; that of a string in place is its address. */
+static struct value get_value(struct cursor *cursor, uint16_t form, int64_t constant, unsigned int address_size)
+{
+	struct value value = { .form = form };
+	int size = form_size(form, address_size);
+
+	if (form == FORM_implicit_const)
+		value.number = constant;
+	else if (form == FORM_flag_present)
+		value.number = 1;
+	else if (form == FORM_string)
+		value.number = (uintptr_t)get_string(cursor);
+	else if (form == FORM_sdata)
+		value.number = get_sleb(cursor);
+	else if (size > 8)
+		skip(cursor, size);
+	else if (size >= 0)
+		value.number = get(cursor, size);
+	else if (form == FORM_block || form == FORM_block1 || form == FORM_block2 || form == FORM_block4 ||
+		 form == FORM_exprloc)
+		skip_variable(cursor, form);
+	else
+		value.number = get_uleb(cursor);
+	return value;
+}
+
+static bool is_wanted(uint64_t tag, uint64_t attribute)
+{
+	switch (attribute) {
+	case AT_sibling:
+		return true;
+	case AT_name:
+	case AT_low_pc:
+	case AT_high_pc:
+	case AT_ranges:
+		return tag == TAG_compile_unit || tag == TAG_subprogram || tag == TAG_inlined_subroutine;
+	case AT_inline:
+	case AT_abstract_origin:
+	case AT_specification:
+	case AT_call_column:
+	case AT_call_file:
+	case AT_call_line:
+		return tag == TAG_subprogram || tag == TAG_inlined_subroutine;
+	case AT_stmt_list:
+	case AT_language:
+	case AT_comp_dir:
+	case AT_str_offsets_base:
+	case AT_addr_base:
+	case AT_rnglists_base:
+		return tag == TAG_compile_unit;
+	default:
+		return false;
+	}
+}
+
+static bool add_field(struct abbreviations *known, uint32_t first, struct field field)
+{
+	struct field *last;
+
+	if (!field.attribute && known->field_count > first) {
+		last = &known->fields[known->field_count - 1];
+		if (!last->attribute && !last->form && !field.form) {
+			last->constant += field.constant;
+			return true;
+		}
+	}
+	if (!need(&known->fields, &known->field_room, known->field_count + 1, sizeof(field)))
+		return false;
+	known->fields[known->field_count++] = field;
+	return true;
+}
+
+/* Read the abbreviations of a unit. 0, -1 when out of memory, 1 when they are damaged or have unknown forms. */
+static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct abbreviations *known)
+{
+	struct cursor cursor;
+	uint64_t code;
+
+	if (known->is_read && known->offset == unit->abbrev && known->version == unit->version &&
+	    known->address_size == unit->address_size)
+		return 0;
+	known->is_read = false;
+	known->field_count = 0;
+	if (known->code_count)
+		memset(known->codes, 0, known->code_count * sizeof(*known->codes));
+	known->code_count = 0;
+	cursor = open_at(dwarf, &dwarf->sections.abbrev, unit->abbrev);
+	while ((code = get_uleb(&cursor)) && !cursor.is_bad) {
+		struct abbreviation *abbreviation;
+		uint64_t tag = get_uleb(&cursor), attribute, form;
+		uint32_t first = known->field_count;
+		bool has_children = get(&cursor, 1);
+
+		if (code > MAX_CODE || tag > UINT16_MAX)
+			return 1;
+		for (;;) {
+			struct field field = { 0 };
+			int size;
+
+			attribute = get_uleb(&cursor);
+			form = get_uleb(&cursor);
+			if (form == FORM_implicit_const)
+				field.constant = get_sleb(&cursor);
+			if (cursor.is_bad)
+				return 1;
+			if (!attribute && !form)
+				break;
+			size = form_size(form, unit->address_size);
+			if (size == -2)
+				return 1;
+			if (is_wanted(tag, attribute)) {
+				field.attribute = attribute;
+				field.form = form;
+			} else if (size >= 0) {
+				field.constant = size;
+			} else {
+				field.form = form;
+			}
+			if (!add_field(known, first, field))
+				return -1;
+		}
+		if (code > known->code_count) {
+			if (!need(&known->codes, &known->code_room, code, sizeof(*known->codes)))
+				return -1;
+			memset(known->codes + known->code_count, 0, (code - known->code_count) * sizeof(*known->codes));
+			known->code_count = code;
+		}
+		abbreviation = &known->codes[code - 1];
+		abbreviation->first = first;
+		abbreviation->count = known->field_count - first;
+		abbreviation->tag = tag;
+		abbreviation->has_children = has_children;
+		abbreviation->is_known = true;
+	}
+	if (cursor.is_bad)
+		return 1;
+	known->offset = unit->abbrev;
+	known->version = unit->version;
+	known->address_size = unit->address_size;
+	known->is_read = true;
+	return 0;
+}
+
+static void free_abbreviations(struct abbreviations *known)
+{
+	free(known->codes);
+	free(known->fields);
+}
+
+static void put_value(struct entry *entry, uint16_t attribute, struct value value)
+{
+	switch (attribute) {
+	case AT_sibling:
+		entry->sibling = value;
+		break;
+	case AT_name:
+		entry->name = value;
+		break;
+	case AT_low_pc:
+		entry->low = value;
+		break;
+	case AT_high_pc:
+		entry->high = value;
+		break;
+	case AT_ranges:
+		entry->ranges = value;
+		break;
+	case AT_inline:
+		entry->is_abstract = value.number != 0;
+		break;
+	case AT_abstract_origin:
+		entry->origin = value;
+		break;
+	case AT_specification:
+		entry->specification = value;
+		break;
+	case AT_call_file:
+		entry->call_file = value.number;
+		break;
+	case AT_call_line:
+		entry->call_line = value.number;
+		break;
+	case AT_call_column:
+		entry->call_column = value.number;
+		break;
+	case AT_stmt_list:
+		entry->lines = value;
+		break;
+	case AT_language:
+		entry->language = value;
+		break;
+	case AT_comp_dir:
+		entry->directory = value;
+		break;
+	case AT_str_offsets_base:
+		entry->str_offsets_base = value;
+		break;
+	case AT_addr_base:
+		entry->addr_base = value;
+		break;
+	case AT_rnglists_base:
+		entry->rnglists_base = value;
+		break;
+	}
+}
+
+/* Read the entry at the cursor. False at the end of a list of children, and with is_bad set, for damage. */
+static bool get_entry(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, const struct abbreviations *known,
+		      struct cursor *cursor, struct entry *entry)
+{
+	uint64_t offset = cursor->at - (const unsigned char *)dwarf->sections.info.data;
+	uint64_t code = get_uleb(cursor);
+	const struct abbreviation *abbreviation;
+	const struct field *field, *end;
+
+	if (!code)
+		return false;
+	if (code > known->code_count || !known->codes[code - 1].is_known) {
+		cursor->is_bad = true;
+		return false;
+	}
+	abbreviation = &known->codes[code - 1];
+	memset(entry, 0, sizeof(*entry));
+	entry->offset = offset;
+	entry->tag = abbreviation->tag;
+	entry->has_children = abbreviation->has_children;
+	field = known->fields + abbreviation->first;
+	for (end = field + abbreviation->count; field < end; field++) {
+		if (field->attribute)
+			put_value(entry, field->attribute, get_value(cursor, field->form, field->constant, unit->address_size));
+		else if (field->form)
+			skip_variable(cursor, field->form);
+		else
+			skip(cursor, field->constant);
+	}
+	return !cursor->is_bad;
+}
+
+static const char *text_of(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct value value)
+{
+	struct cursor cursor;
+
+	switch (value.form) {
+	case FORM_string:
+		return (const char *)(uintptr_t)value.number;
+	case FORM_strp:
+		return string_at(dwarf, &dwarf->sections.str, value.number);
+	case FORM_line_strp:
+		return string_at(dwarf, &dwarf->sections.line_str, value.number);
+	case FORM_strx:
+	case FORM_strx1:
+	case FORM_strx2:
+	case FORM_strx3:
+	case FORM_strx4:
+		if (value.number > UINT32_MAX)
+			return NULL;
+		cursor = open_at(dwarf, &dwarf->sections.str_offsets, unit->str_offsets_base + 4 * value.number);
+		value.number = get(&cursor, 4);
+		return cursor.is_bad ? NULL : string_at(dwarf, &dwarf->sections.str, value.number);
+	default:
+		return NULL;
+	}
+}
+
+static uint64_t indexed_address(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, uint64_t index)
+{
+	struct cursor cursor = open_at(dwarf, &dwarf->sections.addr,
+				       index > UINT32_MAX ? UINT64_MAX : unit->addr_base + unit->address_size * index);
+
+	return get(&cursor, unit->address_size);
+}
+
+static uint64_t address_of(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct value value)
+{
+	return value.form == FORM_addr || !value.form ? value.number : indexed_address(dwarf, unit, value.number);
+}
+
+static bool is_address(uint16_t form)
+{
+	return form == FORM_addr || form == FORM_addrx || (form >= FORM_addrx1 && form <= FORM_addrx4);
+}
+
+/* Called for each range of an entry; false ends it. */
+typedef bool (*range_function)(void *context, uint64_t low, uint64_t high);
+
+static bool list_old_ranges(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, uint64_t offset, range_function add,
+			    void *context)
+{
+	struct cursor cursor = open_at(dwarf, &dwarf->sections.ranges, offset);
+	uint64_t base = unit->low, highest = unit->address_size == 8 ? UINT64_MAX : (1ULL << 8 * unit->address_size) - 1;
+
+	while (!cursor.is_bad) {
+		uint64_t low = get(&cursor, unit->address_size), high = get(&cursor, unit->address_size);
+
+		if (cursor.is_bad || (!low && !high))
+			break;
+		if (low == highest)
+			base = high;
+		else if (low < high && !add(context, base + low, base + high))
+			return false;
+	}
+	return true;
+}
+
+static bool list_ranges(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct value list, range_function add,
+			void *context)
+{
+	struct cursor cursor;
+	uint64_t base = unit->low, offset = list.number, low, high;
+
+	if (unit->version < 5)
+		return list_old_ranges(dwarf, unit, offset, add, context);
+	if (list.form == FORM_rnglistx) {
+		cursor = open_at(dwarf, &dwarf->sections.rnglists,
+				 offset > UINT32_MAX ? UINT64_MAX : unit->rnglists_base + 4 * offset);
+		offset = unit->rnglists_base + get(&cursor, 4);
+		if (cursor.is_bad)
+			return true;
+	}
+	cursor = open_at(dwarf, &dwarf->sections.rnglists, offset);
+	while (!cursor.is_bad) {
+		/* Table 7.30 of the standard. */
+		switch (get(&cursor, 1)) {
+		case 1: /* DW_RLE_base_addressx */
+			base = indexed_address(dwarf, unit, get_uleb(&cursor));
+			continue;
+		case 2: /* DW_RLE_startx_endx */
+			low = indexed_address(dwarf, unit, get_uleb(&cursor));
+			high = indexed_address(dwarf, unit, get_uleb(&cursor));
+			break;
+		case 3: /* DW_RLE_startx_length */
+			low = indexed_address(dwarf, unit, get_uleb(&cursor));
+			high = low + get_uleb(&cursor);
+			break;
+		case 4: /* DW_RLE_offset_pair */
+			low = base + get_uleb(&cursor);
+			high = base + get_uleb(&cursor);
+			break;
+		case 5: /* DW_RLE_base_address */
+			base = get(&cursor, unit->address_size);
+			continue;
+		case 6: /* DW_RLE_start_end */
+			low = get(&cursor, unit->address_size);
+			high = get(&cursor, unit->address_size);
+			break;
+		case 7: /* DW_RLE_start_length */
+			low = get(&cursor, unit->address_size);
+			high = low + get_uleb(&cursor);
+			break;
+		default:
+			return true;
+		}
+		if (!cursor.is_bad && low < high && !add(context, low, high))
+			return false;
+	}
+	return true;
+}
+
+/* False when add() returned that. */
+static bool list_entry_ranges(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, const struct entry *entry,
+			      range_function add, void *context)
+{
+	uint64_t low, high;
+
+	if (entry->ranges.form)
+		return list_ranges(dwarf, unit, entry->ranges, add, context);
+	if (!entry->low.form || !entry->high.form)
+		return true;
+	low = address_of(dwarf, unit, entry->low);
+	high = is_address(entry->high.form) ? address_of(dwarf, unit, entry->high) : low + entry->high.number;
+	return low >= high || add(context, low, high);
+}
+
+/* Read the header of the unit at an offset. False at the end of what can be read. */
+static bool read_header(const struct kcovdbg_dwarf *dwarf, uint64_t offset, struct unit *unit)
+{
+	struct cursor cursor = open_at(dwarf, &dwarf->sections.info, offset);
+	uint64_t length = get(&cursor, 4), kind = 1;
+
+	memset(unit, 0, sizeof(*unit));
+	unit->offset = offset;
+	/* 0xffffffff introduces the 64-bit format. */
+	if (cursor.is_bad || length >= 0xfffffff0 || length > dwarf->sections.info.size - offset - 4)
+		return false;
+	unit->end = offset + 4 + length;
+	unit->version = get(&cursor, 2);
+	if (unit->version >= 5) {
+		kind = get(&cursor, 1);
+		unit->address_size = get(&cursor, 1);
+		unit->abbrev = get(&cursor, 4);
+	} else {
+		unit->abbrev = get(&cursor, 4);
+		unit->address_size = get(&cursor, 1);
+	}
+	unit->entry = cursor.at - (const unsigned char *)dwarf->sections.info.data;
+	/* Units of types, and those whose entries are in another file, have no code here. Partial ones are referred to. */
+	unit->is_known = !cursor.is_bad && (unit->version == 4 || unit->version == 5) && (kind == 1 || kind == 3) &&
+			 (unit->address_size == 4 || unit->address_size == 8);
+	return true;
+}
+
+static bool add_unit_range(void *context, uint64_t low, uint64_t high)
+{
+	struct kcovdbg_dwarf *dwarf = context;
+
+	if (!need(&dwarf->ranges, &dwarf->range_room, dwarf->range_count + 1, 2 * sizeof(*dwarf->ranges)))
+		return false;
+	dwarf->ranges[2 * dwarf->range_count] = low;
+	dwarf->ranges[2 * dwarf->range_count + 1] = high;
+	dwarf->range_count++;
+	return true;
+}
+
+static struct cursor open_unit(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, uint64_t offset)
+{
+	struct cursor cursor = open_at(dwarf, &dwarf->sections.info, offset);
+
+	if (!cursor.is_bad)
+		cursor.end = (const unsigned char *)dwarf->sections.info.data + unit->end;
+	return cursor;
+}
+
+/* Read a unit's own entry. 0, -1 when out of memory. */
+static int read_unit(struct kcovdbg_dwarf *dwarf, struct unit *unit, struct kcovdbg_unit *shown, struct abbreviations *known)
+{
+	struct cursor cursor;
+	struct entry entry;
+	uint64_t language;
+	int status;
+
+	shown->size = unit->end - unit->offset;
+	shown->first_range = dwarf->range_count;
+	if (!unit->is_known)
+		return 0;
+	status = read_abbreviations(dwarf, unit, known);
+	if (status < 0)
+		return -1;
+	cursor = open_unit(dwarf, unit, unit->entry);
+	if (status || !get_entry(dwarf, unit, known, &cursor, &entry)) {
+		unit->is_known = false;
+		return 0;
+	}
+	/* Without a base, they start after the header of the section's first table. */
+	unit->str_offsets_base = entry.str_offsets_base.form ? entry.str_offsets_base.number : 8;
+	unit->addr_base = entry.addr_base.form ? entry.addr_base.number : 8;
+	unit->rnglists_base = entry.rnglists_base.form ? entry.rnglists_base.number : 12;
+	if (entry.tag != TAG_compile_unit)
+		return 0;
+	unit->low = address_of(dwarf, unit, entry.low);
+	unit->has_lines = entry.lines.form != 0;
+	unit->lines = entry.lines.number;
+	language = entry.language.number;
+	/* DW_LANG_C89, C, C99, C11, C17, and of assembly. */
+	unit->is_c = language == 0x01 || language == 0x02 || language == 0x0c || language == 0x1d || language == 0x2c;
+	shown->name = text_of(dwarf, unit, entry.name);
+	shown->directory = text_of(dwarf, unit, entry.directory);
+	if (!list_entry_ranges(dwarf, unit, &entry, add_unit_range, dwarf))
+		return -1;
+	shown->range_count = dwarf->range_count - shown->first_range;
+	return 0;
+}
+
+struct kcovdbg_dwarf *kcovdbg_dwarf_new(const struct kcovdbg_sections *sections)
+{
+	struct kcovdbg_dwarf *dwarf = calloc(1, sizeof(*dwarf));
+	struct abbreviations known = { 0 };
+	size_t unit_room = 0, shown_room = 0, i;
+	struct unit unit;
+	uint64_t offset = 0;
+
+	if (!dwarf)
+		return NULL;
+	dwarf->sections = *sections;
+	while (offset < sections->info.size && read_header(dwarf, offset, &unit)) {
+		if (!need(&dwarf->units, &unit_room, dwarf->unit_count + 1, sizeof(unit)))
+			goto out_of_memory;
+		dwarf->units[dwarf->unit_count++] = unit;
+		offset = unit.end;
+	}
+	if (!need(&dwarf->shown, &shown_room, dwarf->unit_count, sizeof(*dwarf->shown)))
+		goto out_of_memory;
+	for (i = 0; i < dwarf->unit_count; i++) {
+		memset(&dwarf->shown[i], 0, sizeof(*dwarf->shown));
+		if (read_unit(dwarf, &dwarf->units[i], &dwarf->shown[i], &known))
+			goto out_of_memory;
+	}
+	free_abbreviations(&known);
+	return dwarf;
+
+out_of_memory:
+	free_abbreviations(&known);
+	kcovdbg_dwarf_free(dwarf);
+	return NULL;
+}
+
+void kcovdbg_dwarf_free(struct kcovdbg_dwarf *dwarf)
+{
+	if (!dwarf)
+		return;
+	free(dwarf->units);
+	free(dwarf->shown);
+	free(dwarf->ranges);
+	free(dwarf);
+}
+
+size_t kcovdbg_dwarf_unit_count(const struct kcovdbg_dwarf *dwarf)
+{
+	return dwarf->unit_count;
+}
+
+const struct kcovdbg_unit *kcovdbg_dwarf_units(const struct kcovdbg_dwarf *dwarf)
+{
+	return dwarf->shown;
+}
+
+const uint64_t *kcovdbg_dwarf_ranges(const struct kcovdbg_dwarf *dwarf)
+{
+	return dwarf->ranges;
+}
+
+struct span {
+	uint64_t low, high;
+	uint32_t unit;
+};
+
+static int compare_spans(const void *left, const void *right)
+{
+	const struct span *a = left, *b = right;
+
+	if (a->low != b->low)
+		return a->low < b->low ? -1 : 1;
+	return (a->unit > b->unit) - (a->unit < b->unit);
+}
+
+int kcovdbg_dwarf_find_units(const struct kcovdbg_dwarf *dwarf, const uint64_t *addresses, size_t count, uint32_t *units)
+{
+	struct span *spans = malloc((dwarf->range_count + 1) * sizeof(*spans));
+	size_t i, j, n = 0;
+
+	if (!spans)
+		return -1;
+	for (i = 0; i < dwarf->unit_count; i++) {
+		const struct kcovdbg_unit *unit = &dwarf->shown[i];
+
+		for (j = unit->first_range; j < unit->first_range + unit->range_count; j++, n++)
+			spans[n] = (struct span){ dwarf->ranges[2 * j], dwarf->ranges[2 * j + 1], i };
+	}
+	qsort(spans, n, sizeof(*spans), compare_spans);
+	for (i = 0; i < count; i++) {
+		size_t low = 0, high = n;
+
+		while (low < high) {
+			size_t middle = low + (high - low) / 2;
+
+			if (spans[middle].low <= addresses[i])
+				low = middle + 1;
+			else
+				high = middle;
+		}
+		units[i] = low && addresses[i] < spans[low - 1].high ? spans[low - 1].unit : NONE;
+	}
+	free(spans);
+	return 0;
+}
+
+/* A function, or an inlined function, that some address is in. */
+struct function {
+	uint64_t offset;
+	uint32_t parent;
+	uint32_t call_file, call_line, call_column;
+	uint32_t name; /* NONE until it is looked up. */
+	bool is_inlined;
+};
+
+struct row {
+	uint32_t file, line, column;
+	bool is_known;
+};
+
+struct file {
+	const char *directory, *name;
+	uint32_t string; /* NONE until it is looked up. */
+};
+
+/* What a thread needs while it reads units; its arrays are used again for each. */
+struct reader {
+	const struct kcovdbg_dwarf *dwarf;
+	const struct unit *unit;
+	struct abbreviations known, other;
+	struct kcovdbg_locations *locations;
+	const uint64_t *addresses;
+	size_t count;
+	uint32_t *deepest; /* For each address: its function. */
+	size_t deepest_room;
+	struct row *rows;
+	size_t row_room;
+	struct function *functions;
+	size_t function_count, function_room;
+	uint32_t *parents; /* By depth. */
+	size_t parent_room;
+	struct file *files;
+	size_t file_count, file_room;
+	const char **folders;
+	size_t folder_count, folder_room;
+	char *path;
+	size_t path_room;
+	uint32_t current; /* Function whose ranges are being read. */
+	bool is_hit;	  /* Whether an address is in one of them. */
+};
+
+static size_t lower_bound(const uint64_t *addresses, size_t count, uint64_t address)
+{
+	size_t low = 0, high = count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (addresses[middle] < address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static bool add_function_range(void *context, uint64_t low, uint64_t high)
+{
+	struct reader *reader = context;
+	size_t i;
+
+	/* Entries come before their children, whose ranges replace theirs. */
+	for (i = lower_bound(reader->addresses, reader->count, low); i < reader->count && reader->addresses[i] < high; i++) {
+		reader->deepest[i] = reader->current;
+		reader->is_hit = true;
+	}
+	return true;
+}
+
+static uint32_t clamp(uint64_t number)
+{
+	return number < UINT32_MAX ? number : 0;
+}
+
+static bool can_have_functions(const struct unit *unit, uint16_t tag)
+{
+	switch (tag) {
+	case TAG_array_type:
+	case TAG_enumeration_type:
+	case TAG_subroutine_type:
+	case TAG_call_site:
+	case TAG_GNU_call_site:
+		return false;
+	case TAG_structure_type:
+	case TAG_union_type:
+		return !unit->is_c;
+	default:
+		return true;
+	}
+}
+
+/* Add a function that may hold addresses. 0, -1 when out of memory; is_hit tells whether it does. */
+static int add_function(struct reader *reader, const struct entry *entry, uint32_t parent)
+{
+	struct function *function;
+
+	if (!need(&reader->functions, &reader->function_room, reader->function_count + 1, sizeof(*function)))
+		return -1;
+	reader->current = reader->function_count;
+	reader->is_hit = false;
+	list_entry_ranges(reader->dwarf, reader->unit, entry, add_function_range, reader);
+	function = &reader->functions[reader->function_count++];
+	function->offset = entry->offset;
+	function->parent = parent;
+	function->call_file = clamp(entry->call_file);
+	function->call_line = clamp(entry->call_line);
+	function->call_column = clamp(entry->call_column);
+	function->name = NONE;
+	function->is_inlined = entry->tag == TAG_inlined_subroutine;
+	return 0;
+}
+
+/* Find the function of each address. 0, -1 when out of memory, 1 for damage. */
+static int read_functions(struct reader *reader)
+{
+	const struct unit *unit = reader->unit;
+	const unsigned char *info = reader->dwarf->sections.info.data;
+	struct cursor cursor = open_unit(reader->dwarf, unit, unit->entry);
+	size_t depth = 0;
+	struct entry entry;
+
+	reader->function_count = 0;
+	do {
+		uint32_t parent = depth ? reader->parents[depth - 1] : NONE;
+		bool may_skip;
+
+		if (!get_entry(reader->dwarf, unit, &reader->known, &cursor, &entry)) {
+			if (cursor.is_bad)
+				return 1;
+			if (depth)
+				depth--;
+			continue;
+		}
+		may_skip = !can_have_functions(unit, entry.tag);
+		if (entry.tag == TAG_subprogram || entry.tag == TAG_inlined_subroutine) {
+			bool has_code = entry.ranges.form || (entry.low.form && entry.high.form);
+
+			if (has_code) {
+				if (add_function(reader, &entry, parent))
+					return -1;
+				parent = reader->function_count - 1;
+			}
+			may_skip = has_code ? !reader->is_hit : entry.is_abstract;
+		}
+		if (!entry.has_children)
+			continue;
+		if (may_skip && entry.sibling.form && entry.sibling.form != FORM_ref_addr &&
+		    entry.sibling.number < unit->end - unit->offset &&
+		    info + unit->offset + entry.sibling.number >= cursor.at) {
+			cursor.at = info + unit->offset + entry.sibling.number;
+			continue;
+		}
+		if (!need(&reader->parents, &reader->parent_room, depth + 1, sizeof(*reader->parents)))
+			return -1;
+		reader->parents[depth++] = parent;
+	} while (depth && cursor.at < cursor.end);
+	return 0;
+}
+
+static const struct unit *unit_at(const struct kcovdbg_dwarf *dwarf, uint64_t offset)
+{
+	size_t low = 0, high = dwarf->unit_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (dwarf->units[middle].offset <= offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low && offset < dwarf->units[low - 1].end ? &dwarf->units[low - 1] : NULL;
+}
+
+/* Return the name of a function: its own, or that of the entry it is an instance or the definition of. NULL where it has none. */
+static const char *find_name(struct reader *reader, uint64_t offset)
+{
+	const struct unit *unit = reader->unit;
+	struct abbreviations *known = &reader->known;
+	int i;
+
+	for (i = 0; i < MAX_REFERENCES; i++) {
+		struct cursor cursor;
+		struct value reference;
+		struct entry entry;
+
+		if (offset < unit->offset || offset >= unit->end) {
+			unit = unit_at(reader->dwarf, offset);
+			if (!unit || !unit->is_known)
+				return NULL;
+			known = unit == reader->unit ? &reader->known : &reader->other;
+			if (read_abbreviations(reader->dwarf, unit, known))
+				return NULL;
+		}
+		cursor = open_unit(reader->dwarf, unit, offset);
+		if (cursor.is_bad || !get_entry(reader->dwarf, unit, known, &cursor, &entry))
+			return NULL;
+		if (entry.name.form)
+			return text_of(reader->dwarf, unit, entry.name);
+		reference = entry.origin.form ? entry.origin : entry.specification;
+		if (reference.form == FORM_ref_addr)
+			offset = reference.number;
+		else if (reference.form >= FORM_ref1 && reference.form <= FORM_ref_udata)
+			offset = unit->offset + reference.number;
+		else
+			return NULL;
+	}
+	return NULL;
+}
+
+/* A column of a table of directories or files in a line number header of version 5. */
+struct content {
+	uint64_t type, form;
+};
+
+static bool add_file(struct reader *reader, const char *directory, const char *name)
+{
+	if (!need(&reader->files, &reader->file_room, reader->file_count + 1, sizeof(*reader->files)))
+		return false;
+	reader->files[reader->file_count++] = (struct file){ directory, name, NONE };
+	return true;
+}
+
+static bool add_folder(struct reader *reader, const char *name)
+{
+	if (!need(&reader->folders, &reader->folder_room, reader->folder_count + 1, sizeof(*reader->folders)))
+		return false;
+	reader->folders[reader->folder_count++] = name;
+	return true;
+}
+
+static const char *folder_at(const struct reader *reader, uint64_t index)
+{
+	/* The first is the directory that the compiler was run in: names remain relative to it. */
+	return index && index < reader->folder_count ? reader->folders[index] : NULL;
+}
+
+/* Read the directories, or the files, of a header of version 5. 0, -1 when out of memory, 1 for damage. */
+static int read_names(struct reader *reader, struct cursor *cursor, bool are_files)
+{
+	struct content contents[16];
+	uint64_t count, i, j, columns = get(cursor, 1);
+
+	if (columns > sizeof(contents) / sizeof(*contents))
+		return 1;
+	for (i = 0; i < columns; i++) {
+		contents[i].type = get_uleb(cursor);
+		contents[i].form = get_uleb(cursor);
+		if (form_size(contents[i].form, reader->unit->address_size) == -2)
+			return 1;
+	}
+	count = get_uleb(cursor);
+	for (i = 0; i < count && !cursor->is_bad && columns; i++) {
+		const char *name = NULL;
+		uint64_t folder = 0;
+
+		for (j = 0; j < columns; j++) {
+			struct value value = get_value(cursor, contents[j].form, 0, reader->unit->address_size);
+
+			/* DW_LNCT_path, DW_LNCT_directory_index */
+			if (contents[j].type == 1)
+				name = text_of(reader->dwarf, reader->unit, value);
+			else if (contents[j].type == 2)
+				folder = value.number;
+		}
+		if (cursor->is_bad)
+			break;
+		if (are_files ? !add_file(reader, folder_at(reader, folder), name) : !add_folder(reader, name))
+			return -1;
+	}
+	return cursor->is_bad;
+}
+
+/* The same of versions 2 to 4. */
+static int read_old_names(struct reader *reader, struct cursor *cursor)
+{
+	const char *name;
+
+	/* Counted from 1. */
+	if (!add_folder(reader, NULL) || !add_file(reader, NULL, NULL))
+		return -1;
+	while ((name = get_string(cursor)) && *name) {
+		if (!add_folder(reader, name))
+			return -1;
+	}
+	while ((name = get_string(cursor)) && *name) {
+		uint64_t folder = get_uleb(cursor);
+
+		get_uleb(cursor);
+		get_uleb(cursor);
+		if (!add_file(reader, folder_at(reader, folder), name))
+			return -1;
+	}
+	return cursor->is_bad;
+}
+
+struct line_state {
+	uint64_t address;
+	uint32_t file, line, column;
+	bool is_first; /* Of a sequence. */
+	size_t next;   /* First address that may be in the row. */
+	struct row row;
+	uint64_t row_address;
+};
+
+/* A row ends where the next one starts. */
+static void add_row(struct reader *reader, struct line_state *state, bool is_end)
+{
+	if (!state->is_first) {
+		if (state->address < state->row_address)
+			state->is_first = true;
+		for (; !state->is_first && state->next < reader->count && reader->addresses[state->next] < state->address;
+		     state->next++)
+			reader->rows[state->next] = state->row;
+	}
+	if (state->is_first)
+		state->next = lower_bound(reader->addresses, reader->count, state->address);
+	state->is_first = is_end;
+	state->row = (struct row){ state->file, state->line, state->column, true };
+	state->row_address = state->address;
+}
+
+static void start_sequence(struct line_state *state)
+{
+	state->address = 0;
+	state->file = 1;
+	state->line = 1;
+	state->column = 0;
+	state->is_first = true;
+}
+
+/* Find the row of each address. 0, -1 when out of memory, 1 for damage. */
+static int read_lines(struct reader *reader)
+{
+	const struct unit *unit = reader->unit;
+	const unsigned char *lengths, *program;
+	struct line_state state = { 0 };
+	struct cursor cursor;
+	uint64_t length, version, size, address_size = unit->address_size;
+	unsigned int min_length, line_range, opcode_base;
+	int line_base, status;
+
+	reader->file_count = reader->folder_count = 0;
+	if (!unit->has_lines)
+		return 0;
+	cursor = open_at(reader->dwarf, &reader->dwarf->sections.line, unit->lines);
+	length = get(&cursor, 4);
+	if (cursor.is_bad || length >= 0xfffffff0 || length > (size_t)(cursor.end - cursor.at))
+		return 1;
+	cursor.end = cursor.at + length;
+	version = get(&cursor, 2);
+	if (version < 2 || version > 5)
+		return 1;
+	if (version == 5) {
+		address_size = get(&cursor, 1);
+		get(&cursor, 1);
+	}
+	size = get(&cursor, 4);
+	if (cursor.is_bad || size > (size_t)(cursor.end - cursor.at))
+		return 1;
+	program = cursor.at + size;
+	min_length = get(&cursor, 1);
+	if (version >= 4)
+		get(&cursor, 1);
+	get(&cursor, 1);
+	line_base = (int8_t)get(&cursor, 1);
+	line_range = get(&cursor, 1);
+	opcode_base = get(&cursor, 1);
+	lengths = cursor.at;
+	skip(&cursor, opcode_base ? opcode_base - 1 : 0);
+	if (cursor.is_bad || !line_range || !opcode_base || address_size > 8)
+		return 1;
+	if (version == 5) {
+		status = read_names(reader, &cursor, false);
+		if (!status)
+			status = read_names(reader, &cursor, true);
+	} else {
+		status = read_old_names(reader, &cursor);
+	}
+	if (status)
+		return status;
+
+	cursor.at = program;
+	start_sequence(&state);
+	while (cursor.at < cursor.end && !cursor.is_bad) {
+		unsigned int opcode = *cursor.at++;
+		unsigned int i;
+
+		if (opcode >= opcode_base) {
+			opcode -= opcode_base;
+			state.address += opcode / line_range * min_length;
+			state.line += line_base + (int)(opcode % line_range);
+			add_row(reader, &state, false);
+			continue;
+		}
+		switch (opcode) {
+		case 0: {
+			uint64_t extended = get_uleb(&cursor);
+			const unsigned char *end = cursor.at + extended;
+
+			if (!extended || extended > (size_t)(cursor.end - cursor.at))
+				return 1;
+			switch (*cursor.at++) {
+			case 1: /* DW_LNE_end_sequence */
+				add_row(reader, &state, true);
+				start_sequence(&state);
+				break;
+			case 2: /* DW_LNE_set_address */
+				if (extended - 1 > 8)
+					return 1;
+				state.address = get(&cursor, extended - 1);
+				break;
+			}
+			cursor.at = end;
+			break;
+		}
+		case 1: /* DW_LNS_copy */
+			add_row(reader, &state, false);
+			break;
+		case 2: /* DW_LNS_advance_pc */
+			state.address += get_uleb(&cursor) * min_length;
+			break;
+		case 3: /* DW_LNS_advance_line */
+			state.line += get_sleb(&cursor);
+			break;
+		case 4: /* DW_LNS_set_file */
+			state.file = clamp(get_uleb(&cursor));
+			break;
+		case 5: /* DW_LNS_set_column */
+			state.column = clamp(get_uleb(&cursor));
+			break;
+		case 6:	 /* DW_LNS_negate_stmt */
+		case 7:	 /* DW_LNS_set_basic_block */
+		case 10: /* DW_LNS_set_prologue_end */
+		case 11: /* DW_LNS_set_epilogue_begin */
+			break;
+		case 8: /* DW_LNS_const_add_pc */
+			state.address += (255 - opcode_base) / line_range * min_length;
+			break;
+		case 9: /* DW_LNS_fixed_advance_pc */
+			state.address += get(&cursor, 2);
+			break;
+		default:
+			for (i = 0; i < lengths[opcode - 1]; i++)
+				get_uleb(&cursor);
+		}
+	}
+	return cursor.is_bad;
+}
+
+/* Return the string of a file's path, 0 for none, NONE when out of memory. */
+static uint32_t file_string(struct reader *reader, uint32_t index)
+{
+	struct file *file;
+	size_t folder, name;
+
+	if (index >= reader->file_count || !reader->files[index].name)
+		return 0;
+	file = &reader->files[index];
+	if (file->string != NONE)
+		return file->string;
+	name = strlen(file->name);
+	folder = file->directory && *file->name != '/' ? strlen(file->directory) : 0;
+	if (!need(&reader->path, &reader->path_room, folder + name + 1, 1))
+		return NONE;
+	if (folder)
+		memcpy(reader->path, file->directory, folder);
+	if (folder && reader->path[folder - 1] != '/')
+		reader->path[folder++] = '/';
+	memcpy(reader->path + folder, file->name, name);
+	file->string = kcovdbg_locations_string(reader->locations, reader->path, folder + name);
+	return file->string;
+}
+
+static uint32_t name_string(struct reader *reader, struct function *function)
+{
+	const char *name;
+
+	if (function->name == NONE) {
+		name = find_name(reader, function->offset);
+		function->name = kcovdbg_locations_string(reader->locations, name, name ? strlen(name) : 0);
+	}
+	return function->name;
+}
+
+/* Return the number of an address's chain, NONE when out of memory. */
+static uint32_t make_chain(struct reader *reader, size_t index)
+{
+	const struct row *row = &reader->rows[index];
+	uint32_t chain[MAX_CHAIN], at = reader->deepest[index];
+	uint32_t file = row->is_known ? file_string(reader, row->file) : 0;
+	uint32_t line = file ? row->line : 0, column = file ? row->column : 0;
+	size_t count = 0;
+
+	if (at == NONE && !file)
+		return kcovdbg_locations_chain(reader->locations, NULL, 0);
+	do {
+		struct function *function = at == NONE ? NULL : &reader->functions[at];
+		uint32_t name = function ? name_string(reader, function) : 0;
+
+		if (name == NONE || file == NONE)
+			return NONE;
+		chain[count] = kcovdbg_locations_frame(reader->locations, name, file, line, column);
+		if (chain[count++] == NONE)
+			return NONE;
+		if (!function || !function->is_inlined)
+			break;
+		file = file_string(reader, function->call_file);
+		line = function->call_line;
+		column = function->call_column;
+		at = function->parent;
+	} while (at != NONE && count < MAX_CHAIN);
+	return kcovdbg_locations_chain(reader->locations, chain, count);
+}
+
+/* 0, -1 when out of memory, 1 for damage. */
+static int locate_unit(struct reader *reader, uint32_t *chains)
+{
+	size_t i;
+	int status;
+
+	if (!reader->unit->is_known)
+		return 1;
+	if (!need(&reader->deepest, &reader->deepest_room, reader->count, sizeof(*reader->deepest)) ||
+	    !need(&reader->rows, &reader->row_room, reader->count, sizeof(*reader->rows)))
+		return -1;
+	memset(reader->deepest, 0xff, reader->count * sizeof(*reader->deepest));
+	memset(reader->rows, 0, reader->count * sizeof(*reader->rows));
+	status = read_abbreviations(reader->dwarf, reader->unit, &reader->known);
+	if (!status)
+		status = read_functions(reader);
+	if (!status)
+		status = read_lines(reader);
+	if (status)
+		return status;
+	for (i = 0; i < reader->count; i++) {
+		chains[i] = make_chain(reader, i);
+		if (chains[i] == NONE)
+			return -1;
+	}
+	return 0;
+}
+
+ptrdiff_t kcovdbg_dwarf_locate(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, const size_t *ends, size_t unit_count,
+			       const uint64_t *addresses, struct kcovdbg_locations *locations, uint32_t *chains)
+{
+	struct reader reader = { .dwarf = dwarf, .locations = locations };
+	size_t i, start = 0;
+	ptrdiff_t unknown = 0;
+
+	for (i = 0; i < unit_count && unknown >= 0; start = ends[i++]) {
+		int status = 1;
+
+		reader.addresses = addresses + start;
+		reader.count = ends[i] - start;
+		if (units[i] < dwarf->unit_count) {
+			reader.unit = &dwarf->units[units[i]];
+			status = locate_unit(&reader, chains + start);
+		}
+		if (status)
+			memset(chains + start, 0xff, reader.count * sizeof(*chains));
+		unknown = status < 0 ? -1 : unknown + status;
+	}
+	free_abbreviations(&reader.known);
+	free_abbreviations(&reader.other);
+	free(reader.deepest);
+	free(reader.rows);
+	free(reader.functions);
+	free(reader.parents);
+	free(reader.files);
+	free(reader.folders);
+	free(reader.path);
+	return unknown;
+}

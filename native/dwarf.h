@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Source locations of many addresses of a linked image, from its DWARF (versions 4 and 5, in the 32-bit format).
+ *
+ * A compilation unit is read once: its tree of entries (sections 2 and 7.5 of the standard) for the functions and inlined
+ * functions that each address is in, its line number program (section 6.2) for file, line and column. What is read may be
+ * damaged: every offset is checked. Locations are numbered, since hundreds of thousands of them share a few frames and strings.
+ */
+#ifndef KCOVDBG_DWARF_H
+#define KCOVDBG_DWARF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "locations.h"
+
+/* cdef */
+struct kcovdbg_bytes {
+	const void *data;
+	size_t size;
+};
+
+/* The sections of the same names, in the byte order of the image; absent ones are empty. They must outlive what uses them. */
+struct kcovdbg_sections {
+	struct kcovdbg_bytes info, abbrev, line, str, line_str, str_offsets, addr, ranges, rnglists;
+	int must_swap;
+};
+
+struct kcovdbg_dwarf;
+
+/* The units of an image; NULL when out of memory. */
+struct kcovdbg_dwarf *kcovdbg_dwarf_new(const struct kcovdbg_sections *sections);
+void kcovdbg_dwarf_free(struct kcovdbg_dwarf *dwarf);
+
+struct kcovdbg_unit {
+	uint64_t size;	       /* Of its entries, in bytes. */
+	const char *name;      /* NULL for a unit without code or of an unknown form. */
+	const char *directory; /* NULL where it has none. */
+	size_t first_range;
+	size_t range_count;
+};
+
+size_t kcovdbg_dwarf_unit_count(const struct kcovdbg_dwarf *dwarf);
+const struct kcovdbg_unit *kcovdbg_dwarf_units(const struct kcovdbg_dwarf *dwarf);
+/* Pairs of a first address and the address after the last one. */
+const uint64_t *kcovdbg_dwarf_ranges(const struct kcovdbg_dwarf *dwarf);
+/* The unit of each address, UINT32_MAX for none. -1 when out of memory. */
+int kcovdbg_dwarf_find_units(const struct kcovdbg_dwarf *dwarf, const uint64_t *addresses, size_t count, uint32_t *units);
+
+/* Locate addresses: those of the i-th unit are at ends[i - 1] up to ends[i], ascending. chains[i] becomes the number of the i-th
+   address's chain, UINT32_MAX where the unit is damaged or of an unknown form. Return how many such units there are; -1 when out of
+   memory. May be called by several threads, each with locations of its own. */
+ptrdiff_t kcovdbg_dwarf_locate(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, const size_t *ends, size_t unit_count,
+			       const uint64_t *addresses, struct kcovdbg_locations *locations, uint32_t *chains);
+/* cdef end */
+
+#endif

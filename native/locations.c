@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "locations.h"
+
+#define NO_ID UINT32_MAX
+#define MAX_IDS (1U << 30)
+
+/* Open addressing; a slot holds a number + 1. */
+struct table {
+	uint32_t *slots;
+	uint64_t *hashes; /* By number. */
+	size_t mask;
+	size_t count;
+	size_t room; /* Of hashes. */
+};
+
+struct frame {
+	uint32_t function, file, line, column;
+};
+
+struct kcovdbg_locations {
+	struct table strings, frames, chains;
+	char *text;
+	size_t text_size, text_room;
+	size_t *string_ends;
+	size_t string_room;
+	struct frame *frame;
+	size_t frame_room;
+	uint32_t *chain_ends;
+	size_t chain_room;
+	uint32_t *chain_frames;
+	size_t chain_frame_count, chain_frame_room;
+};
+
+static bool need(void *pointer, size_t *room, size_t wanted, size_t item)
+{
+	void **array = pointer;
+	size_t more = wanted + wanted / 2 + 64;
+	void *grown;
+
+	if (wanted <= *room)
+		return true;
+	grown = realloc(*array, more * item);
+	if (!grown)
+		return false;
+	*array = grown;
+	*room = more;
+	return true;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+	hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+	return hash ^ hash >> 29;
+}
+
+static uint64_t hash_bytes(const void *data, size_t size)
+{
+	const unsigned char *at = data;
+	uint64_t hash = size, word;
+
+	for (; size >= 8; size -= 8, at += 8) {
+		memcpy(&word, at, 8);
+		hash = mix(hash, word);
+	}
+	word = 0;
+	if (size)
+		memcpy(&word, at, size);
+	return mix(mix(hash, word), 1);
+}
+
+static bool grow_table(struct table *table)
+{
+	size_t slots = table->slots ? (table->mask + 1) * 2 : 256, i;
+	uint32_t *grown = calloc(slots, sizeof(*grown));
+
+	if (!grown)
+		return false;
+	for (i = 0; i < table->count; i++) {
+		size_t slot = table->hashes[i] & (slots - 1);
+
+		while (grown[slot])
+			slot = (slot + 1) & (slots - 1);
+		grown[slot] = i + 1;
+	}
+	free(table->slots);
+	table->slots = grown;
+	table->mask = slots - 1;
+	return true;
+}
+
+/* Iterate over the numbers that may be those of a hash. */
+#define FOR_EACH_SAME(table, hash, slot, id) \
+	for (size_t slot = (hash) & (table)->mask; (table)->slots[slot]; slot = (slot + 1) & (table)->mask) \
+		for (uint32_t id = (table)->slots[slot] - 1, once = 1; once && (table)->hashes[id] == (hash); once = 0)
+
+/* Return the number of a new item. */
+static uint32_t add_hash(struct table *table, uint64_t hash)
+{
+	size_t slot;
+
+	if (table->count >= MAX_IDS || !need(&table->hashes, &table->room, table->count + 1, sizeof(*table->hashes)))
+		return NO_ID;
+	for (slot = hash & table->mask; table->slots[slot]; slot = (slot + 1) & table->mask)
+		;
+	table->hashes[table->count] = hash;
+	table->slots[slot] = ++table->count;
+	return table->count - 1;
+}
+
+static bool is_ready(struct table *table)
+{
+	return (table->slots && table->count * 2 < table->mask) || grow_table(table);
+}
+
+static const char *string_of(const struct kcovdbg_locations *locations, uint32_t id, size_t *size)
+{
+	size_t start = id ? locations->string_ends[id - 1] : 0;
+
+	*size = locations->string_ends[id] - start - 1;
+	return locations->text + start;
+}
+
+uint32_t kcovdbg_locations_string(struct kcovdbg_locations *locations, const char *text, size_t size)
+{
+	struct table *table = &locations->strings;
+	uint64_t hash;
+	uint32_t new;
+
+	if (!text)
+		return 0;
+	if (!is_ready(table))
+		return NO_ID;
+	hash = hash_bytes(text, size);
+	FOR_EACH_SAME(table, hash, slot, id)
+	{
+		size_t known;
+		const char *other = string_of(locations, id, &known);
+
+		if (known == size && !memcmp(other, text, size))
+			return id + 1;
+	}
+	if (!need(&locations->text, &locations->text_room, locations->text_size + size + 1, 1) ||
+	    !need(&locations->string_ends, &locations->string_room, table->count + 1, sizeof(*locations->string_ends)))
+		return NO_ID;
+	new = add_hash(table, hash);
+	if (new == NO_ID)
+		return NO_ID;
+	memcpy(locations->text + locations->text_size, text, size);
+	locations->text[locations->text_size + size] = 0;
+	locations->text_size += size + 1;
+	locations->string_ends[new] = locations->text_size;
+	return new + 1;
+}
+
+uint32_t kcovdbg_locations_frame(struct kcovdbg_locations *locations, uint32_t function, uint32_t file, uint32_t line,
+				 uint32_t column)
+{
+	struct table *table = &locations->frames;
+	struct frame frame = { function, file, line, column };
+	uint64_t hash;
+	uint32_t new;
+
+	if (!is_ready(table))
+		return NO_ID;
+	hash = mix(mix(1, (uint64_t)function << 32 | file), (uint64_t)line << 32 | column);
+	FOR_EACH_SAME(table, hash, slot, id)
+	{
+		if (!memcmp(&locations->frame[id], &frame, sizeof(frame)))
+			return id;
+	}
+	if (!need(&locations->frame, &locations->frame_room, table->count + 1, sizeof(frame)))
+		return NO_ID;
+	new = add_hash(table, hash);
+	if (new != NO_ID)
+		locations->frame[new] = frame;
+	return new;
+}
+
+uint32_t kcovdbg_locations_chain(struct kcovdbg_locations *locations, const uint32_t *frames, size_t count)
+{
+	struct table *table = &locations->chains;
+	uint64_t hash;
+	uint32_t new;
+
+	if (!is_ready(table) || locations->chain_frame_count + count > MAX_IDS)
+		return NO_ID;
+	hash = hash_bytes(frames, count * sizeof(*frames));
+	FOR_EACH_SAME(table, hash, slot, id)
+	{
+		size_t start = id ? locations->chain_ends[id - 1] : 0;
+
+		if (locations->chain_ends[id] - start == count &&
+		    (!count || !memcmp(locations->chain_frames + start, frames, count * sizeof(*frames))))
+			return id;
+	}
+	if (!need(&locations->chain_ends, &locations->chain_room, table->count + 1, sizeof(*frames)) ||
+	    !need(&locations->chain_frames, &locations->chain_frame_room, locations->chain_frame_count + count,
+		  sizeof(*frames)))
+		return NO_ID;
+	new = add_hash(table, hash);
+	if (new == NO_ID)
+		return NO_ID;
+	if (count)
+		memcpy(locations->chain_frames + locations->chain_frame_count, frames, count * sizeof(*frames));
+	locations->chain_frame_count += count;
+	locations->chain_ends[new] = locations->chain_frame_count;
+	return new;
+}
+
+struct kcovdbg_locations *kcovdbg_locations_new(void)
+{
+	return calloc(1, sizeof(struct kcovdbg_locations));
+}
+
+static void free_table(struct table *table)
+{
+	free(table->slots);
+	free(table->hashes);
+}
+
+void kcovdbg_locations_free(struct kcovdbg_locations *locations)
+{
+	if (!locations)
+		return;
+	free_table(&locations->strings);
+	free_table(&locations->frames);
+	free_table(&locations->chains);
+	free(locations->text);
+	free(locations->string_ends);
+	free(locations->frame);
+	free(locations->chain_ends);
+	free(locations->chain_frames);
+	free(locations);
+}
+
+void kcovdbg_locations_arrays(const struct kcovdbg_locations *locations, struct kcovdbg_location_arrays *arrays)
+{
+	arrays->text = locations->text;
+	arrays->text_size = locations->text_size;
+	arrays->frames = (const uint32_t *)locations->frame;
+	arrays->frame_count = locations->frames.count;
+	arrays->chain_ends = locations->chain_ends;
+	arrays->chain_count = locations->chains.count;
+	arrays->chain_frames = locations->chain_frames;
+	arrays->chain_frame_count = locations->chain_frame_count;
+}
+
+static int add_strings(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, uint32_t *strings,
+		       size_t count)
+{
+	const char *at = more->text;
+	size_t i;
+
+	strings[0] = 0;
+	for (i = 1; i <= count; i++) {
+		size_t size = strlen(at);
+
+		strings[i] = kcovdbg_locations_string(locations, at, size);
+		if (strings[i] == NO_ID)
+			return -1;
+		at += size + 1;
+	}
+	return 0;
+}
+
+static int add_frames(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, const uint32_t *strings,
+		      size_t string_count, uint32_t *frames)
+{
+	size_t i;
+
+	for (i = 0; i < more->frame_count; i++) {
+		const uint32_t *frame = more->frames + 4 * i;
+
+		if (frame[0] > string_count || frame[1] > string_count)
+			return -2;
+		frames[i] = kcovdbg_locations_frame(locations, strings[frame[0]], strings[frame[1]], frame[2], frame[3]);
+		if (frames[i] == NO_ID)
+			return -1;
+	}
+	return 0;
+}
+
+static int add_chains(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, const uint32_t *frames,
+		      uint32_t *chain, uint32_t *chains)
+{
+	size_t i, j, start = 0;
+
+	for (i = 0; i < more->chain_count; i++) {
+		size_t end = more->chain_ends[i];
+
+		if (end < start || end > more->chain_frame_count)
+			return -2;
+		for (j = start; j < end; j++) {
+			if (more->chain_frames[j] >= more->frame_count)
+				return -2;
+			chain[j - start] = frames[more->chain_frames[j]];
+		}
+		chains[i] = kcovdbg_locations_chain(locations, chain, end - start);
+		if (chains[i] == NO_ID)
+			return -1;
+		start = end;
+	}
+	return 0;
+}
+
+int kcovdbg_locations_add(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, uint32_t *chains)
+{
+	uint32_t *strings, *frames, *chain;
+	size_t count = 0, i;
+	int status = -1;
+
+	if (more->text_size && more->text[more->text_size - 1])
+		return -2;
+	for (i = 0; i < more->text_size; i++)
+		count += !more->text[i];
+	strings = malloc((count + 1) * sizeof(*strings));
+	frames = malloc((more->frame_count + 1) * sizeof(*frames));
+	chain = malloc((more->chain_frame_count + 1) * sizeof(*chain));
+	if (strings && frames && chain)
+		status = add_strings(locations, more, strings, count);
+	if (!status)
+		status = add_frames(locations, more, strings, count, frames);
+	if (!status)
+		status = add_chains(locations, more, frames, chain, chains);
+	free(strings);
+	free(frames);
+	free(chain);
+	return status;
+}
+
+uint32_t kcovdbg_locations_common(struct kcovdbg_locations *locations, const uint32_t *chains, size_t count)
+{
+	bool is_same = true;
+	uint32_t outer = NO_ID;
+	size_t i;
+
+	for (i = 0; i < count; i++) {
+		uint32_t chain = chains[i];
+		size_t start = chain ? locations->chain_ends[chain - 1] : 0, end = locations->chain_ends[chain];
+
+		is_same = is_same && chain == chains[0];
+		if (start < end) {
+			const struct frame *frame = &locations->frame[locations->chain_frames[end - 1]];
+			uint32_t found = kcovdbg_locations_frame(locations, frame->function, frame->file, 0, 0);
+
+			if (found == NO_ID)
+				return NO_ID;
+			if (outer != NO_ID && outer != found)
+				return kcovdbg_locations_chain(locations, NULL, 0);
+			outer = found;
+		}
+	}
+	if (count && is_same)
+		return chains[0];
+	return kcovdbg_locations_chain(locations, &outer, outer != NO_ID);
+}

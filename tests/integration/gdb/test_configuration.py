@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The user's configuration file inside GDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.gdb.conftest import Imitation
+from tests.support.gdb_run import Said, run_gdb
+
+TEXT = '[columns]\ntasks = ["comm", "pid"]\n[aliases]\nfull = "tasks --mode trace-cmp"\nnewest-tasks = "tasks"\n'
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "kcovdbg" / "config.toml"
+    path.parent.mkdir()
+    path.write_text(TEXT)
+    return path
+
+
+def ask(path: Path, lines: list[str], made: Imitation | None = None) -> Said:
+    files = () if made is None else (made.program, made.core)
+    return run_gdb(*files, ask=lines, environment={"XDG_CONFIG_HOME": str(path.parent.parent)})
+
+
+def test_columns_and_aliases(imitation: Imitation, path: Path) -> None:
+    said = ask(path, ["kcov-show tasks", "kcov-show full"], imitation)
+    for answer in said.answers:
+        assert answer.split()[:2] == ["COMM", "PID"], said.stderr
+    assert 1 < len(said.answers[1].splitlines()) < len(said.answers[0].splitlines())
+
+
+def test_aliases_are_completed(path: Path) -> None:
+    said = ask(path, ["complete kcov-show fu", "complete kcov-show newest-tasks --wid"])
+    assert said.answers == ["kcov-show full", "kcov-show newest-tasks --wide"]
+
+
+def test_an_error_names_file_and_line(path: Path) -> None:
+    path.write_text('\ncolor = "never"\ncolors = 1\n')
+    said = ask(path, ["kcov-show tasks", "complete kcov-show tas"])
+    assert f"{path}:3: " in said.stderr
+    assert "Traceback" not in said.stderr
+    assert said.answers[1] == "kcov-show tasks"
+
+
+def test_gdbs_parameter_goes_before_the_file(imitation: Imitation, path: Path) -> None:
+    path.write_text('color = "always"\n')
+    said = ask(path, ["kcov-show tasks", "set kcov color never", "kcov-show tasks"], imitation)
+    assert "\x1b[" in said.answers[0]
+    assert "\x1b[" not in said.answers[2]

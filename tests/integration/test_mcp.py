@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The server for programs, asked by the protocol's own client, in one process with it and as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jsonschema
+import pytest
+
+pytest.importorskip("drgn")
+mcp = pytest.importorskip("mcp")
+
+from mcp.client.stdio import StdioServerParameters  # noqa: E402
+from mcp.shared.exceptions import MCPError  # noqa: E402
+
+from kcovdbg.commands import COMMANDS  # noqa: E402
+from kcovdbg.engine.file_confinement import FileConfinement  # noqa: E402
+from kcovdbg.engine.workspace import Workspace  # noqa: E402
+from kcovdbg.frontends.mcp.server import make_server  # noqa: E402
+from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox  # noqa: E402
+from kcovdbg.render.escape import escape  # noqa: E402
+from kcovdbg.render.json_schema import schema_of  # noqa: E402
+from kcovdbg.target.opener import TargetOptions, find_demo, open_target  # noqa: E402
+from tests.lab.kcovdbg_run import ROOT, run_kcovdbg  # noqa: E402
+
+T = TypeVar("T")
+# Starts in a fraction of the time.
+NO_TARGET = ("-c", "/nonexistent-vmcore")
+# A tool, its arguments, and the same as a line.
+CALLS: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("info", {}, "info"),
+    ("tasks", {"all": True}, "tasks -a"),
+    ("tasks", {"tasks": ["kc-*"]}, "tasks kc-*"),
+    ("objects", {}, "objects"),
+    ("remote", {}, "remote"),
+    ("areas", {}, "areas"),
+    ("percpu", {}, "percpu"),
+    ("buffer", {"what": 82}, "buffer 82"),
+    ("buffer", {"what": "kc-full", "n": 7, "tail": True}, "buffer kc-full -n 7 --tail"),
+    ("trace", {"what": 36}, "trace 36"),
+    ("top", {"what": "25", "by": "file"}, "top 25 --by file"),
+    ("diff", {"what": [51, 61]}, "diff 51 61"),
+    ("diff", {"what": [51, 61], "ordered": True}, "diff 51 61 --ordered"),
+    ("source", {"what": "36"}, "source 36"),
+    ("points", {"place": "vfs_read", "what": [36]}, "points vfs_read 36"),
+    ("sym", {"pcs": ["0xffffffff81000000"]}, "sym ffffffff81000000"),
+    ("last", {}, "last"),
+    ("why", {"subject": 36}, "why 36"),
+    ("check", {}, "check"),
+    ("check", {"list": True}, "check --list"),
+    ("check", {"explain": "T4"}, "check --explain T4"),
+)
+
+
+class Inline:
+    """Runs calls where they are awaited."""
+
+    async def __call__(self, function: Callable[[], T]) -> T:
+        return function()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("served")
+
+
+@pytest.fixture(scope="module")
+def box(folder: Path) -> ToolBox:
+    target = open_target(TargetOptions(demo=True))
+    return ToolBox(Workspace(COMMANDS, lambda: target), FileConfinement(folder))
+
+
+def ask(box: ToolBox, question: Callable[[Any], Awaitable[T]], mode: str = "auto") -> T:
+    """Return what a client learns from a server in this process."""
+
+    async def run() -> T:
+        async with mcp.Client(make_server(box, Inline()), mode=mode) as client:
+            return await question(client)
+
+    return asyncio.run(run())
+
+
+def server_words(*words: str, target: tuple[str, ...] = ("--demo",)) -> StdioServerParameters:
+    environment = {name: value for name, value in os.environ.items() if name.startswith(("XDG_", "PYTHON", "TMPDIR"))}
+    return StdioServerParameters(
+        command=sys.executable, args=["-m", "kcovdbg", *target, "mcp", *words], cwd=ROOT, env=environment
+    )
+
+
+async def all_rows(client: Any, name: str, given: dict[str, Any], limit: int = 700) -> list[dict[str, Any]]:
+    """Page through an answer."""
+    rows: list[dict[str, Any]] = []
+    following: int | None = 0
+    while following is not None:
+        answer = await client.call_tool(name, {**given, "limit": limit, "next": following})
+        assert not answer.is_error, answer.content[0].text
+        content = answer.structured_content
+        assert json.loads(answer.content[0].text) == content
+        assert len(json.dumps(content["rows"])) < 50_000
+        assert content["rows"] or content["next"] is None
+        assert content["total"] in (None, len(rows) + len(content["rows"])) or content["next"] is not None
+        rows += content["rows"]
+        following = content["next"]
+    return rows
+
+
+def escape_all(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: escape_all(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return list(map(escape_all, value))
+    return escape(value) if isinstance(value, str) else value
+
+
+def test_each_tool_answers_as_its_command(box: ToolBox) -> None:
+    words = [word for _, _, line in CALLS for word in ("-e", f"{line} --json", "-e", "! echo @@@")]
+    answers = run_kcovdbg("--demo", "-q", *words).stdout.split("@@@\n")
+
+    async def question(client: Any) -> None:
+        for (name, given, line), printed in zip(CALLS, answers, strict=False):
+            rows = await all_rows(client, name, given)
+            # The demo has tasks with terminal escapes in their names.
+            assert rows == escape_all(json.loads(printed)), line
+            command = COMMANDS.find(name)
+            jsonschema.validate(rows[:50], schema_of(name, command.row_types, closed=True))
+
+    ask(box, question)
+    assert {name for name, _, _ in CALLS} == set(TOOLS)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_lists(box: ToolBox, mode: str) -> None:
+    async def question(client: Any) -> None:
+        tools = (await client.list_tools()).tools
+        assert {tool.name for tool in tools} == {*TOOLS, *WRITERS}
+        for tool in tools:
+            assert tool.description
+            assert tool.annotations.read_only_hint is (tool.name not in WRITERS)
+            assert tool.annotations.destructive_hint is False
+        uris = [str(resource.uri) for resource in (await client.list_resources()).resources]
+        assert uris == ["kcovdbg://vocabulary", "kcovdbg://generations", "kcovdbg://rules"]
+        for uri in uris:
+            assert json.loads((await client.read_resource(uri)).contents[0].text)
+        for prompt in (await client.list_prompts()).prompts:
+            given = {argument.name: "36" for argument in prompt.arguments}
+            assert "36" in (await client.get_prompt(prompt.name, given)).messages[0].content.text
+        answer = await client.call_tool("tasks", {"fields": ["pid", "comm"], "limit": 3})
+        assert [set(row) for row in answer.structured_content["rows"]] == [{"pid", "comm"}] * 3
+
+    ask(box, question, mode)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_what_does_not_exist_is_an_error_of_the_protocol(box: ToolBox, mode: str) -> None:
+    async def question(client: Any) -> None:
+        for request in (
+            lambda: client.call_tool("collect", {}),
+            lambda: client.call_tool("! id", {}),
+            lambda: client.read_resource("file:///etc/passwd"),
+            lambda: client.read_resource("kcovdbg://"),
+            lambda: client.get_prompt("other", {}),
+            lambda: client.get_prompt("missing-coverage", {}),
+        ):
+            with pytest.raises(MCPError):
+                await request()
+        assert not (await client.call_tool("info", {})).is_error
+
+    ask(box, question, mode)
+
+
+def test_answers_are_the_same_each_time(box: ToolBox) -> None:
+    async def question(client: Any) -> list[str]:
+        return [(await client.call_tool(name, given)).content[0].text for name, given, _ in CALLS]
+
+    first = ask(box, question)
+    fresh = ToolBox(Workspace(COMMANDS, lambda: open_target(TargetOptions(demo=True))), FileConfinement())
+    assert ask(box, question) == first
+    assert ask(fresh, question) == first
+
+
+def test_a_slice_is_written_and_opens(box: ToolBox, folder: Path) -> None:
+    async def question(client: Any) -> None:
+        answer = await client.call_tool("slice", {"output": "served.zst"})
+        assert not answer.is_error, answer.content[0].text
+        assert answer.structured_content["rows"][0]["file"] == str(folder / "served.zst")
+        for name in ("served.zst", "../out.zst", "/tmp/out.zst", "-"):
+            assert (await client.call_tool("slice", {"output": name})).is_error
+
+    ask(box, question)
+    assert [path.name for path in folder.iterdir()] == ["served.zst"]
+    options = TargetOptions(core=str(folder / "served.zst"), symbols=[str(find_demo() / "vmlinux.zst")])
+    opened = ToolBox(Workspace(COMMANDS, lambda: open_target(options)), FileConfinement())
+    for name in ("tasks", "objects", "percpu"):
+        assert opened.call(name, {}) == box.call(name, {})
+
+
+def test_a_process_serves_a_client(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with mcp.Client(server_words("-o", str(tmp_path))) as client:
+            assert client.server_info.name == "kcovdbg"
+            calls = [client.call_tool(name, given) for name, given, _ in CALLS[:8]]
+            answers = await asyncio.gather(*calls)
+            assert not any(answer.is_error for answer in answers)
+            assert len(answers[0].structured_content["rows"]) == 1
+            assert (await client.call_tool("buffer", {"what": "file:/etc/passwd"})).is_error
+            with pytest.raises(MCPError):
+                await client.call_tool("shell", {})
+            assert not (await client.call_tool("check", {})).is_error
+
+    asyncio.run(run())
+
+
+class Process:
+    """A server that is fed by hand."""
+
+    def __init__(self, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "kcovdbg", *words, "mcp"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert self.process.stdin
+        assert self.process.stdout
+        assert self.process.stderr
+        self.stdin, self.stdout, self.stderr = self.process.stdin, self.process.stdout, self.process.stderr
+
+    def send(self, *messages: object) -> None:
+        for message in messages:
+            data = message if isinstance(message, bytes) else json.dumps(message).encode()
+            self.stdin.write(data + b"\n")
+        self.stdin.flush()
+
+    def receive(self, number: int) -> dict[str, Any]:
+        """Return the reply to a request."""
+        for line in self.stdout:
+            reply: dict[str, Any] = json.loads(line)
+            if reply.get("id") == number:
+                return reply
+        raise AssertionError(f"the server ended: {self.process.communicate()}")
+
+    def initialize(self) -> None:
+        client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        self.send({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client})
+        assert self.receive(0)["result"]["serverInfo"]["name"] == "kcovdbg"
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def call(self, number: int, name: str, given: object) -> dict[str, Any]:
+        self.send(request(number, "tools/call", {"name": name, "arguments": given}))
+        return self.receive(number)
+
+
+def request(number: int, method: str, params: object) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+@contextmanager
+def served(*words: str) -> Iterator[Process]:
+    process = Process(*words)
+    try:
+        process.initialize()
+        yield process
+    finally:
+        process.process.kill()
+        process.process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            with suppress(BrokenPipeError):
+                stream.close()
+
+
+MALFORMED = (
+    b"not JSON",
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b"42",
+    b'"text"',
+    b"\xff\xfe\x00",
+    b"\x00" * 100,
+    b'{"jsonrpc": "1.0", "id": 7, "method": "tools/list"}',
+    b'{"jsonrpc": "2.0", "id": 7}',
+    b'{"jsonrpc": "2.0", "id": {}, "method": "tools/list"}',
+    b'{"jsonrpc": "2.0", "id": 7, "method": 5}',
+    b'{"jsonrpc": "2.0", "id": 7, "method": "no/such"}',
+    b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call"}',
+    b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": []}',
+    b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": 5}}',
+    b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "tasks", "arguments": [1]}}',
+    b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "tasks", "arguments": "x"}}',
+    b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 99}}',
+    b'{"jsonrpc": "2.0", "id": 99, "result": {}}',
+    b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
+    b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "' + b"x" * 1_000_000 + b'"}}',
+)
+
+
+def test_malformed_requests_leave_the_server_alive() -> None:
+    with served(*NO_TARGET) as process:
+        for number, data in enumerate(MALFORMED, 1000):
+            process.send(data, request(number, "ping", {}))
+            assert process.receive(number)["result"] == {}, data[:100]
+        reply = process.call(1, "check", {"list": True, "limit": 1})
+        assert len(reply["result"]["structuredContent"]["rows"]) == 1
+        wrong = process.call(2, "nothing", {})
+        assert "error" in wrong
+
+
+@pytest.mark.parametrize(
+    ("target", "closed"), [("--demo", "both"), ("none", "both"), ("none", "replies"), ("none", "requests")]
+)
+def test_a_client_that_hangs_up_ends_the_server(target: str, closed: str) -> None:
+    """On the demo in the middle of a command."""
+    with served(*(NO_TARGET if target == "none" else (target,))) as process:
+        process.send(*(request(number, "tools/call", {"name": "check", "arguments": {}}) for number in range(1, 4)))
+        if closed in ("both", "replies"):
+            process.stdout.close()
+        if closed in ("both", "requests"):
+            process.stdin.close()
+        status = process.process.wait(timeout=60)
+        said = process.stderr.read().decode()
+        assert status == 0, said
+        assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server(number: int) -> None:
+    with served(*NO_TARGET) as process:
+        process.call(1, "info", {})
+        process.process.send_signal(number)
+        assert process.process.wait(timeout=30) in (130, 128 + number)
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_requests_are_answered_while_a_command_runs() -> None:
+    """A client's ping must not wait for debug info."""
+    with served("--demo") as process:
+        process.send(request(1, "tools/call", {"name": "check", "arguments": {}}), request(2, "ping", {}))
+        seen = [json.loads(process.stdout.readline())["id"] for _ in range(2)]
+        assert seen == [2, 1]
+
+
+def test_a_target_that_cannot_be_opened_is_an_error_of_each_call() -> None:
+    with served(*NO_TARGET) as process:
+        for number in (1, 2):
+            result = process.call(number, "tasks", {})["result"]
+            assert result["isError"]
+            assert NO_TARGET[1] in result["content"][0]["text"]
+        process.send(request(3, "tools/list", {}))
+        assert "tools" in process.receive(3)["result"]
+
+
+def test_without_the_package_the_command_says_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "mcp.py").write_text("raise ModuleNotFoundError(\"No module named 'mcp'\", name='mcp')\n")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "kcovdbg", "--demo", "mcp"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(r"kcovdbg: mcp .*not installed\n.*kcovdbg\[mcp\].*\n", done.stderr), done.stderr
+    assert done.stdout == ""
+
+
+def test_a_terminal_is_no_client() -> None:
+    controller, terminal = os.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "kcovdbg", "--demo", "mcp"], cwd=ROOT, stdin=terminal, capture_output=True, text=True
+        )
+    finally:
+        os.close(controller)
+        os.close(terminal)
+    assert done.returncode == 2
+    assert "terminal" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["-o", "/nonexistent"], ["/nonexistent.kcov"], ["-o"]])
+def test_what_the_user_names_must_exist(words: list[str]) -> None:
+    done = run_kcovdbg("--demo", "mcp", *words)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) <= 2

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The compiled reader of DWARF says what llvm-symbolizer and drgn say, and survives damage."""
+
+import shutil
+import subprocess
+import sys
+import textwrap
+from array import array
+
+import pytest
+
+from kcovdbg.elf.compile_units import read_units
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import CapabilityError
+from kcovdbg.symbols import coverage_points, table_builder
+from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, has_reader
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.part_store import PartStore
+from kcovdbg.symbols.table_builder import build_table
+
+pytestmark = pytest.mark.skipif(not has_reader(), reason="needs the compiled module")
+
+HEADER = """
+static inline __attribute__((always_inline)) int twice(int number) { return number > 7 ? number * 2 : number; }
+static inline __attribute__((always_inline)) int chained(int number)
+{
+    if (number & 1)
+        return twice(number) + 1;
+    return twice(number - 1);
+}
+"""
+FIRST = """
+#include "sub/inlined.h"
+__attribute__((no_sanitize_coverage)) void __sanitizer_cov_trace_pc(void) { __asm__ volatile(""); }
+int second(int number);
+static __attribute__((noinline, cold)) int rare(int number) { return chained(number) ^ 5; }
+__attribute__((noinline)) int first(int number)
+{
+    if (__builtin_expect(number == 3, 0))
+        return rare(number);
+    return chained(number) + second(number);
+}
+void _start(void) { first(2); for (;;) ; }
+"""
+SECOND = """
+#include "sub/inlined.h"
+__attribute__((noinline)) int second(int number)
+{
+    int i, sum = 0;
+    for (i = 0; i < number; i++)
+        sum += chained(i);
+    return sum;
+}
+"""
+
+
+def compile_image(folder, compiler="gcc", dwarf="-gdwarf-5", *more):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"needs {compiler}")
+    # As in a kernel, no source file is in the directory itself: drgn shows such with their whole paths.
+    for name, text in (("sub/inlined.h", HEADER), ("src/first.c", FIRST), ("src/second.c", SECOND)):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    flags = ["-g", dwarf, "-O2", "-ffunction-sections", "-I.", "-fno-pie", "-fsanitize-coverage=trace-pc", *more]
+    for name in ("first", "second"):
+        subprocess.run([compiler, *flags, "-c", f"src/{name}.c"], cwd=folder, check=True)
+    image = folder / "image"
+    link = ["gcc", "-no-pie", "-nostdlib", "-static", "-Wl,--build-id=sha1", "-o", image, "first.o", "second.o"]
+    subprocess.run(link, cwd=folder, check=True)
+    return image
+
+
+@pytest.fixture
+def image(tmp_path):
+    return compile_image(tmp_path)
+
+
+def rows_of(path):
+    table = LocationTable(path)
+    pcs = list(table.pcs())
+    rows = table.get_rows(pcs)
+    found = pcs, rows, list(table.functions()), table.text_ranges()
+    table.close()
+    return found
+
+
+@pytest.mark.parametrize("dwarf", ["-gdwarf-4", "-gdwarf-5"])
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_tables_are_the_same_whatever_reads_debug_info(tmp_path, compiler, dwarf):
+    image = compile_image(tmp_path, compiler, dwarf)
+    mine = rows_of(build_table(image, folder=tmp_path / "reader"))
+    assert max(len(frames) for _, frames in mine[1]) == 3
+    assert {frame.file for _, frames in mine[1] for frame in frames} >= {"src/first.c", "src/second.c", "./sub/inlined.h"}
+    symbolizer = shutil.which("llvm-symbolizer")
+    if symbolizer is not None:
+        assert rows_of(build_table(image, folder=tmp_path / "llvm", symbolizer=symbolizer, may_read=False)) == mine
+    pytest.importorskip("drgn")
+    assert rows_of(build_table(image, folder=tmp_path / "drgn", may_read=False)) == mine
+
+
+def test_the_compiled_module_changes_speed_only(image, tmp_path, monkeypatch):
+    pytest.importorskip("drgn")
+    mine = rows_of(build_table(image, folder=tmp_path / "with"))
+    for module in (table_builder, coverage_points):
+        monkeypatch.setattr(module, "has_reader", lambda: False)
+    assert rows_of(build_table(image, folder=tmp_path / "without")) == mine
+
+
+def test_units_are_those_of_the_slow_reader(image):
+    with ElfFile(image) as elf:
+        assert tuple(DwarfReader(elf).units()) == read_units(elf)
+
+
+def test_debug_info_in_a_file_of_its_own(image, tmp_path):
+    """As debuginfod serves it: code from the stripped image, everything else from the other file."""
+    whole = rows_of(build_table(image, folder=tmp_path / "whole"))
+    debug, stripped = tmp_path / "image.debug", tmp_path / "stripped"
+    subprocess.run(["objcopy", "--only-keep-debug", image, debug], check=True)
+    subprocess.run(["strip", "-o", stripped, image], check=True)
+    assert rows_of(build_table(debug, code=stripped, folder=tmp_path / "apart")) == whole
+    with pytest.raises(CapabilityError) as alone:
+        build_table(debug, folder=tmp_path / "alone")
+    assert alone.value.hint is not None
+    (tmp_path / "other").mkdir()
+    other = compile_image(tmp_path / "other", "gcc", "-gdwarf-5", "-DOTHER", "-O1")
+    with pytest.raises(CapabilityError):
+        build_table(debug, code=other, folder=tmp_path / "other")
+
+
+def test_compressed_debug_info(image, tmp_path):
+    whole = rows_of(build_table(image, folder=tmp_path / "whole"))
+    subprocess.run(["objcopy", "--compress-debug-sections=zlib", image], check=True)
+    assert rows_of(build_table(image, folder=tmp_path / "compressed")) == whole
+
+
+def test_a_build_goes_on_where_it_was_killed(image, tmp_path, monkeypatch):
+    """Parts that are there are not located again, unless they are damaged."""
+    monkeypatch.setattr(table_builder, "_PART_BYTES", 1)
+    located = []
+    locate = DwarfReader.locate
+
+    def counted(self, units, ends, addresses):
+        located.extend(units)
+        return locate(self, units, ends, addresses)
+
+    monkeypatch.setattr(DwarfReader, "locate", counted)
+    saved = PartStore.save
+    whole = rows_of(build_table(image, folder=tmp_path / "whole"))
+    assert len(located) == 2
+    located.clear()
+
+    def killed(self, *part):
+        saved(self, *part)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PartStore, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        build_table(image, folder=tmp_path / "tables")
+    folder = next(path for path in (tmp_path / "tables").iterdir() if path.is_dir())
+    assert PartStore(folder.with_suffix("")).progress() == (1, 2)
+    monkeypatch.setattr(PartStore, "save", saved)
+    located.clear()
+    assert rows_of(build_table(image, folder=tmp_path / "tables")) == whole
+    assert len(located) == 1
+    assert not folder.exists()
+    # The same with a damaged part.
+    next((tmp_path / "tables").glob("*[0-9]")).unlink()
+    monkeypatch.setattr(PartStore, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        build_table(image, folder=tmp_path / "tables")
+    part = next(folder.iterdir())
+    part.write_bytes(part.read_bytes()[:-3])
+    monkeypatch.setattr(PartStore, "save", saved)
+    located.clear()
+    assert rows_of(build_table(image, folder=tmp_path / "tables")) == whole
+    assert len(located) == 2
+
+
+DAMAGE = """
+import random, sys
+from array import array
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader
+image, seed = sys.argv[1], int(sys.argv[2])
+chance = random.Random(seed)
+with ElfFile(image) as elf:
+    whole = open(image, "rb").read()
+    spans = [(s.offset, s.size) for s in elf.sections if s.name.startswith(".debug_") and s.size]
+    text = [s for s in elf.sections if s.is_text]
+for turn in range(400):
+    data = bytearray(whole)
+    for _ in range(chance.choice((1, 2, 8, 64))):
+        offset, size = chance.choice(spans)
+        data[offset + chance.randrange(size)] = chance.choice((0, 0xFF, 0x7F, 0x80, chance.randrange(256)))
+    open(image, "wb").write(data)
+    with ElfFile(image) as elf:
+        reader = DwarfReader(elf)
+        tuple(reader.units())
+        addresses = array("Q", sorted(at for s in text for at in range(s.address, s.address + s.size)))
+        units = sorted({unit for unit in reader.find_units(addresses) if unit != NO_UNIT}) or [0]
+        # Every unit is asked about every address.
+        count = len(units)
+        ends = [len(addresses) * (number + 1) for number in range(count)]
+        chains, locations = reader.locate(units, ends, addresses * count)
+        known = len(locations.chain_ends)
+        assert all(chain == NO_UNIT or chain < known for chain in chains)
+        locations.strings()
+print("survived")
+"""
+
+
+def test_damage_is_survived(image, tmp_path):
+    """Every offset in DWARF may be wrong."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(DAMAGE), str(image), "16"], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "survived\n", done.stderr
+
+
+def test_what_the_reader_cannot_read_is_read_by_others(image, tmp_path, monkeypatch):
+    """A unit of another version of DWARF."""
+    pytest.importorskip("drgn")
+    whole = rows_of(build_table(image, folder=tmp_path / "whole"))
+    locate = DwarfReader.locate
+
+    def refuse(self, units, ends, addresses):
+        chains, locations = locate(self, units, ends, addresses)
+        chains[:3] = array("I", [NO_UNIT]) * 3
+        return chains, locations
+
+    monkeypatch.setattr(DwarfReader, "locate", refuse)
+    assert rows_of(build_table(image, folder=tmp_path / "others")) == whole
