@@ -336,7 +336,8 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
             yield Answer(
                 Reason.SESSION_LOST,
                 f"{name_kcov(kcov.address)} is enabled for it, but the task does not refer to it: something ended its session",
-                (f"t={kcov.task:#x}", f"task_kcov={fields.kcov or 0:#x}"),
+                {"t": fields.address},
+                {"kcov": kcov.address, "pid": fields.pid},
             )
         elif owner is not None:
             yield Answer(
