@@ -6,7 +6,7 @@
 #    source ~/.local/share/bash_completion/kcovdbg
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_kcovdbg_subparsers=(areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_subparsers=(areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 
 _shtab_kcovdbg_areas_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_check_option_strings=(-a --all --list --explain --json --jsonl --csv --fields --columns --wide --vertical -h --help)
@@ -37,6 +37,7 @@ _shtab_kcovdbg_export_option_strings=(-o --output --calls --function --file --no
 _shtab_kcovdbg_report_option_strings=(-o --output --pc --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_slice_option_strings=(-o --output --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_symbols_option_strings=(-o --output --json --jsonl --csv --fields --columns --wide --vertical -h --help)
+_shtab_kcovdbg_syzkaller_option_strings=(-o --output -s --symbols -j --jobs --scheduler --timeout --retry --again --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_config_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_gdb_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_gdb_path_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
@@ -87,6 +88,11 @@ _shtab_kcovdbg_slice___output_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_symbols_pos_1_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_symbols__o_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_symbols___output_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_syzkaller_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_syzkaller__o_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_syzkaller___output_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_syzkaller__s_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_syzkaller___symbols_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_gdb_pos_0_COMPGEN=''
 _shtab_kcovdbg_mcp_pos_0_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_mcp__o_COMPGEN=_shtab_compgen_files
@@ -106,16 +112,16 @@ _shtab_kcovdbg_top___pc_choices=(auto raw call)
 _shtab_kcovdbg_trace___include_choices=(locking rcu memory-allocation scheduling instrumentation copy time all)
 _shtab_kcovdbg_trace___pc_choices=(auto raw call)
 _shtab_kcovdbg_view___pc_choices=(auto raw call)
-_shtab_kcovdbg_collect_pos_0_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_collect_pos_0_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg_collect___format_choices=(kcov kcovtrace syzkaller)
 _shtab_kcovdbg_collect___pc_choices=(auto raw call)
 _shtab_kcovdbg_export_pos_0_choices=(hex rawcover rawcoverfiles funccover jsonl modoff lcov folded speedscope chrome)
 _shtab_kcovdbg_export___pc_choices=(auto raw call)
 _shtab_kcovdbg_report___pc_choices=(auto raw call)
 _shtab_kcovdbg_symbols_pos_0_choices=(build info)
-_shtab_kcovdbg_help_pos_0_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help mcp resume watch)
-_shtab_kcovdbg_watch_pos_1_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help mcp resume watch)
-_shtab_kcovdbg_pos_0_choices=(areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_help_pos_0_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_watch_pos_1_choices=(areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_pos_0_choices=(areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg___color_choices=(auto always never)
 
 _shtab_kcovdbg_areas___json_nargs=0
@@ -365,6 +371,17 @@ _shtab_kcovdbg_symbols___wide_nargs=0
 _shtab_kcovdbg_symbols___vertical_nargs=0
 _shtab_kcovdbg_symbols__h_nargs=0
 _shtab_kcovdbg_symbols___help_nargs=0
+_shtab_kcovdbg_syzkaller__o_nargs='?'
+_shtab_kcovdbg_syzkaller___output_nargs='?'
+_shtab_kcovdbg_syzkaller___retry_nargs=0
+_shtab_kcovdbg_syzkaller___again_nargs=0
+_shtab_kcovdbg_syzkaller___json_nargs=0
+_shtab_kcovdbg_syzkaller___jsonl_nargs=0
+_shtab_kcovdbg_syzkaller___csv_nargs=0
+_shtab_kcovdbg_syzkaller___wide_nargs=0
+_shtab_kcovdbg_syzkaller___vertical_nargs=0
+_shtab_kcovdbg_syzkaller__h_nargs=0
+_shtab_kcovdbg_syzkaller___help_nargs=0
 _shtab_kcovdbg_config___json_nargs=0
 _shtab_kcovdbg_config___jsonl_nargs=0
 _shtab_kcovdbg_config___csv_nargs=0
