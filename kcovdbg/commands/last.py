@@ -18,6 +18,7 @@ from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.buffer_sources import name_remarks, syscall_lines
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
+from kcovdbg.engine.crash_summary import find_crashed_task
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.located_record import LocatedRecord
@@ -137,18 +138,13 @@ def _choose(context: Context, args: Namespace) -> tuple[list[Task], list[str]]:
     if args.all:
         tasks = context.state(Part.TASKS).tasks
         return [task for task in tasks if task.role is not Role.NONE or task.saved or task.owns_remote], []
+    crashed = find_crashed_task(context)
+    if crashed.task is not None:
+        return [crashed.task], []
+    # Stacks that are unavailable are reported with each task.
+    remarks = [f"crashed task unknown: {crashed.error}"] if crashed.error and context.target.stacks is not None else []
     state = context.state(Part.ALL_TASKS | Part.CURRENT)
     by_address = {task.fields.address: task for task in state.all_tasks}
-    remarks: list[str] = []
-    stacks = context.target.stacks
-    crashed = None
-    if stacks is not None:
-        try:
-            crashed = stacks.crashed_task()
-        except KcovdbgError as error:
-            remarks.append(f"crashed task unknown: {error}")
-    if crashed is not None and crashed in by_address:
-        return [by_address[crashed]], remarks
     return [by_address[address] for address in state.current.values() if address in by_address], remarks
 
 

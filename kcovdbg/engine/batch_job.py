@@ -6,6 +6,7 @@ Each file has a process of its own, so that a damaged one does not affect the ot
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -15,13 +16,19 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from kcovdbg.engine.crash_summary import CrashSummary
 from kcovdbg.engine.output_files import open_text
 
 WORKER: Final = "kcovdbg.frontends.batch_worker"
 RUNS: Final = "_runs"
 """The directory with the outcomes. Readers of data sets ignore names that begin with an underscore."""
+
+CRASHED: Final = "{crashed}"
+"""Stands for the crashed task's thread id, in commands with a file."""
+COVERED: Final = "{covered}"
+"""The same, for a command that needs the task's buffer."""
 
 _MAX_ERROR: Final = 400
 """Limit for the length of an error message."""
@@ -38,6 +45,8 @@ class BatchJob:
     symbols: tuple[tuple[str | None, str], ...]
     """Debug info: build-id and path."""
     timeout: float
+    files: tuple[str, ...] = ()
+    """The file of each command's text, in the order of the commands; without them, rows go to the data set."""
 
     @property
     def key(self) -> str:
@@ -51,11 +60,13 @@ class BatchJob:
 
     def identity(self) -> dict[str, object]:
         """Return what an outcome depends on: the state of the file, and the commands."""
-        try:
+        depends: dict[str, object] = {"path": self.path, "size": None, "mtime_ns": None, "lines": list(self.lines)}
+        with contextlib.suppress(OSError):
             stat = Path(self.path).stat()
-        except OSError:
-            return {"path": self.path, "size": None, "mtime_ns": None, "lines": list(self.lines)}
-        return {"path": self.path, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "lines": list(self.lines)}
+            depends |= {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+        if self.files:
+            depends["files"] = list(self.files)
+        return depends
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,8 @@ class Outcome:
     seconds: float
     error: str | None = None
     """Why no command, or not all of them, could be run."""
+    crash: CrashSummary | None = None
+    """Where the kernel crashed, for a job with files."""
 
     @property
     def failed(self) -> bool:
@@ -122,35 +135,47 @@ def run_job(job: BatchJob) -> Outcome:
         )
         outcome = _read_outcome(job, done, time.monotonic() - start)
     except subprocess.TimeoutExpired as error:
-        lines, build_id = _read_lines(error.stdout or b"")
-        outcome = Outcome(job.path, build_id, lines, time.monotonic() - start, f"timed out after {job.timeout:g} s")
+        told = _read_told(error.stdout or b"")
+        problem = f"timed out after {job.timeout:g} s"
+        outcome = Outcome(job.path, told.build_id, told.lines, time.monotonic() - start, problem, told.crash)
     _keep(job, identity, outcome)
     return outcome
 
 
+class _Told(NamedTuple):
+    """What the process of a job said before it ended."""
+
+    lines: tuple[LineOutcome, ...]
+    build_id: str | None
+    crash: CrashSummary | None
+
+
 def _read_outcome(job: BatchJob, done: subprocess.CompletedProcess[bytes], seconds: float) -> Outcome:
-    lines, build_id = _read_lines(done.stdout)
+    told = _read_told(done.stdout)
     if done.returncode < 0:
         error: str | None = f"ended by signal {-done.returncode}"
     elif done.returncode > 0:
-        told = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        error = told[-1][:_MAX_ERROR] if told else f"ended with status {done.returncode}"
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        error = said[-1][:_MAX_ERROR] if said else f"ended with status {done.returncode}"
     else:
-        error = None if len(lines) == len(job.lines) else "ended early"
-    return Outcome(job.path, build_id, lines, seconds, error)
+        error = None if len(told.lines) == len(job.lines) else "ended early"
+    return Outcome(job.path, told.build_id, told.lines, seconds, error, told.crash)
 
 
-def _read_lines(text: bytes) -> tuple[tuple[LineOutcome, ...], str | None]:
+def _read_told(text: bytes) -> _Told:
     """Parse the output of the process; an incomplete last line is ignored."""
     lines: list[LineOutcome] = []
     build_id: str | None = None
-    for told in text.split(b"\n")[:-1]:
-        said: dict[str, Any] = json.loads(told)
+    crash: CrashSummary | None = None
+    for line in text.split(b"\n")[:-1]:
+        said: dict[str, Any] = json.loads(line)
         if "build_id" in said:
             build_id = said["build_id"]
+        elif "crash" in said:
+            crash = CrashSummary(**said["crash"])
         else:
             lines.append(LineOutcome(**said))
-    return tuple(lines), build_id
+    return _Told(tuple(lines), build_id, crash)
 
 
 def _keep(job: BatchJob, identity: dict[str, object], outcome: Outcome) -> None:
@@ -161,4 +186,11 @@ def _keep(job: BatchJob, identity: dict[str, object], outcome: Outcome) -> None:
 
 
 def _decode(kept: dict[str, Any]) -> Outcome:
-    return Outcome(**{**kept, "lines": tuple(LineOutcome(**line) for line in kept["lines"])})
+    crash = kept.get("crash")
+    return Outcome(
+        **{
+            **kept,
+            "lines": tuple(LineOutcome(**line) for line in kept["lines"]),
+            "crash": None if crash is None else CrashSummary(**crash),
+        }
+    )

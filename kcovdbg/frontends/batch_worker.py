@@ -6,6 +6,7 @@ Writes a line of JSON for the file, then one for each command when its rows are 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -13,13 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from kcovdbg.collect.trace_file import read_header, read_trace
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.batch_job import BatchJob
+from kcovdbg.engine.batch_job import COVERED, CRASHED, BatchJob
 from kcovdbg.engine.command_line import parse_line
 from kcovdbg.engine.completion.cursor import quote
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.runner import answer, explain, find_command
+from kcovdbg.engine.crash_summary import find_crashed_task, has_buffer, summarize_crash
+from kcovdbg.engine.output_files import open_text
+from kcovdbg.engine.runner import answer, explain, find_command, run_line
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.object_names import name_task
+from kcovdbg.render.escape import escape
 from kcovdbg.render.parquet import import_arrow, write_parquet
 from kcovdbg.render.renderable import Fields, Renderable, Table, find_data
 from kcovdbg.render.writer import Format
@@ -30,6 +35,8 @@ from kcovdbg.target.opener import TargetOptions, open_target
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kcovdbg.model.task import Task
+
 
 def main() -> int:
     """Run the job on standard input.
@@ -37,14 +44,25 @@ def main() -> int:
     :return: the exit status: 2 if no command could be run, with the reason as the last line of standard error.
     """
     given: dict[str, Any] = json.load(sys.stdin)
-    job = BatchJob(given["path"], tuple(given["lines"]), given["output"], _pairs(given["symbols"]), given["timeout"])
+    job = BatchJob(
+        given["path"],
+        tuple(given["lines"]),
+        given["output"],
+        _pairs(given["symbols"]),
+        given["timeout"],
+        tuple(given["files"]),
+    )
     try:
-        import_arrow()
+        if not job.files:
+            import_arrow()
         is_dump = dumpfile.identify(job.path).is_dump
         workspace, build_id = _open_dump(job) if is_dump else _open_trace(job)
         _say({"build_id": build_id})
-        for line in job.lines:
-            _say(_run(workspace, job, line, build_id))
+        if job.files:
+            _run_to_files(workspace, job)
+        else:
+            for line in job.lines:
+                _say(_run(workspace, job, line, build_id))
     except Exception as error:  # noqa: BLE001 - any error means that this file failed
         told = explain(error)
         hint = f"; {told.hint}" if told.hint else ""
@@ -109,6 +127,38 @@ def _run(workspace: Workspace, job: BatchJob, line: str, build_id: str | None) -
         told = explain(error)
         return {"line": line, "status": told.status, "rows": 0, "error": str(told)}
     return {"line": line, "status": context.status, "rows": rows, "error": None}
+
+
+def _run_to_files(workspace: Workspace, job: BatchJob) -> None:
+    """Run the commands with a text file for each, and find out where the kernel crashed."""
+    command, _ = find_command(workspace, ["last"])
+    context = Context(workspace, command, workspace.terminal())
+    _say({"crash": dataclasses.asdict(summarize_crash(context))})
+    crashed = find_crashed_task(context)
+    missing = f"crashed task unknown: {crashed.error}" if crashed.error else "no task crashed"
+    for line, path in zip(job.lines, job.files, strict=True):
+        if crashed.task is None and (CRASHED in line or COVERED in line):
+            _say(_write_answer(line, path, missing))
+        elif crashed.task is not None and COVERED in line and not has_buffer(crashed.task):
+            _say(_write_answer(line, path, f"{name_task(crashed.task.fields)} had no coverage"))
+        else:
+            _say(_run_to_file(workspace, line, path, crashed.task))
+
+
+def _write_answer(line: str, path: str, answer: str) -> dict[str, object]:
+    with open_text(path) as stream:
+        stream.write(f"{escape(answer)}\n")
+    return {"line": line, "status": 0, "rows": 0, "error": None}
+
+
+def _run_to_file(workspace: Workspace, line: str, path: str, crashed: Task | None) -> dict[str, object]:
+    tid = "" if crashed is None else str(crashed.fields.pid)
+    try:
+        status = run_line(workspace, f"{line.replace(CRASHED, tid).replace(COVERED, tid)} > {quote(path)}")
+    except Exception as error:  # noqa: BLE001 - continue with the other commands
+        told = explain(error)
+        return {"line": line, "status": told.status, "rows": 0, "error": str(told)}
+    return {"line": line, "status": status, "rows": 0, "error": None}
 
 
 def _tables(renderables: Iterator[Renderable]) -> Iterator[Table | Fields]:

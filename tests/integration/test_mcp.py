@@ -29,10 +29,10 @@ from kcovdbg.engine.file_confinement import FileConfinement  # noqa: E402
 from kcovdbg.engine.workspace import Workspace  # noqa: E402
 from kcovdbg.frontends.mcp.server import make_server  # noqa: E402
 from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox  # noqa: E402
-from kcovdbg.render.escape import escape  # noqa: E402
 from kcovdbg.render.json_schema import schema_of  # noqa: E402
 from kcovdbg.target.opener import TargetOptions, find_demo, open_target  # noqa: E402
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg  # noqa: E402
+from tests.support.escaped_rows import escape_all  # noqa: E402
 
 T = TypeVar("T")
 # Starts in a fraction of the time.
@@ -115,14 +115,6 @@ async def all_rows(client: Any, name: str, given: dict[str, Any], limit: int = 7
     return rows
 
 
-def escape_all(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: escape_all(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return list(map(escape_all, value))
-    return escape(value) if isinstance(value, str) else value
-
-
 def test_each_tool_answers_as_its_command(box: ToolBox) -> None:
     words = [word for _, _, line in CALLS for word in ("-e", f"{line} --json", "-e", "! echo @@@")]
     answers = run_kcovdbg("--demo", "-q", *words).stdout.split("@@@\n")
@@ -130,7 +122,6 @@ def test_each_tool_answers_as_its_command(box: ToolBox) -> None:
     async def question(client: Any) -> None:
         for (name, given, line), printed in zip(CALLS, answers, strict=False):
             rows = await all_rows(client, name, given)
-            # The demo has tasks with terminal escapes in their names.
             assert rows == escape_all(json.loads(printed)), line
             command = COMMANDS.find(name)
             jsonschema.validate(rows[:50], schema_of(name, command.row_types, closed=True))

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Calls of tools on a warm server, against the same commands as processes.
+
+python -m tests.bench.tools [--rounds N] [--demo]
+
+A new call reads the kernel's state again; the same call again, or the next page of its answer, does not on a dump.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+from kcovdbg.commands import COMMANDS
+from tests.bench.measure import Result, at_most, format_result
+from tests.lab import kernel as kernels
+from tests.lab.initramfs import make_userland
+from tests.lab.kcovdbg_run import ROOT
+from tests.lab.recipe import RECIPES
+from tests.lab.situation import STANDING, dump_of
+
+SHARE: Final = 0.1
+"""Of the time of a process, that a call may take."""
+CALLS: Final[Sequence[tuple[str, dict[str, Any], str]]] = (
+    ("info", {}, "info"),
+    ("tasks", {}, "tasks"),
+    ("objects", {}, "objects"),
+    ("remote", {}, "remote"),
+    ("areas", {}, "areas"),
+    ("percpu", {}, "percpu"),
+    ("buffer", {"what": "kc-full"}, "buffer kc-full"),
+    ("trace", {"what": "kc-full"}, "trace kc-full"),
+    ("top", {"what": "kc-full"}, "top kc-full"),
+    ("diff", {"what": ["kc-full", "kc-pc"]}, "diff kc-full kc-pc"),
+    ("source", {"what": "kc-full"}, "source kc-full"),
+    ("points", {"place": "vfs_read"}, "points vfs_read"),
+    ("sym", {"pcs": ["ffffffff81000000"]}, "sym ffffffff81000000"),
+    ("last", {}, "last"),
+    ("why", {"subject": "kc-full"}, "why kc-full"),
+    ("check", {}, "check"),
+)
+
+
+def find_target(*, demo: bool) -> list[str]:
+    if demo:
+        return ["--demo"]
+    kernel = kernels.build(RECIPES["default"])
+    dump = dump_of(kernel, make_userland(kernel), STANDING)
+    return ["-c", str(dump.path), "-s", str(kernel.vmlinux)]
+
+
+async def measure(target: Sequence[str], rounds: int) -> list[Result]:
+    # An installed package has its modules compiled.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    program = ["-m", "kcovdbg", *target]
+    server = StdioServerParameters(command=sys.executable, args=[*program, "mcp"], cwd=ROOT, env=environment)
+    results: list[Result] = []
+    async with Client(server) as client:
+        for name, given, line in CALLS:
+            keys = [key.name for key in COMMANDS.find(name).row_types[0].keys]
+            processes: list[float] = []
+            new: list[float] = []
+            again: list[float] = []
+            for number in range(rounds + 1):
+                processes.append(run(program, line, environment))
+                # Another order of the keys makes it another call.
+                fields = keys[number % len(keys) :] + keys[: number % len(keys)]
+                new.append(await call(client, name, {**given, "fields": fields}))
+                again.append(await call(client, name, {**given, "fields": fields}))
+            # The first round warms up.
+            process = min(processes[1:])
+            results.append(at_most(f"{line}, new", min(new[1:]), process, "process", SHARE))
+            results.append(at_most(f"{line}, again", min(again[1:]), process, "process", SHARE))
+            for result in results[-2:]:
+                print(format_result(result), flush=True)
+    return results
+
+
+def run(program: Sequence[str], line: str, environment: dict[str, str]) -> float:
+    started = time.perf_counter()
+    words = [sys.executable, *program, *line.split(), "--json"]
+    done = subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=False)
+    assert done.returncode in (0, 1), line
+    return time.perf_counter() - started
+
+
+async def call(client: Client, name: str, given: dict[str, Any]) -> float:
+    started = time.perf_counter()
+    answer = await client.call_tool(name, given)
+    assert not answer.is_error, answer.content
+    return time.perf_counter() - started
+
+
+def main() -> int:
+    """Print each pair; status 1 when a call takes longer than it may."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.tools")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--demo", action="store_true", help="measure on the demo instead of the lab's dump")
+    options = parser.parse_args()
+    results = asyncio.run(measure(find_target(demo=options.demo), options.rounds))
+    return 0 if all(result.good for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The server for programs on a guest that runs, that ends, and that is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+mcp = pytest.importorskip("mcp")
+
+from mcp.client.stdio import StdioServerParameters  # noqa: E402
+
+from kcovdbg.frontends.mcp.tools import TOOLS  # noqa: E402
+from tests.lab.kcovdbg_run import ROOT, run_kcovdbg  # noqa: E402
+from tests.lab.situation import STANDING, machine_for  # noqa: E402
+from tests.support.escaped_rows import escape_all  # noqa: E402
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.conftest import Booter
+
+pytestmark = pytest.mark.lab
+
+# Registers and the time of the guest move; what its tasks wait for does not.
+STILL = ("objects", "remote", "areas", "percpu")
+
+
+def test_a_guest_from_its_life_to_its_end(boot: Booter, tmp_path: Path) -> None:
+    guest = boot(machine_for(STANDING))
+    guest.wait_done()
+    target = ("--qemu", str(guest.sockets.debugger_qmp), "-s", str(guest.kernel.vmlinux))
+    printed = run_kcovdbg(*target, "-q", *(word for name in STILL for word in ("-e", f"{name} --json", "-e", "! echo @@@")))
+    answers = dict(zip(STILL, map(json.loads, printed.stdout.split("@@@\n")[:-1]), strict=True))
+    environment = {name: value for name, value in os.environ.items() if name.startswith(("XDG_", "PYTHON", "TMPDIR"))}
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "kcovdbg", *target, "mcp", "-o", str(tmp_path)],
+        cwd=ROOT,
+        env=environment,
+    )
+
+    async def live(client: Any) -> None:
+        (info,) = (await client.call_tool("info", {})).structured_content["rows"]
+        assert info["live"] is True
+        for name, rows in answers.items():
+            assert (await client.call_tool(name, {})).structured_content["rows"] == escape_all(rows)
+        tasks = (await client.call_tool("tasks", {})).structured_content["rows"]
+        (full,) = (row["pid"] for row in tasks if row["comm"] == "kc-full")
+        (why,) = (await client.call_tool("why", {"subject": full})).structured_content["rows"]
+        assert why["code"] == "buffer-full"
+        first = (await client.call_tool("buffer", {"what": full, "limit": 5})).structured_content
+        second = (await client.call_tool("buffer", {"what": full, "limit": 5, "next": first["next"]})).structured_content
+        assert [row["index"] for row in first["rows"] + second["rows"]] == list(range(10))
+        made = await client.call_tool("slice", {"output": "guest.zst"})
+        assert made.structured_content["rows"][0]["consistent"] is True
+        assert guest.qmp.running()
+
+    async def dead(client: Any) -> None:
+        given: dict[str, dict[str, Any]] = {
+            **{name: {"what": 1} for name in ("buffer", "trace", "top", "source")},
+            "diff": {"what": [1, 2]},
+            "points": {"place": "vfs_read"},
+            "sym": {"pcs": ["ffffffff81000000"]},
+            "why": {"subject": 1},
+        }
+        for name in TOOLS:
+            answer = await client.call_tool(name, given.get(name, {}))
+            # What the target was stays known.
+            assert answer.is_error is (name != "info"), name
+        assert (await client.call_tool("slice", {"output": "dead.zst"})).is_error
+        assert len((await client.list_tools()).tools) == len(TOOLS) + 1
+        (rule,) = (await client.call_tool("check", {"explain": "T4"})).structured_content["rows"]
+        assert rule["rule"] == "T4"
+
+    async def run() -> None:
+        async with mcp.Client(server) as client:
+            await live(client)
+            os.kill(guest.pid, signal.SIGKILL)
+            while guest.alive():
+                await asyncio.sleep(0.01)
+            await dead(client)
+        async with mcp.Client(server) as client:
+            for _ in range(2):
+                answer = await client.call_tool("tasks", {})
+                assert answer.is_error
+                assert "Traceback" not in answer.content[0].text
+
+    asyncio.run(run())
+    assert [path.name for path in tmp_path.iterdir()] == ["guest.zst"]

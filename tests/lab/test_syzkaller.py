@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``syzkaller`` on a crashed guest: where it ended is what the guest did to crash, and what its own log says."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab import requirements, situation
+from tests.lab.dump import FORMATS
+from tests.lab.kcovdbg_run import run_kcovdbg
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.conftest import StateDumpMaker
+
+TITLE = "BUG: \x1b]0;owned\x07 in sysrq\x9b2J"
+
+
+# As makedumpfile -F -c -d 0 writes it, and as QEMU does.
+@pytest.mark.parametrize(
+    ("name", "dump_format", "function", "caller"),
+    [
+        (situation.CRASHED, "elf", "sysrq_handle_crash", "write_sysrq_trigger"),
+        (situation.OOPSED, "flattened", "kcovlab_oops_inner", "kcovlab_oops_outer"),
+    ],
+)
+def test_crash(inflight_dump: StateDumpMaker, tmp_path: Path, name: str, dump_format: str, function: str, caller: str) -> None:
+    if FORMATS[dump_format].makedumpfile and requirements.missing(requirements.FILTER):
+        pytest.skip(requirements.remedy(["makedumpfile"]))
+    dump = inflight_dump(name, dump_format)
+    folder = tmp_path / "workdir/crashes/0123"
+    folder.mkdir(parents=True)
+    (folder / "vmcore").symlink_to(dump.path)
+    (folder / "description").write_text(f"{TITLE}\n")
+    (folder / "log0").write_text("".join(f"{line}\n" for line in dump.lines))
+    modules = sorted({str(path.parent) for path in dump.userland.modules})
+    settings = {"workdir": "workdir", "kernel_obj": str(dump.kernel.directory), "module_obj": modules}
+    (tmp_path / "manager.cfg").write_text(json.dumps(settings))
+    done = run_kcovdbg("syzkaller", tmp_path / "workdir", "--json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert (row["error"], row["errors"], row["title"]) == (None, [], TITLE)
+    crashed = dump.states()["kc-crash"]
+    assert (row["pid"], row["comm"], row["role"]) == (crashed["tid"], "kc-crash", "local")
+    assert row["function"] == function
+    assert row["syscall"] == "write"
+    assert not row["violations"]
+    answers = folder / "vmcore.kcovdbg"
+    assert f"crashed in {function}()" in (answers / "last.txt").read_text()
+    assert caller in (answers / "trace.txt").read_text()
+    symbols = [word for path in (dump.kernel.vmlinux, *dump.userland.modules) for word in ("-s", str(path))]
+    alone = run_kcovdbg("-c", dump.path, *symbols, "-e", f"why {crashed['tid']}")
+    assert alone.stdout == (answers / "why.txt").read_text()
+    sliced = run_kcovdbg("-c", answers / "kcov.slice.zst", *symbols, "-e", "last --all")
+    assert sliced.stdout == (answers / "last.txt").read_text()
+    shown = run_kcovdbg("syzkaller", tmp_path / "workdir").stdout
+    assert not {"\x1b", "\x07", "\x9b"} & set(shown)

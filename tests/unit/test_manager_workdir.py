@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Reading a syz-manager's files: what is hostile or missing in them, and which log and program belong to a dump."""
+
+import os
+
+import pytest
+
+from kcovdbg.engine.manager_workdir import find_manager, find_program
+from kcovdbg.errors import KcovdbgError
+
+# As pkg/rpcserver/last_executing.go writes them; syzkaller's programs have no empty lines.
+LOG = """\
+[  12.5] syzkaller: a boot message
+3.5s ago: executing program 1 (id=45):
+r0 = openat$kvm(0xffffffffffffff9c, &(0x7f0000000000), 0x0, 0x0)
+ioctl$KVM_CREATE_VM(r0, 0xae01, 0x0)
+
+2s ago: executing program 0 (id=451):
+getpid()
+
+1s ago: executing program 1 (id=451) (fault-call:0):
+close(0xffffffffffffffff)
+
+0s ago: executing program 1 (id=4):
+sync()
+
+[  31.9] BUG: KASAN: slab-use-after-free in foo
+"""
+
+
+@pytest.fixture
+def workdir(tmp_path):
+    folder = tmp_path / "manager/workdir"
+    (folder / "crashes").mkdir(parents=True)
+    return folder
+
+
+def make_crash(workdir, name, **files):
+    folder = workdir / "crashes" / name
+    folder.mkdir()
+    for file, text in files.items():
+        (folder / file.replace("__", ".")).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("comm", "program"),
+    [
+        ("syz.1.45", "r0 = openat$kvm(0xffffffffffffff9c, &(0x7f0000000000), 0x0, 0x0)\nioctl$KVM_CREATE_VM(r0, 0xae01, 0x0)"),
+        ("syz.0.451", "getpid()"),
+        ("syz.1.4", "sync()"),
+        # Another executor's, a kernel thread's, an old executor's.
+        ("syz.2.45", None),
+        ("kworker/1:2", None),
+        ("syz-executor.1", None),
+    ],
+)
+def test_program(tmp_path, comm, program):
+    (tmp_path / "log0").write_text(LOG)
+    assert find_program(tmp_path / "log0", comm) == program
+
+
+def test_program_of_a_name_that_was_cut(tmp_path):
+    (tmp_path / "log0").write_text("1s ago: executing program 12 (id=123456789):\nsync()\n\n")
+    assert find_program(tmp_path / "log0", "syz.12.12345678") == "sync()"
+    assert find_program(tmp_path / "log0", "syz.12.1234567") is None
+
+
+def test_crashes(workdir):
+    make_crash(workdir, "b", description="BUG: x\n", vmcore="dump", log0="", log1="", report1="", repro__prog="sync()")
+    make_crash(workdir, "a", description="INFO: y\n", log0="")
+    make_crash(workdir, "c")
+    found = list(find_manager(str(workdir)).crashes())
+    assert [(crash.path.name, crash.title, len(crash.dumps)) for crash in found] == [
+        ("c", None, 0),
+        ("b", "BUG: x", 1),
+        ("a", "INFO: y", 0),
+    ]
+    assert (found[1].logs, found[1].reports, found[1].has_program) == (2, 1, True)
+
+
+def test_the_log_of_a_dump_is_the_first_one_after_it(workdir):
+    folder = make_crash(workdir, "a", description="", vmcore="", log0="", log1="", log2="")
+    for name, time in (("log0", 90), ("vmcore", 100), ("log1", 101), ("log2", 200)):
+        os.utime(folder / name, (time, time))
+    (crash,) = find_manager(str(workdir)).crashes()
+    assert crash.dumps[0].log == folder / "log1"
+
+
+def test_answers_are_no_dumps(workdir):
+    folder = make_crash(workdir, "a", vmcore="", vmcore__zst="")
+    (folder / "vmcore.kcovdbg").mkdir()
+    (crash,) = find_manager(str(workdir)).crashes()
+    assert [dump.path.name for dump in crash.dumps] == ["vmcore", "vmcore.zst"]
+    assert [dump.answers for dump in crash.dumps] == ["vmcore.kcovdbg", "vmcore.zst.kcovdbg"]
+
+
+def test_files_that_would_wait_or_never_end(workdir):
+    folder = make_crash(workdir, "a")
+    os.mkfifo(folder / "description")
+    os.mkfifo(folder / "vmcore")
+    (folder / "log0").symlink_to("/dev/zero")
+    (crash,) = find_manager(str(workdir)).crashes()
+    assert (crash.title, crash.dumps) == ("", ())
+    assert find_program(folder / "log0", "syz.1.45") is None
+
+
+def test_bytes_that_are_no_text(workdir):
+    folder = make_crash(workdir, "a")
+    (folder / "description").write_bytes(b"BUG: \xff\x1b[2J" + b"A" * (1 << 20))
+    (crash,) = find_manager(str(workdir)).crashes()
+    assert crash.title.startswith("BUG: \ufffd\x1b[2JAAAA")
+    assert len(crash.title) == 4096
+
+
+@pytest.mark.parametrize("named", ["workdir", "absolute"])
+def test_configuration(workdir, named):
+    kernel = workdir.parent / "linux"
+    kernel.mkdir()
+    (kernel / "vmlinux").write_bytes(b"\x7fELF")
+    (kernel / "stripped.ko").write_bytes(b"\x7fELF")
+    value = workdir if named == "absolute" else "workdir"
+    (workdir.parent / "other.cfg").write_text('{"workdir": "elsewhere", "kernel_obj": "nowhere"}')
+    (workdir.parent / "broken.cfg").write_text("{")
+    configuration = workdir.parent / "syz.cfg"
+    configuration.write_text(f'{{\n\t# "workdir": "/x",\n"workdir": "{value}",\n "kernel_obj": "linux"}}')
+    for place in (workdir, configuration):
+        manager = find_manager(str(place))
+        assert (manager.workdir, manager.configuration) == (workdir.resolve(), configuration.resolve())
+        assert manager.images == ((kernel / "vmlinux").resolve(),)
+
+
+@pytest.mark.parametrize("value", ["3", '"x"', "[3]", "null"])
+def test_configuration_with_other_types(workdir, value):
+    (workdir.parent / "syz.cfg").write_text(f'{{"workdir": "workdir", "kernel_obj": {value}, "module_obj": {value}}}')
+    assert find_manager(str(workdir)).images == ()
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", "{}", '{"workdir": 3}', '{"workdir": "none"}'])
+def test_what_is_no_manager(tmp_path, text):
+    place = tmp_path / "place"
+    if text is None:
+        place.mkdir()
+    else:
+        place.write_text(text)
+    with pytest.raises(KcovdbgError) as caught:
+        find_manager(str(place))
+    assert caught.value.hint
+    with pytest.raises(KcovdbgError):
+        find_manager(str(tmp_path / "absent"))
