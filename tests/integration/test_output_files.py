@@ -233,7 +233,7 @@ def test_the_settings_are_not_overwritten(folder):
     assert settings.read_text() == "# mine\n"
 
 
-@pytest.mark.parametrize("line", ["tasks > {}", "tasks >> {}", "slice -o {}", "export hex 25 -o {}"])
+@pytest.mark.parametrize("line", ["tasks > {}", "tasks >> {}", "slice -o {}", "export hex kc-usb -o {}"])
 def test_a_program_in_drgn_keeps_its_files(folder, unpacked, line):
     drgn = pytest.importorskip("drgn")
     from kcovdbg.frontends.drgn.commands import CommandError, run_in_drgn
