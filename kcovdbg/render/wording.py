@@ -93,9 +93,13 @@ def function_text(location: Location) -> str:
     """Return a location's innermost function, and the one that it was inlined into: ``get_file ← do_dentry_open``."""
     if not location.frames:
         return location.remark or "?"
-    inner, outer = location.frames[0].function or "?", location.frames[-1].function or "?"
-    text = inner if len(location.frames) == 1 or inner == outer else f"{inner} ← {outer}"
+    text = inlined_text(location.frames[0].function or "?", location.frames[-1].function or "?")
     return f"{text} {APPROXIMATE}" if location.approximate else text
+
+
+def inlined_text(inner: str, outer: str) -> str:
+    """Return a function and the one that it was inlined into, or only one where both are the same."""
+    return inner if inner == outer else f"{inner} ← {outer}"
 
 
 class RecordText(NamedTuple):
