@@ -177,11 +177,19 @@ def operand_text(value: int, comparison: Comparison, big_endian: bool = False) -
     return text if characters is None else f'{text} "{characters}"'
 
 
+_IMPOSSIBLE_COUNT: Final = 10**10
+
+
 def count_text(count: int | None, capacity: int | None, full: bool | None) -> str | None:
-    """Return how full a buffer is: ``11/65535``, ``FULL 65535/65535``; None where its count is unknown."""
+    """Return how full a buffer is: ``11/65535``, ``FULL 65535/65535``; None where its count is unknown.
+
+    A count that no buffer can have is shortened: ``FULL 1.8e19/65535``.
+    """
     if count is None:
         return None
-    text = str(count) if capacity is None else f"{count}/{capacity}"
+    # No buffer has so many records: something else was written there.
+    shown = str(count) if count < _IMPOSSIBLE_COUNT else f"{count:.1e}".replace("e+", "e")
+    text = shown if capacity is None else f"{shown}/{capacity}"
     return f"FULL {text}" if full else text
 
 

@@ -136,5 +136,12 @@ RECIPES = {
             fragments=("base.config", "kcov.config", "demo.config", "pti.config", "kgdb.config"),
             flags=("-fno-var-tracking", "-gno-statement-frontiers"),
         ),
+        # For tests/lab/test_kdump.py: a kernel that panics by a hung task or a soft lockup.
+        Recipe(
+            name="lockups",
+            package="linux-source-6.12",
+            fragments=("base.config", "kcov.config", "demo.config", "lockups.config"),
+            flags=("-fno-var-tracking", "-gno-statement-frontiers"),
+        ),
     ]
 }
