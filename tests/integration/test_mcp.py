@@ -30,7 +30,8 @@ from kcovdbg.engine.workspace import Workspace  # noqa: E402
 from kcovdbg.frontends.mcp.server import make_server  # noqa: E402
 from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox  # noqa: E402
 from kcovdbg.render.json_schema import schema_of  # noqa: E402
-from kcovdbg.target.opener import TargetOptions, find_demo, open_target  # noqa: E402
+from kcovdbg.target.demo_files import find_demo  # noqa: E402
+from kcovdbg.target.opener import TargetOptions, open_target  # noqa: E402
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg  # noqa: E402
 from tests.support.escaped_rows import escape_all  # noqa: E402
 
