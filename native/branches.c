@@ -55,18 +55,18 @@ static inline uint32_t load(const unsigned char *at)
 	return at[0] | at[1] << 8 | at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-/* Compiled once for calls and once for jumps. */
+/* Compiled once for each kind. */
 static inline __attribute__((always_inline)) size_t find_branches(const unsigned char *text, size_t size, uint64_t address,
-								  bool are_jumps, const struct kcovdbg_targets *targets,
+								  int kind, const struct kcovdbg_targets *targets,
 								  size_t *start, uint64_t *backs, uint64_t *led, size_t room)
 {
-	size_t i, count = 0;
+	size_t i, count = 0, shortest = kind == KCOVDBG_SHORT_JUMPS ? 2 : 5;
 
-	for (i = *start; i + 5 <= size && count < room; i++) {
+	for (i = *start; i + shortest <= size && count < room; i++) {
 		size_t end = i + 1;
 		uint64_t back, target;
 
-		if (!are_jumps) {
+		if (kind == KCOVDBG_CALLS) {
 			const unsigned char *next = memchr(text + i, 0xe8, size - 4 - i);
 
 			if (!next) {
@@ -75,6 +75,11 @@ static inline __attribute__((always_inline)) size_t find_branches(const unsigned
 			}
 			i = next - text;
 			end = i + 1;
+		} else if (kind == KCOVDBG_SHORT_JUMPS) {
+			if (text[i] != 0xeb && (text[i] & 0xf0) != 0x70)
+				continue;
+			back = address + i + 2;
+			target = back + (int64_t)(int8_t)text[end];
 		} else if (text[i] == 0x0f) {
 			if ((text[i + 1] & 0xf0) != 0x80 || i + 6 > size)
 				continue;
@@ -82,21 +87,28 @@ static inline __attribute__((always_inline)) size_t find_branches(const unsigned
 		} else if (text[i] != 0xe9) {
 			continue;
 		}
-		back = address + end + 4;
-		target = back + (int64_t)(int32_t)load(text + end);
+		if (kind != KCOVDBG_SHORT_JUMPS) {
+			back = address + end + 4;
+			target = back + (int64_t)(int32_t)load(text + end);
+		}
 		if (is_target(targets, target)) {
 			backs[count] = back;
 			led[count++] = target;
 		}
 	}
-	*start = i + 5 <= size ? i : size;
+	*start = i + shortest <= size ? i : size;
 	return count;
 }
 
-size_t kcovdbg_x86_branches(const unsigned char *text, size_t size, uint64_t address, int are_jumps,
+size_t kcovdbg_x86_branches(const unsigned char *text, size_t size, uint64_t address, int kind,
 			    const struct kcovdbg_targets *targets, size_t *start, uint64_t *backs, uint64_t *led, size_t room)
 {
-	if (are_jumps)
-		return find_branches(text, size, address, true, targets, start, backs, led, room);
-	return find_branches(text, size, address, false, targets, start, backs, led, room);
+	switch (kind) {
+	case KCOVDBG_CALLS:
+		return find_branches(text, size, address, KCOVDBG_CALLS, targets, start, backs, led, room);
+	case KCOVDBG_JUMPS:
+		return find_branches(text, size, address, KCOVDBG_JUMPS, targets, start, backs, led, room);
+	default:
+		return find_branches(text, size, address, KCOVDBG_SHORT_JUMPS, targets, start, backs, led, room);
+	}
 }

@@ -51,7 +51,7 @@ function _shtab_kcovdbg_using
   test "$_shtab_kcovdbg_cmdpath" = "$argv"
 end
 
-set -g _shtab_kcovdbg_commands areas check info objects percpu saved remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch
+set -g _shtab_kcovdbg_commands areas check info objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch
 set -g _shtab_kcovdbg_opts_with_value --buffer-size --by --color --columns --core --depth --execute --explain --fields --file --format --function --gdb-remote --include --jobs --keep --mode --not-function --offset --output --pc --qemu --remote --repeat --scheduler --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
 
 complete -c kcovdbg -e
@@ -138,6 +138,15 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using remote' -l columns -x -d 'show thes
 complete -c kcovdbg -n '_shtab_kcovdbg_using remote' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using remote' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using remote' -s h -l help -d 'show help for this command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a sites -d 'list the places in this kernel that announce a remote handle'
+complete -c kcovdbg -n '_shtab_kcovdbg_using sites' -l json -d 'write one JSON array'
+complete -c kcovdbg -n '_shtab_kcovdbg_using sites' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
+complete -c kcovdbg -n '_shtab_kcovdbg_using sites' -l csv -d 'write CSV with the same keys'
+complete -c kcovdbg -n '_shtab_kcovdbg_using sites' -l fields -x -d 'write only these keys, in this order, with --json, --jsonl and --csv'
+complete -c kcovdbg -n '_shtab_kcovdbg_using sites' -l columns -x -d 'show these columns, named by heading or key, in this order'
+complete -c kcovdbg -n '_shtab_kcovdbg_using sites' -l wide -d 'show all columns, and all text in them'
+complete -c kcovdbg -n '_shtab_kcovdbg_using sites' -l vertical -d 'show a line for each value'
+complete -c kcovdbg -n '_shtab_kcovdbg_using sites' -s h -l help -d 'show help for this command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a tasks -d 'list tasks with KCOV state: mode, buffer, and what collects into them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using tasks' -s a -l all -d 'also list tasks without KCOV state'
 complete -c kcovdbg -n '_shtab_kcovdbg_using tasks' -l mode -x -d 'list only tasks in this mode, such as trace-pc'
@@ -324,7 +333,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l columns -x -d 'show the
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'the command to run'
+complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "areas check info objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'the command to run'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a doctor -d 'check whether kcovdbg can work on this machine'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
@@ -477,7 +486,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l columns -x -d 'show these 
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "areas check info objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a mcp -d 'serve read-only commands to programs, through the Model Context Protocol'
 complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the directory for slices and trace files'
 complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -l json -d 'write one JSON array'
@@ -507,4 +516,4 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l columns -x -d 'show these
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using watch; and test $_shtab_kcovdbg_npos -ge 1' -ka "areas check info objects percpu remote tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command with its arguments'
+complete -c kcovdbg -n '_shtab_kcovdbg_using watch; and test $_shtab_kcovdbg_npos -ge 1' -ka "areas check info objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command with its arguments'

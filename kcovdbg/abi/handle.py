@@ -34,7 +34,7 @@ class Handle(NamedTuple):
     @property
     def subsystem_name(self) -> str:
         """``common``, ``usb``, or the number of a subsystem that mainline does not have."""
-        return _SUBSYSTEM_NAMES.get(self.subsystem, f"{self.subsystem:#x}")
+        return name_subsystem(self.subsystem)
 
     @property
     def reserved(self) -> int:
@@ -47,6 +47,11 @@ class Handle(NamedTuple):
         # A USB instance is a bus number, written in decimal; common instances are arbitrary words.
         instance = str(self.instance) if self.subsystem == USB else f"{self.instance:#x}"
         return f"{self.subsystem_name}:{instance}"
+
+
+def name_subsystem(number: int) -> str:
+    """Return ``common``, ``usb``, or the number of a subsystem that mainline does not have."""
+    return _SUBSYSTEM_NAMES.get(number, f"{number:#x}")
 
 
 def decode_handle(value: int) -> Handle:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -15,9 +15,11 @@ from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.output_files import STDOUT, binary_stdout, refuse_input
+from kcovdbg.engine.remote_sites import find_remote_sites
 from kcovdbg.engine.terminal import write_remarks
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.point_proof import PointProof
+from kcovdbg.model.remote_site import RemoteSite
 from kcovdbg.model.state import Part, State
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
@@ -59,6 +61,8 @@ _COLUMNS: Final = (
 )
 
 
+# More than the longest call has.
+_CALL: Final = 8
 # What the state commands show.
 _PARTS: Final = (
     Part.TASKS | Part.ALL_TASKS | Part.CURRENT | Part.SAVED | Part.REMOTE | Part.CACHED_AREAS | Part.AREAS | Part.OBJECTS
@@ -77,8 +81,13 @@ def _buffer_names(state: State) -> Iterator[str]:
         yield f"saved:{saved.cpu}" if saved.where == "cpu" else f"saved:t{saved.pid}"
 
 
-def read_everything(target: Target, layout: Layout, reading: _Reading, proof: PointProof | None = None) -> None:
-    """Read all that commands read: the state, every buffer, the stacks of tasks with KCOV state and of current ones."""
+def read_everything(
+    target: Target, layout: Layout, reading: _Reading, proof: PointProof | None = None, sites: Sequence[RemoteSite] = ()
+) -> None:
+    """Read all that commands read: the state, every buffer, the stacks of tasks with KCOV state and of current ones.
+
+    :param sites: of the kernel, whose calls are read.
+    """
     from kcovdbg.target.drgn.page_recorder import record_stack
 
     reader = StateReader(target, layout, proof)
@@ -94,6 +103,9 @@ def read_everything(target: Target, layout: Layout, reading: _Reading, proof: Po
     with contextlib.suppress(KcovdbgError):
         # It looks at links back, locks and everybody's stacks where something is wrong.
         check(reader, advice=True)
+    for site in sites:
+        with contextlib.suppress(KcovdbgError):
+            target.read(site.address - _CALL, _CALL)
     with contextlib.suppress(KcovdbgError):
         # For why.
         reader.read(Part.CARRIERS)
@@ -133,7 +145,11 @@ def _run(context: Context, args: Namespace) -> Renderable:
     # Each look reads types once; the slice must hold what a fresh look reads.
     reading = _Reading()
     proof = context.workspace.point_proof
-    recording = record(target, lambda recorder: read_everything(recorder, detect_layout(recorder), reading, proof))
+    # The calls of modules are searched in memory, of which only those found are in the slice.
+    sites: tuple[RemoteSite, ...] = ()
+    with contextlib.suppress(KcovdbgError):
+        sites = tuple(site for site in find_remote_sites(context).sites if site.module is not None)
+    recording = record(target, lambda recorder: read_everything(recorder, detect_layout(recorder), reading, proof, sites))
     if stream is not None:
         size = write_stream(stream, slice_content(recording), STDOUT)
         stream.flush()

@@ -10,7 +10,9 @@ from itertools import islice
 from operator import itemgetter
 from typing import Final
 
+from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
+from kcovdbg.analysis.background_work import explain_background, explain_function_work, is_background
 from kcovdbg.analysis.check.runner import check
 from kcovdbg.analysis.located_records import PcFilter
 from kcovdbg.analysis.missing_coverage import (
@@ -30,7 +32,8 @@ from kcovdbg.engine.buffer_sources import BufferCounts, find_counts, find_tid, i
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import find_point_table
-from kcovdbg.errors import KcovdbgError
+from kcovdbg.engine.remote_sites import find_remote_sites
+from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, State
@@ -71,7 +74,7 @@ class _Row:
 _ELSEWHERE: Final = 5
 # Limit for the other buffers that are read: a fuzzing machine has hundreds.
 _LOOKED_AT: Final = 64
-_FORMS: Final = "a thread id (see tasks), a handle such as usb:1 (see remote), or the address of a struct kcov (see objects)"
+_FORMS: Final = "a thread id (see tasks), a handle such as usb:1 (see remote), the address of a struct kcov, or a function"
 _QUESTION: Final = "where is the coverage of "
 # The title is the name in the evidence.
 _VALUES: Final = (
@@ -102,6 +105,7 @@ _VALUES: Final = (
     Column("pcs", ADDRESSES, title="pc"),
     Column("pid", PID),
     Column("pids", LIST, title="pid"),
+    Column("places", LIST, title="at"),
     Column("points", NUMBER),
     Column("registered", NUMBER),
     Column("remote", BOOL),
@@ -110,6 +114,7 @@ _VALUES: Final = (
     Column("saved_area", ADDRESS, title="saved area"),
     Column("section_sequence", NUMBER, title="section sequence"),
     Column("sequence", NUMBER),
+    Column("sites", NUMBER),
     Column("size", NUMBER),
     Column("sk_buffs", ADDRESSES, title="sk_buff"),
     Column("t", ADDRESS),
@@ -153,12 +158,14 @@ _MEANINGS: Final = {
     "values.pcs": Meaning("PCs as recorded"),
     "values.pid": Meaning("thread id of the task that the answer names"),
     "values.pids": Meaning("thread ids of the tasks that the answer names"),
+    "values.places": Meaning("source lines that announce a remote handle, as file and line"),
     "values.points": Meaning("number of the function's points", unit="points"),
     "values.registered": Meaning("number of handles that are registered", unit="handles"),
     "values.rule": Meaning("rule of `check`"),
     "values.saved_area": Meaning("saved address of the area or buffer"),
     "values.section_sequence": Meaning("sequence number that the section began with"),
     "values.sequence": Meaning("sequence number of the session or object"),
+    "values.sites": Meaning("number of places in this kernel that announce a remote handle", unit="sites"),
     "values.sk_buffs": Meaning("addresses of the `struct sk_buff`"),
     "values.tail_calls": Meaning("number of the function's tail calls that are in the buffer", unit="points"),
     "values.tasks": Meaning("addresses of the `task_struct`"),
@@ -178,8 +185,10 @@ def _ask(context: Context, state: State, subject: str) -> tuple[str, list[Answer
     try:
         value = parse_handle(subject)
     except ValueError:
+        if _find_symbol(context, subject) is not None:
+            return f"{_QUESTION}{subject}()?", list(_explain_function(context, subject, None)), None
         hint = f"write an address as 0x{subject}" if is_address(subject) and subject[:2].lower() != "0x" else _FORMS
-        raise WordError(f"'{subject}' is not a thread id, handle or address", subject, hint=hint) from None
+        raise WordError(f"'{subject}' is not a thread id, handle, address or function", subject, hint=hint) from None
     if ":" not in subject and is_kernel_pointer(context.target, value):
         return f"{_QUESTION}{name_kcov(value)}?", list(explain_kcov(state, value)), f"kcov:{value:#x}"
     owners = [entry.kcov for entry in state.handles if entry.handle == value and entry.kcov]
@@ -355,14 +364,28 @@ def _other_buffers(state: State) -> Iterator[tuple[str, str]]:
 
 
 def _read_state(context: Context, subject: str) -> State:
-    """Read what the answers need; of a running task its stack as well."""
+    """Read what the answers need; of a task its stack as well."""
     if not subject.isdecimal():
         return context.state(NEEDS)
     state = context.state(NEEDS | Part.ALL_TASKS)
     task = find_task(state.all_tasks, int(subject))
-    if task is None or task.fields.address not in state.running:
-        return state
-    return context.reader.read(NEEDS | Part.ALL_TASKS, stacks=(task.fields.address,))
+    return state if task is None else context.reader.read(NEEDS | Part.ALL_TASKS, stacks=(task.fields.address,))
+
+
+def _explain_work(context: Context, state: State, subject: str, question: str) -> Iterator[Answer]:
+    """Yield what of a task's background work, or of a function's, can be recorded."""
+    if not state.kernel.has(Feature.REMOTE):
+        return
+    task = find_task(state.all_tasks, int(subject)) if subject.isdecimal() else None
+    if task is not None:
+        if is_background(task, state.stack(task.fields.address) or ()):
+            yield from explain_background(state, task, find_remote_sites(context).sites)
+    elif question.endswith("()?"):
+        state = context.state(NEEDS | Part.ALL_TASKS)
+        # Threads of a process that do background work have no mark that all kernels share: their stacks tell.
+        workers = [task.fields.address for task in state.all_tasks if task.fields.is_kernel_thread or task.fields.is_worker]
+        state = context.reader.read(NEEDS | Part.ALL_TASKS, stacks=workers)
+        yield from explain_function_work(state, subject, find_remote_sites(context).sites)
 
 
 def _find_subject(context: Context, text: str) -> str:
@@ -382,6 +405,11 @@ def _run(context: Context, args: Namespace) -> Lines:
         answers += explained
         if what is not None and not any(answer.code is Reason.FUNCTION_COVERED for answer in explained):
             answers += islice(_explain_context(context, state, args.function, subject, what), _ELSEWHERE)
+    remarks: tuple[str, ...] = ()
+    try:
+        answers += _explain_work(context, state, subject, question)
+    except CapabilityError as error:
+        remarks = (f"places that announce remote handles are unknown: {error}",)
     # Violations explain more than legal state.
     related = _related(state, subject, question)
     report = check(context.reader, about=related)
@@ -395,7 +423,7 @@ def _run(context: Context, args: Namespace) -> Lines:
         for finding in report.findings
     ]
     rows = [_make_row(question, answer) for answer in answers]
-    return Lines(_lines(question, rows), data=Table(_COLUMNS, rows), remarks=context.notes, is_prose=True)
+    return Lines(_lines(question, rows), data=Table(_COLUMNS, rows), remarks=(*context.notes, *remarks), is_prose=True)
 
 
 def _make_row(question: str, answer: Answer) -> _Row:
@@ -429,16 +457,22 @@ COMMAND: Final = Command(
         "Answers come from KCOV's state, each with its evidence: KCOV is not enabled, or was enabled by another thread; a "
         "buffer is full; a section is still open, or its coverage will be discarded; a handle is not registered, is held by "
         "another task, or is never looked up. With a function: whether it is instrumented, and covered.\n\n"
+        "Of a kernel thread, a worker of io_uring or a function: whether it runs outside of the places that announce a remote "
+        "handle (see sites), so that it is not recorded.\n\n"
         "A task's coverage does not include code in interrupts and softirqs."
     ),
     arguments=(
         Argument(
-            ("subject",), Value.SUBJECT, "a thread id, a handle, or the address of a struct kcov", metavar="TID|HANDLE|KCOV"
+            ("subject",),
+            Value.SUBJECT,
+            "a thread id, a handle, the address of a struct kcov, or a function",
+            metavar="TID|HANDLE|KCOV|FUNCTION",
         ),
         Argument(("function",), Value.FUNCTION, "a function that should be covered", count=Count.OPTIONAL, metavar="FUNCTION"),
     ),
     examples=(
         Example("why 41", "why does task 41 have no coverage?"),
+        Example("why io_wq_worker", "can io_uring's workers be recorded?"),
         Example("why usb:1", "where does the coverage of this bus go?"),
         Example("why 41 vfs_read", "why is this function not in its buffer?"),
     ),

@@ -12,6 +12,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.code_proof import CodeProof
+from kcovdbg.symbols.remote_calls import RemoteCalls
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Modules, Symbolizer, open_symbolizer
 from kcovdbg.target.protocol import Target
@@ -31,7 +32,9 @@ class LineSource(Modules, Protocol):
 def find_image(target: Target) -> str | None:
     """Return the path of a target's kernel image with debug info, None where it has none."""
     lines = cast("LineSource | None", getattr(target, "lines", None))
-    return None if lines is None else lines.image
+    # GDB has the image, but does not know where modules are.
+    image: str | None = getattr(target, "image", None) if lines is None else lines.image
+    return image
 
 
 def find_symbolizer(target: Target | None, table_file: str | None = None) -> Symbolizer | None:
@@ -69,11 +72,14 @@ def find_symbolizer(target: Target | None, table_file: str | None = None) -> Sym
 
 
 def find_point_proof(target: Target) -> CodeProof:
-    """Return what proves that records are coverage points: the image that the target reads debug info from, and its modules."""
-    lines = cast("LineSource | None", getattr(target, "lines", None))
-    # GDB has the image, but does not know where modules are.
-    image = getattr(target, "image", None) if lines is None else lines.image
-    return CodeProof(image, target.build_id, target.kaslr_offset, lines)
+    """Return what proves that records are coverage points: the kernel's image and its modules."""
+    modules = cast("LineSource | None", getattr(target, "lines", None))
+    return CodeProof(find_image(target), target.build_id, target.kaslr_offset, modules)
+
+
+def find_remote_calls(target: Target) -> RemoteCalls:
+    """Return the calls of a kernel that announce remote handles."""
+    return RemoteCalls(find_image(target), target.build_id, target.kaslr_offset)
 
 
 def make_source_tree(

@@ -13,7 +13,7 @@ from kcovdbg.analysis.pc_names import Names
 from kcovdbg.engine.command import CommandTable
 from kcovdbg.engine.file_confinement import FileConfinement
 from kcovdbg.engine.settings import Settings
-from kcovdbg.engine.symbol_sources import find_point_proof, find_symbolizer, make_source_tree
+from kcovdbg.engine.symbol_sources import find_point_proof, find_remote_calls, find_symbolizer, make_source_tree
 from kcovdbg.engine.terminal import Terminal, find_terminal, write_remarks
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Location
@@ -27,6 +27,7 @@ from kcovdbg.walk.state import StateReader
 if TYPE_CHECKING:
     from kcovdbg.collect.background_job import Jobs
     from kcovdbg.engine.trace_view import TraceView
+    from kcovdbg.symbols.remote_calls import RemoteCalls
     from kcovdbg.symbols.source_tree import SourceTree
     from kcovdbg.symbols.symbolizer import Symbolizer
 
@@ -121,6 +122,11 @@ class Workspace:
         return find_point_proof(self.target)
 
     @cached_property
+    def remote_calls(self) -> RemoteCalls:
+        """The calls of the kernel that announce remote handles."""
+        return find_remote_calls(self.target)
+
+    @cached_property
     def source(self) -> SourceTree:
         """The source of the kernel, where it can be found."""
         return make_source_tree(
@@ -142,6 +148,8 @@ class Workspace:
             yield str(self.settings.path)
         opened = vars(self)
         yield from getattr(opened.get("target"), "files", ())
+        yield from self.source_folders
+        yield from (new for _, new in self.substitutions)
         if "source" in opened:
             yield from map(str, self.source.paths)
 

@@ -10,6 +10,8 @@ from kcovdbg.model.session import Role, Session
 
 _PF_KTHREAD: Final = 0x00200000
 _PF_EXITING: Final = 0x00000004
+# PF_IO_WORKER of v5.12 and PF_USER_WORKER of v6.4; before, these bits had other meanings.
+_PF_WORKERS: Final = 0x00004010
 
 
 class SavedState(NamedTuple):
@@ -95,6 +97,11 @@ class TaskFields(NamedTuple):
     def is_kernel_thread(self) -> bool:
         """Whether it is a kernel thread: ``PF_KTHREAD``."""
         return bool((self.flags or 0) & _PF_KTHREAD)
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether it may be a thread of a process that does background work, of io_uring or vhost; its stack tells."""
+        return bool((self.flags or 0) & _PF_WORKERS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,12 @@ class _Notes:
         if self._errors is None:
             return
         for error in self._errors(row):
+            line = f"{self._label(row)}: {error}" if self._label is not None else error
+            # Several rows may be about one thing.
+            if line in self._lines:
+                continue
             if len(self._lines) < _MAX_NOTES:
-                self._lines.append(f"{self._label(row)}: {error}" if self._label is not None else error)
+                self._lines.append(line)
             else:
                 self._more += 1
 

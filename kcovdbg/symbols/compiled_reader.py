@@ -10,6 +10,7 @@ import mmap
 import sys
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from enum import IntEnum
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
@@ -52,10 +53,18 @@ class BranchColumns(NamedTuple):
     target: array[int]
 
 
+class BranchKind(IntEnum):
+    """The kinds of x86 branches, as native/branches.h numbers them."""
+
+    CALL = 0
+    JUMP = 1
+    SHORT_JUMP = 2
+
+
 def find_x86_branches(
-    texts: Sequence[tuple[int, bytes | memoryview]], targets: Collection[int], *, are_jumps: bool
+    texts: Sequence[tuple[int, bytes | memoryview]], targets: Collection[int], kind: BranchKind
 ) -> BranchColumns:
-    """Return the calls or the jumps in some texts that lead to targets, short jumps aside.
+    """Return the branches of a kind in some texts that lead to targets.
 
     :param texts: addresses and contents.
     """
@@ -72,7 +81,7 @@ def find_x86_branches(
         start[0] = 0
         while start[0] < len(text):
             count = lib.kcovdbg_x86_branches(
-                ffi.from_buffer(text), len(text), address, are_jumps, wanted, start, *pointers, _BRANCHES
+                ffi.from_buffer(text), len(text), address, kind, wanted, start, *pointers, _BRANCHES
             )
             for column, part in zip(found, columns, strict=True):
                 column.extend(part[:count])

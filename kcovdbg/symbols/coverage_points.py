@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
+from functools import partial
 from itertools import compress
 from typing import Final, NamedTuple
 
@@ -25,7 +26,7 @@ from kcovdbg.abi.record import Codec
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_S390, EM_X86_64
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
-from kcovdbg.symbols.compiled_reader import BranchColumns, find_x86_branches, has_reader
+from kcovdbg.symbols.compiled_reader import BranchColumns, BranchKind, find_x86_branches, has_reader
 
 _TRACE_PC: Final = "__sanitizer_cov_trace_pc"
 # Other callbacks by name: comparisons, and clang's guards, entries and exits of functions.
@@ -141,10 +142,16 @@ class _X86Code(NamedTuple):
     indirect_jumps: list[int]
 
     def calls_to(self, targets: AbstractSet[int]) -> BranchColumns:
-        return find_x86_branches(self.texts, targets, are_jumps=False)
+        return find_x86_branches(self.texts, targets, BranchKind.CALL)
 
     def jumps_to(self, targets: AbstractSet[int]) -> BranchColumns:
-        return find_x86_branches(self.texts, targets, are_jumps=True)
+        return find_x86_branches(self.texts, targets, BranchKind.JUMP)
+
+    def short_jumps_to(self, targets: AbstractSet[int]) -> Callable[[int], Iterable[int]]:
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for back, target in zip(*find_x86_branches(self.texts, targets, BranchKind.SHORT_JUMP), strict=True):
+            found[target].append(back - 1)
+        return lambda target: found.get(target, ())
 
 
 # Displacements of 128 MiB at most, more than the size of a kernel's text: fewer other bytes look like a call.
@@ -172,6 +179,10 @@ def _scan_x86_indirect(text: bytes | memoryview, address: int) -> list[int]:
 
 
 X86_SHORT: Final = re.compile(rb"[\xeb\x70-\x7f]")
+
+
+def _no_jumps(target: int) -> tuple[int, ...]:  # noqa: ARG001
+    return ()
 
 
 def _find_short_jumps(elf: ElfFile, target: int) -> list[int]:
@@ -300,26 +311,30 @@ def _sources(functions: Functions, addresses: Iterable[int]) -> set[int]:
 class _TailCalls:
     """The functions that may return to their caller by way of a callback.
 
-    :param elf: the image.
     :param jumps: all its jumps to callbacks and to starts of functions, but the short ones of x86.
+    :param short_jumps: returns addresses inside what looks like a short jump of x86 to an address.
     :param callbacks: addresses of the callbacks.
     :param functions: of the image.
     """
 
-    def __init__(self, elf: ElfFile, jumps: BranchColumns, callbacks: AbstractSet[int], functions: Functions) -> None:
+    def __init__(
+        self,
+        jumps: BranchColumns,
+        short_jumps: Callable[[int], Iterable[int]],
+        callbacks: AbstractSet[int],
+        functions: Functions,
+    ) -> None:
         self._jumps: defaultdict[int, list[int]] = defaultdict(list)
         self._next: defaultdict[int, set[int]] = defaultdict(set)
         self._ends: dict[int, int | None] = {}
         # Bytes of other instructions may look like the two of a short jump: what such functions lead to is uncertain.
         self._uncertain: set[int] = set()
-        has_short = elf.header.machine in (EM_X86_64, EM_386)
         # The last byte of a jump is in the same function as the first.
         for at in (back - 1 for back, target in zip(*jumps, strict=True) if target in callbacks):
             start = functions.start_of(at)
             if start is not None:
                 self._jumps[start].append(at)
-        if has_short:
-            self._uncertain |= _sources(functions, (at for callback in callbacks for at in _find_short_jumps(elf, callback)))
+        self._uncertain |= _sources(functions, (at for callback in callbacks for at in short_jumps(callback)))
         self.functions: set[int] = set()
         """Their addresses."""
         todo = {*self._jumps, *self._uncertain}
@@ -333,7 +348,7 @@ class _TailCalls:
             before = _sources(functions, sources.get(start, ())) - {start}
             for source in before:
                 self._next[source].add(start)
-            short = _sources(functions, _find_short_jumps(elf, start)) - {start} if has_short else set()
+            short = _sources(functions, short_jumps(start)) - {start}
             self._uncertain |= short
             todo |= (before | short) - self.functions
 
@@ -406,7 +421,12 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     found = _points_of(code, callbacks)
     thunks = {symbol.address for text in THUNKS for symbol in symbols.find_containing(text) if symbol.name.startswith(text)}
     jumps = code.jumps_to(callbacks.keys() | functions.starts | thunks)
-    tail_calls = _TailCalls(elf, jumps, callbacks.keys(), functions)
+    short_jumps: Callable[[int], Iterable[int]] = _no_jumps
+    if isinstance(code, _X86Code):
+        short_jumps = code.short_jumps_to(callbacks.keys() | functions.starts)
+    elif machine in (EM_X86_64, EM_386):
+        short_jumps = partial(_find_short_jumps, elf)
+    tail_calls = _TailCalls(jumps, short_jumps, callbacks.keys(), functions)
     if not tail_calls.functions:
         return found
     indirect_jumps = [*code.indirect_jumps, *(back - 1 for back, target in zip(*jumps, strict=True) if target in thunks)]

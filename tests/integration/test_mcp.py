@@ -30,12 +30,13 @@ from kcovdbg.engine.workspace import Workspace  # noqa: E402
 from kcovdbg.frontends.mcp.server import make_server  # noqa: E402
 from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox  # noqa: E402
 from kcovdbg.render.json_schema import schema_of  # noqa: E402
-from kcovdbg.target.demo_files import find_demo  # noqa: E402
+from kcovdbg.target.demo_files import find_demo, find_demo_source  # noqa: E402
 from kcovdbg.target.opener import TargetOptions, open_target  # noqa: E402
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg  # noqa: E402
 from tests.support.escaped_rows import escape_all  # noqa: E402
 
 T = TypeVar("T")
+DEMO_SOURCE = (str(find_demo_source()),)
 # Starts in a fraction of the time.
 NO_TARGET = ("-c", "/nonexistent-vmcore")
 # A tool, its arguments, and the same as a line.
@@ -79,7 +80,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def box(folder: Path) -> ToolBox:
     target = open_target(TargetOptions(demo=True))
-    return ToolBox(Workspace(COMMANDS, lambda: target), FileConfinement(folder))
+    return ToolBox(Workspace(COMMANDS, lambda: target, source_folders=DEMO_SOURCE), FileConfinement(folder))
 
 
 def ask(box: ToolBox, question: Callable[[Any], Awaitable[T]], mode: str = "auto") -> T:
@@ -176,7 +177,8 @@ def test_answers_are_the_same_each_time(box: ToolBox) -> None:
         return [(await client.call_tool(name, given)).content[0].text for name, given, _ in CALLS]
 
     first = ask(box, question)
-    fresh = ToolBox(Workspace(COMMANDS, lambda: open_target(TargetOptions(demo=True))), FileConfinement())
+    workspace = Workspace(COMMANDS, lambda: open_target(TargetOptions(demo=True)), source_folders=DEMO_SOURCE)
+    fresh = ToolBox(workspace, FileConfinement())
     assert ask(box, question) == first
     assert ask(fresh, question) == first
 
@@ -195,6 +197,15 @@ def test_a_slice_is_written_and_opens(box: ToolBox, folder: Path) -> None:
     opened = ToolBox(Workspace(COMMANDS, lambda: open_target(options)), FileConfinement())
     for name in ("tasks", "objects", "percpu"):
         assert opened.call(name, {}) == box.call(name, {})
+
+
+def test_a_dump_is_walked_for_files_once(box: ToolBox, monkeypatch: pytest.MonkeyPatch) -> None:
+    slab = box.find_workspace().target.slab
+    assert slab is not None
+    first = list(slab.for_each_file())
+    assert first
+    monkeypatch.setattr("kcovdbg.target.drgn.target.for_each_slab_cache", lambda _prog: iter(()))
+    assert list(slab.for_each_file()) == first
 
 
 def test_a_process_serves_a_client(tmp_path: Path) -> None:

@@ -153,5 +153,12 @@ RECIPES = {
             memory_mib=2048,
             lines=4000,
         ),
+        # For tests/lab/test_kdump.py: a kernel that panics by a hung task or a soft lockup.
+        Recipe(
+            name="lockups",
+            package="linux-source-6.12",
+            fragments=("base.config", "kcov.config", "demo.config", "lockups.config"),
+            flags=("-fno-var-tracking", "-gno-statement-frontiers"),
+        ),
     ]
 }

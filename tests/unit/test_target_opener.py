@@ -183,28 +183,75 @@ def test_a_file_that_is_read_in_order_only():
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("size", [17, 63, 70, 200, 4096, 6000, len(CORE) - 1])
-def test_truncated_cores(tmp_path, size):
+@pytest.mark.parametrize("size", [17, 63, 70, 200, 4096])
+def test_cores_without_memory(tmp_path, size):
     path = tmp_path / "core"
     path.write_bytes(CORE[:size])
     with pytest.raises(TargetError, match=r"truncated|not a crash dump"):
         open_target(TargetOptions(core=str(path)))
 
 
-@pytest.mark.parametrize("cut", [1, 100, 299, 4000, 8000, 12000, 20000])
-def test_truncated_kdumps(tmp_path, cut):
+@pytest.mark.parametrize("size", [6000, len(CORE) - 1, len(CORE)])
+def test_truncated_cores(tmp_path, size):
+    """What is there can be read, what is missing is an error and not zeros."""
+    path = tmp_path / "core"
+    path.write_bytes(CORE[:size])
+    dump = dumpfile.unpack_dump(path)
+    assert [f"{len(CORE) - size:,} of {len(CORE):,}" in note for note in dump.notes] == [True] * (size < len(CORE))
+    prog = drgn.Program()
+    prog.set_core_dump(dump.path)
+    memory = {0x1000: 4096, 0x5000: 8192}
+    for address, offset in memory.items():
+        whole = min(max(size - offset, 0), 4096)
+        assert prog.read(address, whole, True) == bytes(whole)
+        if whole < 4096:
+            with pytest.raises(drgn.FaultError):
+                prog.read(address + whole, 1, True)
+
+
+@pytest.mark.parametrize("cut", [300, 4000, 8000, 12000, 20000])
+def test_kdumps_without_pages(tmp_path, cut):
     path = tmp_path / "kdump"
     path.write_bytes(make_kdump(cut=cut))
     with pytest.raises(TargetError, match="truncated"):
-        dumpfile.check_complete(path, "kdump")
-    path.write_bytes(make_kdump())
-    assert dumpfile.check_complete(path, "kdump") is dumpfile.FileKind.KDUMP
+        dumpfile.unpack_dump(path)
+
+
+@pytest.mark.parametrize(("cut", "missing"), [(0, 0), (1, 1), (100, 1), (101, 2), (299, 3)])
+def test_truncated_kdumps(tmp_path, cut, missing):
+    path = tmp_path / "kdump"
+    path.write_bytes(make_kdump(cut=cut))
+    if missing == 3:
+        with pytest.raises(TargetError, match="truncated"):
+            dumpfile.unpack_dump(path)
+        return
+    dump = dumpfile.unpack_dump(path)
+    assert [f"{missing} of 3 pages" in note for note in dump.notes] == [True] * (missing > 0)
+    # Descriptors of what is missing are zeros, which libkdumpfile refuses; the user's file is as it was.
+    for number in range(3):
+        descriptor = dump.path.read_bytes()[4 * 4096 + 24 * number :][:24]
+        assert any(descriptor) == (number < 3 - missing)
+    assert path.read_bytes() == make_kdump(cut=cut)
+
+
+def test_pages_that_were_never_written(tmp_path):
+    """As makedumpfile leaves them when the disk is full."""
+    path = tmp_path / "kdump"
+    data = bytearray(make_kdump())
+    data[4 * 4096 + 24 : 4 * 4096 + 48] = bytes(24)
+    path.write_bytes(data)
+    assert ["1 of 3 pages" in note for note in dumpfile.unpack_dump(path).notes] == [True]
 
 
 def test_truncated_flattened_dump(files, tmp_path):
-    (tmp_path / "cut").write_bytes((files / "flat").read_bytes()[:-20])
+    content = (files / "flat").read_bytes()
+    (tmp_path / "cut").write_bytes(content[:-20])
     with pytest.raises(TargetError, match=r"cut\b.*truncated"):
         dumpfile.unpack(tmp_path / "cut")
+    assert "1 of 3 pages" in dumpfile.unpack_dump(tmp_path / "cut").notes[-1]
+    # All of the dump, without the end mark.
+    (tmp_path / "cut").write_bytes(content[:-16])
+    assert "truncated" in dumpfile.unpack_dump(tmp_path / "cut").notes[-1]
 
 
 def test_truncated_compressed_files(tmp_path):
@@ -212,11 +259,23 @@ def test_truncated_compressed_files(tmp_path):
     data = (tmp_path / "a.zst").read_bytes()
     for size in (10, 18, 1000, len(data) - 1):
         (tmp_path / "cut.zst").write_bytes(data[:size])
-        with pytest.raises(TargetError, match=r"truncated|damaged"):
-            dumpfile.unpack(tmp_path / "cut.zst")
+        for unpack in (dumpfile.unpack, dumpfile.unpack_dump):
+            with pytest.raises(TargetError, match=r"truncated|damaged"):
+                unpack(tmp_path / "cut.zst")
     (tmp_path / "bad.zst").write_bytes(data[:500] + b"\xff" * 100 + data[600:])
     with pytest.raises(TargetError, match="damaged"):
         dumpfile.unpack(tmp_path / "bad.zst")
+
+
+def test_truncated_compressed_dumps(tmp_path):
+    pages = {0x1000 * number: os.urandom(4096) for number in range(64)}
+    core = b"".join(slices.build_slice(62, NOTES, pages, None, ()))
+    slices.write_file(tmp_path / "core.zst", [core])
+    data = (tmp_path / "core.zst").read_bytes()
+    (tmp_path / "cut.zst").write_bytes(data[:-5000])
+    dump = dumpfile.unpack_dump(tmp_path / "cut.zst")
+    assert core.startswith(dump.path.read_bytes())
+    assert "bytes are missing" in dump.notes[-1]
 
 
 def test_unpacked_files_go_with_the_process(files):

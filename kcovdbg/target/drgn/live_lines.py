@@ -56,6 +56,17 @@ class DrgnLines:
         sections = getattr(module, "section_addresses", {})
         return (module.name, int(sections[".text"])) if ".text" in sections else None
 
+    def code_ranges(self) -> tuple[tuple[str, int, int], ...]:
+        """Return the code of loaded modules: name, start and end of each range."""
+        found: list[tuple[str, int, int]] = []
+        for module in self._prog.modules():
+            sections = getattr(module, "section_addresses", {})
+            texts = [int(address) for name, address in sections.items() if "text" in name]
+            for start, end in getattr(module, "address_ranges", None) or () if texts else ():
+                if any(start <= text < end for text in texts):
+                    found.append((module.name, start, end))
+        return tuple(found)
+
     def may_hold(self, address: int) -> bool:
         """Return whether a module could be at an address: near the kernel's image, and not in it."""
         try:

@@ -112,8 +112,7 @@ class DrgnTarget:
         self.release = prog["UTS_RELEASE"].string_().decode(errors="backslashreplace")
         self.machine = _find_machine(prog, platform)
         self.build_id = _find_build_id(prog)
-        # drgn's helpers find slabs through the array of struct page, but not with CONFIG_SPARSEMEM_VMEMMAP=n.
-        self.slab = DrgnSlab(prog) if "vmemmap" in prog or "mem_section" not in prog else None
+        self.slab = DrgnSlab(prog, is_still=not live) if _has_page_array(prog) else None
         self.stacks = DrgnStacks(prog, self.symbol_name, self.kernel_range, self._stopped_for_good)
         self.lines = DrgnLines(prog)
         # Called most often by the walkers.
@@ -414,10 +413,15 @@ def _find_in_direct_map(prog: drgn.Program, name: str, flags: drgn.FindObjectFla
 
 
 class DrgnSlab:
-    """Objects of the general slab caches."""
+    """Objects of the general slab caches.
 
-    def __init__(self, prog: drgn.Program) -> None:
+    :param is_still: whether the kernel's memory does not change, so that a walk over all pages need not be repeated.
+    """
+
+    def __init__(self, prog: drgn.Program, *, is_still: bool = False) -> None:
         self._prog = prog
+        self._is_still = is_still
+        self._files: tuple[int, ...] | None = None
         # Debug info of some object files only may lack the variable, but not its symbol. Asked last.
         with contextlib.suppress(ValueError):
             prog.register_object_finder("kcovdbg direct map", _find_in_direct_map, enable_index=-1)
@@ -445,11 +449,18 @@ class DrgnSlab:
 
         :raises ReadError: when the cache cannot be read further.
         """
+        if self._files is not None:
+            yield from self._files
+            return
+        seen: list[int] = []
         with _walking("the slab cache of files"):
             for cache in for_each_slab_cache(self._prog):
                 if cache.name.string_() == b"filp":
                     for found in slab_cache_for_each_allocated_object(cache, "char"):
-                        yield int(found.value_())
+                        seen.append(int(found.value_()))
+                        yield seen[-1]
+        if self._is_still:
+            self._files = tuple(seen)
 
     def _find_caches(self, size: int) -> list[drgn.Object]:
         """Return the smallest general caches with room for the size, one of each family."""
@@ -606,6 +617,15 @@ def _for_each_member_name(kind: drgn.Type, type_name: str) -> Iterator[str]:
             yield member.name
         elif member.type.kind in (drgn.TypeKind.STRUCT, drgn.TypeKind.UNION):
             yield from _for_each_member_name(member.type, type_name)
+
+
+def _has_page_array(prog: drgn.Program) -> bool:
+    """Return whether drgn finds slabs through the array of struct page; it does not with CONFIG_SPARSEMEM_VMEMMAP=n."""
+    try:
+        return "vmemmap" in prog or "mem_section" not in prog
+    except drgn.FaultError:
+        # A dump that was cut may lack where the array is.
+        return False
 
 
 def _find_kernel_range(prog: drgn.Program, platform: drgn.Platform, word_size: int) -> tuple[int, int]:

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``sites``: the places in this kernel that announce a remote handle."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.generations import Feature
+from kcovdbg.abi.handle import decode_handle, name_subsystem
+from kcovdbg.engine.argument import Argument, Count, Value
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.remote_sites import RemoteSites, find_remote_sites
+from kcovdbg.model.remote import RemoteHandle
+from kcovdbg.model.remote_site import RemoteSite
+from kcovdbg.model.state import Part
+from kcovdbg.render.column import DETAIL, Column
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import UNKNOWN_TASK, Meaning
+from kcovdbg.render.renderable import Table
+from kcovdbg.render.value_kinds import ADDRESS, BOOL, COMM, HANDLE, NUMBER, PID, SYMBOL
+
+
+class _Row(NamedTuple):
+    """A site with one registered handle that it can announce."""
+
+    site: RemoteSite
+    entry: RemoteHandle | None
+
+    @property
+    def subsystem(self) -> str | None:
+        return None if self.site.subsystem is None else name_subsystem(self.site.subsystem)
+
+
+_COLUMNS: Final = (
+    Column("function", SYMBOL, value=lambda row: row.site.function, elastic=16),
+    Column("subsystem"),
+    Column("context", value=lambda row: row.site.context),
+    Column("file", value=lambda row: row.site.file, elastic=16),
+    Column("line", NUMBER, value=lambda row: row.site.line),
+    Column("handle", HANDLE, value=lambda row: None if row.entry is None else row.entry.handle),
+    Column("registered", BOOL, value=lambda row: row.entry is not None, priority=DETAIL),
+    Column("pid", PID, value=lambda row: None if row.entry is None else row.entry.pid),
+    Column("comm", COMM, value=lambda row: None if row.entry is None else row.entry.comm, elastic=8),
+    Column("module", value=lambda row: row.site.module, json_only=True),
+    Column("symbol", SYMBOL, value=lambda row: row.site.symbol, json_only=True),
+    Column("wrapper", SYMBOL, value=lambda row: row.site.wrapper, json_only=True),
+    Column("address", ADDRESS, value=lambda row: row.site.address, json_only=True),
+)
+_SHOWN: Final = ("function", "subsystem", "context", "file", "line", "handle", "pid", "comm")
+_MEANINGS: Final = {
+    "function": Meaning("function in whose source the handle is announced; it may be inlined"),
+    "subsystem": Meaning("subsystem of the handles: `usb` or `common`", "the caller passes a whole handle"),
+    "context": Meaning("`task` or `softirq`: where the function runs", "the code does not tell"),
+    "file": Meaning("source file of the call, relative to the build root", "the debug info has no line for it"),
+    "line": Meaning("line of the call", "the debug info has no line for it"),
+    "handle": Meaning("a registered handle of this subsystem; a row for each", "none is registered"),
+    "registered": Meaning("whether a handle of this subsystem is registered"),
+    "pid": Meaning("thread id of the owner of the handle", UNKNOWN_TASK),
+    "module": Meaning("loaded module that the site is in", "it is in the kernel's image"),
+    "symbol": Meaning("function whose code has the call, with a compiler's suffix", "no symbol is there"),
+    "wrapper": Meaning("function that the source calls: `kcov_remote_start` or one of its wrappers"),
+    "address": Meaning("address after the call, in the running kernel"),
+}
+
+
+def _rows(found: RemoteSites, handles: Sequence[RemoteHandle]) -> Iterator[_Row]:
+    for site in found.sites:
+        entries = [
+            entry
+            for entry in handles
+            if entry.handle is not None and site.subsystem in (None, decode_handle(entry.handle).subsystem)
+        ]
+        yield from (_Row(site, entry) for entry in entries or (None,))
+
+
+def _matches(row: _Row, word: str) -> bool:
+    site = row.site
+    names = [site.function, site.file or "", site.symbol or "", row.subsystem or "", site.context or "", site.module or ""]
+    if row.entry is not None and row.entry.handle is not None:
+        names.append(str(decode_handle(row.entry.handle)))
+    if any(character in word for character in "*?["):
+        return any(fnmatchcase(name, word) for name in names)
+    return any(word in name for name in names)
+
+
+def _run(context: Context, args: Namespace) -> Table:
+    if not context.layout.generation.has(Feature.REMOTE):
+        return Table(_COLUMNS, (), empty="this kernel has no remote coverage", show=_SHOWN)
+    found = find_remote_sites(context)
+    rows = list(_rows(found, sorted(context.state(Part.REMOTE).handles, key=lambda entry: entry.handle or 0)))
+    missed: list[str] = []
+    if args.patterns:
+        missed = [word for word in args.patterns if not any(_matches(row, word) for row in rows)]
+        rows = [row for row in rows if any(_matches(row, word) for word in args.patterns)]
+        if not rows:
+            context.status = 2
+    return Table(
+        _COLUMNS,
+        rows,
+        remarks=(*context.notes, *found.remarks, *(f"no site matches '{word}'" for word in missed)),
+        empty="no such site" if args.patterns else "nothing in this kernel announces a remote handle",
+        errors=lambda row: row.site.errors,
+        label=lambda row: f"site {row.site.function}",
+        show=_SHOWN,
+    )
+
+
+COMMAND: Final = Command(
+    name="sites",
+    summary="list the places in this kernel that announce a remote handle",
+    topic=Topic.STATE,
+    run=_run,
+    row_types=(RowType(_COLUMNS, _MEANINGS, errors=True),),
+    description=(
+        "A site is a call of kcov_remote_start() or of one of its wrappers: what runs between it and kcov_remote_stop() is "
+        "recorded for the owner of the handle that it announces, if the handle is registered. Background work outside of "
+        "these sites (other kernel threads, work items and softirqs) cannot be recorded.\n\n"
+        "The calls are searched in the code of the kernel's image, and in the memory of loaded modules. A site is listed once "
+        "for each registered handle of its subsystem, or once without a handle; which of several common handles it announces "
+        "next depends on its work: why HANDLE says what carries one."
+    ),
+    arguments=(
+        Argument(
+            ("patterns",),
+            Value.FUNCTION,
+            "patterns (usb*) or parts of functions, files, subsystems, contexts, modules or handles",
+            count=Count.ANY,
+            metavar="PATTERN",
+        ),
+    ),
+    examples=(
+        Example("sites", "which background work can be recorded on this kernel?"),
+        Example("sites usb", "who receives the coverage of USB devices?"),
+    ),
+)

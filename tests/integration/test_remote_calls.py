@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Calls of kcov_remote_start() in code that gcc makes here, as objdump finds them: in an image, and in a module's memory."""
+
+import platform
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import CapabilityError, ReadError
+from kcovdbg.symbols.remote_calls import CodeRange, RemoteCalls
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")
+
+PAGE = 4096
+# A wrapper that is inlined, one that is not and ends in a jump, and code between them that makes the image larger than a chunk.
+SOURCE = """
+#define KEPT __attribute__((noipa))
+KEPT void kcov_remote_start(unsigned long handle) { asm volatile("" :: "r"(handle)); }
+static inline __attribute__((always_inline)) void kcov_remote_start_common(unsigned long id) { kcov_remote_start(id); }
+KEPT void near(void) { kcov_remote_start_common(1); asm volatile(""); }
+asm(".skip 300000, 0x90");
+KEPT void kcov_remote_start_usb(unsigned long id) { kcov_remote_start(1ul << 56 | id); }
+KEPT void far(void) { kcov_remote_start_usb(2); asm volatile(""); }
+KEPT __attribute__((section(".text.unlikely"))) void other(void) { kcov_remote_start(3); asm volatile(""); }
+KEPT void none(void) { asm volatile(""); }
+void _start(void) { near(); far(); other(); none(); asm volatile(""); }
+"""
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("image")
+    (folder / "a.c").write_text(SOURCE)
+    flags = [
+        "-O2",
+        "-fno-toplevel-reorder",
+        "-fno-pie",
+        "-no-pie",
+        "-nostdlib",
+        "-static",
+        "-fcf-protection=none",
+        "-Wl,--build-id",
+    ]
+    subprocess.run(["gcc", *flags, "-o", "a", "a.c"], cwd=folder, check=True)
+    return folder / "a"
+
+
+def by_objdump(image):
+    """Return the addresses after the calls and jumps, with what they lead to."""
+    text = subprocess.run(
+        ["objdump", "-d", "--no-show-raw-insn", str(image)], capture_output=True, text=True, check=True
+    ).stdout
+    found = re.findall(r"^ *([0-9a-f]+):\t(?:call|jmp) .*<(kcov_remote_start\w*)>$", text, re.MULTILINE)
+    return sorted((int(address, 16) + 5, name) for address, name in found)
+
+
+def test_calls_of_an_image(image):
+    expected = by_objdump(image)
+    assert [name for _, name in expected].count("kcov_remote_start") == 3
+    assert [name for _, name in expected].count("kcov_remote_start_usb") == 1
+    assert list(RemoteCalls(image, None, 0).of_image) == expected
+    assert list(RemoteCalls(image, None, 0x10000).of_image) == [(address + 0x10000, name) for address, name in expected]
+
+
+def test_calls_of_a_module(image):
+    """Its code is in memory; a page of it may be missing."""
+    calls, expected = RemoteCalls(image, None, 0), by_objdump(image)
+    with ElfFile(image) as elf:
+        text = elf.section(".text")
+        code = CodeRange("some", text.address, text.address + text.size)
+        lost = max(address for address, _ in expected) & -PAGE
+        whole, missing = calls.of_module(code, elf.read)
+        assert (list(whole), missing) == (expected, 0)
+
+        def read(address, size):
+            if address <= lost < address + size:
+                raise ReadError("no such page", address)
+            return elf.read(address, size)
+
+        part, missing = calls.of_module(CodeRange("some", text.address & -PAGE, code.end), read)
+        assert missing == 1
+        assert list(part) == [call for call in expected if call[0] & -PAGE != lost]
+
+
+@pytest.mark.parametrize("name", ["stripped", "debug info alone", "another build", "none"])
+def test_images_that_cannot_be_searched(image, tmp_path, name):
+    build_id = None
+    path = image
+    if name == "debug info alone":
+        path = tmp_path / "a.debug"
+        subprocess.run(["objcopy", "--only-keep-debug", image, path], check=True)
+    elif name == "stripped":
+        path = tmp_path / "a.stripped"
+        subprocess.run(["strip", "-o", path, image], check=True)
+    elif name == "another build":
+        build_id = "00" * 20
+    else:
+        path = None
+    calls = RemoteCalls(path, build_id, 0)
+    with pytest.raises(CapabilityError):
+        _ = calls.of_image

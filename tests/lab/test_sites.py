@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""`sites` finds the calls that objdump finds, with the functions and lines that addr2line names."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
+from tests.support.gdb_run import run_gdb
+
+if TYPE_CHECKING:
+    from tests.lab.conftest import DumpMaker
+    from tests.lab.kernel import Kernel
+
+pytestmark = pytest.mark.lab
+
+
+def run(*command: object) -> str:
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def calls(kernel: Kernel) -> dict[int, list[tuple[str, int]]]:
+    """By the address after each call: function and line of each frame, innermost first."""
+    text = run("objdump", "-d", "--no-show-raw-insn", kernel.vmlinux)
+    pattern = r"^ *([0-9a-f]+):\t(?:call|jmp) .*<kcov_remote_start[\w.]*>\n *([0-9a-f]+):"
+    found = {}
+    for address, following in re.findall(pattern, text, re.MULTILINE):
+        lines = run("addr2line", "-e", kernel.vmlinux, "-f", "-i", address).splitlines()
+        pairs = zip(lines[::2], lines[1::2], strict=True)
+        found[int(following, 16)] = [(name, int(place.split()[0].rpartition(":")[2])) for name, place in pairs]
+    return found
+
+
+def test_sites(calls: dict[int, list[tuple[str, int]]], standing_dump: DumpMaker) -> None:
+    dump = standing_dump()
+    symbols = symbol_options(dump.kernel, dump.userland)
+
+    def ask(command: str) -> list[dict[str, Any]]:
+        done = run_kcovdbg("-c", dump.path, *symbols, "-e", f"{command} --json")
+        assert done.returncode == 0, done.stderr
+        rows: list[dict[str, Any]] = json.loads(done.stdout)
+        return rows
+
+    offset = int(ask("info")[0]["kaslr_offset"], 16)
+    rows = ask("sites")
+    assert {int(row["address"], 16) - offset for row in rows} == calls.keys()
+    assert len(calls) >= 3
+    for row in rows:
+        frames = calls[int(row["address"], 16) - offset]
+        outer = [frame for frame in frames if not frame[0].startswith("kcov_remote_start")]
+        assert (row["function"], row["line"]) == outer[0]
+        assert row["wrapper"] == [name for name, _ in frames if name.startswith("kcov_remote_start")][-1]
+    contexts = {row["function"]: (row["subsystem"], row["context"]) for row in rows}
+    assert contexts["hub_event"] == ("usb", "task")
+    assert contexts["__usb_hcd_giveback_urb"] == ("usb", "softirq")
+    # A row for each registered handle of its subsystem, which the guest itself names.
+    registered = {(entry["handle"], entry["pid"]) for entry in ask("remote")}
+    usb = {(row["handle"], row["pid"]) for row in rows if row["function"] == "hub_event"}
+    assert usb == {entry for entry in registered if int(entry[0], 16) >> 56 == 1}
+    assert all(row["registered"] for row in rows)
+
+
+def test_sites_in_gdb(kernel: Kernel, calls: dict[int, list[tuple[str, int]]], standing_dump: DumpMaker) -> None:
+    """GDB names no line of a call in an inlined function, and says so."""
+    said = run_gdb(kernel.vmlinux, standing_dump("elf-paging").path, ask=["kcov-show sites --json", "kcov-show info --json"])
+    rows, offset = said.json(0), int(said.json(1)[0]["kaslr_offset"], 16)
+    assert {int(row["address"], 16) - offset for row in rows} == calls.keys()
+    outermost = {address: frames[-1][0] for address, frames in calls.items()}
+    assert {int(row["address"], 16) - offset: row["symbol"] for row in rows} == outermost
+    assert all(row["line"] is not None or row["errors"] for row in rows)

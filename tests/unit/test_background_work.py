@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What is said of work in the background: it is recorded where something on its stack announces a remote handle."""
+
+import pytest
+
+from kcovdbg.analysis.background_work import explain_background, explain_function_work
+from kcovdbg.analysis.missing_coverage import NEEDS, Reason, find_task
+from kcovdbg.model.memory import StackFrame
+from kcovdbg.model.remote_site import RemoteSite
+from kcovdbg.model.state import Part
+from kcovdbg.walk.layout import detect_layout
+from kcovdbg.walk.state import StateReader
+from tests.support.kernels.build import Kernel
+from tests.support.kernels.rows import E9A
+from tests.support.memory_target import MemoryStacks
+
+HUB = RemoteSite(0x10, "hub_event", "hub_event", "kcov_remote_start_usb", "drivers/usb/core/hub.c", 5896, None)
+INLINED = RemoteSite(0x20, "nested", "outer.constprop.0", "kcov_remote_start", "net/a.c", 7, "some")
+RING = RemoteSite(0x30, "io_wq_submit_work", "io_wq_submit_work", "kcov_remote_start_common", "io_uring/io_uring.c", 9, None)
+KTHREADD, IN_SECTION, USER = 2, 7, 40
+
+
+def codes(pid, *functions, sites=(HUB, INLINED), of=None):
+    """Return the codes of the answers about a task, or about a function, while the task's stack has these functions."""
+    kernel = Kernel(E9A)
+    task = kernel.tasks[pid]
+    kernel.target.stacks = MemoryStacks({task: tuple(StackFrame(0, name, None, None, None, False) for name in functions)})
+    reader = StateReader(kernel.target, detect_layout(kernel.target))
+    state = reader.read(NEEDS | Part.ALL_TASKS, stacks=[task])
+    found = explain_background(state, find_task(state.all_tasks, pid), sites) if of is None else None
+    return [answer.code for answer in found or explain_function_work(state, of, sites)]
+
+
+@pytest.mark.parametrize(
+    ("pid", "functions", "expected"),
+    [
+        (KTHREADD, ["usb_disable_lpm", "hub_event", "process_one_work", "worker_thread", "kthread"], [Reason.AT_SITE]),
+        (KTHREADD, ["schedule", "outer", "kthread"], [Reason.AT_SITE]),
+        (KTHREADD, ["schedule", "kthreadd"], [Reason.OUTSIDE_SITES]),
+        (KTHREADD, [], []),
+        # In a remote section: that is said by its session.
+        (IN_SECTION, ["schedule", "worker_thread"], []),
+        (USER, ["schedule", "do_syscall_64"], []),
+    ],
+)
+def test_of_a_task(pid, functions, expected):
+    assert codes(pid, *functions) == expected
+
+
+def test_of_io_uring():
+    """Its workers are threads of a process: recorded on kernels where io_uring announces a handle, on others never."""
+    stack = ["io_read", "io_issue_sqe", "io_wq_submit_work", "io_worker_handle_work", "io_wq_worker", "ret_from_fork"]
+    child = 44
+    assert codes(child, *stack) == [Reason.IO_URING_NOT_ANNOUNCED, Reason.OUTSIDE_SITES]
+    assert codes(child, *stack, sites=(HUB, RING)) == [Reason.AT_SITE]
+
+
+def test_of_a_function():
+    stack = ["usb_disable_lpm", "hub_event", "process_one_work", "worker_thread"]
+    assert codes(KTHREADD, *stack, of="hub_event") == [Reason.ANNOUNCES_HANDLE, Reason.AT_SITE]
+    assert codes(KTHREADD, *stack, of="usb_disable_lpm") == [Reason.AT_SITE]
+    # Its callers announce nothing; what it calls does.
+    assert codes(KTHREADD, *stack, of="worker_thread") == [Reason.OUTSIDE_SITES]
+    assert codes(USER, "vfs_read", "do_syscall_64", of="vfs_read") == []
+
+
+def test_contexts():
+    assert (HUB.subsystem, HUB.context) == (1, "task")
+    assert HUB._replace(wrapper="kcov_remote_start_usb_softirq").context == "softirq"
+    assert (INLINED.subsystem, INLINED.context) == (None, None)
+    assert (RING.subsystem, RING._replace(function="ieee80211_rx_list").context) == (0, "softirq")
