@@ -6,6 +6,7 @@ import gzip
 import json
 import lzma
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -17,11 +18,12 @@ from pathlib import Path
 import drgn
 import pytest
 
+from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import MAGIC
 from kcovdbg.elf.note import make_note
 from kcovdbg.errors import KcovdbgError, TargetError, UsageError
+from kcovdbg.target import debug_files, opener
 from kcovdbg.target import dump_file as dumpfile
-from kcovdbg.target import opener
 from kcovdbg.target import slice_file as slices
 from kcovdbg.target.drgn import programs
 from kcovdbg.target.kdump_file import KDUMP_MAGIC
@@ -446,3 +448,30 @@ def test_a_trace_as_target(files, monkeypatch):
     with pytest.raises(TargetError, match=r"^run\.kcov .*trace") as caught:
         open_target(TargetOptions(files=["run.kcov"]))
     assert "file:run.kcov" in caught.value.hint
+
+
+@pytest.mark.parametrize("place", ["build-id", "beside", "debuginfod"])
+def test_debug_files_of_a_stripped_image(tmp_path, monkeypatch, place):
+    if shutil.which("gcc") is None or shutil.which("objcopy") is None:
+        pytest.skip("needs gcc and binutils")
+    monkeypatch.setattr(debug_files, "_ROOT", tmp_path / "debug")
+    monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path / "cache"))
+    (tmp_path / "a.c").write_text("void _start(void) {}\n")
+    whole, image = tmp_path / "whole", tmp_path / "image"
+    subprocess.run(["gcc", "-g", "-nostdlib", "-static", "-Wl,--build-id", "-o", whole, tmp_path / "a.c"], check=True)
+    build_id = ElfFile(whole).build_id
+    paths = {
+        "build-id": tmp_path / "debug" / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug",
+        "beside": tmp_path / "image.debug",
+        "debuginfod": tmp_path / "cache" / build_id / "debuginfo",
+    }
+    path = paths[place]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["objcopy", "--only-keep-debug", whole, path], check=True)
+    link = [f"--add-gnu-debuglink={path}"] if place == "beside" else []
+    subprocess.run(["objcopy", "--strip-debug", *link, whole, image], check=True)
+    found_id, name = debug_files.read_stripped(image)
+    assert found_id == build_id
+    assert debug_files.find_debug_file(image, found_id, name) == path
+    path.write_bytes(whole.read_bytes()[:100])
+    assert debug_files.find_debug_file(image, found_id, name) is None
