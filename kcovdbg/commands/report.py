@@ -15,6 +15,7 @@ from kcovdbg.abi.address import address_of
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.check.runner import check, find_rule
 from kcovdbg.analysis.located_records import locate_record
+from kcovdbg.analysis.pc_columns import PcColumns
 from kcovdbg.analysis.pc_counts import PcCounts, count_pcs, make_numbering, pc_sequence
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.top import count_repeats, rank
@@ -47,6 +48,7 @@ from kcovdbg.render.value_kinds import BOOL, NUMBER, PATH, TEXT
 from kcovdbg.render.wording import COARSE, UNREADABLE, buffer_title, inlined_text, place_text, record_text
 from kcovdbg.render.writer import Format
 from kcovdbg.symbols.coverage_points import recorded_kinds
+from kcovdbg.symbols.gc_pause import without_collection
 
 _BARS: Final = 25
 # Limit for frames that are kept in words.
@@ -258,27 +260,32 @@ class PlainPoints:
         is_located = columns.exact
         self._names.learn(pc for pc, located in zip(words, is_located, strict=True) if not located)
         offset = buffer.kaslr_offset
-        known: dict[int, tuple[str, str, str]] = {}
-
-        def texts_of(number: int) -> tuple[str, str, str]:
-            """Return a frame's function, its place, and both."""
-            texts = known.get(number)
-            if texts is None:
-                # Frames recur near each other.
-                if len(known) > _KNOWN:
-                    known.clear()
-                frame = columns.frame(number)
-                texts = known[number] = frame.function or "?", place_text(frame), _frame_text(frame)
-            return texts
-
+        known = _FrameTexts(columns)
+        # Without a step of the interpreter for each frame, and without Point's constructor.
+        texts_of, make = known.__getitem__, tuple.__new__
         for pc, chain, located in zip(words, columns.chains, is_located, strict=True):
             if not located:
                 yield make_point(self._names, buffer, record.decode_record(array("Q", [pc]), 0, buffer.encoding))
                 continue
-            texts = [texts_of(number) for number in columns.frames_of(chain)]
-            inner, place, _ = texts[0]
+            if len(known) > _KNOWN:
+                # Frames recur near each other.
+                known.clear()
+            functions, places, texts = zip(*map(texts_of, columns.frames_of(chain)), strict=True)
             head = f"{pc:#x} at {address_of(pc, offset):#x}  " if offset else f"{pc:#x}  "
-            yield Point(inlined_text(inner, texts[-1][0]), place, tuple([text for _, _, text in texts]), head)
+            yield make(Point, (inlined_text(functions[0], functions[-1]), places[0], texts, head))
+
+
+class _FrameTexts(dict[int, tuple[str, str, str]]):
+    """The function of a frame, its place, and both, by the frame's number."""
+
+    def __init__(self, columns: PcColumns) -> None:
+        super().__init__()
+        self._columns = columns
+
+    def __missing__(self, number: int) -> tuple[str, str, str]:
+        frame = self._columns.frame(number)
+        found = self[number] = frame.function or "?", place_text(frame), _frame_text(frame)
+        return found
 
 
 def _frame_text(frame: Frame) -> str:
@@ -439,7 +446,8 @@ def _run(context: Context, args: Namespace) -> Renderable:
     if args.output == STDOUT:
         return Lines((("", line),) for part in lines for line in part.splitlines())
     size = 0
-    with open_text(args.output, context.inputs) as stream:
+    # A million short-lived objects, none of them in a cycle.
+    with without_collection(), open_text(args.output, context.inputs) as stream:
         for line in lines:
             stream.write(f"{line}\n")
             size += len(line.encode()) + 1

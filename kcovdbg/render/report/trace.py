@@ -6,9 +6,10 @@ from __future__ import annotations
 import sys
 from array import array
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Final, NamedTuple
 
 from kcovdbg.render.escape import escape
@@ -116,11 +117,8 @@ class _Chunks:
     def __iter__(self) -> Iterator[str]:
         """Iterate over the parts as JSON: texts, and the numbers of the texts of each point, its head before the frames."""
         while part := list(islice(self._points, _IN_CHUNK)):
-            numbers: dict[str, int] = {}
-
-            def number(text: str, numbers: dict[str, int] = numbers) -> int:
-                return numbers.setdefault(text, len(numbers))
-
+            numbers: defaultdict[str, int] = defaultdict(count().__next__)
+            number = numbers.__getitem__
             points = [[*map(number, (function, place, head, *frames))] for function, place, frames, head in part]
             self.widest = max(self.widest, max(max(len(point.function), _NARROWEST) + len(point.place) for point in part))
             yield json_text([list(map(escape, numbers)), points])
