@@ -1,20 +1,35 @@
 #!/bin/sh
 # SPDX-License-Identifier: LGPL-2.1-or-later
-# Runs kcovdbg on the bundled demo: a guest that was stopped in a softirq section, which interrupted a task.
+# Five commands on the bundled demo, each with what there is to see; on a terminal, the shell comes next.
 set -eu
 : "${KCOVDBG:=kcovdbg}"
 
-ask() {
-	printf '\nkcovdbg> %s\n' "$1"
-	$KCOVDBG --demo -e "$1"
-}
+# Pairs of lines: what there is to see, and the command. All run in one process.
+set --
+while IFS= read -r see && IFS= read -r line; do
+	set -- "$@" -e "! printf '\\n%s\\nkcovdbg> %s\\n' '$see' '$line'" -e "$line"
+done <<'EOF'
+Two tasks with KCOV. kc-traffic traces itself, and a softirq section runs on top of it at this moment.
+tasks kc-usb kc-traffic --columns pid,comm,mode,count,role
+What the softirq interrupted is set aside in the task: the buffer that kc-traffic gets back.
+saved
+Meanwhile the records go to an area of its own: the end of a USB transfer, and nothing of kc-traffic.
+buffer 82
+They are for kc-usb, which owns the handles of that USB bus; the section in task 82 holds a reference.
+objects kc-usb --columns kcov,refs,mode,count,pid,comm
+And one thing here is broken. check says what it is, and which bug of the kernel does that.
+check K10
+EOF
+# check found something, so the status is 1.
+$KCOVDBG --demo -q "$@" || [ $? = 1 ]
 
-ask 'info'
-ask 'tasks'
-ask 'saved'
-ask 'remote'
-ask 'areas'
-ask 'objects | head -12'
-ask 'buffer 82'
-ask 'top 25 -n 8'
-printf '\nNext: .venv/bin/kcovdbg --demo opens the shell; help lists the commands.\n'
+if [ -t 0 ] && [ -t 1 ]; then
+	printf '\nOpen the shell on this guest? C-d leaves it. [Y/n] '
+	read -r answer || answer=n
+	case $answer in
+	[Nn]*) ;;
+	*) exec $KCOVDBG --demo ;;
+	esac
+else
+	printf '\nNext: %s --demo opens the shell on this guest; help lists the commands.\n' "$KCOVDBG"
+fi

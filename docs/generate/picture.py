@@ -1,120 +1,133 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The README's picture: two traces of the demo side by side.
+"""The README's pictures: two traces of the demo side by side, and the first minute in the shell.
 
-``python -m docs.generate.picture`` runs the view in a pseudo-terminal and draws its screen as SVG.
+``python -m docs.generate.picture`` runs both in a pseudo-terminal and draws what is on the screen as SVG. Run it again when the
+demo or the look of the shell changes.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from collections.abc import Iterator
-from html import escape
-from itertools import groupby
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import pexpect
-import pyte
+from docs.generate.terminal_picture import CELL, INK, LINE, MARGIN, Terminal, cells_of, draw_frame, draw_row, run_terminal
 
-PICTURE = Path(__file__).parents[1] / "view.svg"
-SIDES = ("51", "61")
-COLUMNS, ROWS = 118, 28
-_PATIENCE = 60.0
-_CELL, _LINE, _MARGIN = 7.8, 17, 12
-_INK, _PAPER = "#d8dee9", "#1d2129"
-# A terminal's sixteen colors. Colors given as red, green and blue are used unchanged.
-_COLORS = {
-    "black": "#3b4252",
-    "red": "#e06c75",
-    "green": "#98c379",
-    "brown": "#e5c07b",
-    "blue": "#61afef",
-    "magenta": "#c678dd",
-    "cyan": "#56b6c2",
-    "white": "#d8dee9",
-    "brightblack": "#7f8899",
-    "brightred": "#ff8b92",
-    "brightgreen": "#b5e890",
-    "brightbrown": "#ffe1a1",
-    "brightblue": "#8cc8ff",
-    "brightmagenta": "#e0a0f0",
-    "brightcyan": "#7fd6e0",
-    "brightwhite": "#ffffff",
-}
+DOCS = Path(__file__).parents[1]
+SIDES = ("41", "34")
+VIEW_SIZE = (118, 28)
+SHELL_SIZE = (106, 36)
+# What one types first, and for how many seconds one looks at the answer.
+LINES = (
+    ("tasks kc-usb kc-traffic --columns pid,comm,mode,count,role", 5.0),
+    ("saved", 4.0),
+    ("buffer 82", 5.0),
+    ("why usb:1", 6.0),
+    ("check K10", 8.0),
+)
+# Seconds for a key, and characters that one picture adds.
+_KEY, _KEYS = 0.07, 4
+_PROMPT = "kcovdbg> "
 
 
-def take_screen() -> Any:
-    """Run the view on the demo until it has drawn both sides; return the screen."""
-    screen = pyte.Screen(COLUMNS, ROWS)
-    stream = pyte.ByteStream(screen)
-    environment = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "PROMPT_TOOLKIT_NO_CPR": "1"}
-    command = ["-m", "kcovdbg", "--demo", "--color", "always", "view", *SIDES]
-    process = pexpect.spawn(sys.executable, command, dimensions=(ROWS, COLUMNS), env=environment)
-    end = time.monotonic() + _PATIENCE
-    try:
-        while not ("quit" in screen.display[-1] or "leave" in screen.display[-1]) or "│" not in screen.display[1]:
-            if time.monotonic() > end:
-                raise TimeoutError("the view was not drawn in time:\n" + "\n".join(screen.display))
-            try:
-                stream.feed(process.read_nonblocking(65536, 0.2))
-            except pexpect.TIMEOUT:
-                continue
-    finally:
-        process.close(force=True)
-    return screen
+class Moment(NamedTuple):
+    """What is on the screen from a time on."""
+
+    start: float
+    rows: tuple[str, ...]
+    """Each row as SVG, at the top of the picture."""
+    cursor: tuple[int, int]
 
 
-def draw(screen: Any) -> str:
-    """Return the screen as SVG, with searchable text in the terminal's colors."""
-    return "\n".join(_lines(screen)) + "\n"
+def draw_view() -> str:
+    """Return the view of two traces as SVG."""
+    columns, rows = VIEW_SIZE
+    with run_terminal(["--demo", "--color", "always", "view", *SIDES], columns, rows) as terminal:
+        display = terminal.screen
+        terminal.wait(lambda: "leave" in display.display[-1] and "│" in display.display[1])
+        body = (part for row in range(rows) for part in draw_row(cells_of(display, row), MARGIN + row * LINE))
+        return "\n".join(draw_frame(columns, rows, "Two traces side by side in a terminal", body)) + "\n"
 
 
-def _lines(screen: Any) -> Iterator[str]:
-    width, height = COLUMNS * _CELL + 2 * _MARGIN, ROWS * _LINE + 2 * _MARGIN
-    yield "<!-- SPDX-License-Identifier: LGPL-2.1-or-later -->"
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" viewBox="0 0 {width:.0f} {height}"'
-    yield ' role="img" aria-label="Two traces side by side in a terminal">'
-    yield f'<rect width="100%" height="100%" rx="8" fill="{_PAPER}"/>'
-    yield '<g font-family="ui-monospace, SFMono-Regular, Menlo, DejaVu Sans Mono, monospace" font-size="13"'
-    yield ' xml:space="preserve">'
-    for number in range(ROWS):
-        yield from _row([screen.buffer[number][column] for column in range(COLUMNS)], number)
+def record_shell() -> tuple[list[Moment], float]:
+    """Type the lines in the shell; return what one sees, with when it ends."""
+    moments: list[Moment] = []
+    time = 0.0
+
+    def take(seconds: float) -> None:
+        nonlocal time
+        moments.append(_take(terminal, time))
+        time += seconds
+
+    def is_at_prompt() -> bool:
+        screen = terminal.screen
+        return screen.display[screen.cursor.y].rstrip() == _PROMPT.rstrip()
+
+    def is_typed(text: str) -> bool:
+        screen = terminal.screen
+        return text in screen.display[screen.cursor.y]
+
+    with run_terminal(["--demo", "--color", "always"], *SHELL_SIZE) as terminal:
+        terminal.wait(is_at_prompt)
+        take(2.0)
+        for line, seconds in LINES:
+            for end in range(_KEYS, len(line) + _KEYS, _KEYS):
+                terminal.type(line[end - _KEYS : end])
+                terminal.wait(partial(is_typed, line[:end]))
+                take(_KEY * _KEYS)
+            terminal.type("\r")
+            terminal.wait(is_at_prompt)
+            take(seconds)
+    return moments, time
+
+
+def _take(terminal: Terminal, start: float) -> Moment:
+    screen = terminal.screen
+    rows = tuple("".join(draw_row(cells_of(screen, row), 0)) for row in range(screen.lines))
+    return Moment(start, rows, (screen.cursor.x, screen.cursor.y))
+
+
+def draw_recording(moments: list[Moment], end: float) -> str:
+    """Return moments as an SVG that shows one after another; where nothing moves, the last one."""
+    columns, rows = SHELL_SIZE
+    label = "A first minute in the shell of the demo"
+    return "\n".join(draw_frame(columns, rows, label, _film(moments, end, columns * CELL + 2 * MARGIN))) + "\n"
+
+
+def _film(moments: list[Moment], end: float, width: float) -> Iterator[str]:
+    # One picture beside another, of which one is seen at a time; a row that many of them have is written once.
+    names: dict[str, str] = {}
+    for moment in moments:
+        for row in moment.rows:
+            if row:
+                names.setdefault(row, f"r{len(names)}")
+    yield "<defs>"
+    yield from (f'<g id="{name}">{row}</g>' for row, name in names.items())
+    yield "</defs>"
+    stops = "".join(f"{m.start / end:.2%}{{transform:translateX({-number * width:.0f}px)}}" for number, m in enumerate(moments))
+    yield f"<style>@keyframes f{{{stops}}}"
+    yield f".f{{animation:f {end:.1f}s steps(1,end) infinite}}"
+    yield "@media (prefers-reduced-motion:reduce){.f{animation:none}}</style>"
+    yield f'<g class="f" transform="translate({-(len(moments) - 1) * width:.0f} 0)">'
+    for number, moment in enumerate(moments):
+        yield f'<g transform="translate({number * width:.0f} {MARGIN})">'
+        for place, row in enumerate(moment.rows):
+            if row:
+                yield f'<use href="#{names[row]}" y="{place * LINE}"/>'
+        x, y = moment.cursor
+        yield f'<rect x="{MARGIN + x * CELL:.1f}" y="{y * LINE}" width="{CELL}" height="{LINE}" fill="{INK}" opacity="0.6"/>'
+        yield "</g>"
     yield "</g>"
-    yield "</svg>"
-
-
-def _row(cells: list[Any], number: int) -> Iterator[str]:
-    top = _MARGIN + number * _LINE
-    column = 0
-    for (ink, paper, bold), run in groupby(cells, _style):
-        text = "".join(cell.data for cell in run)
-        left, length = _MARGIN + column * _CELL, len(text) * _CELL
-        column += len(text)
-        if paper != _PAPER:
-            yield f'<rect x="{left:.1f}" y="{top}" width="{length:.1f}" height="{_LINE}" fill="{paper}"/>'
-        if text.strip():
-            weight = ' font-weight="bold"' if bold else ""
-            yield (
-                f'<text x="{left:.1f}" y="{top + 13}" textLength="{length:.1f}" lengthAdjust="spacingAndGlyphs" '
-                f'fill="{ink}"{weight}>{escape(text)}</text>'
-            )
-
-
-def _style(cell: Any) -> tuple[str, str, bool]:
-    ink, paper = _color(cell.fg, _INK), _color(cell.bg, _PAPER)
-    return (paper, ink, cell.bold) if cell.reverse else (ink, paper, cell.bold)
-
-
-def _color(name: str, default: str) -> str:
-    return default if name == "default" else _COLORS.get(name, f"#{name}")
 
 
 def main() -> int:
-    """Draw the picture."""
-    PICTURE.write_text(draw(take_screen()), encoding="utf-8")
-    print(f"docs/{PICTURE.name}")
+    """Draw the pictures."""
+    pictures: dict[str, Any] = {"view.svg": draw_view, "first-minute.svg": lambda: draw_recording(*record_shell())}
+    for name in sys.argv[1:] or pictures:
+        (DOCS / name).write_text(pictures[name](), encoding="utf-8")
+        print(f"docs/{name}")
     return 0
 
 

@@ -19,12 +19,16 @@ _CRASH: Final = re.compile(
     r"(v?panic|nmi_panic|oops_\w+|die|__die\w*|die_\w+|page_fault_oops|make_task_dead|__?crash_kexec|crash_kexec_post_notifiers"
     r"|(native_)?machine_crash_shutdown|__do_kernel_fault|no_context|arm64_notify_die)$"
 )
-# Functions between the exception and those.
+# Functions between the exception and those: the exception's handlers, the reports that panic_on_warn makes a crash of, and the
+# timer of the soft lockup detector.
 _EXCEPTION: Final = re.compile(
     r"(asm_(exc|sysvec|common)_\w+|sysvec_\w+|exc_\w+|kernelmode_fixup_or_oops|__?bad_area\w*|do_(user|kern)_addr_fault"
     r"|handle_page_fault|do_(error_)?trap\w*|handle_bug|report_bug|do_mem_abort|do_page_fault|do_translation_fault|__do_page_fault"
     r"|el1h?_\w+|do_invalid_op|do_general_protection|invalid_op|general_protection|page_fault|math_error|do_undefinstr"
-    r"|bug_handler|brk_handler|call_break_hook|do_debug_exception)$"
+    r"|bug_handler|brk_handler|call_break_hook|do_debug_exception"
+    r"|check_panic_on_warn|__warn|warn_slowpath_\w+|__report_bug|end_report|kasan_report\w*|__?kasan_check_\w+|__asan_\w+"
+    r"|kasan_check_range|kmsan_report|kmsan_internal_check_memory|__msan_\w+|kcsan_report\w*|ubsan_epilogue|__ubsan_\w+"
+    r"|watchdog_timer_fn|__run_hrtimer|__hrtimer_run_queues|hrtimer_interrupt|local_apic_timer_interrupt|\w*_sysvec_\w+)$"
 )
 
 
@@ -58,12 +62,15 @@ def find_fault(stack: Sequence[StackFrame]) -> int | None:
     return number if number < len(stack) else None
 
 
-def find_crash_point(pcs: Sequence[int], symbol: Callable[[int], str | None], stack: Sequence[StackFrame]) -> CrashPoint:
+def find_crash_point(
+    pcs: Sequence[int], symbol: Callable[[int], str | None], stack: Sequence[StackFrame], *, is_crashed: bool = False
+) -> CrashPoint:
     """Return where the coverage before a crash ends, and which records belong to functions on the stack.
 
     :param pcs: PC of each record; 0 for a record without one.
     :param symbol: returns the function into which a PC's code was compiled.
     :param stack: stack of the task, innermost frame first.
+    :param is_crashed: whether the kernel names the task as the one that crashed it.
     """
     known: dict[int, str | None] = {}
     names: list[str | None] = []
@@ -72,6 +79,9 @@ def find_crash_point(pcs: Sequence[int], symbol: Callable[[int], str | None], st
             known[pc] = plain(symbol(pc)) if pc else None
         names.append(known[pc])
     fault = find_fault(stack)
+    if fault is None and is_crashed and stack and any(name is not None and _CRASH.match(name) for name in known.values()):
+        # The dump that kdump takes of an oops has the registers of the fault: crash_kexec() passes them on.
+        fault = 0
     end, name, covered = len(names), None, True
     if fault is not None:
         # Records of inlined functions carry the name of the function into which they were compiled.

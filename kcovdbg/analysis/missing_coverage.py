@@ -66,6 +66,7 @@ class Reason(str, Enum):
     ANNOUNCES_HANDLE = "announces-handle"
     NOT_OPENED = "not-opened"
     ENABLED_BY_OTHER_THREAD = "enabled-by-other-thread"
+    SESSION_LOST = "session-lost"
     NOT_INITIALIZED = "not-initialized"
     NOT_MAPPED = "not-mapped"
     NEVER_ENABLED = "never-enabled"
@@ -335,7 +336,14 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
         )
     for kcov in mine:
         owner = _name_owner(state, kcov)
-        if owner is not None:
+        if kcov.task == fields.address:
+            yield Answer(
+                Reason.SESSION_LOST,
+                f"{name_kcov(kcov.address)} is enabled for it, but the task does not refer to it: something ended its session",
+                {"t": fields.address},
+                {"kcov": kcov.address, "pid": fields.pid},
+            )
+        elif owner is not None:
             yield Answer(
                 Reason.ENABLED_BY_OTHER_THREAD,
                 f"{name_kcov(kcov.address)}, which its process has open, is enabled by another thread, {owner}: KCOV traces "

@@ -14,7 +14,7 @@ from typing import Final
 
 from kcovdbg.analysis.chain_loops import combine_flags, find_chains, find_innermost, find_outermost, gather
 from kcovdbg.analysis.native_loops import NO_ID, Numbering, zeros
-from kcovdbg.model.frame_columns import KIND_MASK, FrameColumns, chain_word
+from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH, FrameColumns, chain_word, frames_of_chain
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TableColumns
@@ -120,6 +120,23 @@ class PcColumns:
     def approximate(self) -> bytes:
         """Whether each PC's location is approximate, 0 or 1."""
         return kind_flags(self.chains, (PointKind.TAIL,))
+
+    @property
+    def exact(self) -> bytes:
+        """Whether each PC has frames, and not approximate ones: 0 or 1."""
+        has_frames = bytes(chain >> KIND_BITS & MAX_DEPTH != 0 for chain in self.chains)
+        both = int.from_bytes(has_frames, "little") & ~int.from_bytes(self.approximate, "little")
+        return both.to_bytes(len(has_frames), "little")
+
+    def frames_of(self, chain: int) -> Sequence[int]:
+        """Return the numbers of a chain's frames, innermost first."""
+        return frames_of_chain(self.frames, chain)
+
+    def frame(self, number: int) -> Frame:
+        """Return a frame by its number."""
+        frames = self.frames
+        function, file = frames.strings[frames.function[number]], frames.strings[frames.file[number]]
+        return Frame(function, file, frames.line[number] or None, frames.column[number] or None)
 
     def symbols(self) -> array[int]:
         """Return the number of the name of the function that each PC was compiled into, 0 where it is unknown."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -152,9 +153,12 @@ def _find_steps(context: Context, task: Task) -> _LastSteps:
     label = name_task(task.fields)
     remarks = [_Remark(line) for line in syscall_lines(context, (task.fields,))]
     stack: Sequence[StackFrame] = ()
+    is_crashed = False
     if context.target.stacks is None:
         remarks.append(_Remark(f"{label}: stacks are unavailable from this target"))
     else:
+        with contextlib.suppress(KcovdbgError):
+            is_crashed = context.target.stacks.crashed_task() == task.fields.address
         try:
             stack = context.target.stacks.stack_trace(task.fields.address)
         except KcovdbgError as error:
@@ -167,7 +171,7 @@ def _find_steps(context: Context, task: Task) -> _LastSteps:
         except KcovdbgError as error:
             remarks.append(_Remark(f"{label}: {error}"))
             continue
-        part = _make_part(name, buffer, context.workspace.names, stack)
+        part = _make_part(name, buffer, context.workspace.names, stack, is_crashed)
         parts.append(part)
         remarks += _part_remarks(part, label)
     if not places:
@@ -195,12 +199,12 @@ def _buffer_names(task: Task) -> list[str]:
     return places
 
 
-def _make_part(name: str, buffer: Buffer, names: Names, stack: Sequence[StackFrame]) -> _BufferPart:
+def _make_part(name: str, buffer: Buffer, names: Names, stack: Sequence[StackFrame], is_crashed: bool) -> _BufferPart:
     words = record.pc_words(buffer.words, buffer.encoding)
     distinct = record.pcs_of_words(set(words), buffer.encoding)
     pcs = [distinct.get(word, 0) for word in words[: buffer.count]]
     names.learn(pc for pc in distinct.values() if pc)
-    return _BufferPart(name, buffer, pcs, find_crash_point(pcs, names.symbol, stack))
+    return _BufferPart(name, buffer, pcs, find_crash_point(pcs, names.symbol, stack, is_crashed=is_crashed))
 
 
 def _part_remarks(part: _BufferPart, label: str) -> Iterator[_Remark]:

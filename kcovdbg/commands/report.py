@@ -6,15 +6,18 @@ from __future__ import annotations
 import shlex
 from argparse import Namespace
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
+from kcovdbg.abi.address import address_of
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.check.runner import check, find_rule
 from kcovdbg.analysis.located_records import locate_record
-from kcovdbg.analysis.pc_counts import PcCounts, count_pcs, pc_sequence
+from kcovdbg.analysis.pc_columns import PcColumns
+from kcovdbg.analysis.pc_counts import PcCounts, count_pcs, make_numbering, pc_sequence
+from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.top import count_repeats, rank
 from kcovdbg.collect.trace_file import read_header
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
@@ -27,25 +30,30 @@ from kcovdbg.engine.output_files import STDOUT, open_text
 from kcovdbg.engine.trace_coverage import find_line_coverage
 from kcovdbg.errors import GoneError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.coverage import LineCoverage
+from kcovdbg.model.coverage import FileCoverage, LineCoverage
+from kcovdbg.model.location import Frame
 from kcovdbg.model.object_names import name_task
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Fields, Lines, Renderable, Table
 from kcovdbg.render.report.chart import Bar, chart_markup
+from kcovdbg.render.report.chunks import chunk_lines
 from kcovdbg.render.report.findings import findings_markup
-from kcovdbg.render.report.listing import Listing, listing_markup
+from kcovdbg.render.report.listing import Listing, folded_markup, lines_markup, listing_markup
 from kcovdbg.render.report.page import PageSection, page_lines
 from kcovdbg.render.report.table import fields_markup, notes_markup, table_markup
 from kcovdbg.render.report.trace import MAX_RECORDS, Point, RowSpan, TraceData, trace_markup
 from kcovdbg.render.value_kinds import BOOL, NUMBER, PATH, TEXT
-from kcovdbg.render.wording import COARSE, UNREADABLE, buffer_title, place_text, record_text
+from kcovdbg.render.wording import COARSE, UNREADABLE, buffer_title, inlined_text, place_text, record_text
 from kcovdbg.render.writer import Format
 from kcovdbg.symbols.coverage_points import recorded_kinds
+from kcovdbg.symbols.gc_pause import without_collection
 
 _BARS: Final = 25
-# Limit for lines of source with points: more rows make a page slow to open.
+# Limit for frames that are kept in words.
+_KNOWN: Final = 1 << 14
+# Limit for lines of source with points that are in the page as they are: more rows make it slow to open.
 MAX_LINES: Final = 6000
 _STATE: Final = (
     ("tasks", "Tasks with KCOV state"),
@@ -105,40 +113,70 @@ def _charts(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
     yield "</div>"
 
 
+class _File(NamedTuple):
+    """A file of source with its coverage by each trace."""
+
+    file: str
+    coverage: Sequence[FileCoverage | None]
+    """None where a trace executed nothing of it."""
+
+    @property
+    def lines(self) -> dict[int, list[LineCoverage | None]]:
+        """Line -> its coverage by each trace."""
+        lines: dict[int, list[LineCoverage | None]] = {}
+        for number, coverage in enumerate(self.coverage):
+            for line in () if coverage is None else coverage.rows():
+                lines.setdefault(line.line, [None] * len(self.coverage))[number] = line
+        return lines
+
+    @property
+    def total(self) -> int:
+        """How many lines have points."""
+        return len({line for coverage in self.coverage if coverage is not None for line in coverage.lines})
+
+    @property
+    def covered(self) -> list[int]:
+        """How many lines each trace covers."""
+        return [0 if coverage is None else coverage.covered_lines for coverage in self.coverage]
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """What files are sorted by: differing lines and records, most first."""
+        differing = sum(map(_differs, self.lines.values())) if len(self.coverage) > 1 else 0
+        return -differing, -sum(sum(coverage.hits) for coverage in self.coverage if coverage is not None), self.file
+
+
 def _source(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
     remarks: dict[str, None] = {}
     tree = context.workspace.source
-    files: dict[str, dict[int, list[LineCoverage | None]]] = {}
-    hits: dict[str, int] = {}
+    by_name: dict[str, list[FileCoverage | None]] = {}
     for number, trace in enumerate(traces):
-        kinds = recorded_kinds(trace.buffer.encoding.codec)
-        coverage = find_line_coverage(context, trace.counts, kinds)
-        remarks.update(dict.fromkeys(coverage.remarks))
-        for line in (line for file in coverage.files for line in file.rows()):
-            lines = files.setdefault(line.file, {})
-            lines.setdefault(line.line, [None] * len(traces))[number] = line
-            hits[line.file] = hits.get(line.file, 0) + line.hits
-    chosen: set[str] = set()
-    room = MAX_LINES
-    differing = {file: sum(map(_differs, lines.values())) for file, lines in files.items()}
-    order = sorted(files, key=lambda file: (-differing[file], -hits[file], file))
-    # A file that does not fit leaves the room to smaller ones.
-    for file in order:
-        if len(files[file]) <= room:
-            chosen.add(file)
-            room -= len(files[file])
+        found = find_line_coverage(context, trace.counts, recorded_kinds(trace.buffer.encoding.codec))
+        remarks.update(dict.fromkeys(found.remarks))
+        for coverage in found.files:
+            by_name.setdefault(coverage.file, [None] * len(traces))[number] = coverage
+    files = sorted(map(_File, by_name, by_name.values()), key=lambda file: file.order)
     names = [trace.buffer.name for trace in traces]
-    absent = sum(not tree.read(file).lines for file in chosen)
+    absent = sum(not tree.has_text(file.file) for file in files)
     if absent:
-        remarks[f"the text of {absent} of {len(chosen)} files is missing: name a source tree with --source-dir"] = None
-    if len(chosen) < len(files):
-        remarks[
-            f"{len(files) - len(chosen)} files with fewer differences or records are left out; the source command shows them"
-        ] = None
+        remarks[f"the text of {absent} of {len(files)} files is missing: name a source tree with --source-dir"] = None
     yield from notes_markup(remarks)
-    for file in filter(chosen.__contains__, order):
-        listing = Listing(file, files[file], tree.read(file).lines)
-        yield from listing_markup(listing, names, is_open=len(chosen) == 1)
+    room = MAX_LINES
+    folded: list[_File] = []
+    for file in files:
+        # A file that does not fit leaves the room to smaller ones.
+        if (total := file.total) <= room:
+            room -= total
+            listing = Listing(file.file, file.lines, tree.read(file.file).lines)
+            yield from listing_markup(listing, names, is_open=len(files) == 1)
+        else:
+            folded.append(file)
+    if folded:
+        yield "<noscript><p>Showing the lines of the following files needs JavaScript.</p></noscript>"
+        for number, file in enumerate(folded):
+            yield folded_markup(number, file.file, file.covered, file.total, names)
+        listings = (Listing(file.file, file.lines, tree.read_once(file.file).lines) for file in folded)
+        yield from chunk_lines("source", ("".join(lines_markup(listing, names, has_colors=False)) for listing in listings))
     if not files:
         yield '<p class="none">no source lines</p>'
 
@@ -149,10 +187,13 @@ def _differs(coverage: Sequence[LineCoverage | None]) -> bool:
 
 
 class _Points:
-    """Numbers what records are shown as."""
+    """Numbers what records are shown as.
 
-    def __init__(self, context: Context) -> None:
-        self._names = context.workspace.names
+    :param names: of the PCs.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
         self._known: dict[Point, int] = {}
 
     def records(self, buffer: Buffer, limit: int) -> array[int]:
@@ -170,42 +211,131 @@ class _Points:
             number = known.get(key)
             if number is None:
                 point = (
-                    Point(UNREADABLE.function, "", "")
+                    Point(UNREADABLE.function)
                     if key is None
-                    else self._point(buffer, record.decode_record(words, index, encoding))
+                    else make_point(self._names, buffer, record.decode_record(words, index, encoding))
                 )
                 number = known[key] = self._known.setdefault(point, len(self._known))
             numbers[index] = number
         return numbers
 
-    def _point(self, buffer: Buffer, found: record.Record) -> Point:
-        row = locate_record(buffer, self._names, found)
-        text = record_text(row, big_endian=buffer.encoding.big_endian)
-        function = f"{text.sign} {text.function}" if text.sign else text.function
-        if not text.has_address:
-            return Point(function, text.place, "")
-        detail = f"{found.pc:#x}"
-        if buffer.kaslr_offset:
-            detail += f" at {row.address:#x}"
-        if text.operands:
-            detail += f"  {text.operands}"
-        frames = row.location.frames if row.location is not None else ()
-        detail += "  " + " ← ".join(f"{frame.function or '?'} {place_text(frame)}" for frame in frames)
-        return Point(function, "  ".join(filter(None, (text.operands, text.place))), detail)
+    def __len__(self) -> int:
+        return len(self._known)
 
     def __iter__(self) -> Iterator[Point]:
         return iter(self._known)
 
+    def __contains__(self, point: object) -> bool:
+        return point in self._known
+
+
+class PlainPoints:
+    """What distinct PCs are shown as, put into words while they are iterated over: a kernel has a million of them.
+
+    :param names: of the PCs.
+    :param buffer: any that has them.
+    :param words: distinct address words, ascending. Type code Q.
+    """
+
+    def __init__(self, names: Names, buffer: Buffer, words: array[int]) -> None:
+        self._names = names
+        self._buffer = buffer
+        self._words = words
+
+    def __len__(self) -> int:
+        """Return the number of points."""
+        return len(self._words)
+
+    def __contains__(self, point: object) -> bool:
+        """Return whether a point is one of these."""
+        return any(point == one for one in self)
+
+    def __iter__(self) -> Iterator[Point]:
+        """Iterate over the points."""
+        buffer, words = self._buffer, self._words
+        if words and not words[0]:
+            yield make_point(self._names, buffer, record.decode_record(words, 0, buffer.encoding))
+            words = words[1:]
+        columns = self._names.columns(words)
+        is_located = columns.exact
+        self._names.learn(pc for pc, located in zip(words, is_located, strict=True) if not located)
+        offset = buffer.kaslr_offset
+        known = _FrameTexts(columns)
+        # Without a step of the interpreter for each frame, and without Point's constructor.
+        texts_of, make = known.__getitem__, tuple.__new__
+        for pc, chain, located in zip(words, columns.chains, is_located, strict=True):
+            if not located:
+                yield make_point(self._names, buffer, record.decode_record(array("Q", [pc]), 0, buffer.encoding))
+                continue
+            if len(known) > _KNOWN:
+                # Frames recur near each other.
+                known.clear()
+            functions, places, texts = zip(*map(texts_of, columns.frames_of(chain)), strict=True)
+            head = f"{pc:#x} at {address_of(pc, offset):#x}  " if offset else f"{pc:#x}  "
+            yield make(Point, (inlined_text(functions[0], functions[-1]), places[0], texts, head))
+
+
+class _FrameTexts(dict[int, tuple[str, str, str]]):
+    """The function of a frame, its place, and both, by the frame's number."""
+
+    def __init__(self, columns: PcColumns) -> None:
+        super().__init__()
+        self._columns = columns
+
+    def __missing__(self, number: int) -> tuple[str, str, str]:
+        frame = self._columns.frame(number)
+        found = self[number] = frame.function or "?", place_text(frame), _frame_text(frame)
+        return found
+
+
+def _frame_text(frame: Frame) -> str:
+    return f"{frame.function or '?'} {place_text(frame)}"
+
+
+def make_point(names: Names, buffer: Buffer, found: record.Record) -> Point:
+    """Return what a record is shown as."""
+    row = locate_record(buffer, names, found)
+    text = record_text(row, big_endian=buffer.encoding.big_endian)
+    function = f"{text.sign} {text.function}" if text.sign else text.function
+    if not text.has_address:
+        return Point(function, text.place)
+    head = f"{found.pc:#x}"
+    if buffer.kaslr_offset:
+        head += f" at {row.address:#x}"
+    if text.operands:
+        head += f"  {text.operands}"
+    frames = () if row.location is None else tuple(map(_frame_text, row.location.frames))
+    return Point(function, "  ".join(filter(None, (text.operands, text.place))), frames, f"{head}  ")
+
+
+def _is_plain(buffers: Sequence[Buffer]) -> bool:
+    """Return whether records are PCs and no more, which need not be decoded one by one."""
+    codecs = {buffer.encoding.codec for buffer in buffers}
+    return codecs == {record.PC} and not any(buffer.gaps for buffer in buffers) and len({b.kaslr_offset for b in buffers}) == 1
+
+
+def _number_records(context: Context, buffers: Sequence[Buffer]) -> tuple[list[array[int]], Collection[Point]]:
+    """Return the number of each record's point, and the points."""
+    names = context.workspace.names
+    if not _is_plain(buffers):
+        points = _Points(names)
+        for buffer in buffers:
+            names.learn(count_pcs(buffer))
+        return [points.records(buffer, MAX_RECORDS) for buffer in buffers], points
+    words = [pc_sequence(buffer)[: min(buffer.count, MAX_RECORDS)] for buffer in buffers]
+    numbering = make_numbering(words[0])
+    distinct = numbering.number(*words)
+    return [numbering.ids(part) for part in words], PlainPoints(names, buffers[0], distinct)
+
 
 def _records(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
-    points = _Points(context)
     buffers = [trace.buffer for trace in traces]
     notes = [
         f"{buffer.name}: the first {MAX_RECORDS} of {buffer.count} records; view shows all"
         for buffer in buffers
         if buffer.count > MAX_RECORDS
     ]
-    numbered = [points.records(buffer, MAX_RECORDS) for buffer in buffers]
+    numbered, points = _number_records(context, buffers)
     segments: list[RowSpan] = []
     if len(buffers) > 1:
         left, right = (pc_sequence(buffer)[:MAX_RECORDS] for buffer in buffers)
@@ -221,7 +351,7 @@ def _records(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
                 segments.append(RowSpan(start, length, other, length, True))
             i, j = start + length, other + length
     yield from notes_markup(notes)
-    yield from trace_markup(TraceData([buffer_title(buffer) for buffer in buffers], tuple(points), numbered, segments))
+    yield from trace_markup(TraceData([buffer_title(buffer) for buffer in buffers], points, numbered, segments))
 
 
 def _ask(context: Context, name: str, caption: str) -> Iterator[str]:
@@ -309,7 +439,6 @@ def _run(context: Context, args: Namespace) -> Renderable:
             f"report: no buffer and no kernel: {context.workspace.target_problem}", hint="report file:NAME.kcov -o FILE.html"
         )
     traces = [_Trace(buffer, count_pcs(buffer)) for buffer in (find_buffer(context, what) for what in args.what)]
-    context.workspace.names.learn(pc for trace in traces for pc in trace.counts)
     target = context.workspace.optional_target
     kernel = "" if target is None else f"{target.name}, {target.release} ({target.machine})"
     heading = " beside ".join(_title(trace.buffer) for trace in traces) or "KCOV's state"
@@ -317,7 +446,8 @@ def _run(context: Context, args: Namespace) -> Renderable:
     if args.output == STDOUT:
         return Lines((("", line),) for part in lines for line in part.splitlines())
     size = 0
-    with open_text(args.output, context.inputs) as stream:
+    # A million short-lived objects, none of them in a cycle.
+    with without_collection(), open_text(args.output, context.inputs) as stream:
         for line in lines:
             stream.write(f"{line}\n")
             size += len(line.encode()) + 1
@@ -338,6 +468,8 @@ COMMAND: Final = Command(
         "Writes one file that needs no other file and no network: a summary, what fills each buffer, two traces side by side, "
         "source with covered lines, and the kernel's state and findings of check; without WHAT, only the latter. It contains "
         "names, paths and source text: review it before you share it.\n\n"
+        "The lines of source files beyond those with the most differences or records, and the records of long traces, are "
+        "packed in the page, whose script unpacks what is opened.\n\n"
         "In the page, n and p go to the next and the previous difference. For source text, name a tree with --source-dir."
     ),
     arguments=(

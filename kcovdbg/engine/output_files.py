@@ -28,7 +28,9 @@ STDOUT: Final = "-"
 """The name of standard output where a command takes an output file."""
 
 Inputs: TypeAlias = Callable[[], Iterable[str]]
-"""Returns the paths of the files that are read; more of them once the target is open."""
+"""Returns the paths of the files that are read, more of them once the target is open, and of source trees."""
+# Of the languages in the kernel's debug info.
+_SOURCE_SUFFIXES: Final = frozenset((".c", ".h", ".S", ".s", ".rs"))
 
 
 def no_inputs() -> Iterable[str]:
@@ -103,10 +105,24 @@ def refuse_input(path: str, inputs: Inputs) -> None:
     if found is None or not _holds_data(found.st_mode):
         return
     for given in inputs():
+        if _is_source_in(path, given):
+            raise KcovdbgError(
+                f"cannot write '{path}': it is a source file in '{given}', which is read", hint="choose another file"
+            )
         with contextlib.suppress(OSError, ValueError):
             if os.path.samestat(found, Path(given).expanduser().stat()):
                 same = "it is" if given == path else f"it is the same file as '{given}', which is"
                 raise KcovdbgError(f"cannot write '{path}': {same} being read", hint="choose another file")
+
+
+def _is_source_in(path: str, folder: str) -> bool:
+    """Return whether a file is a source file in a tree: which of its files are read is known only afterwards."""
+    place = Path(path).expanduser()
+    return (
+        place.suffix in _SOURCE_SUFFIXES
+        and Path(folder).expanduser().is_dir()
+        and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(Path(folder).expanduser()))
+    )
 
 
 def _holds_data(mode: int) -> bool:

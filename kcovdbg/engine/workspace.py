@@ -148,6 +148,8 @@ class Workspace:
             yield str(self.settings.path)
         opened = vars(self)
         yield from getattr(opened.get("target"), "files", ())
+        yield from self.source_folders
+        yield from (new for _, new in self.substitutions)
         if "source" in opened:
             yield from map(str, self.source.paths)
 

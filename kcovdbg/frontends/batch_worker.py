@@ -95,7 +95,7 @@ def _read_build_id(path: str) -> str | None:
 
     Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in v5.9).
     """
-    return dumpfile.read_vmcoreinfo(dumpfile.unpack(path).path).get("BUILD-ID")
+    return dumpfile.read_vmcoreinfo(dumpfile.unpack_dump(path).path).get("BUILD-ID")
 
 
 def _open_trace(job: BatchJob) -> tuple[Workspace, str | None]:

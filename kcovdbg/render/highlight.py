@@ -10,7 +10,8 @@ from typing import Any, Final
 from kcovdbg.render.escape import escape
 from kcovdbg.render.renderable import Fragment
 
-_TAB: Final = 8
+TAB: Final = 8
+"""Columns between tab stops."""
 # Token type -> style class; the first match counts. Few colors, so that the marks of coverage stand out.
 _STYLES: Final = (
     ("Token.Comment.Preproc", "source.macro"),
@@ -41,7 +42,7 @@ def highlight(lines: Sequence[str], file: str) -> list[list[Fragment]]:
 
     :param file: its name, whose suffix determines the language.
     """
-    expanded = [line.expandtabs(_TAB) for line in lines]
+    expanded = [line.expandtabs(TAB) for line in lines]
     lexer = _find_lexer(file.rpartition(".")[2])
     if lexer is None:
         return [[("", escape(line))] for line in expanded]

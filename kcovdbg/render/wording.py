@@ -93,9 +93,13 @@ def function_text(location: Location) -> str:
     """Return a location's innermost function, and the one that it was inlined into: ``get_file ← do_dentry_open``."""
     if not location.frames:
         return location.remark or "?"
-    inner, outer = location.frames[0].function or "?", location.frames[-1].function or "?"
-    text = inner if len(location.frames) == 1 or inner == outer else f"{inner} ← {outer}"
+    text = inlined_text(location.frames[0].function or "?", location.frames[-1].function or "?")
     return f"{text} {APPROXIMATE}" if location.approximate else text
+
+
+def inlined_text(inner: str, outer: str) -> str:
+    """Return a function and the one that it was inlined into, or only one where both are the same."""
+    return inner if inner == outer else f"{inner} ← {outer}"
 
 
 class RecordText(NamedTuple):
@@ -173,11 +177,19 @@ def operand_text(value: int, comparison: Comparison, big_endian: bool = False) -
     return text if characters is None else f'{text} "{characters}"'
 
 
+_IMPOSSIBLE_COUNT: Final = 10**10
+
+
 def count_text(count: int | None, capacity: int | None, full: bool | None) -> str | None:
-    """Return how full a buffer is: ``11/65535``, ``FULL 65535/65535``; None where its count is unknown."""
+    """Return how full a buffer is: ``11/65535``, ``FULL 65535/65535``; None where its count is unknown.
+
+    A count that no buffer can have is shortened: ``FULL 1.8e19/65535``.
+    """
     if count is None:
         return None
-    text = str(count) if capacity is None else f"{count}/{capacity}"
+    # No buffer has so many records: something else was written there.
+    shown = str(count) if count < _IMPOSSIBLE_COUNT else f"{count:.1e}".replace("e+", "e")
+    text = shown if capacity is None else f"{shown}/{capacity}"
     return f"FULL {text}" if full else text
 
 

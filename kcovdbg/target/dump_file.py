@@ -22,7 +22,7 @@ from kcovdbg.elf.note import find_vmcoreinfo, parse_notes
 from kcovdbg.elf.segment import PT_LOAD
 from kcovdbg.errors import TargetError
 from kcovdbg.target import flattened_dump as flattened
-from kcovdbg.target.kdump_file import DISKDUMP_MAGIC, KDUMP_MAGIC, KdumpFile
+from kcovdbg.target.kdump_file import DISKDUMP_MAGIC, KDUMP_MAGIC, KdumpFile, MissingPages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,55 +138,132 @@ class UnpackedFile(NamedTuple):
     path: Path
     notes: tuple[str, ...] = ()
     """How it was unpacked, a line each."""
+    problem: str | None = None
+    """Why it is not whole."""
 
 
 def unpack(path: str | os.PathLike[str], *, directory: str | None = None) -> UnpackedFile:
     """Return a dump or a vmlinux decompressed, a flattened dump reassembled.
 
     :param directory: for temporary files; ``TMPDIR`` by default.
-    :raises TargetError: when it cannot be read, or is damaged.
+    :raises TargetError: when it cannot be read, is truncated or damaged.
     """
+    unpacked = _unpack(path, directory)
+    if unpacked.problem is not None:
+        raise TargetError(f"{path} is truncated: {unpacked.problem}", hint=_GET_AGAIN)
+    return unpacked
+
+
+def unpack_dump(path: str | os.PathLike[str], *, directory: str | None = None) -> UnpackedFile:
+    """Return a dump as :func:`unpack` does; of one that was cut, what there is, with a note on what is missing.
+
+    :raises TargetError: when it is not a dump, or nothing in it can be read.
+    """
+    unpacked = _unpack(path, directory)
+    with open_file(unpacked.path) as file:
+        # stat() has no size of a partition that a dump was written to.
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        kind = identify_start(file.read(18))
+        if kind is FileKind.KDUMP:
+            pages = KdumpFile(file, str(path)).find_missing()
+            if not pages.missing:
+                return _with_problem(unpacked, path)
+            if pages.missing == pages.total:
+                raise _truncated(path, f"none of its {pages.total:,} pages is whole")
+            file.seek(0)
+            note = f"{path} is truncated: {pages.missing:,} of {pages.total:,} pages are missing"
+            return UnpackedFile(_mend(file, pages, path, directory), (*unpacked.notes, note))
+        if kind is not FileKind.CORE:
+            problem = "empty" if not size else "a program or debug info" if kind is FileKind.ELF else "not a crash dump"
+            if unpacked.problem is not None:
+                raise _truncated(path, unpacked.problem)
+            raise TargetError(
+                f"{path} is {problem}", hint="a dump is an ELF core or kdump-compressed; give a vmlinux with -s VMLINUX"
+            )
+    first, end = _find_memory(unpacked.path, str(path))
+    # Files in /proc are memory, and have any size.
+    if end <= size or unpacked.path.resolve().is_relative_to("/proc"):
+        return _with_problem(unpacked, path)
+    if size <= first:
+        raise _truncated(path, f"{size:,} bytes of {end:,}")
+    note = f"{path} is truncated: {end - size:,} of {end:,} bytes are missing"
+    return UnpackedFile(unpacked.path, (*unpacked.notes, note))
+
+
+def _with_problem(unpacked: UnpackedFile, path: str | os.PathLike[str]) -> UnpackedFile:
+    """Return a dump with a note on its problem, when nothing that it refers to is missing."""
+    if unpacked.problem is None:
+        return unpacked
+    return unpacked._replace(notes=(*unpacked.notes, f"{path} is truncated: {unpacked.problem}"))
+
+
+def _truncated(path: str | os.PathLike[str], problem: str) -> TargetError:
+    return TargetError(f"{path} is truncated: {problem}", hint="copy it again; if it is still being written, wait")
+
+
+def _mend(file: BinaryIO, pages: MissingPages, path: str | os.PathLike[str], directory: str | None) -> Path:
+    """Return a copy of a kdump-compressed dump without its incomplete pages.
+
+    libkdumpfile maps the file, and a read of a page behind its end would end the process. It refuses descriptors of zeros.
+    """
+    with _temporary(path, directory) as target:
+        while data := file.read(_CHUNK):
+            _write_sparse(target, data)
+        os.ftruncate(target.fileno(), max(target.tell(), pages.end))
+        for offset, size in pages.runs:
+            target.seek(offset)
+            target.write(bytes(size))
+        return Path(target.name)
+
+
+def _unpack(path: str | os.PathLike[str], directory: str | None) -> UnpackedFile:
     current = Path(path)
     notes: list[str] = []
+    problem: str | None = None
     with open_file(current) as file:
         start = file.read(18)
         if start.startswith(ZSTD_MAGIC):
             file.seek(0)
-            current = _decompress(file, path, directory)
+            current, problem = _decompress(file, path, directory)
             notes.append(f"{path} was decompressed to a temporary file of {current.stat().st_size:,} bytes")
     with open_file(current) as file:
         start = file.read(18)
         _refuse_compressed(start, path)
         if identify_start(start) is FileKind.FLATTENED:
             file.seek(0)
-            current = _reassemble(file, path, directory)
+            current, cut = _reassemble(file, path, directory)
+            problem = problem or cut
             notes.append(
                 f"{path} is in makedumpfile's flattened format and was reassembled in a temporary file; "
                 "makedumpfile -R does so permanently"
             )
-    return UnpackedFile(current, tuple(notes))
+    return UnpackedFile(current, tuple(notes), problem)
 
 
-def _decompress(file: BinaryIO, path: str | os.PathLike[str], directory: str | None) -> Path:
+def _decompress(file: BinaryIO, path: str | os.PathLike[str], directory: str | None) -> tuple[Path, str | None]:
+    """Return the decompressed file, and where it was cut or None."""
+    problem = None
     with _temporary(path, directory) as target:
         try:
             with _decompressor(file, path) as stream:
                 while data := stream.read(_CHUNK):
                     _write_sparse(target, data)
         except EOFError:
-            raise TargetError(f"{path} is truncated: its compressed data ends early", hint=_GET_AGAIN) from None
+            problem = "its compressed data ends early"
         target.flush()
         os.ftruncate(target.fileno(), target.tell())
-        return Path(target.name)
+        return Path(target.name), problem
 
 
-def _reassemble(file: BinaryIO, path: str | os.PathLike[str], directory: str | None) -> Path:
+def _reassemble(file: BinaryIO, path: str | os.PathLike[str], directory: str | None) -> tuple[Path, str | None]:
+    """Return the reassembled file, and where it was cut or None."""
     with _temporary(path, directory) as target:
         try:
-            flattened.reassemble(file, target)  # type: ignore[arg-type]
+            problem = flattened.reassemble(file, target).problem  # type: ignore[arg-type]
         except flattened.FlattenedError as error:
             raise TargetError(f"{path} is truncated or damaged: {error}", hint=_GET_AGAIN) from None
-        return Path(target.name)
+        return Path(target.name), problem
 
 
 @contextlib.contextmanager
@@ -291,40 +368,15 @@ class _WholeFrames:
         return bytes(taken)
 
 
-def check_complete(path: Path, name: str) -> FileKind:
-    """Check that an unpacked dump has everything that its headers refer to.
-
-    :param name: what the user calls it.
-    :raises TargetError: when it is not a dump, is truncated, or its headers are damaged.
-    """
-    with open_file(path) as file:
-        # stat() has no size of a partition that a dump was written to.
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        kind = identify_start(file.read(18))
-        if kind is FileKind.CORE:
-            end = _find_end_of_core(path, name)
-        elif kind is FileKind.KDUMP:
-            end = KdumpFile(file, name).find_end()
-        else:
-            problem = "empty" if not size else "a program or debug info" if kind is FileKind.ELF else "not a crash dump"
-            raise TargetError(
-                f"{name} is {problem}", hint="a dump is an ELF core or kdump-compressed; give a vmlinux with -s VMLINUX"
-            )
-    # Files in /proc are memory, and have any size.
-    if end > size and not path.resolve().is_relative_to("/proc"):
-        raise TargetError(
-            f"{name} is truncated: {size:,} bytes of {end:,}",
-            hint="copy it again; if it is still being written, wait",
-        )
-    return kind
-
-
-def _find_end_of_core(path: Path, name: str) -> int:
+def _find_memory(path: Path, name: str) -> tuple[int, int]:
+    """Return where the memory of a core starts in the file, and where it ends."""
     with ElfFile(path, name) as core:
-        if not any(segment.type == PT_LOAD for segment in core.segments):
+        memory = [segment for segment in core.segments if segment.type == PT_LOAD]
+        if not memory:
             raise TargetError(f"{name} is truncated or damaged: it has no memory", hint=_GET_AGAIN)
-        return max(segment.offset + segment.filesz for segment in core.segments)
+        # Without its notes nothing of the dump can be found.
+        core.read_notes()
+        return min(segment.offset for segment in memory), max(segment.offset + segment.filesz for segment in memory)
 
 
 def read_notes(path: Path) -> bytes:

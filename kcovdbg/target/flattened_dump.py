@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 MAGIC: Final = b"makedumpfile\0\0\0\0"
 # struct makedumpfile_header: signature, type, version, padded to MAX_SIZE_MDF_HEADER; always big-endian.
@@ -22,20 +22,31 @@ _MAX_OFFSET: Final = 64 << 40
 
 
 class FlattenedError(ValueError):
-    """The stream is truncated or damaged."""
+    """The stream is damaged."""
 
 
-def reassemble(source: BinaryIO, target: BinaryIO) -> int:
+class Reassembled(NamedTuple):
+    """What came of a stream."""
+
+    size: int
+    """Of the dump, in bytes."""
+    problem: str | None
+    """Where the stream was cut; None for a whole one."""
+
+
+def reassemble(source: BinaryIO, target: BinaryIO) -> Reassembled:
     """Reassemble a flattened dump.
 
     :param source: at its start; need not be seekable.
     :param target: an empty file. Pages of zeros, which the stream leaves out, become holes.
-    :return: the size of the dump in bytes.
-    :raises FlattenedError: when the stream is damaged, or ends before its end mark.
+    :return: of a stream that ends before its end mark, its complete pieces.
+    :raises FlattenedError: when the stream is damaged.
     """
-    header = _read(source, _HEADER, 0)
+    header = source.read(_HEADER)
     if not header.startswith(MAGIC):
         raise FlattenedError("not in makedumpfile's flattened format")
+    if len(header) < _HEADER:
+        return Reassembled(0, _cut(len(header)))
     kind, version = struct.unpack_from(">qq", header, len(MAGIC))
     if (kind, version) != (1, 1):
         raise FlattenedError(f"unknown type {kind} or version {version} of the flattened format")
@@ -43,12 +54,15 @@ def reassemble(source: BinaryIO, target: BinaryIO) -> int:
     end = 0
     # The position in the target, to seek only when pieces are out of order.
     current = 0
-    while True:
-        offset, size = _PIECE.unpack(_read(source, _PIECE.size, position))
+    problem = None
+    while problem is None:
+        head = source.read(_PIECE.size)
+        if len(head) < _PIECE.size:
+            problem = _cut(position + len(head))
+            break
+        offset, size = _PIECE.unpack(head)
         if offset == size == _END:
-            target.flush()
-            os.ftruncate(target.fileno(), end)
-            return end
+            break
         if offset < 0 or size <= 0 or offset + size > _MAX_OFFSET:
             raise FlattenedError(f"invalid piece at {position:#x}: {size} bytes for offset {offset:#x}")
         position += _PIECE.size
@@ -56,16 +70,19 @@ def reassemble(source: BinaryIO, target: BinaryIO) -> int:
             target.seek(offset)
         remaining = size
         while remaining:
-            data = _read(source, min(remaining, _CHUNK), position)
+            data = source.read(min(remaining, _CHUNK))
+            if not data:
+                problem = _cut(position)
+                break
             target.write(data)
             position += len(data)
             remaining -= len(data)
-        current = offset + size
+        current = offset + size - remaining
         end = max(end, current)
+    target.flush()
+    os.ftruncate(target.fileno(), end)
+    return Reassembled(end, problem)
 
 
-def _read(source: BinaryIO, size: int, position: int) -> bytes:
-    data = source.read(size)
-    if len(data) != size:
-        raise FlattenedError(f"it ends at {position + len(data):#x}, before its end mark")
-    return data
+def _cut(position: int) -> str:
+    return f"it ends at {position:#x}, before its end mark"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kdump-compressed dump: its notes, and how long a whole one is.
+"""A kdump-compressed dump: its notes, and which of its pages are missing.
 
 The format is that of makedumpfile (IMPLEMENTATION, diskdump_mod.h): a block with ``struct disk_dump_header``, the sub-header,
 the bitmaps, a descriptor for each page that is set in the second bitmap, the pages.
@@ -7,8 +7,11 @@ the bitmaps, a descriptor for each page that is set in the second bitmap, the pa
 
 from __future__ import annotations
 
+import os
 import struct
-from typing import BinaryIO, Final
+import sys
+from array import array
+from typing import BinaryIO, Final, NamedTuple
 
 from kcovdbg.elf.note import VMCOREINFO, make_note
 from kcovdbg.errors import TargetError
@@ -25,6 +28,20 @@ _BLOCK_SIZE: Final = 428
 _SUB_HEADER_SIZE: Final = 64
 _OFFSET_VMCOREINFO: Final = 32
 _CHUNK: Final = 1 << 20
+# struct page_desc: offset and size of the page's data, flags, page flags.
+_DESCRIPTOR_SIZE: Final = 24
+_DESCRIPTORS_AT_ONCE: Final = 1 << 16
+
+
+class MissingPages(NamedTuple):
+    """The pages of a dump that its file does not have, as it was cut or never completed."""
+
+    missing: int
+    total: int
+    runs: tuple[tuple[int, int], ...]
+    """(offset, bytes) of their descriptors in the file."""
+    end: int
+    """Of the table of descriptors, in bytes from the start."""
 
 
 class KdumpFile:
@@ -62,22 +79,55 @@ class KdumpFile:
             raise self._damaged(f"it ends before offset {offset + size:#x}")
         return data
 
-    def find_end(self) -> int:
-        """Return where the data of the last page ends, in bytes from the start."""
-        descriptors = (1 + self._sub_blocks + self._bitmap_blocks) * self._block
+    def find_missing(self) -> MissingPages:
+        """Return the pages that the file does not have the data of."""
+        start, total = self._find_descriptors()
+        size = self._file.seek(0, os.SEEK_END)
+        runs: list[tuple[int, int]] = []
+        for first in range(0, total, _DESCRIPTORS_AT_ONCE):
+            number = min(_DESCRIPTORS_AT_ONCE, total - first)
+            for index in self._find_incomplete(start + first * _DESCRIPTOR_SIZE, number, size):
+                offset = start + (first + index) * _DESCRIPTOR_SIZE
+                if runs and sum(runs[-1]) == offset:
+                    runs[-1] = (runs[-1][0], runs[-1][1] + _DESCRIPTOR_SIZE)
+                else:
+                    runs.append((offset, _DESCRIPTOR_SIZE))
+        missing = sum(length for _, length in runs) // _DESCRIPTOR_SIZE
+        return MissingPages(missing, total, tuple(runs), start + total * _DESCRIPTOR_SIZE)
+
+    def _find_descriptors(self) -> tuple[int, int]:
+        """Return the position and the number of the descriptors: one for each page in the second bitmap."""
+        position = (1 + self._sub_blocks + self._bitmap_blocks) * self._block
         left = self._bitmap_blocks * self._block // 2
-        position = descriptors - left
         pages = 0
         while left > 0:
-            piece = self._read_at(position, min(left, _CHUNK))
+            piece = self._read_at(position - left, min(left, _CHUNK))
             pages += int.from_bytes(piece, "little").bit_count()
-            position += len(piece)
             left -= len(piece)
         if not pages:
             raise self._damaged("it has no memory")
-        layout = struct.Struct(self._order + "QIIQ")
-        offset, size, _, _ = layout.unpack(self._read_at(descriptors + (pages - 1) * layout.size, layout.size))
-        return int(max(descriptors + pages * layout.size, offset + size))
+        return position, pages
+
+    def _find_incomplete(self, position: int, number: int, size: int) -> list[int]:
+        """Return which of the descriptors at a position have no data in a file of so many bytes."""
+        self._file.seek(position)
+        data = self._file.read(number * _DESCRIPTOR_SIZE)
+        present = len(data) // _DESCRIPTOR_SIZE
+        words = array("Q", data[: present * _DESCRIPTOR_SIZE])
+        if (self._order == "<") != (sys.byteorder == "little"):
+            words.byteswap()
+        offsets = words[::3]
+        # A page never takes more than a block. Whole chunks of most dumps need no look at each page.
+        if present == number and min(offsets) and max(offsets) + self._block <= size:
+            return []
+        shift = 0 if self._order == "<" else 32
+        lengths = (word >> shift & 0xFFFF_FFFF for word in words[1::3])
+        found = [
+            index
+            for index, (offset, length) in enumerate(zip(offsets, lengths, strict=True))
+            if not offset or not length or offset + length > size
+        ]
+        return [*found, *range(present, number)]
 
     def read_notes(self) -> bytes:
         """Return the ELF notes as they are; of versions that have none, one with VMCOREINFO; empty without that."""

@@ -95,8 +95,8 @@ def find_gdb_arguments(options: TargetOptions) -> list[str]:
     core, symbols = open_arguments() if options.demo else (options.core, options.symbols)
     arguments = [str(path) for name in symbols if _is_image(path := dumpfile.unpack(name).path)][:1]
     if core is not None:
-        path = dumpfile.unpack(core).path
-        if dumpfile.check_complete(path, core) is not dumpfile.FileKind.CORE:
+        path = dumpfile.unpack_dump(core).path
+        if dumpfile.identify(path) is not dumpfile.FileKind.CORE:
             raise TargetError(
                 f"{core} is kdump-compressed, which GDB cannot read", hint="slice -o FILE writes an ELF core that GDB reads"
             )

@@ -91,7 +91,12 @@ def test_rows_are_those_of_json(tmp_path: Path, vmlinux: Path) -> None:
         assert len(kept) == len(alone)
         for row, expected in zip(kept, alone, strict=True):
             assert list(row) == list(expected)
-            assert all(same(row[key], expected[key]) for key in row), (row, expected)
+            # A count that the demo's damaged object has: no signed number of 64 bits.
+            large = {key for key, value in expected.items() if isinstance(value, int) and value >= 1 << 63}
+            assert all(row[key] is None for key in large)
+            assert len(row.get("errors", [])) == len(expected.get("errors", [])) + len(large)
+            compared = row.keys() - large - ({"errors"} if large else set())
+            assert all(same(row[key], expected[key]) for key in compared), (row, expected)
 
 
 def test_bad_dumps_stop_nobody_and_are_not_asked_again(tmp_path: Path, vmlinux: Path) -> None:
@@ -185,7 +190,10 @@ def test_questions(tmp_path: Path, vmlinux: Path) -> None:
         return [line.split("\t") for line in done.stdout.splitlines()[1:]]
 
     assert {row[0]: row[1] for row in ask("handles")} == dict.fromkeys(handles, "1")
-    assert ask("leaked") == []
+    checked = json.loads(run("--demo", "-e", "check --json", check=False).stdout)
+    wrong = [[dump, row["object"], row["rule"], row["message"]] for row in checked if row["rule"] in ("K1", "X2", "X3")]
+    assert ask("leaked") == wrong
+    assert wrong
 
 
 def test_traces(tmp_path: Path) -> None:

@@ -8,27 +8,45 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+TOUR_ENVIRONMENT = os.environ | {"KCOVDBG": f"{sys.executable} -m kcovdbg"}
+
+
 def test_tour():
     pytest.importorskip("drgn")
-    environment = os.environ | {"KCOVDBG": f"{sys.executable} -m kcovdbg"}
     done = subprocess.run(
-        [EXAMPLES / "tour.sh"], cwd=EXAMPLES.parent, env=environment, capture_output=True, text=True, check=False
+        [EXAMPLES / "tour.sh"], cwd=EXAMPLES.parent, env=TOUR_ENVIRONMENT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     answers = {part.partition("\n")[0]: part.partition("\n")[2] for part in done.stdout.split("\nkcovdbg> ")[1:]}
-    assert len(answers) == 8
-    assert all(answer.strip() for answer in answers.values())
-    # What the demo was made for: a section in flight, on top of a session that is saved.
-    assert "softirq-section over local" in answers["tasks"]
-    assert "kc-traffic" in answers["saved"]
-    assert "in-use" in answers["areas"]
-    assert "usb:1 " in answers["remote"]
-    assert "__usb_hcd_giveback_urb" in answers["buffer 82"]
+    assert len(answers) == 5
+    # One screen, with a sentence before each command.
+    assert len(done.stdout.splitlines()) <= 50
+    shown = {line.split()[0]: answer for line, answer in answers.items()}
+    assert "softirq-section over local" in shown["tasks"]
+    assert "kc-traffic" in shown["saved"]
+    assert "__usb_hcd_giveback_urb" in shown["buffer"]
+    assert "section 82" in shown["objects"]
+    assert "known bug" in shown["check"]
+
+
+@pytest.mark.parametrize(("answer", "opens"), [("n\r", False), ("\r", True)])
+def test_tour_offers_the_shell_on_a_terminal(answer, opens):
+    pytest.importorskip("drgn")
+    process = pexpect.spawn(
+        str(EXAMPLES / "tour.sh"), cwd=str(EXAMPLES.parent), env=TOUR_ENVIRONMENT | {"TERM": "dumb"}, timeout=120
+    )
+    try:
+        process.expect_exact("[Y/n] ")
+        process.send(answer)
+        assert process.expect_exact([pexpect.EOF, "kcovdbg> "]) == opens
+    finally:
+        process.close(force=True)
 
 
 def _write_text_trace(path, pcs):

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pexpect
@@ -97,4 +100,17 @@ def test_completion(complete, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_picture_is_what_the_view_shows() -> None:
     pytest.importorskip("drgn")
-    assert picture.draw(picture.take_screen()) == picture.PICTURE.read_text(), "run python -m docs.generate.picture"
+    assert picture.draw_view() == (DOCS / "view.svg").read_text(), "run python -m docs.generate.picture"
+
+
+def test_the_first_minute_is_what_the_commands_answer() -> None:
+    pytest.importorskip("drgn")
+    shown = re.findall(r"<text[^>]*>([^<]*)</text>", (DOCS / "first-minute.svg").read_text())
+    words = [word for line, _ in picture.LINES for word in ("-e", line)]
+    done = subprocess.run(
+        [sys.executable, "-m", "kcovdbg", "--demo", "-q", *words], capture_output=True, text=True, timeout=120
+    )
+    printed = re.findall(r"0x[0-9a-f]+|\w+/\w[\w/.]+\.c:\d+|\d+/\d+", done.stdout)
+    text = html.unescape(" ".join(shown))
+    assert printed
+    assert [word for word in printed if word not in text] == [], "run python -m docs.generate.picture"

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from io import StringIO
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ import pytest
 from kcovdbg.commands import COMMANDS
 from kcovdbg.render.json_schema import schema_of
 from tests.lab.golden import DEBUG_INFO, DESTINATION, SLICE
-from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
 
 TARGETS = {"demo": ["--demo"]} | {
     path.parent.name: ["-c", str(path), "-s", str(path.parent / DEBUG_INFO)] for path in sorted(DESTINATION.glob(f"*/{SLICE}"))
@@ -69,16 +72,19 @@ def validate(line: str, rows: list[dict[str, Any]]) -> None:
 
 
 def buffer_lines(answers: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
-    """Yield lines about the buffers and subjects in the state's answers."""
-    pids = [row["pid"] for row in answers["tasks"] if row["count"]][:4]
+    """Yield lines about buffers and subjects in the state's answers: of each mode and state, not of each task and object."""
+    pids = list({row["kcov_mode"]: row["pid"] for row in answers["tasks"] if row["count"]}.values())
     for pid in pids:
-        yield from (f"buffer {pid} -n 200", f"top {pid}", f"top {pid} --by file", f"top {pid} --by pc", f"trace {pid}")
-        yield from (f"source {pid}", f"why {pid}", f"why {pid} vfs_read", f"keep @a{pid} {pid}")
-        yield from (f"points vfs_read {pid}",)
-    for left, right in pairwise(pids):
+        yield from (f"buffer {pid} -n 200", f"why {pid}")
+    for pid in pids[:1]:
+        yield from (f"top {pid}", f"top {pid} --by file", f"top {pid} --by pc", f"trace {pid}", f"source {pid}")
+        yield from (f"keep @a{pid} {pid}", f"points vfs_read {pid}")
+    for left, right in islice(pairwise(pids), 1):
         yield from (f"diff {left} {right}", f"diff --ordered {left} {right}")
-    for row in answers["objects"][:12]:
-        yield from (f"buffer kcov:{row['kcov']} -n 50", f"tree kcov:{row['kcov']}", f"why {row['kcov']}")
+    kinds = {(row["mode"], row["remote"], row["full"], row["pid"] is None): row["kcov"] for row in answers["objects"]}
+    for kcov in kinds.values():
+        yield from (f"buffer kcov:{kcov} -n 50", f"why {kcov}")
+    yield from (f"tree kcov:{kcov}" for kcov in islice(kinds.values(), 2))
     yield from (f"why {row['handle']}" for row in answers["remote"][:2])
 
 
@@ -86,7 +92,11 @@ def buffer_lines(answers: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
 def test_answers_are_as_declared(name: str) -> None:
     answers = dict(ask(TARGETS[name], STATE_LINES))
     assert set(answers) == set(STATE_LINES)
-    asked = dict(ask(TARGETS[name], (*LINES, *dict.fromkeys(buffer_lines(answers)))))
+    lines = [*LINES, *dict.fromkeys(buffer_lines(answers))]
+    if name == "demo":
+        # It searches all buffers, for seconds.
+        lines.append(f"why {answers['tasks'][0]['pid']} vfs_read")
+    asked = dict(ask(TARGETS[name], lines))
     assert set(LINES) - {"points vfs_read", "doctor"} <= set(asked)
     assert {line.split()[0] for line in asked} >= {"buffer", "top", "trace", "source", "why", "keep"}
     for line, rows in (answers | asked).items():
@@ -113,11 +123,30 @@ def test_open_schema_accepts_added_keys() -> None:
 
 
 def test_written_files_are_as_declared(tmp_path: Path) -> None:
-    lines = [f"slice -o {tmp_path / 'slice'}", f"export --format lcov -o {tmp_path / 'lcov'} 41", f"demo {tmp_path / 'demo'}"]
-    for line, rows in ask(TARGETS["demo"], lines):
+    lines = [
+        f"slice -o {tmp_path / 'slice'}",
+        f"export lcov 41 -o {tmp_path / 'lcov'}",
+        f"report 41 -o {tmp_path / 'report.html'}",
+        f"batch -e tasks {tmp_path / 'slice'} -o {tmp_path / 'batch'}",
+        f"demo {tmp_path / 'demo'}",
+    ]
+    answers = dict(ask(TARGETS["demo"], lines))
+    assert list(answers) == lines
+    for line, rows in answers.items():
+        assert rows
         validate(line, rows)
+
+
+@pytest.mark.parametrize("options", [(), ("--syscall",), ("--repeat", "2"), ("-o", "trace.kcov"), ("--mode", "cmp")])
+def test_collect_is_as_declared(tmp_path: Path, options: tuple[str, ...]) -> None:
+    pytest.importorskip("kcovdbg._native")
+    words = ["collect", *options, "--json", "--", "sh", "-c", "true; true"]
+    command = [sys.executable, "-m", "tests.support.collector_process", *words]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    validate("collect", json.loads(done.stdout))
 
 
 def test_every_command_with_json_is_declared() -> None:
     """Those without print something else, or another command's JSON."""
-    assert {command.name for command in COMMANDS if not command.row_types} == {"view", "gdb", "gdb-path", "watch"}
+    assert {command.name for command in COMMANDS if not command.row_types} == {"view", "gdb", "gdb-path", "mcp", "watch"}

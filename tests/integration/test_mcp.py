@@ -30,11 +30,13 @@ from kcovdbg.engine.workspace import Workspace  # noqa: E402
 from kcovdbg.frontends.mcp.server import make_server  # noqa: E402
 from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox  # noqa: E402
 from kcovdbg.render.json_schema import schema_of  # noqa: E402
-from kcovdbg.target.opener import TargetOptions, find_demo, open_target  # noqa: E402
+from kcovdbg.target.demo_files import find_demo, find_demo_source  # noqa: E402
+from kcovdbg.target.opener import TargetOptions, open_target  # noqa: E402
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg  # noqa: E402
 from tests.support.escaped_rows import escape_all  # noqa: E402
 
 T = TypeVar("T")
+DEMO_SOURCE = (str(find_demo_source()),)
 # Starts in a fraction of the time.
 NO_TARGET = ("-c", "/nonexistent-vmcore")
 # A tool, its arguments, and the same as a line.
@@ -49,9 +51,9 @@ CALLS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("buffer", {"what": 82}, "buffer 82"),
     ("buffer", {"what": "kc-full", "n": 7, "tail": True}, "buffer kc-full -n 7 --tail"),
     ("trace", {"what": 36}, "trace 36"),
-    ("top", {"what": "25", "by": "file"}, "top 25 --by file"),
-    ("diff", {"what": [51, 61]}, "diff 51 61"),
-    ("diff", {"what": [51, 61], "ordered": True}, "diff 51 61 --ordered"),
+    ("top", {"what": "26", "by": "file"}, "top 26 --by file"),
+    ("diff", {"what": [41, 34]}, "diff 41 34"),
+    ("diff", {"what": [41, 34], "ordered": True}, "diff 41 34 --ordered"),
     ("source", {"what": "36"}, "source 36"),
     ("points", {"place": "vfs_read", "what": [36]}, "points vfs_read 36"),
     ("sym", {"pcs": ["0xffffffff81000000"]}, "sym ffffffff81000000"),
@@ -78,7 +80,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def box(folder: Path) -> ToolBox:
     target = open_target(TargetOptions(demo=True))
-    return ToolBox(Workspace(COMMANDS, lambda: target), FileConfinement(folder))
+    return ToolBox(Workspace(COMMANDS, lambda: target, source_folders=DEMO_SOURCE), FileConfinement(folder))
 
 
 def ask(box: ToolBox, question: Callable[[Any], Awaitable[T]], mode: str = "auto") -> T:
@@ -175,7 +177,8 @@ def test_answers_are_the_same_each_time(box: ToolBox) -> None:
         return [(await client.call_tool(name, given)).content[0].text for name, given, _ in CALLS]
 
     first = ask(box, question)
-    fresh = ToolBox(Workspace(COMMANDS, lambda: open_target(TargetOptions(demo=True))), FileConfinement())
+    workspace = Workspace(COMMANDS, lambda: open_target(TargetOptions(demo=True)), source_folders=DEMO_SOURCE)
+    fresh = ToolBox(workspace, FileConfinement())
     assert ask(box, question) == first
     assert ask(fresh, question) == first
 
@@ -194,6 +197,15 @@ def test_a_slice_is_written_and_opens(box: ToolBox, folder: Path) -> None:
     opened = ToolBox(Workspace(COMMANDS, lambda: open_target(options)), FileConfinement())
     for name in ("tasks", "objects", "percpu"):
         assert opened.call(name, {}) == box.call(name, {})
+
+
+def test_a_dump_is_walked_for_files_once(box: ToolBox, monkeypatch: pytest.MonkeyPatch) -> None:
+    slab = box.find_workspace().target.slab
+    assert slab is not None
+    first = list(slab.for_each_file())
+    assert first
+    monkeypatch.setattr("kcovdbg.target.drgn.target.for_each_slab_cache", lambda _prog: iter(()))
+    assert list(slab.for_each_file()) == first
 
 
 def test_a_process_serves_a_client(tmp_path: Path) -> None:

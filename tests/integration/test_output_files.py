@@ -233,7 +233,7 @@ def test_the_settings_are_not_overwritten(folder):
     assert settings.read_text() == "# mine\n"
 
 
-@pytest.mark.parametrize("line", ["tasks > {}", "tasks >> {}", "slice -o {}", "export hex 25 -o {}"])
+@pytest.mark.parametrize("line", ["tasks > {}", "tasks >> {}", "slice -o {}", "export hex kc-usb -o {}"])
 def test_a_program_in_drgn_keeps_its_files(folder, unpacked, line):
     drgn = pytest.importorskip("drgn")
     from kcovdbg.frontends.drgn.commands import CommandError, run_in_drgn
@@ -247,3 +247,21 @@ def test_a_program_in_drgn_keeps_its_files(folder, unpacked, line):
         with pytest.raises(CommandError, match=f"{name}.*being read"):
             run_in_drgn(prog, line.format(folder / name))
         assert contents(folder) == before
+
+
+def test_no_output_overwrites_a_source_file_before_it_is_read(folder):
+    tree = folder / "linux"
+    (tree / "kernel").mkdir(parents=True)
+    (tree / "kernel" / "sys.c").write_text("source")
+    (tree / "notes").write_text("old")
+    (folder / "link.c").symlink_to(tree / "kernel" / "sys.c")
+    base = ("-c", "vmcore", "-s", "vmlinux", "--source-dir", str(tree))
+    for path in ("linux/kernel/sys.c", "link.c"):
+        done = run(folder, *base, "-e", f"tasks > {path}", text=True)
+        assert done.returncode == 2
+        assert path in done.stderr
+        assert str(tree) in done.stderr
+    assert (tree / "kernel" / "sys.c").read_text() == "source"
+    # Anything else there is the user's to write.
+    assert run(folder, *base, "-e", "tasks > linux/notes", "-e", "tasks > linux/new.h").returncode == 0
+    assert (tree / "notes").read_text() == (tree / "new.h").read_text() != "old"

@@ -101,12 +101,12 @@ HUGE = "9" * 23
 @pytest.mark.parametrize(
     "words",
     [
-        ("buffer", "25", "-n", HUGE),
-        ("buffer", "25", "--tail", "-n", HUGE),
-        ("top", "25", "-n", HUGE),
+        ("buffer", "kc-usb", "-n", HUGE),
+        ("buffer", "kc-usb", "--tail", "-n", HUGE),
+        ("top", "kc-usb", "-n", HUGE),
         ("last", "-n", HUGE),
-        ("view", "25", "--text", "--width", HUGE),
-        ("view", "25", "--text", "--width", "100000000"),
+        ("view", "kc-usb", "--text", "--width", HUGE),
+        ("view", "kc-usb", "--text", "--width", "100000000"),
         ("collect", "--buffer-size", HUGE, "--", "true"),
         ("collect", "--buffer-size", f"{HUGE}M", "--", "true"),
         ("collect", "--repeat", HUGE, "--", "true"),

@@ -206,7 +206,7 @@ def long_page(tmp_path):
     left = array("I", (number % 50000 for number in range(count)))
     right = left[:]
     right[1_000_000] = 7
-    points = [Point(f"fn_{number}", "a.c", "") for number in range(50000)]
+    points = [Point(f"fn_{number}", "a.c") for number in range(50000)]
     segments = [
         RowSpan(0, 1_000_000, 0, 1_000_000, True),
         RowSpan(1_000_000, 1, 1_000_000, 1, False),
@@ -233,6 +233,32 @@ def test_a_million_records(page, long_page):
     assert browser.run("document.querySelector('#pane0 .shown').lastChild.getAttribute('aria-rowindex')") == "1048576"
     browser.press("Home")
     assert browser.run(FIRST) == [1, 1]
+
+
+def test_what_is_packed_opens_on_demand(page, reports, tmp_path, monkeypatch):
+    monkeypatch.setattr(report_command, "MAX_LINES", 0)
+    monkeypatch.setattr("kcovdbg.render.report.trace.MAX_INLINE", 1)
+    streams = Streams()
+    workspace = make_workspace(streams, monkeypatch)
+    workspace.names, workspace.symbolizer, workspace.optional_target = names(), None, None
+    workspace.source_folders = (str(reports),)
+    assert run_line(workspace, f"report file:{reports}/a -o {tmp_path}/packed.html") == 0
+    browser = page(tmp_path / "packed.html")
+    rows = "document.querySelectorAll('table.source tr').length"
+    assert browser.run(rows) == 0
+    browser.run("document.querySelector('details.file').open = true")
+    browser.run(f"new Promise((done) => {{ const look = () => ({rows} ? done() : setTimeout(look, 20)); look(); }})")
+    assert browser.run("document.querySelectorAll('tr.c-all').length") > 0
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    shown = "document.querySelector('.row .function').textContent"
+    browser.run(f"new Promise((done) => {{ const look = () => ({shown} !== '…' ? done() : setTimeout(look, 20)); look(); }})")
+    assert browser.run(shown).startswith("fn_")
+    browser.press("/", "f", "n", "_", "6", "Enter")
+    browser.run(
+        "new Promise((done) => { const look = () => "
+        f"({POSITION}.startsWith('row') ? done() : setTimeout(look, 20)); look(); }})"
+    )
+    assert browser.run(CURRENT) == [6]
 
 
 def test_contrast_is_really_measured(page, reports):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import zstandard
 
-from kcovdbg.target.opener import find_demo
+from kcovdbg.target.demo_files import find_demo
 from tests.integration.test_batch import ROOT, run
 
 if TYPE_CHECKING:

@@ -73,7 +73,7 @@ def _host_files(kernel: Kernel) -> set[Path]:
         for pattern in _PACKAGES:
             for path in Path(package).glob(pattern):
                 found.update(_tree(path))
-    return found | set(_libraries([path for path in found if ".so" in path.suffixes] + [Path(sys.executable), *programs]))
+    return found | set(libraries([path for path in found if ".so" in path.suffixes] + [Path(sys.executable), *programs]))
 
 
 def _tree(path: Path) -> Iterator[Path]:
@@ -83,7 +83,7 @@ def _tree(path: Path) -> Iterator[Path]:
         yield path
 
 
-def _libraries(programs: Iterable[Path]) -> Iterator[Path]:
+def libraries(programs: Iterable[Path | str]) -> Iterator[Path]:
     """What the dynamic loader opens for them, the loader itself among it."""
     done = subprocess.run(["ldd", *programs], capture_output=True, text=True)
     for line in done.stdout.splitlines():

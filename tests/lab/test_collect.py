@@ -314,3 +314,25 @@ def test_doctor(lab: Lab) -> None:
     assert refused
     assert all(row["fix"] for row in refused)
     assert "Traceback" not in other.stderr
+
+
+def test_system_calls_are_as_the_guest_says(lab: Lab) -> None:
+    """What the kernel itself reads from the registers of blocked tasks, in /proc/PID/syscall; some go on before we look."""
+    script = """
+sleep 1000 | cat > /dev/null & sleep 1
+for task in /proc/[0-9]*; do
+    [ -e $task/exe ] && echo ${task#/proc/} $(cat $task/syscall)
+done
+"""
+    done = lab.guest.run(script, 120)
+    rows = {row["pid"]: row["syscall"] for row in lab.outside("tasks", "-a")}
+    names = set()
+    for line in done.stdout.splitlines():
+        pid, number, *words = line.split()
+        if number == "running" or int(pid) not in rows:
+            continue
+        found = rows[int(pid)]
+        if found is not None and found["number"] == int(number):
+            names.add(found["name"])
+            assert [int(arg, 16) for arg in found["args"]] == [int(word, 16) for word in words[: len(found["args"])]], line
+    assert {"clock_nanosleep", "read"} <= names, done.stdout

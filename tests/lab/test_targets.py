@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,11 +11,13 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
+import drgn
 import pytest
 
 from kcovdbg.errors import CapabilityError, ReadError, TargetError
 from kcovdbg.target import stub_kernel
 from kcovdbg.target.drgn.page_recorder import record, record_stack, write_slice
+from kcovdbg.target.dump_file import unpack_dump
 from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.rsp import RspClient
 from kcovdbg.walk.layout import detect_layout
@@ -408,15 +411,42 @@ def test_vmlinux_beside_the_dump(standing_dump: DumpMaker, tmp_path: Path) -> No
     assert any("directory of the dump" in note for note in target.notes)
 
 
-@pytest.mark.parametrize("dump_format", ["elf", "filtered", "flattened"])
+@pytest.mark.parametrize("dump_format", ["elf", "elf-paging", "filtered", "filtered-elf", "flattened", "kdump"])
 def test_truncated_dumps(standing_dump: DumpMaker, tmp_path: Path, dump_format: str) -> None:
+    """What is there is what it was, and what is missing is never zeros."""
     dump = standing_dump(dump_format)
     content = dump.path.read_bytes()
-    for share in (0.001, 0.5, 0.99):
+    (tmp_path / "cut").write_bytes(content[:400])
+    with pytest.raises(TargetError, match="truncated") as caught:
+        open_dump(tmp_path / "cut", dump.kernel)
+    assert caught.value.hint
+    platform = drgn.host_platform if dump_format == "kdump" else None
+    whole = drgn.Program(platform)
+    whole.set_core_dump(unpack_dump(dump.path).path)
+    for share in (0.5, 0.99):
         (tmp_path / "cut").write_bytes(content[: int(len(content) * share)])
-        with pytest.raises(TargetError, match="truncated") as caught:
-            open_dump(tmp_path / "cut", dump.kernel)
-        assert caught.value.hint
+        unpacked = unpack_dump(tmp_path / "cut")
+        assert "missing" in unpacked.notes[-1]
+        part = drgn.Program(platform)
+        if (dump_format, share) == ("kdump", 0.5):
+            # libkdumpfile needs the kernel's page tables at once for a dump without the machine's name.
+            with contextlib.suppress(Exception):
+                part.set_core_dump(unpacked.path)
+            continue
+        part.set_core_dump(unpacked.path)
+        absent = 0
+        for address in range(0, 128 << 20, 4096):
+            try:
+                page = part.read(address, 4096, True)
+            except drgn.FaultError:
+                absent += 1
+            else:
+                assert page == whole.read(address, 4096, True)
+        assert absent
+    # Most of it is there, but what is needed first may not be.
+    with contextlib.suppress(TargetError):
+        found = open_dump(tmp_path / "cut", dump.kernel)
+        assert sum("missing" in note and "truncated" in note for note in found.notes) == 1
 
 
 def test_the_crashed_task(crash_dump: DumpMaker) -> None:

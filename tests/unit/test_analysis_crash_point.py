@@ -15,11 +15,10 @@ def stack(text):
     ]
 
 
-def end_of(records, frames):
+def end_of(records, frames, *, is_crashed=False):
     names = [None, *dict.fromkeys(records.split())]
-    return find_crash_point(
-        [names.index(name) if name != "-" else 0 for name in records.split()], lambda pc: names[pc], stack(frames)
-    )
+    pcs = [names.index(name) if name != "-" else 0 for name in records.split()]
+    return find_crash_point(pcs, lambda pc: names[pc], stack(frames), is_crashed=is_crashed)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +28,20 @@ def end_of(records, frames):
         ("crash_kexec oops_end page_fault_oops exc_page_fault asm_exc_page_fault three two one", "three"),
         ("__crash_kexec panic oops_end die handle_bug exc_invalid_op asm_exc_invalid_op broken caller", "broken"),
         ("__crash_kexec die __do_kernel_fault do_page_fault do_mem_abort el1_abort el1h_64_sync broken", "broken"),
+        (
+            "__crash_kexec panic check_panic_on_warn __warn __report_bug report_bug handle_bug exc_invalid_op"
+            " asm_exc_invalid_op warned caller",
+            "warned",
+        ),
+        ("__crash_kexec panic check_panic_on_warn end_report kasan_report __asan_report_load8_noabort read caller", "read"),
+        ("__crash_kexec panic check_panic_on_warn end_report kasan_report kasan_check_range read caller", "read"),
+        (
+            "__crash_kexec panic watchdog_timer_fn __hrtimer_run_queues hrtimer_interrupt __sysvec_apic_timer_interrupt"
+            " sysvec_apic_timer_interrupt asm_sysvec_apic_timer_interrupt loop caller",
+            "loop",
+        ),
+        # A timer's interrupt is no crash.
+        ("hrtimer_interrupt sysvec_apic_timer_interrupt loop", None),
         # A fault in a system call that itself came by an exception of user space.
         ("panic broken handle_mm_fault exc_page_fault asm_exc_page_fault", "broken"),
         ("__schedule schedule do_nanosleep", None),
@@ -51,6 +64,17 @@ def test_what_panic_executes_is_left_out():
     ending = end_of("write sysrq crash panic printk printk panic", "delay panic crash sysrq write")
     assert (ending.end, ending.fault, ending.is_covered) == (3, "crash", True)
     assert ending.meets == {2: (2,), 1: (3,), 0: (4,)}
+
+
+def test_registers_of_the_fault():
+    """kdump saves those of an oops: the stack ends in the function that faulted."""
+    records = "write outer inner bad_area_nosemaphore page_fault_oops printk oops_end crash_save_cpu"
+    ending = end_of(records, "inner outer write", is_crashed=True)
+    assert (ending.end, ending.fault, ending.is_covered) == (3, "inner", True)
+    assert ending.meets == {2: (0,), 1: (1,), 0: (2,)}
+    # Another task's, and one that a dump merely shows first.
+    assert end_of(records, "inner outer write").fault is None
+    assert end_of("write outer inner", "inner outer write", is_crashed=True).fault is None
 
 
 def test_panic_passes_through_the_function_again():

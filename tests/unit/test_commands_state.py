@@ -15,6 +15,7 @@ from kcovdbg.errors import GoneError, TargetError, UsageError
 from kcovdbg.model.kcov import Reference
 from kcovdbg.model.session import Role
 from kcovdbg.render.width import text_width
+from kcovdbg.render.wording import count_text
 from kcovdbg.target.connection import MachineState
 from tests.support.state import (
     KCOV,
@@ -466,3 +467,9 @@ def test_remote_handles_are_filtered(ask, monkeypatch, streams):
     assert "no-such" in ask.said
     assert ask("remote usb:9 --json") == []
     assert ask.status == 2
+
+
+def test_impossible_counts_are_short():
+    assert count_text(1 << 64, 511, True) == "FULL 1.8e19/511"
+    assert count_text(9_999_999_999, 511, True) == "FULL 9999999999/511"
+    assert count_text(17, None, False) == "17"

@@ -104,6 +104,16 @@ def test_another_thread(ask):
     assert "is enabled by another thread, task 44 (child)" in ask(kernel, "45")
 
 
+def test_lost_session(ask):
+    """The object says that it is enabled for a task, and the task refers to none."""
+    kernel = Kernel(E9A)
+    kernel.put(kernel.tasks[42], "struct task_struct", kcov=0, kcov_mode=0, kcov_area=0, kcov_size=0)
+    said = ask(kernel, "42")
+    # Two other objects of its process are enabled for other threads.
+    assert (ask.codes.count("session-lost"), ask.codes.count("enabled-by-other-thread")) == (1, 2)
+    assert f"t={kernel.tasks[42]:#x}" in said
+
+
 def test_empty(ask):
     kernel = Kernel(E9A)
     kernel.write_word(kernel.buffers["local"], 0)

@@ -5,14 +5,19 @@ import base64
 import json
 import re
 import struct
+import tempfile
+import zlib
 from array import array
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kcovdbg.abi.record import decode_record
 from kcovdbg.analysis.check.runner import Report
+from kcovdbg.analysis.pc_names import Names
 from kcovdbg.collect.trace_file import side_path
 from kcovdbg.commands import report as report_command
 from kcovdbg.engine.runner import run_line
@@ -27,8 +32,11 @@ from kcovdbg.render.report.listing import Listing, listing_markup
 from kcovdbg.render.report.page import PageSection, page_lines
 from kcovdbg.render.report.table import MAX_ROWS, notes_markup, table_markup
 from kcovdbg.render.report.trace import Point, RowSpan, TraceData, trace_markup
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import LocationTable, TableWriter, TextRange
+from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.support.state import Streams, make_workspace
-from tests.support.traces import names, pc
+from tests.support.traces import BASE, locate, make_buffer, names, pc
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m'\"&\u202e"
 VOID = {"meta", "link", "input", "img", "rect", "br", "wbr"}
@@ -85,7 +93,7 @@ def test_names_are_text(first, second, third):
         *listing_markup(Listing(first, {2: [coverage]}, [second, third, "x"]), [second]),
         *table_markup(Table((Column("a"),), [{"a": first}], remarks=[second]), third),
         *findings_markup([finding], 1, lambda _rule: third),
-        *trace_markup(TraceData([first], [Point(first, second, third)], [array("I", [0])], [])),
+        *trace_markup(TraceData([first], [Point(first, second, (third,))], [array("I", [0])], [])),
         *notes_markup([first]),
     ]
     page = parse(lines)
@@ -162,7 +170,7 @@ def test_lines_of_two_traces():
 
 
 def test_records_are_little_endian_words():
-    points = [Point(str(number), "", "") for number in range(3)]
+    points = [Point(str(number)) for number in range(3)]
     segments = [RowSpan(0, 3, 0, 3, True)]
     page = parse(trace_markup(TraceData(["a", "b"], points, [array("I", [0, 1, 2]), array("I", [2, 1, 0])], segments)))
     data = json.loads(next(text for tag, text in page.texts if tag == "script"))
@@ -258,12 +266,88 @@ def test_comparisons_and_calls(workspace, streams, trace, tmp_path):
     assert [point[0].partition(":")[0] for point in data["points"]] == ["→ fn_1", "fn_2", "no address"]
 
 
+def unpack(markup, kind):
+    """Return what the chunks of a page hold."""
+    packed = re.findall(rf'<script type="application/zlib" id="{kind}-(\d+)">([^<]*)</script>', markup)
+    assert [int(number) for number, _ in packed] == list(range(len(packed)))
+    return [zlib.decompress(base64.b64decode(content)).decode() for _, content in packed]
+
+
 def test_long_traces_are_cut_with_a_sentence(workspace, streams, trace, tmp_path, monkeypatch):
     monkeypatch.setattr(report_command, "MAX_RECORDS", 50)
-    monkeypatch.setattr(report_command, "MAX_LINES", 4)
     page = write_report(workspace, streams, tmp_path / "r.html", trace("a", WORDS))
     assert "the first 50 of 100 records" in page.text()
-    assert "are left out" in page.text()
+
+
+def test_files_that_are_too_much_are_packed(workspace, streams, trace, tmp_path, monkeypatch):
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "dir/file_0.c").write_text("\tif (a < 3) // one\n" * 150)
+    workspace.source_folders = (str(tmp_path),)
+    name = trace("a", WORDS)
+    whole = write_report(workspace, streams, tmp_path / "r.html", name)
+    # The helper's file fits.
+    monkeypatch.setattr(report_command, "MAX_LINES", 4)
+    page = write_report(workspace, streams, tmp_path / "s.html", name)
+    assert len(page.all("details")) == len(whole.all("details"))
+    assert len(page.all("tr")) < len(whole.all("tr"))
+    (folded,) = [details for details in page.all("details") if "data-chunk" in details]
+    (content,) = unpack((tmp_path / "s.html").read_text("utf-8"), "source")
+    assert folded["data-chunk"] == "source-0"
+    lines = Page(content)
+    assert [row.get("class") for row in lines.all("tr")] == [
+        row.get("class") for row in Page(one_file(tmp_path / "r.html", "dir/file_0.c")).all("tr")
+    ]
+    assert "if (a < 3) // one" in lines.text()
+
+
+def one_file(path, file):
+    """Return the markup of a file in a page."""
+    parts = path.read_text("utf-8").split('<details class="file"')
+    (part,) = [part for part in parts[1:] if file in part.partition("</summary>")[0].replace("<wbr>", "")]
+    return part.partition("</summary>")[2].partition("</details>")[0]
+
+
+def test_many_points_are_packed(monkeypatch):
+    monkeypatch.setattr("kcovdbg.render.report.trace.MAX_INLINE", 4)
+    points = [
+        Point(f"fn_{number % 7}", f"a.c:{number}", (f"fn a.c:{number}", "g b.c"), f"{number:#x}  ") for number in range(9000)
+    ]
+    markup = "\n".join(trace_markup(TraceData(["a"], points, [array("I", range(9000))], [])))
+    data = json.loads(re.search('id="trace">([^<]*)<', markup)[1])
+    assert "points" not in data
+    read = []
+    for chunk in unpack(markup, "points"):
+        texts, part = json.loads(chunk)
+        assert len(part) <= data["chunk"]
+        read += [Point(texts[one], texts[two], tuple(texts[n] for n in rest), texts[head]) for one, two, head, *rest in part]
+    assert read == points
+    assert data["widest"] == 22 + len("a.c:8999")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@given(
+    words=st.sets(st.builds(pc, st.integers(0, 30), st.integers(0, 5)) | st.sampled_from([0, 5, BASE + (1 << 30)])),
+    offset=st.sampled_from([0, 0x1200000]),
+)
+def test_points_of_plain_traces_are_those_of_their_records(words, offset):
+    """Words made in bulk are those made for one record."""
+    writer = TableWriter("00" * 20, [TextRange(BASE, BASE + 0x100000, ".text")])
+    for location in locate(sorted(words)):
+        if location.frames:
+            # Some are recorded by tail calls, and some are unknown.
+            kind = PointKind.TAIL if location.address % 3 == 0 else PointKind.PC
+            writer.add_frames(location.address, kind, () if location.address % 7 == 0 else location.frames)
+    with tempfile.TemporaryDirectory() as folder:
+        writer.write(Path(folder) / "table")
+        symbolizer = Symbolizer(offset, table=LocationTable(Path(folder) / "table"))
+        known = Names(symbolizer.locate_all, lambda: symbolizer.table)
+        buffer = make_buffer(sorted(words), kaslr_offset=offset)
+        points = report_command.PlainPoints(known, buffer, buffer.words)
+        expected = [
+            report_command.make_point(known, buffer, decode_record(buffer.words, index, buffer.encoding))
+            for index in range(buffer.count)
+        ]
+        assert (list(points), len(points)) == (expected, len(words))
 
 
 def test_standard_output_is_the_same_page(workspace, streams, trace, tmp_path):

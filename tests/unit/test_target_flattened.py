@@ -21,11 +21,17 @@ def flat(pieces, *, end=True, kind=1, version=1):
 
 
 def put_together(data, path):
+    content, problem = put_what_there_is(data, path)
+    assert problem is None
+    return content
+
+
+def put_what_there_is(data, path):
     with path.open("w+b") as target:
-        size = flattened.reassemble(io.BytesIO(data), target)
+        size, problem = flattened.reassemble(io.BytesIO(data), target)
     content = path.read_bytes()
     assert len(content) == size
-    return content
+    return content, problem
 
 
 def test_pieces_go_where_they_belong(tmp_path):
@@ -49,11 +55,31 @@ def test_random_order_and_large_pieces(tmp_path):
     assert put_together(flat(pieces), tmp_path / "dump") == content
 
 
-@pytest.mark.parametrize("cut", [0, 10, 4095, 4096, 4100, 4112, 4113, 4116, 4130])
-def test_cut_off(tmp_path, cut):
+@pytest.mark.parametrize(
+    ("cut", "expected"),
+    [
+        (4095, b""),
+        (4096, b""),
+        (4100, b""),
+        (4112, b""),
+        (4113, b"f"),
+        (4117, b"first"),
+        (4130, b"first"),
+        (4135, b"first\0\0\0la"),
+        (4138, b"first\0\0\0later"),
+    ],
+)
+def test_cut_off(tmp_path, cut, expected):
+    """What was received is where it belongs, and nothing is behind it."""
     data = flat([(0, b"first"), (8, b"later")])
+    content, problem = put_what_there_is(data[:cut], tmp_path / "dump")
+    assert content == expected
+    assert hex(cut) in problem
+
+
+def test_no_header(tmp_path):
     with pytest.raises(flattened.FlattenedError):
-        put_together(data[:cut], tmp_path / "dump")
+        put_together(flat([])[:10], tmp_path / "dump")
 
 
 @pytest.mark.parametrize(("offset", "size"), [(-5, 4), (0, -1), (0, 0), (-1, 0), (1 << 62, 5), (5, (1 << 63) - 1)])
@@ -70,18 +96,20 @@ def test_other_versions_are_refused(tmp_path):
 
 
 def read_pieces(data):
-    """Read pieces plainly: return the content, or None where a piece is cut or impossible."""
+    """Read pieces plainly: return the content, whether it is whole, and None where a piece is impossible."""
     content = bytearray()
     while len(data) >= 16:
         offset, size = struct.unpack_from(">qq", data)
         if (offset, size) == (-1, -1):
-            return bytes(content)
-        if offset < 0 or size <= 0 or offset + size > 1 << 20 or len(data) < 16 + size:
+            return bytes(content), True
+        if offset < 0 or size <= 0 or offset + size > 64 << 40:
             return None
-        content.extend(bytes(max(0, offset + size - len(content))))
-        content[offset : offset + size] = data[16 : 16 + size]
+        piece = data[16 : 16 + size]
+        if piece:
+            content.extend(bytes(max(0, offset + len(piece) - len(content))))
+            content[offset : offset + len(piece)] = piece
         data = data[16 + size :]
-    return None
+    return bytes(content), False
 
 
 PIECES = st.lists(st.tuples(st.integers(-2, 300), st.binary(max_size=40)), max_size=5)
@@ -97,5 +125,6 @@ def test_any_pieces(tmp_path_factory, pieces, end, tail, cut):
         with pytest.raises(flattened.FlattenedError):
             put_together(data, path)
     else:
-        assert put_together(data, path) == expected
+        content, problem = put_what_there_is(data, path)
+        assert (content, problem is None) == expected
     path.unlink()

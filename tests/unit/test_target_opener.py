@@ -6,6 +6,7 @@ import gzip
 import json
 import lzma
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -17,11 +18,12 @@ from pathlib import Path
 import drgn
 import pytest
 
+from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import MAGIC
 from kcovdbg.elf.note import make_note
 from kcovdbg.errors import KcovdbgError, TargetError, UsageError
+from kcovdbg.target import debug_files, opener
 from kcovdbg.target import dump_file as dumpfile
-from kcovdbg.target import opener
 from kcovdbg.target import slice_file as slices
 from kcovdbg.target.drgn import programs
 from kcovdbg.target.kdump_file import KDUMP_MAGIC
@@ -183,28 +185,75 @@ def test_a_file_that_is_read_in_order_only():
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("size", [17, 63, 70, 200, 4096, 6000, len(CORE) - 1])
-def test_truncated_cores(tmp_path, size):
+@pytest.mark.parametrize("size", [17, 63, 70, 200, 4096])
+def test_cores_without_memory(tmp_path, size):
     path = tmp_path / "core"
     path.write_bytes(CORE[:size])
     with pytest.raises(TargetError, match=r"truncated|not a crash dump"):
         open_target(TargetOptions(core=str(path)))
 
 
-@pytest.mark.parametrize("cut", [1, 100, 299, 4000, 8000, 12000, 20000])
-def test_truncated_kdumps(tmp_path, cut):
+@pytest.mark.parametrize("size", [6000, len(CORE) - 1, len(CORE)])
+def test_truncated_cores(tmp_path, size):
+    """What is there can be read, what is missing is an error and not zeros."""
+    path = tmp_path / "core"
+    path.write_bytes(CORE[:size])
+    dump = dumpfile.unpack_dump(path)
+    assert [f"{len(CORE) - size:,} of {len(CORE):,}" in note for note in dump.notes] == [True] * (size < len(CORE))
+    prog = drgn.Program()
+    prog.set_core_dump(dump.path)
+    memory = {0x1000: 4096, 0x5000: 8192}
+    for address, offset in memory.items():
+        whole = min(max(size - offset, 0), 4096)
+        assert prog.read(address, whole, True) == bytes(whole)
+        if whole < 4096:
+            with pytest.raises(drgn.FaultError):
+                prog.read(address + whole, 1, True)
+
+
+@pytest.mark.parametrize("cut", [300, 4000, 8000, 12000, 20000])
+def test_kdumps_without_pages(tmp_path, cut):
     path = tmp_path / "kdump"
     path.write_bytes(make_kdump(cut=cut))
     with pytest.raises(TargetError, match="truncated"):
-        dumpfile.check_complete(path, "kdump")
-    path.write_bytes(make_kdump())
-    assert dumpfile.check_complete(path, "kdump") is dumpfile.FileKind.KDUMP
+        dumpfile.unpack_dump(path)
+
+
+@pytest.mark.parametrize(("cut", "missing"), [(0, 0), (1, 1), (100, 1), (101, 2), (299, 3)])
+def test_truncated_kdumps(tmp_path, cut, missing):
+    path = tmp_path / "kdump"
+    path.write_bytes(make_kdump(cut=cut))
+    if missing == 3:
+        with pytest.raises(TargetError, match="truncated"):
+            dumpfile.unpack_dump(path)
+        return
+    dump = dumpfile.unpack_dump(path)
+    assert [f"{missing} of 3 pages" in note for note in dump.notes] == [True] * (missing > 0)
+    # Descriptors of what is missing are zeros, which libkdumpfile refuses; the user's file is as it was.
+    for number in range(3):
+        descriptor = dump.path.read_bytes()[4 * 4096 + 24 * number :][:24]
+        assert any(descriptor) == (number < 3 - missing)
+    assert path.read_bytes() == make_kdump(cut=cut)
+
+
+def test_pages_that_were_never_written(tmp_path):
+    """As makedumpfile leaves them when the disk is full."""
+    path = tmp_path / "kdump"
+    data = bytearray(make_kdump())
+    data[4 * 4096 + 24 : 4 * 4096 + 48] = bytes(24)
+    path.write_bytes(data)
+    assert ["1 of 3 pages" in note for note in dumpfile.unpack_dump(path).notes] == [True]
 
 
 def test_truncated_flattened_dump(files, tmp_path):
-    (tmp_path / "cut").write_bytes((files / "flat").read_bytes()[:-20])
+    content = (files / "flat").read_bytes()
+    (tmp_path / "cut").write_bytes(content[:-20])
     with pytest.raises(TargetError, match=r"cut\b.*truncated"):
         dumpfile.unpack(tmp_path / "cut")
+    assert "1 of 3 pages" in dumpfile.unpack_dump(tmp_path / "cut").notes[-1]
+    # All of the dump, without the end mark.
+    (tmp_path / "cut").write_bytes(content[:-16])
+    assert "truncated" in dumpfile.unpack_dump(tmp_path / "cut").notes[-1]
 
 
 def test_truncated_compressed_files(tmp_path):
@@ -212,11 +261,23 @@ def test_truncated_compressed_files(tmp_path):
     data = (tmp_path / "a.zst").read_bytes()
     for size in (10, 18, 1000, len(data) - 1):
         (tmp_path / "cut.zst").write_bytes(data[:size])
-        with pytest.raises(TargetError, match=r"truncated|damaged"):
-            dumpfile.unpack(tmp_path / "cut.zst")
+        for unpack in (dumpfile.unpack, dumpfile.unpack_dump):
+            with pytest.raises(TargetError, match=r"truncated|damaged"):
+                unpack(tmp_path / "cut.zst")
     (tmp_path / "bad.zst").write_bytes(data[:500] + b"\xff" * 100 + data[600:])
     with pytest.raises(TargetError, match="damaged"):
         dumpfile.unpack(tmp_path / "bad.zst")
+
+
+def test_truncated_compressed_dumps(tmp_path):
+    pages = {0x1000 * number: os.urandom(4096) for number in range(64)}
+    core = b"".join(slices.build_slice(62, NOTES, pages, None, ()))
+    slices.write_file(tmp_path / "core.zst", [core])
+    data = (tmp_path / "core.zst").read_bytes()
+    (tmp_path / "cut.zst").write_bytes(data[:-5000])
+    dump = dumpfile.unpack_dump(tmp_path / "cut.zst")
+    assert core.startswith(dump.path.read_bytes())
+    assert "bytes are missing" in dump.notes[-1]
 
 
 def test_unpacked_files_go_with_the_process(files):
@@ -387,3 +448,30 @@ def test_a_trace_as_target(files, monkeypatch):
     with pytest.raises(TargetError, match=r"^run\.kcov .*trace") as caught:
         open_target(TargetOptions(files=["run.kcov"]))
     assert "file:run.kcov" in caught.value.hint
+
+
+@pytest.mark.parametrize("place", ["build-id", "beside", "debuginfod"])
+def test_debug_files_of_a_stripped_image(tmp_path, monkeypatch, place):
+    if shutil.which("gcc") is None or shutil.which("objcopy") is None:
+        pytest.skip("needs gcc and binutils")
+    monkeypatch.setattr(debug_files, "_ROOT", tmp_path / "debug")
+    monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path / "cache"))
+    (tmp_path / "a.c").write_text("void _start(void) {}\n")
+    whole, image = tmp_path / "whole", tmp_path / "image"
+    subprocess.run(["gcc", "-g", "-nostdlib", "-static", "-Wl,--build-id", "-o", whole, tmp_path / "a.c"], check=True)
+    build_id = ElfFile(whole).build_id
+    paths = {
+        "build-id": tmp_path / "debug" / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug",
+        "beside": tmp_path / "image.debug",
+        "debuginfod": tmp_path / "cache" / build_id / "debuginfo",
+    }
+    path = paths[place]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["objcopy", "--only-keep-debug", whole, path], check=True)
+    link = [f"--add-gnu-debuglink={path}"] if place == "beside" else []
+    subprocess.run(["objcopy", "--strip-debug", *link, whole, image], check=True)
+    found_id, name = debug_files.read_stripped(image)
+    assert found_id == build_id
+    assert debug_files.find_debug_file(image, found_id, name) == path
+    path.write_bytes(whole.read_bytes()[:100])
+    assert debug_files.find_debug_file(image, found_id, name) is None

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.model.coverage import LineCoverage
-from kcovdbg.render.highlight import highlight
+from kcovdbg.render.highlight import TAB, highlight
+from kcovdbg.render.renderable import Fragment
 from kcovdbg.render.report.markup import path_text, source_text, text
 from kcovdbg.render.source_hunks import find_hunks
 
@@ -29,14 +30,44 @@ def listing_markup(listing: Listing, names: Sequence[str], *, is_open: bool = Fa
 
     :param names: of the traces.
     """
+    yield f'<details class="file"{" open" if is_open else ""}>'
     counted = [sum(_is_covered(found[number]) for found in listing.lines.values()) for number in range(len(names))]
-    total = len(listing.lines)
+    yield summary_markup(listing.file, counted, len(listing.lines), names)
+    yield from lines_markup(listing, names)
+    yield "</details>"
+
+
+def folded_markup(number: int, file: str, counted: Sequence[int], total: int, names: Sequence[str]) -> str:
+    """Return a foldable file without its lines, which the page's script takes from a chunk.
+
+    :param number: of the chunk.
+    :param counted: lines that each trace covers.
+    :param total: lines with points.
+    :param names: of the traces.
+    """
+    return f'<details class="file" data-chunk="source-{number}">{summary_markup(file, counted, total, names)}</details>'
+
+
+def summary_markup(file: str, counted: Sequence[int], total: int, names: Sequence[str]) -> str:
+    """Return the heading of a foldable file.
+
+    :param counted: lines that each trace covers.
+    :param total: lines with points.
+    :param names: of the traces.
+    """
     said = ", ".join(
         f"{count} of {total} lines covered" + (f" by {name}" if len(names) > 1 else "")
         for count, name in zip(counted, names, strict=True)
     )
-    yield f'<details class="file"{" open" if is_open else ""}>'
-    yield f'<summary><span class="path">{path_text(listing.file)}</span> {text(said)}</summary>'
+    return f'<summary><span class="path">{path_text(file)}</span> {text(said)}</summary>'
+
+
+def lines_markup(listing: Listing, names: Sequence[str], *, has_colors: bool = True) -> Iterator[str]:
+    """Yield the lines around those that have points.
+
+    :param names: of the traces.
+    :param has_colors: whether the syntax is highlighted, which takes most of the time.
+    """
     yield f'<div class="scroll" role="region" aria-label="{text(listing.file)}" tabindex="0">'
     yield f'<table class="source"><caption class="hidden">{text(listing.file)}</caption><thead class="hidden"><tr>'
     for name in names:
@@ -44,16 +75,22 @@ def listing_markup(listing: Listing, names: Sequence[str], *, is_open: bool = Fa
     yield '<th scope="col">Coverage</th><th scope="col">Line</th><th scope="col">Text</th></tr></thead>'
     for first, last in find_hunks(sorted(listing.lines), len(listing.text)):
         yield "<tbody>"
-        shown = highlight(listing.text[first - 1 : last], listing.file) if listing.text else ()
+        part = listing.text[first - 1 : last]
+        if has_colors and part:
+            codes = [_code(fragments) for fragments in highlight(part, listing.file)]
+        else:
+            codes = [source_text(line.expandtabs(TAB)) for line in part]
         for number in range(first, last + 1):
-            fragments = shown[number - first] if shown else ()
-            code = "".join(
-                f'<span class="s-{style.replace(".", "-")}">{source_text(part)}</span>' if style else source_text(part)
-                for style, part in fragments
-            )
-            yield _row(number, listing.lines.get(number), code, names)
+            yield _row(number, listing.lines.get(number), codes[number - first] if part else "", names)
         yield "</tbody>"
-    yield "</table></div></details>"
+    yield "</table></div>"
+
+
+def _code(fragments: Sequence[Fragment]) -> str:
+    return "".join(
+        f'<span class="s-{style.replace(".", "-")}">{source_text(part)}</span>' if style else source_text(part)
+        for style, part in fragments
+    )
 
 
 def _row(number: int, found: Sequence[LineCoverage | None] | None, code: str, names: Sequence[str]) -> str:

@@ -1,10 +1,48 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 "use strict";
+// What is too much to open at once: chunks in zlib's format and base64, unpacked when they are first looked at.
+async function unpack(id) {
+  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (character) => character.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+}
+
+// Files of source.
+document.addEventListener("toggle", async ({target: file}) => {
+  const chunk = file.dataset?.chunk;
+  if (!chunk || !file.open) return;
+  delete file.dataset.chunk;
+  file.insertAdjacentHTML("beforeend", await unpack(chunk));
+  watchWidths(file);
+}, true);
+
 (() => {
   const holder = document.getElementById("trace");
   if (!holder) return;
   const data = JSON.parse(holder.textContent);
   const pair = data.records.length > 1;
+  // Points, of which a large trace has chunks; null while one is unpacked.
+  const chunks = [];
+  function pointAt(number) {
+    if (data.points) return data.points[number];
+    const chunk = Math.floor(number / data.chunk);
+    const points = chunks[chunk];
+    if (points instanceof Array) return points[number % data.chunk];
+    if (!points) loadChunk(chunk).then(draw);
+    return WAITING;
+  }
+  const WAITING = ["…", "", ""];
+  function loadChunk(chunk) {
+    if (!chunks[chunk]) {
+      chunks[chunk] = unpack(`points-${chunk}`).then((text) => {
+        const [texts, points] = JSON.parse(text);
+        chunks[chunk] = points.map(([name, place, head, ...frames]) => {
+          const shown = frames.map((frame) => texts[frame]).join(data.arrow);
+          return [texts[name], texts[place], texts[head] + shown];
+        });
+      });
+    }
+    return Promise.resolve(chunks[chunk]);
+  }
   const records = data.records.map(({bits, words}) => {
     const bytes = Uint8Array.from(atob(words), (character) => character.charCodeAt(0));
     return bits === 16 ? new Uint16Array(bytes.buffer) : new Uint32Array(bytes.buffer);
@@ -85,7 +123,7 @@
     } else {
       const mark = pair ? markOf(segment, row) : "";
       element.className = `row ${mark}`;
-      const point = data.points[records[side][index]];
+      const point = pointAt(records[side][index]);
       element.append(cell("number", index));
       if (pair) {
         const sign = cell("sign", SIGNS[mark]);
@@ -134,7 +172,7 @@
       const index = recordAt(segment, current, side);
       if (index < 0) return;
       const line = document.createElement("div");
-      line.textContent = `${pair ? (side ? "right " : "left ") : ""}[${index}] ${data.points[records[side][index]][2]}`;
+      line.textContent = `${pair ? (side ? "right " : "left ") : ""}[${index}] ${pointAt(records[side][index])[2]}`;
       detail.append(line);
     });
   }
@@ -180,10 +218,23 @@
     select(starts[found], true);
   }
 
-  function search(text) {
+  // Whether each point has a text.
+  async function findPoints(wanted) {
+    const has = (point) => point.some((part) => part.toLowerCase().includes(wanted));
+    if (data.points) return data.points.map(has);
+    const found = [];
+    for (let chunk = 0; document.getElementById(`points-${chunk}`); chunk += 1) {
+      position.textContent = said = `looking for ${wanted}`;
+      await loadChunk(chunk);
+      for (const point of chunks[chunk]) found.push(has(point));
+    }
+    return found;
+  }
+
+  async function search(text) {
     const wanted = text.toLowerCase();
     if (!wanted || !count) return;
-    const hit = data.points.map((point) => point.some((part) => part.toLowerCase().includes(wanted)));
+    const hit = await findPoints(wanted);
     for (let step = 1, segment; step <= count; step += 1) {
       const row = (current + step) % count;
       if (segment === undefined || row < starts[segment] || row >= starts[segment + 1]) segment = segmentOf(row);
@@ -253,7 +304,8 @@
     goTo(top);
   }
   // Places may be wider than the pane, and rows come and go: the width is that of the widest.
-  const widest = data.points.reduce((most, point) => Math.max(most, Math.max(point[0].length, 22) + point[1].length), 0);
+  const widest = data.widest
+    ?? data.points.reduce((most, point) => Math.max(most, Math.max(point[0].length, 22) + point[1].length), 0);
   panes.forEach(({height: box}) => {
     box.style.minWidth = `max(100%, ${Math.min(widest, 300) + 14}ch)`;
   });
@@ -262,9 +314,10 @@
 })();
 
 // Tables that are wider than the page say so.
-(function () {
-  const watcher = new ResizeObserver((entries) => {
-    entries.forEach(({target: box}) => box.classList.toggle("wide", box.scrollWidth > box.clientWidth + 1));
-  });
-  document.querySelectorAll(".scroll").forEach((box) => watcher.observe(box));
-})();
+const widths = new ResizeObserver((entries) => {
+  entries.forEach(({target: box}) => box.classList.toggle("wide", box.scrollWidth > box.clientWidth + 1));
+});
+function watchWidths(part) {
+  part.querySelectorAll(".scroll").forEach((box) => widths.observe(box));
+}
+watchWidths(document);

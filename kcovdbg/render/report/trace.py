@@ -6,25 +6,35 @@ from __future__ import annotations
 import sys
 from array import array
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Final, NamedTuple
 
 from kcovdbg.render.escape import escape
+from kcovdbg.render.report.chunks import chunk_lines
 from kcovdbg.render.report.markup import json_text, text
 
 MAX_RECORDS: Final = 1 << 20
 """Limit for the records of a trace; further ones are left out."""
 _SMALL: Final = 1 << 16
+_IN_CHUNK: Final = 1 << 12
+_NARROWEST: Final = 22
+_ARROW: Final = " ← "
+MAX_INLINE: Final = 4 * _IN_CHUNK
+"""Limit for the points that are in the page as they are; more are in chunks."""
 
 
 class Point(NamedTuple):
     """A record in words; records with the same words share it."""
 
     function: str
-    place: str
-    detail: str
-    """All frames and operands, on one line."""
+    place: str = ""
+    frames: tuple[str, ...] = ()
+    """All frames, innermost first."""
+    head: str = ""
+    """The address and operands, shown before the frames."""
 
 
 class RowSpan(NamedTuple):
@@ -44,7 +54,8 @@ class TraceData:
 
     names: Sequence[str]
     """Of the traces: one or two."""
-    points: Sequence[Point]
+    points: Collection[Point]
+    """Made while they are iterated over, where there are many."""
     records: Sequence[array[int]]
     """Of each trace: the number of each record's point; typecode I."""
     segments: Sequence[RowSpan]
@@ -78,14 +89,39 @@ def trace_markup(data: TraceData) -> Iterator[str]:
     )
     yield "<noscript><p>Showing the records needs JavaScript; the rest of the page does not.</p></noscript>"
     yield "</div>"
-    yield '<script type="application/json" id="trace">' + json_text(
-        {
-            "points": [[escape(part) for part in point] for point in data.points],
-            "records": [_encode(records, len(data.points)) for records in data.records],
-            "segments": [[int(part) for part in segment] for segment in data.segments],
-        }
-    )
+    content: dict[str, object] = {
+        "records": [_encode(records, len(data.points)) for records in data.records],
+        "segments": [[int(part) for part in segment] for segment in data.segments],
+    }
+    if len(data.points) <= MAX_INLINE:
+        content["points"] = [
+            [escape(point.function), escape(point.place), escape(point.head + _ARROW.join(point.frames))]
+            for point in data.points
+        ]
+    else:
+        chunks = _Chunks(data.points)
+        yield from chunk_lines("points", chunks)
+        content |= {"chunk": _IN_CHUNK, "arrow": _ARROW, "widest": chunks.widest}
+    yield f'<script type="application/json" id="trace">{json_text(content)}'
     yield "</script>"
+
+
+class _Chunks:
+    """Points in parts, in each of which equal texts are shared."""
+
+    def __init__(self, points: Iterable[Point]) -> None:
+        self._points = iter(points)
+        self.widest = 0
+        """Characters of the widest row, known after iterating."""
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the parts as JSON: texts, and the numbers of the texts of each point, its head before the frames."""
+        while part := list(islice(self._points, _IN_CHUNK)):
+            numbers: defaultdict[str, int] = defaultdict(count().__next__)
+            number = numbers.__getitem__
+            points = [[*map(number, (function, place, head, *frames))] for function, place, frames, head in part]
+            self.widest = max(self.widest, max(max(len(point.function), _NARROWEST) + len(point.place) for point in part))
+            yield json_text([list(map(escape, numbers)), points])
 
 
 def _encode(records: array[int], points: int) -> dict[str, object]:

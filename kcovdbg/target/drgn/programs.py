@@ -69,8 +69,7 @@ def open_core(path: str, symbols: Sequence[str], name: str | None = None) -> Drg
     :param name: what messages call it, the path by default; with a name given, there are no notes on unpacking.
     :raises TargetError: when it cannot be opened.
     """
-    unpacked = dumpfile.unpack(path)
-    dumpfile.check_complete(unpacked.path, path)
+    unpacked = dumpfile.unpack_dump(path)
     files, notes = _unpack_symbols(symbols)
     notes = [] if name is not None else [*unpacked.notes, *notes]
     with collect_warnings() as warnings:

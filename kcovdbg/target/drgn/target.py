@@ -112,8 +112,7 @@ class DrgnTarget:
         self.release = prog["UTS_RELEASE"].string_().decode(errors="backslashreplace")
         self.machine = _find_machine(prog, platform)
         self.build_id = _find_build_id(prog)
-        # drgn's helpers find slabs through the array of struct page, but not with CONFIG_SPARSEMEM_VMEMMAP=n.
-        self.slab = DrgnSlab(prog, is_still=not live) if "vmemmap" in prog or "mem_section" not in prog else None
+        self.slab = DrgnSlab(prog, is_still=not live) if _has_page_array(prog) else None
         self.stacks = DrgnStacks(prog, self.symbol_name, self.kernel_range, self._stopped_for_good)
         self.lines = DrgnLines(prog)
         # Called most often by the walkers.
@@ -618,6 +617,15 @@ def _for_each_member_name(kind: drgn.Type, type_name: str) -> Iterator[str]:
             yield member.name
         elif member.type.kind in (drgn.TypeKind.STRUCT, drgn.TypeKind.UNION):
             yield from _for_each_member_name(member.type, type_name)
+
+
+def _has_page_array(prog: drgn.Program) -> bool:
+    """Return whether drgn finds slabs through the array of struct page; it does not with CONFIG_SPARSEMEM_VMEMMAP=n."""
+    try:
+        return "vmemmap" in prog or "mem_section" not in prog
+    except drgn.FaultError:
+        # A dump that was cut may lack where the array is.
+        return False
 
 
 def _find_kernel_range(prog: drgn.Program, platform: drgn.Platform, word_size: int) -> tuple[int, int]:

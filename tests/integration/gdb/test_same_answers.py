@@ -219,6 +219,17 @@ def test_on_a_slice(kernel, image, standing_dump, tmp_path):
     check_same(lines, others, ask_gdb([kernel.vmlinux, path], [*lines, *others]), outside)
 
 
+def test_lcov_has_the_same_paths(kernel, image, standing_dump, tmp_path):
+    path = standing_dump("elf-paging").path
+    tasks = ask_kcovdbg(["-c", path], kernel.vmlinux, ["tasks"]).rows("tasks")
+    pid = next(row["pid"] for row in tasks if row["comm"] == "kc-pc")
+    ask_kcovdbg(["-c", path], kernel.vmlinux, [f"export lcov {pid} -o {tmp_path / 'outside'}"])
+    ask_gdb([kernel.vmlinux, path], [f"export lcov {pid} -o {tmp_path / 'in_gdb'}"])
+    written = (tmp_path / "outside").read_text()
+    assert "SF:kernel/sys.c\n" in written
+    assert (tmp_path / "in_gdb").read_text() == written
+
+
 def by_gdb_alone(rows: Rows) -> Rows:
     """What GDB's own symbols tell: the functions, and of the innermost one its line."""
     found = []

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
  * Dereferences NULL three calls deep inside a write(): a crash whose last steps are in whatever KCOV
- * buffer the writer has.
+ * buffer the writer has. Or warns, sleeps for ever or loops for ever: crashes by what watches for that.
  */
 #include <linux/debugfs.h>
 #include <linux/err.h>
 #include <linux/fs.h>
 #include <linux/module.h>
+#include <linux/sched.h>
 #include <linux/uaccess.h>
 
 static struct dentry *directory;
@@ -39,12 +40,40 @@ static noinline int kcovlab_oops_outer(int n)
 	return kcovlab_oops_middle(n) + 1;
 }
 
+static noinline void kcovlab_oops_warn(void)
+{
+	WARN(1, "kcovlab_oops\n");
+}
+
+static noinline void kcovlab_oops_hung(void)
+{
+	set_current_state(TASK_UNINTERRUPTIBLE);
+	schedule();
+}
+
+static noinline void kcovlab_oops_lockup(void)
+{
+	while (!READ_ONCE(nothing))
+		cpu_relax();
+}
+
 static ssize_t kcovlab_oops_write(struct file *file, const char __user *data, size_t size, loff_t *at)
 {
 	char digit;
 
 	if (!size || get_user(digit, data))
 		return -EFAULT;
+	switch (digit) {
+	case 'w':
+		kcovlab_oops_warn();
+		return size;
+	case 'h':
+		kcovlab_oops_hung();
+		return size;
+	case 'l':
+		kcovlab_oops_lockup();
+		return size;
+	}
 	return kcovlab_oops_outer(digit - '0') ? size : -EINVAL;
 }
 

@@ -195,33 +195,61 @@ static void st_reuse(struct slot *s)
 	ioctl(k.fd, KCOV_ENABLE, KCOV_TRACE_PC);
 }
 
-/* Both are opened and loaded before: what counts is what the crash itself executes. */
-static int open_crash(struct slot *s, bool oops, const char **text)
+/* Ways to crash by module kcovlab_oops, each with the setting that makes a panic of it. */
+static const struct {
+	const char *how;
+	const char *text;
+	const char *setting;
+	const char *value;
+} crashes[] = {
+	{ "oops", "3", "/proc/sys/kernel/panic_on_oops", "1" },
+	{ "warn", "w", "/proc/sys/kernel/panic_on_warn", "1" },
+	{ "hung", "h", "/proc/sys/kernel/hung_task_panic", "1" },
+	{ "lockup", "l", "/proc/sys/kernel/softlockup_panic", "1" },
+};
+
+static int find_crash(const char *how)
 {
-	*text = oops ? "3" : "c";
-	if (!oops) {
+	for (size_t i = 0; i < sizeof(crashes) / sizeof(*crashes); i++)
+		if (!strcmp(crashes[i].how, how))
+			return i;
+	return -1;
+}
+
+/* Both are opened and loaded before: what counts is what the crash itself executes. */
+static int open_crash(struct slot *s, int which, const char **text)
+{
+	if (which < 0) {
+		*text = "c";
 		slot_extra(s, ", \"expect_functions\": [\"__handle_sysrq\", \"sysrq_handle_crash\", \"panic\"]");
 		return open("/proc/sysrq-trigger", O_WRONLY);
 	}
+	*text = crashes[which].text;
 	if (module_load("kcovlab_oops") && errno != EEXIST)
 		return -1;
-	/* An oops in a system call would only end the task. */
-	spew("/proc/sys/kernel/panic_on_oops", "1");
-	slot_extra(s, ", \"expect_functions\": [\"kcovlab_oops_write\", \"kcovlab_oops_outer\", \"kcovlab_oops_middle\", "
-		      "\"kcovlab_oops_inner\"]");
+	if (spew(crashes[which].setting, crashes[which].value))
+		return -1;
+	/* Seconds; without them the detectors take minutes. */
+	spew("/proc/sys/kernel/hung_task_timeout_secs", "2");
+	spew("/proc/sys/kernel/watchdog_thresh", "2");
+	if (which)
+		slot_extra(s, ", \"expect_functions\": [\"kcovlab_oops_write\", \"kcovlab_oops_%s\"]", crashes[which].how);
+	else
+		slot_extra(s, ", \"expect_functions\": [\"kcovlab_oops_write\", \"kcovlab_oops_outer\", "
+			      "\"kcovlab_oops_middle\", \"kcovlab_oops_inner\"]");
 	return open("/sys/kernel/debug/kcovlab_oops/run", O_WRONLY);
 }
 
 static void st_crash(struct slot *s)
 {
-	bool oops = atomic_exchange(&s->done_calls, 0);
+	int which = atomic_exchange(&s->done_calls, 0) - 1;
 	const char *text;
-	int fd = open_crash(s, oops, &text);
+	int fd = open_crash(s, which, &text);
 	struct kc k;
 
 	/* Large: the panic's own output is recorded after what led to it. */
 	if (fd < 0 || kc_setup(s, &k, 2048 * PAGE_WORDS)) {
-		slot_missing(s, "no /proc/sysrq-trigger, or no module");
+		slot_missing(s, "no /proc/sysrq-trigger, no module, or this kernel does not panic so");
 		return;
 	}
 	slot_object(s, &k, 2, 1);
@@ -238,20 +266,20 @@ static void st_crash(struct slot *s)
 		_exit(1);
 }
 
-static void crash(bool oops)
+static void crash(const char *how)
 {
 	struct slot *s = slot_new("kc-crash");
 
 	if (!s)
 		return;
-	atomic_store(&s->done_calls, oops);
+	atomic_store(&s->done_calls, find_crash(how) + 1);
 	s->pid = s->tid = spawn(s, st_crash);
 	slot_wait(s, 5000);
 	/*
 	 * The buffer is empty yet: what it will hold can't be told by anybody who lives to tell it.
 	 */
 	truth_slot(s);
-	truth("\"answer\": \"%s\", \"done\": true", oops ? "crash oops" : "crash");
+	truth("\"answer\": \"crash%s%s\", \"done\": true", *how ? " " : "", how);
 	tcdrain(truth_fd());
 	msleep(200);
 	atomic_store(&s->done_calls, 1);
@@ -322,7 +350,9 @@ static bool run(char *line)
 	} else if (!strcmp(line, "stop")) {
 		stop();
 	} else if (!strcmp(line, "crash")) {
-		crash(!strcmp(arg, "oops"));
+		crash(arg);
+	} else if (!strcmp(line, "kdump")) {
+		return capture_load(arg);
 	} else if (!strcmp(line, "quit")) {
 		truth("\"answer\": \"quit\", \"done\": true");
 		tcdrain(truth_fd());

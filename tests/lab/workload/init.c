@@ -178,8 +178,13 @@
  *                 it has ended, with its `status`; see host.c
  *   stop          end what traffic, inflight, bogus, scribble, reuse and threads have started
  *   puzzle NAME   a state in which coverage is missing, or KCOV's state damaged; see puzzle.c
- *   crash [oops]  kc-crash is enabled and triggers a crash by sysrq, or by a module's NULL
- *                 dereference. Its line and the answer come
+ *   kdump ARGUMENTS
+ *                 load a kernel that takes over after a panic, with these on its command line; see
+ *                 capture.c
+ *   crash [oops|warn|hung|lockup]
+ *                 kc-crash is enabled and triggers a crash by sysrq, or in a module: by a NULL
+ *                 dereference, a warning with panic_on_warn, a hung task, a soft lockup. Its line and
+ *                 the answer come
  *                 before that: the line is what its state is going to be, with an empty buffer.
  *                 `expect_functions` will be among its records; what follows them there is the
  *                 panic's own output
@@ -229,8 +234,8 @@ static void set_up(void)
 		abort();
 }
 
-/* The words of kcovlab.mode, as one string separated by commas. */
-static void mode_words(char *words, size_t n)
+/* What the kernel's command line says after the name, as one string separated by commas. */
+static void told_words(const char *name, char *words, size_t n)
 {
 	static char cmdline[4096];
 	char *at;
@@ -238,10 +243,10 @@ static void mode_words(char *words, size_t n)
 	words[0] = 0;
 	if (slurp("/proc/cmdline", cmdline, sizeof(cmdline)) <= 0)
 		return;
-	at = strstr(cmdline, "kcovlab.mode=");
+	at = strstr(cmdline, name);
 	if (!at)
 		return;
-	at += strlen("kcovlab.mode=");
+	at += strlen(name);
 	at[strcspn(at, " \n")] = 0;
 	snprintf(words, n, "%s", at);
 }
@@ -325,10 +330,13 @@ int main(int argc, char **argv)
 	if (getpid() != 1)
 		return tool(argc, argv);
 	set_up();
+	told_words("kcovlab.capture=", words, sizeof(words));
+	if (words[0])
+		capture(words);
 	begin = now_ms();
 	prctl(PR_SET_NAME, "kcovlab");
 	truth_open();
-	mode_words(words, sizeof(words));
+	told_words("kcovlab.mode=", words, sizeof(words));
 	states = !strstr(words, "none");
 	if (states) {
 		usb_start();

@@ -203,6 +203,10 @@ void host_put(char *name);
 void host_get(const char *name);
 int tool(int argc, char **argv);
 
+/* capture.c */
+bool capture_load(const char *arguments);
+void capture(const char *names);
+
 /* commands.c */
 void command(char *line);
 void reap(void);

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What work on the coverage of a whole kernel costs, each part in processes of its own, beside what one would run instead.
+
+python -m tests.bench.scale VMLINUX [--core DUMP] [--source-dir TREE] [--other NAME=COMMAND]... [--json]
+
+The trace has every point of the image, in order. Without a dump, commands run on a stand-in for one: its kernel has no memory,
+and opening it costs nothing. Memory is the sum of the resident memory of all processes, at its highest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.frontends.cli import main as run_program
+from kcovdbg.model.location import Frame
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.table_cache import open_table
+from tests.support.memory_target import MemoryTarget
+
+_LOOK = 0.02
+_ROOT = Path(__file__).parents[2]
+
+
+class Cost(NamedTuple):
+    """What a command took."""
+
+    seconds: float
+    processor: float
+    """Processor seconds of all its processes."""
+    mib: float
+    """Resident memory of all its processes at its highest."""
+    written: int
+    """Bytes of its output."""
+
+
+class Line(NamedTuple):
+    """A part of the work, and its goal at 1.32 million points on two cores."""
+
+    name: str
+    arguments: Sequence[str]
+    goal: str = ""
+    output: str | None = None
+    """What the command writes, in the scratch folder; None for standard output."""
+
+
+def _resident(group: int) -> int:
+    """Return the resident memory of the processes of a process group in bytes; shared pages count once for each."""
+    total = 0
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == group:
+            total += int(fields[21]) * os.sysconf("SC_PAGESIZE")
+    return total
+
+
+def measure(command: Sequence[str], output: Path, *, stdin: Path | None = None, written: Path | None = None) -> Cost:
+    """Run a command and its processes.
+
+    :raises subprocess.CalledProcessError: when it fails.
+    """
+    highest = 0
+    before = os.times()
+    started = time.perf_counter()
+    with output.open("wb") as out, (stdin or Path(os.devnull)).open("rb") as given:
+        environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+        process = subprocess.Popen(
+            command, stdin=given, stdout=out, stderr=subprocess.PIPE, start_new_session=True, env=environment
+        )
+        errors: list[bytes] = []
+        assert process.stderr is not None
+        reader = threading.Thread(target=lambda stream: errors.append(stream.read()), args=(process.stderr,))
+        reader.start()
+        while process.poll() is None:
+            highest = max(highest, _resident(process.pid))
+            time.sleep(_LOOK)
+        seconds = time.perf_counter() - started
+        reader.join()
+    after = os.times()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, stderr=b"".join(errors))
+    processor = after.children_user + after.children_system - before.children_user - before.children_system
+    return Cost(seconds, processor, highest / (1 << 20), (written or output).stat().st_size)
+
+
+def _commands(trace: Path, scratch: Path, source_dir: str | None) -> Iterator[Line]:
+    name = f"file:{trace}"
+    yield Line("tasks", ["-e", "tasks"])
+    yield Line("top", ["-e", f"top {name}"], "3 s, 400 MB")
+    for export in ("lcov", "funccover"):
+        yield Line(f"export {export}", ["-e", f"export {export} {name}"], "6 s, 500 MB")
+    for export in ("rawcover", "jsonl"):
+        yield Line(f"export {export}", ["-e", f"export {export} {name}"])
+    tree = [] if source_dir is None else ["--source-dir", source_dir]
+    yield Line("report", [*tree, "-e", f"report {name} -o {scratch}/report.html"], "12 s, 700 MB", "report.html")
+
+
+def _write_trace(table: LocationTable, scratch: Path) -> tuple[Path, Path, int]:
+    """Write a trace of all points, and their addresses for a symbolizer."""
+    pcs = table.pcs()
+    trace, addresses = scratch / "all.kcov", scratch / "addresses"
+    trace.write_bytes(struct.pack("=Q", len(pcs)) + pcs.tobytes())
+    addresses.write_text("".join(f"{pc - 1:#x}\n" for pc in pcs))
+    return trace, addresses, len(pcs)
+
+
+@dataclass
+class _ImageLines:
+    """The debug info of a kernel of which there is only the image: all names come from its location table."""
+
+    image: str
+
+    def frames_at(self, address: int) -> Sequence[Frame]:
+        del address
+        return ()
+
+    def name_at(self, address: int) -> str | None:
+        del address
+        return None
+
+    def may_hold(self, address: int) -> bool:
+        del address
+        return False
+
+
+@dataclass
+class _ImageTarget(MemoryTarget):
+    lines: _ImageLines | None = None
+
+
+def _run_without_dump(image: str, arguments: Sequence[str]) -> int:
+    """Run kcovdbg on a kernel of which there is only the image."""
+    with ElfFile(image) as elf:
+        build_id = elf.build_id
+    target = _ImageTarget(name=image, build_id=build_id, lines=_ImageLines(image))
+    return run_program(arguments, open_target=lambda _options: target)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a table, or JSON."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["--without-dump"]:
+        return _run_without_dump(words[1], words[2:])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.scale", description="measure work on a whole kernel's coverage"
+    )
+    parser.add_argument("image", metavar="VMLINUX")
+    parser.add_argument("--core", help="a dump of this kernel; without one, commands that need no memory are measured")
+    parser.add_argument("--source-dir", help="its source tree, for the report's text")
+    parser.add_argument(
+        "--other",
+        action="append",
+        default=[],
+        metavar="NAME=COMMAND",
+        help="another reader, such as syzkaller's: {image}, {rawcover} and {trace} are replaced",
+    )
+    parser.add_argument("--table", action="store_true", help="also measure building the location table, into a scratch folder")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(words)
+    python = [sys.executable, "-m"]
+    with tempfile.TemporaryDirectory(prefix="kcovdbg-scale-") as folder, ElfFile(options.image) as elf:
+        scratch = Path(folder)
+        build = [*python, "kcovdbg.symbols.table_builder", options.image]
+        rows: list[tuple[str, Cost, str]] = []
+        if options.table:
+            rows.append(("build table", measure([*build, "--folder", f"{scratch}/tables"], scratch / "out"), ""))
+        if elf.build_id is None or open_table(elf.build_id) is None:
+            subprocess.run(build, check=True)
+        table = open_table(elf.build_id or "")
+        if table is None:
+            parser.error(f"no location table of {options.image} could be built")
+        trace, addresses, count = _write_trace(table, scratch)
+        table.close()
+        if options.core is None:
+            kcovdbg = [*python, "tests.bench.scale", "--without-dump", options.image]
+        else:
+            kcovdbg = [*python, "kcovdbg", "-c", options.core, "-s", options.image]
+        for line in _commands(trace, scratch, options.source_dir):
+            if line.name == "tasks" and options.core is None:
+                continue
+            output = None if line.output is None else scratch / line.output
+            cost = measure([*kcovdbg, *line.arguments], scratch / f"{line.name}.out", written=output)
+            rows.append((line.name, cost, line.goal))
+        symbolizer = shutil.which("llvm-symbolizer")
+        if symbolizer is not None:
+            command = [symbolizer, f"--obj={options.image}", "--inlines", "--functions=short"]
+            rows.append(("llvm-symbolizer", measure(command, scratch / "llvm.out", stdin=addresses), ""))
+        for other in options.other:
+            name, _, text = other.partition("=")
+            replaced = {"image": options.image, "rawcover": f"{scratch}/export rawcover.out", "trace": str(trace)}
+            command = [word.format(**replaced) for word in shlex.split(text)]
+            rows.append((name, measure(command, scratch / "other.out"), ""))
+    if options.json:
+        print(json.dumps({"points": count, "lines": [{"name": name, **cost._asdict()} for name, cost, _ in rows]}, indent=1))
+        return 0
+    base = next((cost for name, cost, _ in rows if name == "llvm-symbolizer"), None)
+    print(f"{count} points of {options.image}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
+    print(f"{'':<20} {'seconds':>8} {'CPU':>8} {'MiB':>8} {'written':>12} {'of llvm':>8}  goal at 1.32 million points")
+    for name, cost, goal in rows:
+        ratio = "" if base is None else f"{cost.processor / base.processor:.2f}"
+        print(f"{name:<20} {cost.seconds:>8.2f} {cost.processor:>8.2f} {cost.mib:>8.0f} {cost.written:>12} {ratio:>8}  {goal}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

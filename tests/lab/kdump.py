@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Dumps as kdump takes them: a second kernel starts when the first panics, and writes what it finds in /proc/vmcore.
+
+syzkaller's ``"memory_dump": true`` does so by ``makedumpfile -F -c -d 0``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.lab import requirements
+from tests.lab.cpio import CpioWriter
+from tests.lab.dump import truth_about
+from tests.lab.errors import LabError
+from tests.lab.guest import Guest, Machine
+from tests.lab.kcovdbg_initramfs import libraries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.lab.initramfs import Userland
+    from tests.lab.kernel import Kernel
+
+# As the workload's capture.c has them.
+FORMATS = ("flattened", "filtered", "copy")
+# What the second kernel has. It must be contiguous, and the first kernel's image may lie in the middle of what the machine has.
+RESERVED_MIB = 96
+MEMORY_MIB = 3 * RESERVED_MIB
+
+
+@dataclasses.dataclass(frozen=True)
+class KdumpCrash:
+    """A guest that crashed and was dumped."""
+
+    dumps: dict[str, Path]
+    seconds: dict[str, float]
+    truth: dict[str, Any]
+    console: str
+    """What both kernels printed."""
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        """The workload's states by name."""
+        return {line["state"]: line for line in self.truth["lines"] if line.get("state") and "missing" not in line}
+
+
+def crash_and_dump(
+    kernel: Kernel,
+    userland: Userland,
+    directory: Path,
+    how: str = "",
+    formats: Iterable[str] = FORMATS,
+    timeout: float = 600,
+) -> KdumpCrash:
+    """Boot a guest with the standing states, crash it, and wait until its second kernel has written the dumps.
+
+    :param directory: where the dumps go.
+    :param how: as for the workload's command ``crash``.
+    """
+    formats = tuple(formats)
+    shutil.copyfile(kernel.image, directory / "kernel")
+    _pack(directory / "capture.cpio", userland)
+    machine = Machine(cpus=2, memory_mib=MEMORY_MIB, append=f"crashkernel={RESERVED_MIB}M", exchange=str(directory))
+    with Guest(kernel, userland, machine) as guest:
+        guest.wait_done()
+        arguments = f"console={kernel.recipe.platform.console} loglevel=4 nr_cpus=1 reset_devices"
+        try:
+            guest.ask(f"kdump {arguments} kcovlab.capture={','.join(formats)}")
+        except LabError:
+            print(guest.truth.lines()[-2:], guest.console()[-1500:])
+            raise
+        crash = f"crash {how}".strip()
+        guest.ask(crash)
+        truth = truth_about(guest)
+        deadline = time.monotonic() + timeout
+        # It reboots when it is done, which ends QEMU.
+        while guest.alive():
+            if time.monotonic() > deadline:
+                raise LabError(f"no dump within {timeout} s\n{guest.console()[-4000:]}")
+            time.sleep(0.1)
+        console = guest.console()
+    seconds = {}
+    for name in formats:
+        status = directory / f"{name}.status"
+        said = json.loads(status.read_text()) if status.exists() else None
+        if said is None or said["status"]:
+            raise LabError(f"no dump {name}: {said}\n{console[-4000:]}")
+        seconds[name] = said["ms"] / 1000
+    return KdumpCrash({name: directory / name for name in formats}, seconds, truth, console)
+
+
+def _pack(path: Path, userland: Userland) -> None:
+    """Write what the second kernel boots with: the workload's init, makedumpfile with its libraries."""
+    program = requirements.find_program("makedumpfile")
+    if program is None:
+        raise LabError("makedumpfile is not installed")
+    files = {"makedumpfile": Path(program)} | {str(library).lstrip("/"): library for library in libraries([program])}
+    with path.open("wb") as stream:
+        writer = CpioWriter(stream)
+        folders = {str(folder) for name in files for folder in Path(name).parents if str(folder) != "."}
+        for folder in sorted(folders | {"dev", "proc", "sys", "tmp", "mnt"}):
+            writer.directory(folder)
+        writer.character_device("dev/console", 5, 1)
+        writer.file("init", userland.init.read_bytes(), 0o755)
+        for name, source in files.items():
+            writer.file(name, source.read_bytes(), 0o755)
+        writer.close()

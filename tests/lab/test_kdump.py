@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Dumps by a second kernel, as syzkaller and distributions take them, say what the guest printed before it died.
+
+One crash and syzkaller's format are the main case. ``--exhaustive`` adds the others; hung tasks and soft lockups need the
+recipe ``lockups``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import drgn
+import pytest
+
+from kcovdbg.errors import TargetError
+from kcovdbg.target.dump_file import unpack_dump
+from tests.lab import kernel as kernels
+from tests.lab import requirements
+from tests.lab.comparison import explain, find_differences, parse_outputs
+from tests.lab.initramfs import make_userland
+from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
+from tests.lab.kdump import FORMATS, MEMORY_MIB, KdumpCrash, crash_and_dump
+from tests.lab.recipe import RECIPES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.initramfs import Userland
+    from tests.lab.kernel import Kernel
+
+pytestmark = pytest.mark.lab
+
+SYZKALLER = "flattened"
+PAGE = 4096
+
+
+@pytest.fixture(scope="module")
+def crash(kernel: Kernel, userland: Userland, tmp_path_factory: pytest.TempPathFactory) -> KdumpCrash:
+    """A crash by sysrq, dumped as syzkaller does."""
+    if requirements.missing(requirements.FILTER):
+        pytest.skip(requirements.remedy(["makedumpfile"]))
+    return crash_and_dump(kernel, userland, tmp_path_factory.mktemp("kdump"), formats=[SYZKALLER])
+
+
+def printed_trace(crash: KdumpCrash) -> list[str]:
+    """The functions of the panicked task's stack as the kernel printed them, without its guesses."""
+    text = crash.console.partition("Call Trace:")[2].partition("RIP: 0033")[0]
+    return re.findall(r"\]\s+([a-z_]\w*)\+0x", text)
+
+
+def assert_tells_the_crash(crash: KdumpCrash, name: str, kernel: Kernel, userland: Userland) -> None:
+    path, symbols = crash.dumps[name], symbol_options(kernel, userland)
+    told = crash.states()["kc-crash"]
+    answers = ask_state(["-c", path], symbols)
+    (crashed,) = (row for row in answers["tasks"] if row["pid"] == told["tid"])
+    # The guest printed all else before this task was made, and its buffer was empty when it printed that.
+    own = (str(told["tid"]), "kc-crash", crashed["kcov_area"])
+    differences = [line for line in find_differences(crash.truth, answers) if not any(word in line for word in own)]
+    assert not differences, explain(differences)
+    assert crashed["comm"] == "kc-crash"
+    assert crashed["kcov_mode"] == told["mode"]
+
+    lines = {"last": f"last {told['tid']} --json -n 4000", "check": "check --json", "why": f"why {told['tid']} --json"}
+    (module,) = [path for path in userland.modules if path.stem == "kcovlab_oops"]
+    done = run_kcovdbg("-c", path, *symbols, "-s", module, *(word for line in lines.values() for word in ("-e", line)))
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[dict[str, Any]]] = parse_outputs(done.stdout, lines)
+    assert found["check"] == []
+    assert found["why"]
+    assert {row["comm"] for row in found["last"]} == {"kc-crash"}
+    innermost = [name for name in told["expect_functions"] if name != "panic"][-1]
+    assert innermost in {row["symbol"] for row in found["last"]}
+
+
+def test_what_the_guest_printed(crash: KdumpCrash, kernel: Kernel, userland: Userland) -> None:
+    assert_tells_the_crash(crash, SYZKALLER, kernel, userland)
+
+
+def test_the_printed_stack(crash: KdumpCrash, kernel: Kernel, userland: Userland) -> None:
+    """The stack in the dump has the functions that the panic printed, in their order."""
+    shown = run_kcovdbg("-c", crash.dumps[SYZKALLER], *symbol_options(kernel, userland), "last").stdout
+    frames = re.findall(r"#\d+\s+(\w+)", shown.partition("stack\n")[2])
+    printed = [name for name in printed_trace(crash) if name in frames]
+    assert printed[:3] == ["panic", "sysrq_handle_crash", "__handle_sysrq"]
+    assert [name for name in frames if name in printed] == printed
+
+
+@pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
+def test_a_capture_that_was_cut(crash: KdumpCrash, kernel: Kernel, userland: Userland, tmp_path: Path, share: float) -> None:
+    """As by a full disk or a watchdog: each page is what it was, or an error, and the number of those is told."""
+    whole = crash.dumps[SYZKALLER]
+    cut = tmp_path / "vmcore"
+    with whole.open("rb") as stream:
+        cut.write_bytes(stream.read(int(whole.stat().st_size * share)))
+    dump = unpack_dump(cut)
+    expected, found = drgn.Program(), drgn.Program()
+    expected.set_core_dump(unpack_dump(whole).path)
+    found.set_core_dump(dump.path)
+    missing = 0
+    for address in range(0, MEMORY_MIB << 20, PAGE):
+        page = read_page(found, address)
+        if page is None:
+            missing += read_page(expected, address) is not None
+        else:
+            assert page == read_page(expected, address)
+    assert f" {missing:,} of " in dump.notes[-1]
+
+    done = run_kcovdbg("-c", cut, *symbol_options(kernel, userland), "-e", "tasks -a --json", "-e", "info")
+    assert "Traceback" not in done.stderr
+    assert sum(f" {missing:,} of " in line for line in done.stderr.splitlines() + done.stdout.splitlines()) <= 2
+    if share > 0.9 and done.returncode == 0:
+        tids = {row["pid"] for row in json.loads(done.stdout[: done.stdout.rindex("]") + 1])}
+        assert crash.states()["kc-crash"]["tid"] in tids
+
+
+def read_page(program: drgn.Program, address: int) -> bytes | None:
+    try:
+        data: bytes = program.read(address, PAGE, True)
+    except drgn.FaultError:
+        return None
+    return data
+
+
+def test_a_capture_without_pages(crash: KdumpCrash, tmp_path: Path) -> None:
+    with crash.dumps[SYZKALLER].open("rb") as stream:
+        (tmp_path / "vmcore").write_bytes(stream.read(6000))
+    with pytest.raises(TargetError, match="truncated"):
+        unpack_dump(tmp_path / "vmcore")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "how", "formats"),
+    [
+        ("default", "", FORMATS),
+        ("default", "oops", (SYZKALLER,)),
+        ("default", "warn", (SYZKALLER,)),
+        ("lockups", "hung", (SYZKALLER,)),
+        ("lockups", "lockup", (SYZKALLER,)),
+    ],
+)
+def test_other_crashes(request: pytest.FixtureRequest, tmp_path: Path, recipe: str, how: str, formats: tuple[str, ...]) -> None:
+    if not request.config.getoption("exhaustive"):
+        pytest.skip("minutes each: --exhaustive runs it")
+    kernel = kernels.find(RECIPES[recipe])
+    if kernel is None:
+        pytest.skip(f"python -m tests.lab build --recipe {recipe}")
+    userland = make_userland(kernel)
+    crash = crash_and_dump(kernel, userland, tmp_path, how, formats, timeout=1800)
+    for name in formats:
+        assert_tells_the_crash(crash, name, kernel, userland)
