@@ -72,7 +72,7 @@ def _uses(folder: Path, files: Sequence[DemoFile]) -> Iterator[str]:
     """Yield lines to type in a shell, for the files that there are."""
     names = {file.name for file in files}
     at = shlex.quote(str(folder))
-    yield f"kcovdbg {at}/vmlinux {at}/vmcore -s {at}/kcovlab_keep.ko --source-dir {at}"
+    yield f"kcovdbg {at}/vmlinux {at}/vmcore {at}/*.ko --source-dir {at}"
     yield f"kcovdbg gdb {at}/vmlinux {at}/vmcore"
     yield f"drgn -c {at}/vmcore -s {at}/vmlinux"
     if "calls/vmcore" in names:
@@ -95,8 +95,8 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "Writes the core and the kernel image that kcovdbg --demo opens, a module that was loaded there, and its source; and a "
-        "second guest, whose kernel records entries and exits of functions: its task kc-ext is for tree and export speedscope. "
+        "Writes the core and the kernel image that kcovdbg --demo opens, its modules, and the source of one; and a second "
+        "guest, whose kernel records entries and exits of functions: its task kc-ext is for tree and export speedscope. "
         "No file is overwritten."
     ),
     arguments=(

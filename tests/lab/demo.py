@@ -29,6 +29,8 @@ DESTINATION = Path(__file__).parent.parent.parent / "examples" / "demo"
 STATE = "softirq-over-local"
 # A task that lost its session to a section in its own context: what check finds, with the bug that does this.
 DAMAGE = "puzzle nested"
+# Those that are loaded then.
+MODULES = ("kcovlab_keep", "kcovlab_damage")
 TOOLS = {"dwz": "dwz", "objcopy": "binutils"}
 # Where variables live, how frames unwind without ORC, and how the image is relocated: no command asks for any of it.
 DROPPED = (".debug_loclists", ".debug_frame", ".rela*")
@@ -47,7 +49,7 @@ def make_demo(kernel: Kernel, destination: Path = DESTINATION) -> None:
             with stopped_in(guest, STATE, say=[DAMAGE]) as section:
                 truth = truth_about(guest, section)
                 write_dump(guest, work / "dump", "elf")
-        kept = [module for module in userland.modules if module.stem == "kcovlab_keep"]
+        kept = [module for module in userland.modules if module.stem in MODULES]
         symbols = [word for path in (kernel.vmlinux, *kept) for word in ("-s", path)]
         done = run_kcovdbg("-c", work / "dump", *symbols, "slice", "-o", work / "demo.slice")
         if done.returncode:

@@ -164,7 +164,7 @@ class _Build:
     def _configure(self) -> None:
         wanted = self.work / "wanted.config"
         wanted.write_text(self.recipe.configuration())
-        self._run(self._make(f"KCONFIG_ALLCONFIG={wanted}", "allnoconfig"))
+        self._run(self._make(f"KCONFIG_ALLCONFIG={wanted}", self.recipe.target))
         wanted.unlink()
         lost = lost_settings(self.recipe.configuration(), (self.source / ".config").read_text())
         if lost:

@@ -36,6 +36,9 @@ class Recipe:
     flags: tuple[str, ...] = ()
     # What the kernel must be told when it boots. It is the same kernel without.
     command_line: str = ""
+    # make's target that completes the fragments: with allnoconfig an option that none of them sets is off, with alldefconfig it
+    # has its default.
+    target: str = "allnoconfig"
     # How much memory its guests need at least.
     memory_mib: int = 128
     # Lines that make prints in a whole build: only the progress display cares.
@@ -99,6 +102,8 @@ class Recipe:
             content["flags"] = self.flags
         if self.platform.make:
             content["architecture"] = self.platform.make
+        if self.target != "allnoconfig":
+            content["target"] = self.target
         digest.update(json.dumps(content, sort_keys=True).encode())
         return digest.hexdigest()
 
@@ -135,6 +140,18 @@ RECIPES = {
             package="linux-source-6.12",
             fragments=("base.config", "kcov.config", "demo.config", "pti.config", "kgdb.config"),
             flags=("-fno-var-tracking", "-gno-statement-frontiers"),
+        ),
+        # What syzbot fuzzes, in shape and size. It takes more than an hour of two cores and is built by hand only.
+        Recipe(
+            name="syzbot-gcc",
+            package="linux-source-6.12",
+            fragments=("base.config", "kcov.config", "syzbot.config"),
+            # Where variables live while a function runs takes the compiler long, and nothing here asks for it.
+            flags=("-fno-var-tracking",),
+            target="alldefconfig",
+            # Shadow memory and quarantine.
+            memory_mib=2048,
+            lines=4000,
         ),
         # For tests/lab/test_kdump.py: a kernel that panics by a hung task or a soft lockup.
         Recipe(
