@@ -3,18 +3,51 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from kcovdbg.analysis.overflow_counts import BufferLook, OverflowCounts
 from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.runner import INTERRUPTED, answer, find_command, find_format
 from kcovdbg.errors import UsageError
-from kcovdbg.render.renderable import Clear, Flush, Lines, Renderable
+from kcovdbg.render.renderable import Clear, Flush, Lines, Renderable, Table
 from kcovdbg.render.writer import Format
+
+# The key of the columns by which tasks and objects say that their buffer is full.
+_FULL: Final = "full"
+# Limit for names in the line below an answer.
+_NAMED: Final = 8
+
+
+def _keep_rows(renderable: Renderable) -> Renderable:
+    """Return a part of an answer whose rows can be read twice."""
+    if isinstance(renderable, Table) and any(column.key == _FULL for column in renderable.columns):
+        return dataclasses.replace(renderable, rows=tuple(renderable.rows))
+    return renderable
+
+
+def _look_at_buffers(shown: Iterable[Renderable]) -> Iterator[BufferLook]:
+    """Yield the buffers that an answer tells about."""
+    for part in shown:
+        if not isinstance(part, Table) or part.label is None:
+            continue
+        for column in part.columns:
+            if column.key == _FULL:
+                full = column.reader()
+                yield from (BufferLook(part.label(row), full(row)) for row in part.rows)
+
+
+def _describe_overflows(counts: OverflowCounts, looks: int) -> Lines:
+    times = counts.times
+    named = ", ".join(f"{name} {count}" for name, count in list(times.items())[:_NAMED])
+    more = f", {len(times) - _NAMED} more" if len(times) > _NAMED else ""
+    text = f"became full in {looks} looks, at least: {named or 'none'}{more}"
+    return Lines(((("remark", text),),), is_prose=True)
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
@@ -27,16 +60,21 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     if its_format is not context.format and its_format is not Format.TEXT:
         raise UsageError(f"watch: --{its_format.value} must come first", hint=f"watch --{its_format.value} …")
     title = f"every {args.seconds:g} s: {' '.join(args.line)}"
+    overflows, looks = OverflowCounts(), 0
     try:
         while True:
             # A new context each time: one reads the kernel's state once.
             its_context = Context(context.workspace, command, context.terminal, context.format)
             # The last answer stays on the screen until the next one is complete.
-            shown = list(answer(its_context, its_args))
+            shown = [_keep_rows(part) for part in answer(its_context, its_args)]
+            buffers = list(_look_at_buffers(shown))
+            overflows, looks = overflows.after(buffers), looks + 1
             yield Clear()
             if context.terminal.is_terminal:
                 yield Lines(((("remark", title),), ()))
             yield from shown
+            if buffers:
+                yield _describe_overflows(overflows, looks)
             context.status = max(context.status, its_context.status)
             yield Flush()
             time.sleep(args.seconds)
@@ -52,7 +90,11 @@ COMMAND: Final = Command(
     summary="repeat a command every N seconds until C-c",
     topic=Topic.OTHER,
     run=_run,
-    description="On a terminal each answer replaces the one before; elsewhere they follow each other.",
+    description=(
+        "On a terminal each answer replaces the one before; elsewhere they follow each other. Below the rows of tasks and "
+        "objects, text counts how often each buffer became full since the start. A buffer that is emptied and filled again "
+        "between two looks counts once."
+    ),
     arguments=(
         Argument(("seconds",), Value.SECONDS, "pause between two runs", metavar="N"),
         Argument(("line",), Value.COMMAND, "a command with its arguments", count=Count.REST, metavar="COMMAND"),

@@ -12,7 +12,7 @@ from kcovdbg.symbols.part_store import Progress
 
 _STEP: Final = 0.1
 _BAR: Final = 24
-_TITLE: Final = "finding the coverage points of this build, once"
+_TITLE: Final = "finding coverage points"
 
 _Found = TypeVar("_Found")
 
@@ -31,7 +31,7 @@ class ProgressBar:
         self._first: tuple[float, int] | None = None
         self._shown = 0
         if self._width is None:
-            self._stream.write(f"kcovdbg: {_TITLE}\n")
+            self._stream.write(f"kcovdbg: {_TITLE} of this build, once\n")
             self._stream.flush()
 
     def show(self, progress: Progress | None) -> None:
@@ -54,6 +54,8 @@ class ProgressBar:
         start, before = self._first
         filled = _BAR * progress.done // progress.total
         text = f"{_TITLE} [{'#' * filled}{'-' * (_BAR - filled)}] {100 * progress.done // progress.total} %"
+        if progress.done == progress.total:
+            return f"{text}, writing the table"
         if progress.done > before and now > start:
             left = (now - start) / (progress.done - before) * (progress.total - progress.done)
             text += f", {left:.0f} s left"

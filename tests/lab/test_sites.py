@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.lab.guest import Machine
 from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
 from tests.support.gdb_run import run_gdb
 
 if TYPE_CHECKING:
-    from tests.lab.conftest import DumpMaker
+    from tests.lab.conftest import Booter, DumpMaker
     from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
@@ -74,3 +75,25 @@ def test_sites_in_gdb(kernel: Kernel, calls: dict[int, list[tuple[str, int]]], s
     outermost = {address: frames[-1][0] for address, frames in calls.items()}
     assert {int(row["address"], 16) - offset: row["symbol"] for row in rows} == outermost
     assert all(row["line"] is not None or row["errors"] for row in rows)
+
+
+def test_workers_of_io_uring(boot: Booter) -> None:
+    """No kernel up to 7.2 announces a handle in io_uring: what its workers do cannot be recorded."""
+    guest = boot(Machine(cpus=1))
+    guest.wait_done()
+    symbols = symbol_options(guest.kernel, guest.userland)
+    (told,) = [line for line in guest.ask("uring") if line.get("state") == "kc-uring"]
+    assert "missing" not in told
+
+    def ask(command: str) -> list[dict[str, Any]]:
+        done = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, *symbols, "-e", f"{command} --json")
+        assert done.returncode == 0, done.stderr
+        rows: list[dict[str, Any]] = json.loads(done.stdout)
+        return rows
+
+    (worker,) = [row for row in ask("tasks -a") if row["tgid"] == told["pid"] and row["comm"].startswith("iou-wrk-")]
+    answers = {row["code"]: row for row in ask(f"why {worker['pid']}")}
+    assert "io-uring-not-announced" in answers
+    assert "io_wq_worker" in answers["outside-sites"]["values"]["frames"]
+    answers = {row["code"]: row for row in ask("why io_wq_worker")}
+    assert answers["outside-sites"]["values"]["pids"] == [worker["pid"]]

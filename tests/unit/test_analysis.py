@@ -14,6 +14,7 @@ from kcovdbg.analysis.call_tree import CallKind, Event, build_calls, find_events
 from kcovdbg.analysis.compact_buffer import decode_ascending, encode_ascending, keep, restore
 from kcovdbg.analysis.loop_folding import find_runs, fold_runs, round_length
 from kcovdbg.analysis.native_loops import has_native
+from kcovdbg.analysis.overflow_counts import BufferLook, OverflowCounts
 from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
 from kcovdbg.analysis.run_counts import DiffSide, RunCounts, compare_runs
 from kcovdbg.analysis.set_expressions import evaluate, is_expression
@@ -364,3 +365,13 @@ def test_filtered_and_grouped_rows(words, function):
     assert [(groups.row(number).left, groups.row(number).rounds) for number in range(len(groups))] == expected
     for run_number, (first, length) in enumerate(expected):
         assert all(groups.find(index) == run_number for index in range(first, first + length))
+
+
+def test_overflows_are_counted_at_their_start():
+    counts = OverflowCounts()
+    for first, second in ((False, True), (True, True), (True, None), (False, True), (True, False)):
+        counts = counts.after([BufferLook("task 1", first), BufferLook("task 2", second)])
+    assert counts.times == {"task 1": 2, "task 2": 1}
+    # A buffer that is gone keeps its count.
+    assert counts.after([]).times == counts.times
+    assert OverflowCounts().after([BufferLook("task 1", False)]).times == {}

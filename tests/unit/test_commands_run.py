@@ -12,10 +12,13 @@ from kcovdbg.engine.argument import EXPLANATIONS, Argument, Count, Value, WordEr
 from kcovdbg.engine.argument_parser import parse_arguments
 from kcovdbg.engine.command import Command, CommandTable, Example, Need
 from kcovdbg.engine.runner import run_line, run_reporting, run_words
+from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError, LineError, UsageError
 from kcovdbg.render.column import Column
 from kcovdbg.render.renderable import Lines, Table, text_lines
 from kcovdbg.render.theme import Color
+from tests.support.kernels.build import Kernel
+from tests.support.kernels.rows import E9A
 from tests.support.state import Streams, make_target, make_workspace
 
 
@@ -307,6 +310,33 @@ def test_the_rest_belongs_to_another_command():
         assert (args.o, args.line, args.json) == ("f", ["ls", "--json", "-l"], False)
     assert parse_arguments(command, ["--json", "ls", "--", "x"]).line == ["ls", "--", "x"]
     assert parse_arguments(command, ["-h"]).help
+
+
+def test_watch_counts_overflows(streams, monkeypatch):
+    kernel = Kernel(E9A)
+    workspace = Workspace(COMMANDS, lambda: kernel.target, find_terminal=streams.find)
+    assert run_line(workspace, "tasks --json") == 0
+    rows = json.loads(streams.take()[0])
+    row = next(row for row in rows if row["count"] and not row["full"] and row["role"] == "local")
+    area, word = int(row["kcov_area"], 16), kernel.target.word_size
+    looks = []
+
+    def sleep(_seconds):
+        # Full after the first, third and fourth look.
+        looks.append(None)
+        kernel.target.write(area, (row["count"] if len(looks) == 2 else row["capacity"]).to_bytes(word, "little"))
+        if len(looks) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", sleep)
+    assert run_line(workspace, f"watch 1 tasks {row['pid']}") == 130
+    lines = [line for line in streams.take()[0].splitlines() if "looks" in line]
+    counted = [re.findall(r"task \d+ (\d+)", line) for line in lines]
+    assert counted == [[], ["1"], ["1"], ["2"], ["2"]]
+    # Rows of JSON are the command's own.
+    looks.clear()
+    run_line(workspace, f"watch --json 1 tasks {row['pid']}")
+    assert "looks" not in "".join(streams.take())
 
 
 def test_watch(workspace, streams, monkeypatch):

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <linux/kcov.h>
 #include <linux/reboot.h>
 #include <signal.h>
@@ -195,6 +196,44 @@ static void st_reuse(struct slot *s)
 	ioctl(k.fd, KCOV_ENABLE, KCOV_TRACE_PC);
 }
 
+/* A worker of io_uring that waits for a pipe: what it does is no part of its process's coverage. */
+static void st_uring(struct slot *s)
+{
+	struct io_uring_params params = { 0 };
+	struct io_uring_sqe *entries;
+	static char data[8];
+	uint32_t *ring;
+	struct kc k;
+	int fd, ends[2];
+
+	if (kc_setup(s, &k, 16 * PAGE_WORDS))
+		return;
+	slot_object(s, &k, 2, 1);
+	s->volatile_count = true;
+	fd = syscall(SYS_io_uring_setup, 1, &params);
+	if (fd < 0 || pipe(ends)) {
+		slot_missing(s, "io_uring_setup: %s", strerror(errno));
+		return;
+	}
+	ring = mmap(NULL, params.sq_off.array + params.sq_entries * sizeof(uint32_t), PROT_READ | PROT_WRITE,
+		    MAP_SHARED | MAP_POPULATE, fd, IORING_OFF_SQ_RING);
+	entries = mmap(NULL, params.sq_entries * sizeof(*entries), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd,
+		       IORING_OFF_SQES);
+	if (ring == MAP_FAILED || entries == MAP_FAILED) {
+		slot_missing(s, "mmap of the ring: %s", strerror(errno));
+		return;
+	}
+	entries[0].opcode = IORING_OP_READ;
+	entries[0].flags = IOSQE_ASYNC;
+	entries[0].fd = ends[0];
+	entries[0].addr = (uintptr_t)data;
+	entries[0].len = sizeof(data);
+	ring[params.sq_off.array / sizeof(uint32_t)] = 0;
+	__atomic_store_n(&ring[params.sq_off.tail / sizeof(uint32_t)], 1, __ATOMIC_SEQ_CST);
+	if (!kc_enable(s, &k, TRACE_PC))
+		syscall(SYS_io_uring_enter, fd, 1, 0, 0, NULL, 0);
+}
+
 /* Ways to crash by module kcovlab_oops, each with the setting that makes a panic of it. */
 static const struct {
 	const char *how;
@@ -335,6 +374,8 @@ static bool run(char *line)
 		start("kc-bogus", st_bogus, 0, 5000);
 	} else if (!strcmp(line, "scribble")) {
 		start("kc-scribble", st_scribble, 0, 5000);
+	} else if (!strcmp(line, "uring")) {
+		start("kc-uring", st_uring, 0, 5000);
 	} else if (!strcmp(line, "reuse")) {
 		start("kc-reuse", st_reuse, 0, 5000);
 	} else if (!strcmp(line, "puzzle") && *arg) {

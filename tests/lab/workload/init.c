@@ -171,12 +171,13 @@
  *   scribble      kc-scribble: two records (`scribbled`) that user space has overwritten in the buffer of an
  *                 enabled task; `before` is a page mapped directly before the buffer
  *   reuse         kc-reuse: a buffer whose count was not reset between comparisons and addresses
+ *   uring         kc-uring: enabled, with a request that a worker of io_uring executes
  *   storm SECONDS many threads do everything at random. State `storm` when it starts ("running":
  *                 true), and again with the counts of operations when it is over
  *   traffic usb plug    as hub, and the handle is left to whoever wants it
  *   run NAME      run the script NAME of the exchange directory with the host's files: state `run` when
  *                 it has ended, with its `status`; see host.c
- *   stop          end what traffic, inflight, bogus, scribble, reuse and threads have started
+ *   stop          end what traffic, inflight, bogus, scribble, reuse, uring and threads have started
  *   puzzle NAME   a state in which coverage is missing, or KCOV's state damaged; see puzzle.c
  *   kdump ARGUMENTS
  *                 load a kernel that takes over after a panic, with these on its command line; see
