@@ -19,7 +19,7 @@ from kcovdbg.analysis.pc_counts import pc_sequence
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
-from kcovdbg.engine.buffer_sources import find_buffer, name_remarks, syscall_remarks
+from kcovdbg.engine.buffer_sources import find_buffer, name_remarks, recorded_syscall_remarks, syscall_remarks
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.model.location import Frame, Location
@@ -91,7 +91,8 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         raise WordError("trace: buffer name is missing", None, hint="trace 41, for the buffer of task 41")
     buffer = find_buffer(context, args.what)
     names = context.workspace.names
-    remarks = [*syscall_remarks(context, buffer), *buffer.remarks, *name_remarks(context)]
+    remarks = [*syscall_remarks(context, buffer), *recorded_syscall_remarks(names, buffer)]
+    remarks += [*buffer.remarks, *name_remarks(context)]
     if not buffer.encoding.has_count:
         remarks.append("a bitmap of the text has no order in time")
     pcs = pc_sequence(buffer)

@@ -12,7 +12,14 @@ from kcovdbg.analysis.located_records import PcFilter
 from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_arguments import NOT_FUNCTION, TEXT_PCS
-from kcovdbg.engine.buffer_sources import FD, find_buffer, name_remarks, read_both_views, syscall_remarks
+from kcovdbg.engine.buffer_sources import (
+    FD,
+    find_buffer,
+    name_remarks,
+    read_both_views,
+    recorded_syscall_remarks,
+    syscall_remarks,
+)
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.trace_view import TracePane, TraceView
@@ -40,7 +47,9 @@ def make_view(context: Context, what: str, other: str | None, wanted: PcFilter, 
     right = None if other is None else TracePane(find_buffer(context, other), names, wanted)
     same = right is not None and right.buffer.address == left.buffer.address is not None
     # A task may have both buffers.
-    remarks = [remark for pane in filter(None, (left, right)) for remark in syscall_remarks(context, pane.buffer)]
+    buffers = [pane.buffer for pane in filter(None, (left, right))]
+    remarks = [remark for buffer in buffers for remark in syscall_remarks(context, buffer)]
+    remarks += [remark for buffer in buffers for remark in recorded_syscall_remarks(names, buffer)]
     remarks = [*dict.fromkeys(remarks), *name_remarks(context)]
     return TraceView(left, right, by_index=by_index or same, source=context.workspace.source, remarks=remarks)
 

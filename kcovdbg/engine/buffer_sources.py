@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.call_length import CALL_LENGTHS
 from kcovdbg.analysis.compact_buffer import Kept, restore
-from kcovdbg.analysis.pc_counts import count_pcs
+from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
+from kcovdbg.analysis.pc_names import Names
+from kcovdbg.analysis.recorded_syscalls import find_recorded_syscalls
 from kcovdbg.analysis.set_expressions import evaluate, is_expression
 from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.collect.trace_file import find_traces, read_trace
@@ -34,6 +36,8 @@ _ADDRESS: Final = re.compile(r"0[xX][0-9a-fA-F]+|[0-9a-fA-F]{16}")
 
 # Limit for thread ids in a hint.
 _NAMED: Final = 8
+# Limit for system calls in a remark.
+_CALLS: Final = 8
 FILE = "file:"
 USER = "user:"
 FD = "fd:"
@@ -218,6 +222,17 @@ def syscall_lines(context: Context, tasks: Collection[TaskFields]) -> tuple[str,
         elif found.error is not None:
             lines.append(f"{name_task(fields)}: {found.error}")
     return tuple(lines)
+
+
+def recorded_syscall_remarks(names: Names, buffer: Buffer) -> tuple[str, ...]:
+    """Return a line that names the system calls that a buffer has records of: its task may have left them."""
+    pcs = dict.fromkeys(pc for pc in pc_sequence(buffer) if pc)
+    names.learn(pcs)
+    calls = find_recorded_syscalls(names[pc] for pc in pcs)
+    if not calls:
+        return ()
+    more = f" and {len(calls) - _CALLS} more" if len(calls) > _CALLS else ""
+    return (f"system calls in the records of {buffer.name}: {', '.join(calls[:_CALLS])}{more}",)
 
 
 def name_remarks(context: Context) -> tuple[str, ...]:

@@ -16,11 +16,13 @@ from kcovdbg.analysis.loop_folding import find_runs, fold_runs, round_length
 from kcovdbg.analysis.native_loops import has_native
 from kcovdbg.analysis.overflow_counts import BufferLook, OverflowCounts
 from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
+from kcovdbg.analysis.recorded_syscalls import find_recorded_syscalls
 from kcovdbg.analysis.run_counts import DiffSide, RunCounts, compare_runs
 from kcovdbg.analysis.set_expressions import evaluate, is_expression
 from kcovdbg.analysis.view_rows import ContentRows, IndexRows, Mark, SingleRows, filter_rows, fold_equal, fold_groups
 from kcovdbg.errors import LineError
 from kcovdbg.model.buffer import Gap
+from kcovdbg.model.location import Frame, Location
 from kcovdbg.series.trace_pc_ext import PC_EXT
 from tests.support.traces import make_buffer, names, pc
 
@@ -375,3 +377,22 @@ def test_overflows_are_counted_at_their_start():
     # A buffer that is gone keeps its count.
     assert counts.after([]).times == counts.times
     assert OverflowCounts().after([BufferLook("task 1", False)]).times == {}
+
+
+def test_recorded_system_calls():
+    def located(*functions, approximate=False):
+        frames = tuple(Frame(function, "kernel/sys.c", 1, None) for function in functions)
+        return Location(0, frames, approximate=approximate)
+
+    locations = [
+        located("__rcu_read_lock", "__task_pid_nr_ns"),
+        located("__do_sys_getppid", "__x64_sys_getppid"),
+        located("__se_sys_ioctl.part.0"),
+        located("__arm64_compat_sys_ppoll"),
+        located("ksys_read"),
+        located("__do_sys_getppid"),
+        located("__x64_sys_close", approximate=True),
+        located(None),
+    ]
+    assert find_recorded_syscalls(locations) == ("getppid", "ioctl", "ppoll")
+    assert find_recorded_syscalls([]) == ()
