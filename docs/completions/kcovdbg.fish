@@ -432,7 +432,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -l vertical -d 'show a lin
 complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -s h -l help -d 'show help for this command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using symbols; and test $_shtab_kcovdbg_npos -eq 0' -ka "build info" -d 'what to do'
 complete -c kcovdbg -n '_shtab_kcovdbg_using symbols; and test $_shtab_kcovdbg_npos -ge 1' -ka "(__fish_complete_path (commandline -ct))" -d 'a vmlinux, its debug info, or a table'
-complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a syzkaller -d 'read the dumps in a syzkaller manager'"'"'s working directory, and list where each crash ended'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a syzkaller -d 'read a syzkaller manager'"'"'s dumps, list where each crash ended'
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'write to DIR/CRASH, not beside the dump'
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -s s -l symbols -xka "(__fish_complete_path (commandline -ct))" -d 'a vmlinux, or a directory of them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -s j -l jobs -x -d 'run N files at a time; default: the number of CPUs'

@@ -199,7 +199,7 @@ def _remarks(manager: Manager, rows: Sequence[_Row], earlier: int, args: Namespa
 
 COMMAND: Final = Command(
     name="syzkaller",
-    summary="read the dumps in a syzkaller manager's working directory, and list where each crash ended",
+    summary="read a syzkaller manager's dumps, list where each crash ended",
     topic=Topic.OUTPUT,
     run=_run,
     row_types=(

@@ -41,16 +41,15 @@ def list_demo_files() -> tuple[DemoFile, ...]:
     :raises TargetError: when this installation has none.
     """
     place = find_demo()
+    # In a checkout a link to a slice of the tests.
     calls = place / "calls"
-    if not calls.exists():
-        calls = _CHECKOUT / "tests" / "golden" / "generations" / "ext-records"
     files = (
         DemoFile("vmcore", "the guest of --demo, stopped in a softirq section", place / _SLICE),
         DemoFile("vmlinux", "its kernel image with debug info", place / "vmlinux.zst"),
         DemoFile("kcovlab_keep.ko", "a module of the guest with debug info", place / "kcovlab_keep.ko.zst"),
         DemoFile("kcovlab_damage.ko", "the module that damaged KCOV's state", place / "kcovlab_damage.ko.zst"),
         DemoFile("modules/kcovlab_keep.c", "the source of kcovlab_keep", find_demo_source() / "modules" / "kcovlab_keep.c"),
-        DemoFile("calls/vmcore", "a guest with KCOV_TRACE_PC_EXT: records of entries and exits", calls / "slice.zst"),
+        DemoFile("calls/vmcore", "a guest whose kernel records entries and exits of functions", calls / "slice.zst"),
         DemoFile("calls/vmlinux", "its kernel image, with function names only", calls / "vmlinux.zst"),
     )
     return tuple(file for file in files if file.path.exists())
