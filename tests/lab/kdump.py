@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 # As the workload's capture.c has them.
 FORMATS = ("flattened", "filtered", "copy")
 # What the second kernel has. It must be contiguous, and the first kernel's image may lie in the middle of what the machine has.
-RESERVED_MIB = 96
-MEMORY_MIB = 3 * RESERVED_MIB
+RESERVED_MIB = 64
+MEMORY_MIB = 128 + RESERVED_MIB + 32
 
 
 @dataclasses.dataclass(frozen=True)
