@@ -48,7 +48,8 @@ def make_dumps(folder: Path, number: int) -> list[Path]:
     for index in range(number):
         path = folder / f"dump-{index}.slice"
         if index % 8 == 7:
-            path.write_bytes(plain[: len(plain) * index // number])
+            # So early that nothing of KCOV is left.
+            path.write_bytes(plain[: len(plain) * index // (3 * number)])
         else:
             path.with_suffix(".zst").write_bytes(whole)
             path = path.with_suffix(".zst")
