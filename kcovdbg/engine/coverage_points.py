@@ -54,8 +54,8 @@ def find_point_table(context: Context) -> LocationTable:
         )
     if table is None:
         raise CapabilityError(
-            "the coverage points of this kernel are unknown: they are read from its vmlinux",
-            hint="name the vmlinux with debug info: -s VMLINUX",
+            "the coverage points of this kernel are unknown: they are read from the code in its vmlinux",
+            hint="name the vmlinux: -s VMLINUX; with debug info in a file of its own, name both",
         )
     return table
 

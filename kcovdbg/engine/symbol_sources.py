@@ -64,6 +64,8 @@ def find_symbolizer(target: Target | None, table_file: str | None = None) -> Sym
         target.kaslr_offset,
         build_id=target.build_id,
         image=lines.image,
+        # A stripped image beside its debug file.
+        code=getattr(target, "code", None),
         fallback=lines.frames_at,
         modules=lines,
         word_size=target.word_size,

@@ -361,10 +361,12 @@ def _same(frame: Frame) -> Frame:
     return frame
 
 
-def _start_table(image: str | os.PathLike[str], build_id: str, cache: UsableCache) -> TableBuild:
+def _start_table(
+    image: str | os.PathLike[str], build_id: str, cache: UsableCache, code: str | os.PathLike[str] | None
+) -> TableBuild:
     if cache.folder is None:
         raise CapabilityError(f"the cache cannot be used: {cache.problem}", hint=CACHE_HINT)
-    return TableBuild(image, build_id, cache.folder)
+    return TableBuild(image, build_id, cache.folder, code=code)
 
 
 def open_symbolizer(
@@ -372,6 +374,7 @@ def open_symbolizer(
     *,
     build_id: str | None,
     image: str | os.PathLike[str] | None,
+    code: str | os.PathLike[str] | None = None,
     fallback: Fallback = _no_frames,
     modules: Modules | None = None,
     word_size: int = 8,
@@ -385,6 +388,7 @@ def open_symbolizer(
 
     :param build_id: of the kernel's image, hexadecimal; None when unknown, for no table.
     :param image: the kernel's image with debug info, if there is one.
+    :param code: the image with the code, if that is another file.
     :param folder: the directory of tables; None for the user's cache.
     :param may_build: whether to start building a missing table.
     :param table_file: a table that was built elsewhere, to be used in place of the user's own.
@@ -402,7 +406,7 @@ def open_symbolizer(
     find_progress: Callable[[], Progress | None] = no_progress
     text: tuple[TextRange, ...] = ()
     if table is None and image is not None:
-        text = read_text_ranges(image, build_id)
+        text = read_text_ranges(code or image, build_id)
         functions = ImageFunctions(image).function_at if text else None
         if text and build_id is not None and has_lines(image):
             find_table = partial(open_table, build_id, folder)
@@ -411,7 +415,7 @@ def open_symbolizer(
                 cache = find_usable_cache() if folder is None else UsableCache(folder)
                 note = cache.note
                 try:
-                    build = _start_table(image, build_id, cache)
+                    build = _start_table(image, build_id, cache, code)
                     find_table, find_progress = build.find, build.progress
                 except CapabilityError as error:
                     find_table, table_problem = None, error

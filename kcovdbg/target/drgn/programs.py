@@ -7,7 +7,7 @@ import atexit
 import contextlib
 import errno
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -61,6 +61,8 @@ class DebugFile(NamedTuple):
     is_kernel: bool
     build_id: str | None
     header: Header
+    code: str | None = None
+    """Path of the stripped image of the same build, which the user gave as well."""
 
 
 def open_core(path: str, symbols: Sequence[str], name: str | None = None) -> DrgnTarget:
@@ -83,7 +85,7 @@ def open_core(path: str, symbols: Sequence[str], name: str | None = None) -> Drg
         notes += _load_symbols(prog, files, directory=Path(path).parent)
     notes += [*warnings.notes, *_describe_slice(unpacked.path)]
     connection = Connection(lambda: dumpfile.read_notes(unpacked.path), files=(path, *(file.name for file in files)))
-    return _make_target(prog, name or path, False, notes, connection)
+    return _make_target(prog, name or path, False, notes, connection, code=_find_code(files))
 
 
 def _describe_slice(path: Path) -> list[str]:
@@ -121,9 +123,8 @@ def open_kernel(symbols: Sequence[str]) -> DrgnTarget:
             raise TargetError(f"could not open /proc/kcore: {_one_line(error)}") from None
         notes += _load_symbols(prog, files)
     notes += warnings.notes
-    return _make_target(
-        prog, "the running kernel", True, notes, Connection(pause=keeps_running, state=lambda: MachineState.RUNNING)
-    )
+    connection = Connection(pause=keeps_running, state=lambda: MachineState.RUNNING)
+    return _make_target(prog, "the running kernel", True, notes, connection, code=_find_code(files))
 
 
 def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
@@ -151,7 +152,15 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
             notes += _load_symbols(prog, files)
         notes += warnings.notes
         connection = Connection(qmp.read_notes, qmp.paused, qmp.state, qmp.is_gone, qmp.stop_note, qmp.resume, qmp.close)
-        return _make_target(prog, f"QEMU guest at {address}", True, notes, connection, lambda: _stopped_program(prog, qmp))
+        return _make_target(
+            prog,
+            f"QEMU guest at {address}",
+            True,
+            notes,
+            connection,
+            lambda: _stopped_program(prog, qmp),
+            code=_find_code(files),
+        )
     except BaseException:
         qmp.close()
         raise
@@ -283,7 +292,7 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
             resume=client.resume,
             close=close,
         )
-        return _make_target(stub.prog, f"GDB stub at {address}", False, notes, connection)
+        return _make_target(stub.prog, f"GDB stub at {address}", False, notes, connection, code=_find_code(files))
     except BaseException:
         close()
         raise
@@ -477,8 +486,14 @@ def _unpack_symbols(symbols: Sequence[str]) -> tuple[list[DebugFile], list[str]]
             # Without one, the error of the image.
             found = _check_debug_file(name, path) if debug_file is None else _check_debug_file(str(debug_file), debug_file)
             files.append(found)
-        notes.append(f"debug info: {found.name}; {name} has none and is not read")
+        files = [file._replace(code=str(path)) if file is found else file for file in files]
+        notes.append(f"debug info: {found.name}; {name} has none, its code is read for coverage points")
     return files, notes
+
+
+def _find_code(files: Iterable[DebugFile]) -> str | None:
+    """Return the stripped image that has the kernel's code, None where the image with debug info has it."""
+    return next((file.code for file in files if file.is_kernel), None)
 
 
 def _check_debug_file(name: str, path: Path) -> DebugFile:
@@ -577,9 +592,11 @@ def _make_target(
     notes: list[str],
     connection: Connection,
     stopped: Callable[[], AbstractContextManager[drgn.Program]] | None = None,
+    *,
+    code: str | None = None,
 ) -> DrgnTarget:
     try:
-        return DrgnTarget(prog, name, live, notes, connection, stopped)
+        return DrgnTarget(prog, name, live, notes, connection, stopped, code)
     except (drgn.FaultError, LookupError, OSError) as error:
         if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EPERM:
             raise TargetError(f"{name}: no permission to read", hint="run kcovdbg with sudo") from None

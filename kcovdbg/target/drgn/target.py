@@ -77,6 +77,7 @@ class DrgnTarget:
     :param connection: what it is read through; None for a Program that is only read.
     :param stopped: stops the machine and yields a Program of it with the registers of its CPUs, for a target whose Program has
         none; None where that is not possible.
+    :param code: path of the stripped image that has the kernel's code, None where the image with debug info has it.
     """
 
     @property
@@ -96,6 +97,7 @@ class DrgnTarget:
         notes: Sequence[str] = (),
         connection: Connection | None = None,
         stopped: StoppedProgram | None = None,
+        code: str | None = None,
     ) -> None:
         platform = prog.platform
         assert platform is not None
@@ -104,6 +106,7 @@ class DrgnTarget:
         self.live = live
         self.notes: Sequence[str] = tuple(notes)
         self.connection = connection or Connection()
+        self.code = code
         exclude_per_cpu_data(prog)
         self.word_size = 8 if platform.flags & drgn.PlatformFlags.IS_64_BIT else 4
         self.big_endian = not platform.flags & drgn.PlatformFlags.IS_LITTLE_ENDIAN
