@@ -8,8 +8,9 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import drgn
 import pytest
@@ -387,6 +388,7 @@ def test_a_separate_debug_file(standing_dump: DumpMaker, tmp_path: Path, monkeyp
         assert look(target) == look(whole)
         (note,) = (note for note in target.notes if str(debug_file) in note)
         assert str(symbols[symbols[0] == debug_file]) in note
+        assert target.code == str(symbols[symbols[0] == debug_file])
     cached = tmp_path / "debuginfod" / str(whole.build_id) / "debuginfo"
     os.link(debug_file, cached)
     monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path / "debuginfod"))
@@ -397,6 +399,32 @@ def test_a_separate_debug_file(standing_dump: DumpMaker, tmp_path: Path, monkeyp
     piece = open_target(TargetOptions(core=str(tmp_path / "a.slice"), symbols=[str(debug_file)]))
     assert find_current_tasks(piece) == find_current_tasks(whole)
     assert stacks(piece) == stacks(whole)
+
+
+def test_points_of_a_separate_debug_file(standing_dump: DumpMaker, tmp_path: Path) -> None:
+    """Code comes from the stripped image, lines from the debug file: as from the image that has both."""
+    if shutil.which("objcopy") is None:
+        pytest.skip("needs binutils")
+    dump = standing_dump()
+    debug_file, image = tmp_path / "vmlinux.debug", tmp_path / "image"
+    subprocess.run(["objcopy", "--only-keep-debug", dump.kernel.vmlinux, debug_file], check=True)
+    subprocess.run(["strip", "-o", image, dump.kernel.vmlinux], check=True)
+
+    def points(cache: str, *symbols: Path) -> tuple[int, list[Any]]:
+        words = [word for path in symbols for word in ("-s", str(path))]
+        done = subprocess.run(
+            [sys.executable, "-m", "kcovdbg", "-c", str(dump.path), *words, "-q", "-e", "points vfs_read --json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / cache)},
+        )
+        return done.returncode, json.loads(done.stdout or "[]")
+
+    assert points("alone", debug_file) == (2, [])
+    status, found = points("separate", image, debug_file)
+    assert (status, found) == points("whole", dump.kernel.vmlinux)
+    assert len(found) > 20
 
 
 def test_vmlinux_beside_the_dump(standing_dump: DumpMaker, tmp_path: Path) -> None:
