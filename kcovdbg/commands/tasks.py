@@ -131,7 +131,10 @@ def _run(context: Context, args: Namespace) -> Table:
     remarks: list[str] = []
     if args.tasks:
         tasks, missed = _select(tasks, args.tasks)
-        remarks = [f"no task {word}" if word.isdecimal() else f"no task with KCOV state matches '{word}'" for word in missed]
+        others = "no task" if every else "no task with KCOV state"
+        remarks = [f"no task {word}" if word.isdecimal() else f"{others} matches '{word}'" for word in missed]
+        if missed and not every:
+            remarks.append("tasks -a also lists tasks without KCOV state")
         if missed and not tasks:
             context.status = 2
     if args.mode is not None:

@@ -260,7 +260,14 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
                 {"points": 0},
                 named,
             )
-        elif (address := _find_symbol(context, function)) is not None:
+        elif (address := _find_symbol(context, function)) is not None and what is None:
+            yield Answer(
+                Reason.FUNCTION_UNKNOWN,
+                f"{function}() is in a module, whose points are not known; name a task to ask whether it was covered there",
+                {"address": address},
+                named,
+            )
+        elif address is not None:
             yield Answer(
                 Reason.FUNCTION_NOT_COVERED,
                 f"{function}() is in a module, and none of its points is in the buffer",

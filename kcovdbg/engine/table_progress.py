@@ -21,16 +21,17 @@ class ProgressBar:
     """A progress bar on a terminal; elsewhere a line that says what is waited for.
 
     :param terminal: its standard error is written to.
+    :param is_quiet: whether to say nothing where that is not a terminal.
     :param clock: returns the time in seconds.
     """
 
-    def __init__(self, terminal: Terminal, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, terminal: Terminal, *, is_quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = terminal.stderr
         self._width = terminal.error_width
         self._clock = clock
         self._first: tuple[float, int] | None = None
         self._shown = 0
-        if self._width is None:
+        if self._width is None and not is_quiet:
             self._stream.write(f"kcovdbg: {_TITLE} of this build, once\n")
             self._stream.flush()
 
@@ -70,18 +71,24 @@ class ProgressBar:
 
 
 def wait_with_progress(
-    terminal: Terminal, find: Callable[[], _Found | None], find_progress: Callable[[], Progress | None], patience: float
+    terminal: Terminal,
+    find: Callable[[], _Found | None],
+    find_progress: Callable[[], Progress | None],
+    patience: float,
+    *,
+    is_quiet: bool = False,
 ) -> _Found | None:
     """Wait until a table has been built.
 
     :param find: returns what is waited for, None while it is not there.
     :param patience: seconds.
+    :param is_quiet: as in :class:`ProgressBar`.
     :return: None when it is not there in time.
     """
     found = find()
     if found is not None:
         return found
-    bar = ProgressBar(terminal)
+    bar = ProgressBar(terminal, is_quiet=is_quiet)
     end = time.monotonic() + patience
     try:
         while found is None and time.monotonic() < end:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Final
 
 from kcovdbg.analysis.compact_buffer import Kept
 from kcovdbg.analysis.pc_names import Names
@@ -14,12 +14,14 @@ from kcovdbg.engine.command import CommandTable
 from kcovdbg.engine.file_confinement import FileConfinement
 from kcovdbg.engine.settings import Settings
 from kcovdbg.engine.symbol_sources import find_point_proof, find_remote_calls, find_symbolizer, make_source_tree
+from kcovdbg.engine.table_progress import wait_with_progress
 from kcovdbg.engine.terminal import Terminal, find_terminal, write_remarks
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Location
 from kcovdbg.model.point_proof import PointProof
 from kcovdbg.render.theme import Color
 from kcovdbg.render.writer import Format
+from kcovdbg.symbols.compiled_reader import has_reader
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout, detect_layout
 from kcovdbg.walk.state import StateReader
@@ -27,9 +29,13 @@ from kcovdbg.walk.state import StateReader
 if TYPE_CHECKING:
     from kcovdbg.collect.background_job import Jobs
     from kcovdbg.engine.trace_view import TraceView
+    from kcovdbg.symbols.location_table import LocationTable
     from kcovdbg.symbols.remote_calls import RemoteCalls
     from kcovdbg.symbols.source_tree import SourceTree
     from kcovdbg.symbols.symbolizer import Symbolizer
+
+# Seconds: enough for a large kernel's table on an idle machine.
+_TABLE_PATIENCE: Final = 20.0
 
 
 @dataclass(eq=False)
@@ -114,7 +120,26 @@ class Workspace:
         symbolizer = self.symbolizer
         if symbolizer is None:
             return Names(lambda pcs: [Location(pc, ()) for pc in pcs])
-        return Names(symbolizer.locate_all, lambda: symbolizer.table)
+        find_table = cache(partial(self._wait_for_table, symbolizer))
+
+        def locate(pcs: Sequence[int]) -> Sequence[Location]:
+            find_table()
+            return symbolizer.locate_all(pcs)
+
+        return Names(locate, lambda: find_table() or symbolizer.table)
+
+    def _wait_for_table(self, symbolizer: Symbolizer) -> LocationTable | None:
+        """Wait a moment for a table that is being built: without it, lines are less exact and tail calls are unknown."""
+        # Other readers take minutes.
+        patience = _TABLE_PATIENCE if has_reader() else 0
+        wait_with_progress(
+            self.terminal(),
+            lambda: None if symbolizer.table is None and symbolizer.waits_for_table else symbolizer,
+            symbolizer.progress,
+            patience,
+            is_quiet=True,
+        )
+        return symbolizer.table
 
     @cached_property
     def point_proof(self) -> PointProof:

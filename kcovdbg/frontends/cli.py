@@ -199,13 +199,18 @@ def _run(workspace: Workspace, options: Options) -> int:
 def _run_script(workspace: Workspace, lines: Iterable[str], name: str) -> int:
     """Run all lines, including those after one that fails."""
     status = 0
+    is_empty = True
     for number, line in enumerate(lines, 1):
+        is_empty = is_empty and not line.strip()
         # The first line of an executable script.
         if number == 1 and line.startswith("#!"):
             continue
         status = max(status, run_reporting(workspace, line.rstrip("\n"), f"{name}:{number}"))
         for told in announce_jobs(workspace):
             sys.stdout.write(f"{workspace.terminal().painter.paint(told)}\n")
+    if is_empty and workspace.open_target is not None:
+        # Nothing else reports a target that cannot be opened.
+        _ = workspace.target
     return status
 
 

@@ -78,7 +78,9 @@ def reassemble(source: BinaryIO, target: BinaryIO) -> Reassembled:
             position += len(data)
             remaining -= len(data)
         current = offset + size - remaining
-        end = max(end, current)
+        # Before a piece of which nothing arrived there may be a hole: it is not known to be zeros.
+        if remaining < size:
+            end = max(end, current)
     target.flush()
     os.ftruncate(target.fileno(), end)
     return Reassembled(end, problem)

@@ -3,6 +3,8 @@ import io
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -296,3 +298,11 @@ def test_doctor_exits_1_when_something_is_missing(cli, monkeypatch):
     assert answers(True, False, True) == 1
     # What is unknown may be there.
     assert answers(True, None) == 0
+
+
+@pytest.mark.parametrize("commands", ["", "\n \n"])
+def test_a_target_that_cannot_be_opened_is_reported_without_commands(tmp_path, commands):
+    words = [sys.executable, "-m", "kcovdbg", "-c", str(tmp_path / "none")]
+    done = subprocess.run(words, input=commands, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "none" in done.stderr

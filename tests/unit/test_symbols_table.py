@@ -218,7 +218,7 @@ def test_a_build_that_fails_says_so(tmp_path):
 def test_the_progress_bar_tells_the_time_left():
     times = iter((100.0, 102.0, 104.0))
     stream = io.StringIO()
-    bar = ProgressBar(Terminal(io.StringIO(), stream, error_width=100), lambda: next(times))
+    bar = ProgressBar(Terminal(io.StringIO(), stream, error_width=100), clock=lambda: next(times))
     for progress in (None, (8, 20), (10, 20), (14, 20)):
         bar.show(progress and Progress(*progress))
     shown = stream.getvalue().split("\r")[1:]

@@ -55,7 +55,7 @@ def check_count(state: State) -> Iterator[Violation]:
                 f"its buffer's count is {kcov.count:#x}, but {capacity} records fit",
                 values(count=Hex(kcov.count), capacity=capacity),
                 Certainty.LIKELY,
-                "user space can write it; then the kernel is not at fault",
+                "user space can write it, and the kernel does when it takes the buffer for a free area (K10)",
                 kcovs=(address,),
             )
 
@@ -118,7 +118,7 @@ def check_private_count(state: State) -> Iterator[Violation]:
     "records hold addresses of code",
     guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
     needs=Part.BUFFERS | Part.TEXT | Part.PROOF,
-    obstacle=lambda state: "B12 compares them with the code" if state.proof_problem is None else None,
+    obstacle=lambda state: "B12 applies instead" if state.proof_problem is None else None,
     detail=(
         "The last record may be stale, because the count is raised before it is written. Objects in their second session or "
         "later are not checked: records of an earlier mode may be left. Where code is readable, B12 applies instead."

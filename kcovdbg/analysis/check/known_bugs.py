@@ -54,7 +54,7 @@ BUGS: Final = (
         "mac80211 runs its receive section in the context of a user task that has KCOV enabled: the section does not begin, "
         "but its end ends the task's session and makes its buffer a free area (syzbot: WARNING in kcov_remote_start (6))",
         "not yet",
-        ("K10", "T1", "T6", "A2"),
+        ("K10", "T1", "T6", "A2", "B1"),
         ("E7", "E8", "E9a", "E9b"),
         marks=("K10", "A2"),
     ),
