@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Final
 
 from kcovdbg.errors import MissingTypeError, ReadError
@@ -42,8 +43,7 @@ class MappingWalk:
             following = self._vma.offset("vm_next")
             self._for_each_address = lambda mm: self._for_each_in_list(mm + first, following)
         else:
-            trees = MapleTrees(target)
-            self._for_each_address = lambda mm: trees.for_each_entry(mm + tree)
+            self._for_each_address = lambda mm: self._for_each_in_tree(mm + tree)
 
     def for_each_vma(self, mm: int) -> Iterator[Vma]:
         """Yield the mappings, by address.
@@ -59,6 +59,18 @@ class MappingWalk:
                 raise ReadError(f"the mappings of mm {mm:#x} are out of order", address)
             last = end
             yield Vma(start, end, pgoff, flags, file)
+
+    @cached_property
+    def _trees(self) -> MapleTrees:
+        # On first use: GDB finds their types in another compilation unit than kernel/kcov.c.
+        return MapleTrees(self._target)
+
+    def _for_each_in_tree(self, tree: int) -> Iterator[int]:
+        try:
+            trees = self._trees
+        except MissingTypeError as error:
+            raise ReadError(str(error), tree) from None
+        yield from trees.for_each_entry(tree)
 
     def _for_each_in_list(self, head: int, following: int) -> Iterator[int]:
         def read(address: int, _: int) -> tuple[int, int]:
