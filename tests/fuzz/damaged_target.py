@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import drgn
@@ -13,6 +14,7 @@ from drgn.helpers.linux.mm import PageSlab, follow_phys, for_each_page
 
 from kcovdbg.elf.note import make_note, parse_notes
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.target.demo_files import find_demo
 from kcovdbg.target.drgn.drgn_warnings import collect_warnings
 from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
 from kcovdbg.target.drgn.target import DrgnTarget, refuse_user_addresses
@@ -20,7 +22,6 @@ from kcovdbg.target.opener import TargetOptions, open_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from kcovdbg.model.memory import StackFrame, VmallocArea
     from kcovdbg.target.protocol import SlabObject, Vma
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 PAGE = 4096
 LINE = 64
 """Bytes that are damaged or not as one."""
+HEALTHY = Path(__file__).parents[1] / "golden" / "healthy" / "slice.zst"
+"""A slice of the demo's kernel before anything damaged it."""
 
 
 class DamagedMemory:
@@ -336,8 +339,11 @@ class DamagedTarget(DrgnTarget):
 
 
 def open_damaged(path: str | Path | None = None, symbols: Sequence[str] = ()) -> DamagedTarget:
-    """Open a dump of an x86-64 kernel so that it can be damaged; the demo by default."""
-    options = TargetOptions(demo=True) if path is None else TargetOptions(core=str(path), symbols=symbols)
+    """Open a dump of an x86-64 kernel so that it can be damaged; by default one of the demo's kernel, healthy."""
+    if path is None:
+        demo = find_demo()
+        path, symbols = HEALTHY, (str(demo / "vmlinux.zst"), str(demo / "kcovlab_keep.ko.zst"))
+    options = TargetOptions(core=str(path), symbols=symbols)
     source = open_target(options)
     memory = DamagedMemory(source)
     notes = source.connection.read_notes()
