@@ -323,12 +323,12 @@ def _explain_context(context: Context, state: State, function: str, subject: str
     """Yield what else executed a function that a task's coverage lacks: an interrupt, a section, another task."""
     task = find_task(state.all_tasks, int(subject)) if subject.isdecimal() else None
     if task is not None:
-        frames = find_interrupt(state, task.fields.address)
-        if any(frame.function == function for frame in frames):
+        functions = [frame.function for frame in find_interrupt(state, task.fields.address) if frame.function]
+        if function in functions:
             yield Answer(
                 Reason.FUNCTION_IN_INTERRUPT,
                 f"{function}() is running in an interrupt on top of the task, which KCOV does not record",
-                {"frames": [frame.function for frame in frames if frame.function]},
+                {"frames": functions[functions.index(function) :]},
                 {"function": function},
             )
     table = find_point_table(context)

@@ -130,6 +130,8 @@ class Workspace:
 
     def _wait_for_table(self, symbolizer: Symbolizer) -> LocationTable | None:
         """Wait a moment for a table that is being built: without it, lines are less exact and tail calls are unknown."""
+        if symbolizer.table is not None or not symbolizer.waits_for_table:
+            return symbolizer.table
         # Other readers take minutes.
         patience = _TABLE_PATIENCE if has_reader() else 0
         wait_with_progress(

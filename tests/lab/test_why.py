@@ -296,17 +296,17 @@ def test_interrupt_context(inflight_dump: StateDumpMaker) -> None:
     assert section["context"] == "softirq"
     found = list(answers["{pid}"].values())
     # The interrupt's frames, the section on top, and the task's own session beneath it.
-    (frames,) = (shown for shown in found if shown[0].startswith("#"))
-    assert frames[-1].split()[1].startswith("asm_")
+    (frames,) = (shown for shown in found if shown[0].startswith("frame="))
+    assert frames[-1].startswith("frame=asm_")
     area = [f"area={section['kcov_area']}", f"sequence={section['kcov_sequence']}"]
     assert [shown[:2] for shown in found if shown[0].startswith("area=")] == [area]
     saved = [f"kcov_softirq={section['kcov_softirq']}", f"saved area={section['saved']['area']}"]
     assert saved in found
     for function in ("__usb_hcd_giveback_urb", "handle_softirqs"):
-        shown = [one for one in answers[f"{{pid}} {function}"].values() if one[0].startswith("#")]
+        shown = [one for one in answers[f"{{pid}} {function}"].values() if one[0].startswith("frame=")]
         # The interrupt itself, and that the function runs in it.
         assert len(shown) == 2, function
-        assert all(frame.split()[1] == function for frame in shown[1]), function
+        assert (shown[1][0], shown[1][-1]) == (f"frame={function}", frames[-1])
 
 
 def test_no_interrupt(inflight_dump: StateDumpMaker) -> None:
@@ -316,4 +316,4 @@ def test_no_interrupt(inflight_dump: StateDumpMaker) -> None:
     found = list(answers["{pid}"].values())
     area = [f"area={section['kcov_area']}", f"sequence={section['kcov_sequence']}"]
     assert [shown[:2] for shown in found if shown[0].startswith("area=")] == [area]
-    assert not any(value.startswith("#") for shown in found for value in shown)
+    assert not any(value.startswith("frame=") for shown in found for value in shown)
