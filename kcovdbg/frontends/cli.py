@@ -190,14 +190,19 @@ def _run(workspace: Workspace, options: Options) -> int:
         return max(run_reporting(workspace, line) for line in options.commands)
     if options.script is not None:
         with Path(options.script).open(encoding="utf-8", errors="surrogateescape") as script:
-            return _run_script(workspace, script, options.script)
+            return _run_script(workspace, script, options.script)[0]
     if not sys.stdin.isatty():
-        return _run_script(workspace, sys.stdin, "standard input")
+        status, is_empty = _run_script(workspace, sys.stdin, "standard input")
+        target = options.target
+        if is_empty and (target.core or target.qemu or target.gdb_remote or target.files):
+            # Nothing else reports a named target that cannot be opened.
+            _ = workspace.target
+        return status
     return _start_shell(workspace, options)
 
 
-def _run_script(workspace: Workspace, lines: Iterable[str], name: str) -> int:
-    """Run all lines, including those after one that fails."""
+def _run_script(workspace: Workspace, lines: Iterable[str], name: str) -> tuple[int, bool]:
+    """Run all lines, including those after one that fails; return the exit status and whether there was none."""
     status = 0
     is_empty = True
     for number, line in enumerate(lines, 1):
@@ -208,10 +213,7 @@ def _run_script(workspace: Workspace, lines: Iterable[str], name: str) -> int:
         status = max(status, run_reporting(workspace, line.rstrip("\n"), f"{name}:{number}"))
         for told in announce_jobs(workspace):
             sys.stdout.write(f"{workspace.terminal().painter.paint(told)}\n")
-    if is_empty and workspace.open_target is not None:
-        # Nothing else reports a target that cannot be opened.
-        _ = workspace.target
-    return status
+    return status, is_empty
 
 
 def _start_shell(workspace: Workspace, options: Options) -> int:

@@ -41,8 +41,10 @@ def list_demo_files() -> tuple[DemoFile, ...]:
     :raises TargetError: when this installation has none.
     """
     place = find_demo()
-    # In a checkout a link to a slice of the tests.
     calls = place / "calls"
+    if not calls.exists():
+        # A checkout has it among its tests.
+        calls = _CHECKOUT / (place / "calls.txt").read_text().splitlines()[-1]
     files = (
         DemoFile("vmcore", "the guest of --demo, stopped in a softirq section", place / _SLICE),
         DemoFile("vmlinux", "its kernel image with debug info", place / "vmlinux.zst"),

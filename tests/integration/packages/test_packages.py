@@ -68,7 +68,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     source = tmp_path_factory.mktemp("source")
     for name in list_files():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, source / name)
+        shutil.copy2(ROOT / name, source / name, follow_symlinks=False)
     output = tmp_path_factory.mktemp("dist")
     subprocess.run([sys.executable, "-m", "build", "-o", output, source], check=True, capture_output=True)
     (sdist,) = output.glob("*.tar.gz")
