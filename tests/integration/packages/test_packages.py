@@ -93,11 +93,19 @@ def installed(
     return install(find_pythons()[request.param], packages[1], tmp_path_factory.mktemp(f"python{request.param}-"))
 
 
-def ask_checkout(question: str) -> list[object]:
-    done = subprocess.run(
-        [sys.executable, "-m", "kcovdbg", "--demo", "-e", question], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+def read_answer(done: subprocess.CompletedProcess[str]) -> list[object]:
+    # The demo is damaged, which check says by its status.
+    assert done.returncode in (0, 1), done.stderr
     return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def ask_installed(installed: Installed, question: str) -> list[object]:
+    return read_answer(installed.run("kcovdbg", "--demo", "-e", question, check=False))
+
+
+def ask_checkout(question: str) -> list[object]:
+    words = [sys.executable, "-m", "kcovdbg", "--demo", "-e", question]
+    return read_answer(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False))
 
 
 def test_wheel_is_for_every_python_from_the_oldest(packages: tuple[Path, Path]) -> None:
@@ -125,8 +133,7 @@ def test_wheel_holds_no_tests_and_nothing_twice(packages: tuple[Path, Path]) -> 
 
 def test_answers(installed: Installed) -> None:
     for question in QUESTIONS:
-        answer = installed.run("kcovdbg", "--demo", "-e", question)
-        assert json.loads(answer.stdout) == ask_checkout(question), question
+        assert ask_installed(installed, question) == ask_checkout(question), question
 
 
 def test_what_else_is_installed(installed: Installed) -> None:
@@ -164,8 +171,7 @@ def test_without_the_native_module(installed: Installed) -> None:
     away = native.rename(installed.home / native.name)
     try:
         for question in QUESTIONS:
-            answer = installed.run("kcovdbg", "--demo", "-e", question)
-            assert json.loads(answer.stdout) == ask_checkout(question), question
+            assert ask_installed(installed, question) == ask_checkout(question), question
         refused = installed.run("kcovdbg", "collect", "--", "true", check=False)
         assert refused.returncode == 125
         assert "native" in refused.stderr
