@@ -415,7 +415,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l columns -x -d 'show thes
 complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using export' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using export; and test $_shtab_kcovdbg_npos -eq 0' -ka "hex rawcover rawcoverfiles funccover jsonl modoff lcov folded speedscope chrome" -d 'the format'
+complete -c kcovdbg -n '_shtab_kcovdbg_using export; and test $_shtab_kcovdbg_npos -eq 0' -ka "hex rawcover rawcoverfiles funccover jsonl modoff drcov lcov cobertura folded speedscope chrome" -d 'the format'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a report -d 'write an HTML page: what fills a buffer, source, records, state'
 complete -c kcovdbg -n '_shtab_kcovdbg_using report' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the file to write; - for standard output; required'
 complete -c kcovdbg -n '_shtab_kcovdbg_using report' -l pc -xka "auto raw call" -d 'PCs in a text file: raw (as recorded, kcovtrace) or call (the call before, syzkaller'"'"'s rawcover)'
