@@ -121,6 +121,7 @@ class DrgnTarget:
         self.lines = DrgnLines(prog)
         # Called most often by the walkers.
         self._stopped = stopped
+        self.reads = 0
         self._read: Callable[[int, int], bytes] = prog.read
         self._members: dict[tuple[str, str], Member] = {}
         self._types: dict[str, drgn.Type] = {}
@@ -180,6 +181,7 @@ class DrgnTarget:
         :raises ReadError: when any of it cannot be read.
         :raises GoneError: when the machine has ended.
         """
+        self.reads += 1
         try:
             return self._read(address, size)
         except drgn.FaultError as error:
