@@ -85,6 +85,8 @@ class BuildMatch:
     """The first PC of each point in the left build and in the right one, by its number; 0 where there is none."""
     functions: Mapping[PairKind, int]
     """How many of the functions were found in both builds, by what made them the same."""
+    to_left: Mapping[tuple[str, str], tuple[str, str]]
+    """Name and file of each function that was found in both, in the right build -> in the left one."""
     moved: Sequence[tuple[str, str, str]]
     """Name, old file and new file of each function that was moved."""
     renamed: Sequence[tuple[str, str]]
@@ -256,6 +258,7 @@ class _Matcher:
             self._points(is_left=False),
             self._pcs,
             Counter(pair.kind for pair in pairs),
+            {(new.names[pair.right], new.files[pair.right]): (old.names[pair.left], old.files[pair.left]) for pair in pairs},
             sorted(
                 (old.names[pair.left], old.files[pair.left], new.files[pair.right])
                 for pair in pairs

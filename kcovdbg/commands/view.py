@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from kcovdbg.analysis.located_records import PcFilter
+from kcovdbg.analysis.pc_counts import count_pcs
 from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_arguments import NOT_FUNCTION, TEXT_PCS
@@ -22,6 +23,7 @@ from kcovdbg.engine.buffer_sources import (
 )
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
+from kcovdbg.engine.trace_builds import BuildComparison, build_remarks, compare_builds, find_builds
 from kcovdbg.engine.trace_view import TracePane, TraceView
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.render.renderable import Line, Lines
@@ -32,26 +34,33 @@ _LEAST: Final = 20
 _MOST: Final = 10_000
 
 
-def make_view(context: Context, what: str, other: str | None, wanted: PcFilter, *, by_index: bool) -> TraceView:
+def make_view(context: Context, what: str, other: str | None, args: Namespace) -> TraceView:
     """Read the buffers and make a view of them.
 
-    :param wanted: leaves out the other records.
     :raises KcovdbgError: when one cannot be read.
     """
-    names = context.workspace.names
     if other is None and what.startswith(FD):
         target = context.workspace.optional_target
         if target is not None and is_this_machine(target):
-            return _make_both_views(context, what, wanted)
-    left = TracePane(find_buffer(context, what), names, wanted)
-    right = None if other is None else TracePane(find_buffer(context, other), names, wanted)
-    same = right is not None and right.buffer.address == left.buffer.address is not None
+            return _make_both_views(context, what, PcFilter(context.workspace.names, None, None, args.not_function))
+    whats = [what] if other is None else [what, other]
+    builds = find_builds(context, [[name] for name in whats])
+    buffers = [find_buffer(context, name, build.kernel) for name, build in zip(whats, builds, strict=True)]
+    panes = [
+        TracePane(buffer, build.names, PcFilter(build.names, None, None, args.not_function))
+        for buffer, build in zip(buffers, builds, strict=True)
+    ]
+    same = len(buffers) == 2 and buffers[0].address == buffers[1].address is not None
     # A task may have both buffers.
-    buffers = [pane.buffer for pane in filter(None, (left, right))]
     remarks = [remark for buffer in buffers for remark in syscall_remarks(context, buffer)]
-    remarks += [remark for buffer in buffers for remark in recorded_syscall_remarks(names, buffer)]
-    remarks = [*dict.fromkeys(remarks), *name_remarks(context)]
-    return TraceView(left, right, by_index=by_index or same, source=context.workspace.source, remarks=remarks)
+    for build, buffer in zip(builds, buffers, strict=True):
+        remarks += recorded_syscall_remarks(build.names, buffer)
+    remarks = [*dict.fromkeys(remarks), *build_remarks(context, builds)]
+    comparison: BuildComparison | None = None
+    if len(builds) == 2 and builds[0] is not builds[1]:
+        comparison = compare_builds(builds, [count_pcs(pane.buffer) for pane in panes])
+        remarks += comparison.remarks()
+    return TraceView(*panes, by_index=args.by_index or same, source=builds[0].source, comparison=comparison, remarks=remarks)
 
 
 def _make_both_views(context: Context, what: str, wanted: PcFilter) -> TraceView:
@@ -88,8 +97,7 @@ def _run(context: Context, args: Namespace) -> Lines | None:
             "view: standard output is not a terminal" if show is not None else "view: no full-screen view here",
             hint="view --text prints the same",
         )
-    wanted = PcFilter(context.workspace.names, None, None, args.not_function)
-    view = make_view(context, args.what, args.other, wanted, by_index=args.by_index)
+    view = make_view(context, args.what, args.other, args)
     if args.fold:
         view.rows = view.folded()
     if args.text or show is None:
@@ -115,6 +123,7 @@ COMMAND: Final = Command(
         "buffer, records are paired by index. On this machine's own kernel, fd:PID/FD alone shows the user's view of the "
         "buffer beside the kernel's, rereads both every second, and reports differences beyond the record in flight as "
         "findings; user:PID/FD names the user's view. At the last record the view follows new ones. ? shows the keys.\n\n"
+        "Traces of two builds of a kernel are aligned by function and line, as diff compares them.\n\n"
         "--text prints the two sides instead, as wide as the terminal or as --width says: < marks records only on the left, > "
         "only on the right, | a pair that differs."
     ),

@@ -22,12 +22,14 @@ from kcovdbg.collect.trace_file import find_traces, read_header
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
+from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.engine.buffer_sources import FILE, TraceKernel, confine, find_trace_operands, kaslr_offset, name_remarks
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import find_point_table
 from kcovdbg.engine.symbol_sources import find_image
 from kcovdbg.engine.table_progress import wait_with_progress
 from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.model.location import Frame
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Symbolizer
@@ -252,6 +254,13 @@ class BuildComparison:
             return None
         reason = self._points(side).unmatched.get(pc)
         return None if reason is None else reason.value
+
+    def function(self, frame: Frame, side: int) -> tuple[str, str]:
+        """Return name and file of a frame's function, the left build's where both have it."""
+        function = strip_clone_suffix(frame.function or ""), frame.file or ""
+        return (
+            function if self.match is None or side == 0 else self.match.to_left.get(function, ("\0" + function[0], function[1]))
+        )
 
     def _points(self, side: int) -> BuildPoints:
         assert self.match is not None
