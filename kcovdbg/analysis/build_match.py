@@ -10,6 +10,7 @@ Points that are the same have one number. Numbers replace PCs wherever records o
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from typing import Final, NamedTuple, TypeAlias
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.chain_loops import find_innermost, gather
 from kcovdbg.analysis.function_pairs import BuildFunctions, FunctionPair, FunctionPairs, PairKind
-from kcovdbg.analysis.line_pairs import LinePairs, pair_lines
+from kcovdbg.analysis.line_pairs import LinePairs, Renames, pair_lines
 from kcovdbg.analysis.native_loops import NO_ID, zeros
 from kcovdbg.analysis.pc_counts import make_numbering
 from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH
@@ -32,6 +33,8 @@ _Key: TypeAlias = tuple[int, ...]
 """Where a point is: whether it is a tail call's, then the numbers of its frames, innermost first; equal in both builds."""
 
 _NO_CLASS: Final = 0
+# Parts of functions that are not entered by calls of the function.
+_SPLIT: Final = re.compile(r"\.(?:cold|part)\b")
 
 
 class Unmatched(str, Enum):
@@ -141,7 +144,22 @@ class _Build:
         for offset, chain in zip(compress(self._offsets, chosen), compress(self.rows, chosen), strict=True):
             yield base + offset, chain
 
+    def find_entries(self, pcs: Sequence[int]) -> list[int]:
+        """Return the indexes of the first points of functions' bodies, without parts that the compiler split off.
+
+        :param pcs: of one function, ascending.
+        """
+        table = self.columns.table
+        assert table is not None
+        found: dict[int, int] = {}
+        for index, pc in enumerate(pcs):
+            symbol = table.function_at(pc - 1)
+            if symbol is not None and not _SPLIT.search(symbol.name):
+                found.setdefault(symbol.address, index)
+        return list(found.values())
+
     def frames(self, chain: int) -> Sequence[int]:
+        """Return the numbers of a chain's frames, innermost first."""
         return self.columns.frames_of(chain)
 
     def places(self, chains: Iterable[int]) -> set[int]:
@@ -171,11 +189,15 @@ class _Keys:
         """The lines of functions that both builds have, by their places in the left build."""
         self._to_left: dict[int, Mapping[int, int]] = {}
 
+    @cached_property
+    def _renames(self) -> Renames:
+        return Renames(self._pairs.old_names())
+
     def _pair(self, pair: FunctionPair) -> Mapping[int, int]:
         """Return the lines of a function, from the right build to the left one."""
         found = self._to_left.get(pair.left)
         if found is None:
-            lines = pair_lines(self._left.functions, pair.left, self._right.functions, pair.right)
+            lines = pair_lines(self._left.functions, pair.left, self._right.functions, pair.right, self._renames)
             self.lines[pair.left] = lines
             found = self._to_left[pair.left] = {there: here for here, there in lines.to_right.items()}
         return found
@@ -301,9 +323,15 @@ class _Matcher:
         """Number the points of a function."""
         sides = left, right
         by_key: dict[_Key, tuple[list[int], list[int]]] = {}
+        entries = self._find_entries(left, right)
+        if entries is not None:
+            # Compilers do not agree on the line where a function begins.
+            pcs = left[entries[0]].pc, right[entries[1]].pc
+            self._numbers[0][pcs[0]] = self._numbers[1][pcs[1]] = self._add(*pcs)
         for side, points in enumerate(sides):
             for index, point in enumerate(points):
-                by_key.setdefault(point.key, ([], []))[side].append(index)
+                if entries is None or index != entries[side]:
+                    by_key.setdefault(point.key, ([], []))[side].append(index)
         in_order = _pair_in_order(left, right)
         for key, (mine, others) in by_key.items():
             if len(key) > 1 and mine and others and not _is_one_by_one(mine, others, in_order):
@@ -322,6 +350,16 @@ class _Matcher:
             for index, other in zip(mine, others, strict=True):
                 number = self._add(left[index].pc, right[other].pc)
                 self._numbers[0][left[index].pc] = self._numbers[1][right[other].pc] = number
+
+    def _find_entries(self, left: Sequence[_Point], right: Sequence[_Point]) -> tuple[int, int] | None:
+        """Return the indexes of the points where a function is entered, None where it has no or several bodies."""
+        found = []
+        for build, points in zip(self._builds, (left, right), strict=True):
+            indexes = build.find_entries([point.pc for point in points]) if points else ()
+            if len(indexes) != 1:
+                return None
+            found.append(indexes[0])
+        return found[0], found[1]
 
     def _add(self, left: int, right: int) -> int:
         self._pcs.append((left, right))
@@ -354,15 +392,20 @@ class _Matcher:
             return
         by_key: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         for pc, chain in foreign.select(foreign.inner_places, wanted):
-            frames = foreign.frames(chain)
             is_tail = chain & KIND_MASK == PointKind.TAIL
-            by_key[is_tail, self._keys.frame(frames[0], is_left=not is_left)].append((len(frames), pc))
+            by_key[is_tail, self._keys.frame(foreign.frames(chain)[0], is_left=not is_left)].append((pc, chain))
         for pc, frame in alone:
-            is_tail = own.chain_of[pc] & KIND_MASK == PointKind.TAIL
-            candidates = by_key.get((is_tail, self._keys.frame(frame, is_left=is_left)))
+            chain = own.chain_of[pc]
+            is_tail = chain & KIND_MASK == PointKind.TAIL
+            functions = self._functions(chain, is_left=is_left)
+            candidates = [
+                (abs(len(theirs) - len(functions)), other_pc)
+                for other_pc, other_chain in by_key.get((is_tail, self._keys.frame(frame, is_left=is_left)), ())
+                # One is inlined into what the other one is in, or into nothing.
+                if (theirs := self._functions(other_chain, is_left=not is_left))[-1] in functions or functions[-1] in theirs
+            ]
             if not candidates:
                 continue
-            # That in the function's own code, if there is any.
             _, found = min(candidates)
             number = self._numbers[other].get(found)
             if number is None:
@@ -370,6 +413,15 @@ class _Matcher:
             if not self._pcs[number][side]:
                 self._pcs[number] = (pc, found) if is_left else (found, pc)
             self._numbers[side][pc] = number
+
+    def _functions(self, chain: int, *, is_left: bool) -> list[tuple[int, bool]]:
+        """Return the functions of a chain, innermost first: the left build's where both have them."""
+        build = self._builds[0 if is_left else 1]
+        places = [build.columns.places.of_frame[frame] for frame in build.frames(chain)]
+        if is_left:
+            return [(place, True) for place in places]
+        pairs = [self._pairs.to_left(place) for place in places]
+        return [(place, False) if pair is None else (pair.left, True) for place, pair in zip(places, pairs, strict=True)]
 
     def _points(self, *, is_left: bool) -> BuildPoints:
         side, other = (0, 1) if is_left else (1, 0)

@@ -138,6 +138,11 @@ class FunctionPairs:
         """Return the pair that a function of the right build is in, None where it is in none."""
         return self._to_left.get(place)
 
+    def old_names(self) -> Mapping[str, str]:
+        """Return the old name of each function that was renamed, by its new one."""
+        renamed = (pair for pair in self._to_right.values() if pair.kind is PairKind.RENAMED)
+        return {self._right.names[pair.right]: self._left.names[pair.left] for pair in renamed}
+
     def add(self, left: Iterable[int], right: Iterable[int]) -> None:
         """Find the counterparts of some functions of both builds."""
         rest_left = [place for place in left if place not in self._to_right and not self._add_by_name(place, is_left=True)]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -22,12 +23,29 @@ class LinePairs(NamedTuple):
     """Whether the sources of both were compared."""
 
 
-def pair_lines(left: BuildFunctions, left_place: int, right: BuildFunctions, right_place: int) -> LinePairs:
+class Renames:
+    """New names of functions in source text.
+
+    :param old_names: new name -> old name.
+    """
+
+    def __init__(self, old_names: Mapping[str, str]) -> None:
+        self._old_names = old_names
+        self._pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, old_names))})\b") if old_names else None
+
+    def restore(self, text: list[str]) -> list[str]:
+        """Return a text with the old names: a line that only calls a renamed function is the same."""
+        if self._pattern is None:
+            return text
+        return [self._pattern.sub(lambda found: self._old_names[found[0]], line) for line in text]
+
+
+def pair_lines(left: BuildFunctions, left_place: int, right: BuildFunctions, right_place: int, renames: Renames) -> LinePairs:
     """Return the lines that a function has in two builds."""
     lines = left.lines(left_place), right.lines(right_place)
     if not lines[0] or not lines[1]:
         return LinePairs({}, False)
-    texts = left.text(left_place), right.text(right_place)
+    texts = left.text(left_place), renames.restore(right.text(right_place))
     if texts[0] and texts[1]:
         return LinePairs(_pair_by_text(lines, texts), True)
     return LinePairs(_pair_by_order(*lines), False)
@@ -40,11 +58,7 @@ def _pair_by_text(lines: Sequence[Sequence[int]], texts: Sequence[Sequence[str]]
         blocks = align(*number_lines(*texts)).blocks
     right = set(lines[1])
     of_text = {first + left + at: other + there + at for left, there, length in blocks for at in range(length)}
-    pairs = {line: of_text[line] for line in lines[0] if of_text.get(line) in right}
-    # Where a function begins, whatever its arguments have become.
-    if first not in pairs and other not in pairs.values():
-        pairs[first] = other
-    return pairs
+    return {line: of_text[line] for line in lines[0] if of_text.get(line) in right}
 
 
 def _pair_by_order(left: Sequence[int], right: Sequence[int]) -> dict[int, int]:

@@ -76,12 +76,8 @@ GENERAL_OPTIONS: Final = (
     Option(("--symbol-table",), "the kernel's location table, as written by: symbols build -o FILE", "FILE"),
     Option(("--source-dir",), "the kernel's source tree", "PATH", repeatable=True),
     Option(("--substitute-path",), "look in TO for source that debug info has in FROM", "FROM=TO", repeatable=True),
-    Option(
-        ("--other-vmlinux",), "the vmlinux of another build that traces are of, or its location table", "FILE", repeatable=True
-    ),
-    Option(
-        ("--other-source",), "the source tree of that build; the first one of the first, and so on", "PATH", repeatable=True
-    ),
+    Option(("--other-vmlinux",), "a vmlinux (or location table) of another build, for its traces", "FILE", repeatable=True),
+    Option(("--other-source",), "the source tree of that build; given in the same order", "PATH", repeatable=True),
     Option(("-q", "--quiet"), "show no banner"),
     Option(("--color",), "use color", "WHEN", choices=tuple(color.value for color in Color)),
     Option(("--debug",), "show where errors come from"),

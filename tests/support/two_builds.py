@@ -13,7 +13,11 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.symbols.table_cache import start_build
 
 HEADER = """
+#ifdef __clang__
+#define NOINLINE __attribute__((noinline))
+#else
 #define NOINLINE __attribute__((noinline, noclone))
+#endif
 void hit(const char *tag);
 int clamp(int value);
 int moved(int value);
@@ -222,7 +226,8 @@ class Built(NamedTuple):
 
 def build_program(folder, files, compiler="gcc", *more):
     """Build a program and its location table in the user's cache."""
-    if shutil.which(compiler) is None:
+    found = next(filter(None, map(shutil.which, (compiler, f"{compiler}-19", f"{compiler}-16", f"{compiler}-14"))), None)
+    if found is None:
         pytest.skip(f"needs {compiler}")
     (folder / "src").mkdir(parents=True)
     for name, text in {**files, "src/calc.h": HEADER, "src/main.c": MAIN}.items():
@@ -232,7 +237,7 @@ def build_program(folder, files, compiler="gcc", *more):
     for name in (*files, "src/main.c"):
         coverage = [] if name == "src/main.c" else ["-fsanitize-coverage=trace-pc"]
         objects.append(f"{name}.o")
-        subprocess.run([compiler, *flags, *coverage, "-c", name, "-o", objects[-1]], cwd=folder, check=True)
+        subprocess.run([found, *flags, *coverage, "-c", name, "-o", objects[-1]], cwd=folder, check=True)
     image = folder / "program"
     subprocess.run(["gcc", "-no-pie", "-Wl,--build-id=sha1", "-o", image, *objects], cwd=folder, check=True)
     process = start_build(image)
