@@ -102,9 +102,9 @@ COMMON_OPTIONS = (
     Argument(("--jsonl",), Value.FLAG, "write one JSON object per line, each as soon as it is known", default=False),
     Argument(("--csv",), Value.FLAG, "write CSV with the same keys", default=False),
     Argument(
-        ("--fields",), Value.TEXT, "write only these keys, in this order, with --json, --jsonl and --csv", metavar="A,B,…"
+        ("--fields",), Value.KEYS, "write only these keys, in this order, with --json, --jsonl and --csv", metavar="A,B,…"
     ),
-    Argument(("--columns",), Value.TEXT, "show these columns, named by heading or key, in this order", metavar="A,B,…"),
+    Argument(("--columns",), Value.COLUMNS, "show these columns, named by heading or key, in this order", metavar="A,B,…"),
     Argument(("--wide",), Value.FLAG, "show all columns, and all text in them", default=False),
     Argument(("--vertical",), Value.FLAG, "show a line for each value", default=False),
     Argument(("-h", "--help"), Value.FLAG, "show help for this command", default=False),

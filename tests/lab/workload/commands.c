@@ -383,7 +383,9 @@ static bool run(char *line)
 	} else if (!strcmp(line, "puzzle") && *arg) {
 		return puzzle(arg, begin);
 	} else if (!strcmp(line, "storm") && atoi(arg) > 0) {
-		storm(atoi(arg));
+		const char *processes = strchr(arg, ' ');
+
+		storm(atoi(arg), processes ? atoi(processes) : 4);
 	} else if (!strcmp(line, "run") && *arg) {
 		host_run(arg);
 	} else if (!strcmp(line, "put") && *arg) {

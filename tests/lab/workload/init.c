@@ -176,7 +176,8 @@
  *                 enabled task; `before` is a page mapped directly before the buffer
  *   reuse         kc-reuse: a buffer whose count was not reset between comparisons and addresses
  *   uring         kc-uring: enabled, with a request that a worker of io_uring executes
- *   storm SECONDS many threads do everything at random. State `storm` when it starts ("running":
+ *   storm SECONDS [PROCESSES]
+ *                 many threads do everything at random, eight in each process. State `storm` when it starts ("running":
  *                 true), and again with the counts of operations when it is over
  *   traffic usb plug    as hub, and the handle is left to whoever wants it
  *   run NAME      run the script NAME of the exchange directory with the host's files: state `run` when
