@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from kcovdbg import __version__
 from kcovdbg.collect.background_job import Jobs
@@ -129,6 +130,14 @@ def main(
         status = explain(error).status
     _settle_stdout()
     return status
+
+
+def end_by_signal(number: int, _frame: FrameType | None) -> NoReturn:
+    """Exit as a shell reports a signal.
+
+    A signal's own way would leave behind what was decompressed, gigabytes for some dumps, and a terminal in disorder.
+    """
+    sys.exit(128 + number)
 
 
 def _tell_if_stopped(target: Target, options: Options, color: Color) -> Target:
