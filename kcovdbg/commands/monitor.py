@@ -117,7 +117,7 @@ def _describe_recording(path: str, source: LiveSource, writer: RecordingWriter) 
     activity = source.activity
     seconds = 0.0 if activity.sample is None else activity.sample.time - activity.started
     text = f"{writer.samples} looks in {seconds_text(seconds)} recorded: {path}"
-    return Lines(((("", text),),), remarks=() if source.problem is None else (source.problem,))
+    return Lines(((("", text),),), remarks=() if source.problem is None or source.is_gone else (source.problem,))
 
 
 def _find_facts(context: Context) -> Mapping[str, str | None]:

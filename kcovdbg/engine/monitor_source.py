@@ -109,7 +109,10 @@ class LiveSource:
             last = self.activity.sample
             if last is None:
                 raise
-            sample = Sample(time.time(), "gone", (), None, (), None, (), None, 0.0, (str(error),))
+            # What it looked like last stays to be seen.
+            sample = last._replace(
+                time=time.time(), state="gone", objects=None, findings=None, shares=(), reads=0, seconds=0.0, errors=()
+            )
         except KcovdbgError as error:
             self.problem = f"could not look at the kernel: {error}"
             return

@@ -9,7 +9,6 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from kcovdbg.analysis.activity import Activity
-from kcovdbg.engine.monitor_heading import cost_line, sections_line, state_style, title_parts, totals_line
 from kcovdbg.engine.monitor_rows import (
     COLUMNS,
     MonitorColumn,
@@ -25,6 +24,7 @@ from kcovdbg.engine.monitor_rows import (
     sort_rows,
 )
 from kcovdbg.engine.monitor_source import LiveSource, MonitorSource, PlaybackSource
+from kcovdbg.engine.monitor_totals import cost_line, sections_line, state_style, title_parts, totals_line
 from kcovdbg.frontends.shell.monitor_keys import footer_parts
 from kcovdbg.render.renderable import Fragment, Line
 from kcovdbg.render.sample_summary_rows import seconds_text
