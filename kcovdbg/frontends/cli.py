@@ -44,6 +44,7 @@ from kcovdbg.render.theme import Color
 from kcovdbg.target.protocol import Target
 
 if TYPE_CHECKING:
+    from kcovdbg.engine.monitor_source import MonitorSource
     from kcovdbg.target.opener import TargetOptions
 
 
@@ -61,6 +62,11 @@ def open_with_drgn(options: TargetOptions) -> Target:
 def show_view(view: TraceView) -> None:
     """Show a view full-screen; importing prompt_toolkit takes a tenth of a second, so only views do."""
     import_module("kcovdbg.frontends.shell.view").show_view(view)
+
+
+def show_monitor(source: MonitorSource, share: float | None, view: Callable[[str], str | None]) -> None:
+    """Show a monitor full-screen; only monitors and views import prompt_toolkit."""
+    import_module("kcovdbg.frontends.shell.monitor").show_monitor(source, share, view)
 
 
 def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:
@@ -106,6 +112,7 @@ def main(
             color=color,
             find_symbolizer=partial(find_symbolizer, table_file=options.symbol_table),
             show_view=show_view,
+            show_monitor=show_monitor,
             serve_tools=serve_tools,
             jobs=Jobs(_background_program(options)),
             source_folders=(*options.source_folders, *settings.source_dirs, *_find_demo_source(options)),
