@@ -182,6 +182,10 @@ def make_task_sample(task: Task, state: State) -> TaskSample:
     """Return a task as a sample has it."""
     fields = task.fields
     call = state.syscall(fields.address).call if fields.address in state.syscalls else None
+    count, full = task.count, task.full
+    if task.session.is_section and count is not None and task.capacity is not None and count > task.capacity:
+        # Only the kernel writes an area: the section ended between two reads, and this is a link of the list of free areas.
+        count = full = None
     return TaskSample(
         pid=fields.pid,
         tgid=fields.tgid,
@@ -195,9 +199,9 @@ def make_task_sample(task: Task, state: State) -> TaskSample:
         kcov_sequence=fields.kcov_sequence,
         kcov_area=fields.kcov_area,
         kcov_size=fields.kcov_size,
-        count=task.count,
+        count=count,
         capacity=task.capacity,
-        full=task.full,
+        full=full,
         syscall=None if call is None else syscall_text(call),
     )
 

@@ -63,9 +63,7 @@ def short_number(number: float) -> str:
     """Return a number in at most five characters: ``999``, ``12.3k``, ``4.5M``."""
     for unit in ("", "k", "M", "G"):
         if abs(number) < 999.5:
-            return f"{number:.0f}" if not unit or abs(number) >= 99.95 else f"{number:.1f}{unit}"
-        if abs(number) < 99_950 and unit == "":
-            return f"{number / 1000:.1f}k"
+            return f"{number:.1f}{unit}" if unit and abs(number) < 99.95 else f"{number:.0f}{unit}"
         number /= 1000
     return f"{number:.0f}T"
 
