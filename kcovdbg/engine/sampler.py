@@ -39,6 +39,8 @@ _WHOLE: Final = (
     _NEAR | Part.REMOTE | Part.FILES | Part.VMALLOC | Part.OBJECTS | Part.AREAS | Part.LINKS | Part.LOCKS | Part.TASK_FACTS
 )
 _LEFT_OUT: Final = frozenset((Source.SLAB, Source.LOST, Source.STACKS))
+# The part of the budget that is for whole looks.
+_WHOLE_PART: Final = 0.25
 # Seconds between two whole looks, at least.
 _WHOLE_INTERVAL: Final = 1.0
 # Seconds that a task without KCOV state is still looked at after a section of it: workers have one after another.
@@ -99,8 +101,7 @@ class Sampler:
         errors = tuple(note for source, notes in state.lacking.items() if source not in _LEFT_OUT for note in notes)
         used = time.process_time() - started
         if is_whole:
-            # Half of the budget is for whole looks.
-            self._next_whole = time.monotonic() + max(_WHOLE_INTERVAL, 2 * used / self._share)
+            self._next_whole = time.monotonic() + max(_WHOLE_INTERVAL, used / (self._share * _WHOLE_PART))
         self._last = {buffer_key(task): task for task in tasks}
         return Sample(
             time=now,
@@ -181,6 +182,10 @@ def make_task_sample(task: Task, state: State) -> TaskSample:
     """Return a task as a sample has it."""
     fields = task.fields
     call = state.syscall(fields.address).call if fields.address in state.syscalls else None
+    count, full = task.count, task.full
+    if task.session.is_section and count is not None and task.capacity is not None and count > task.capacity:
+        # Only the kernel writes an area: the section ended between two reads, and this is a link of the list of free areas.
+        count = full = None
     return TaskSample(
         pid=fields.pid,
         tgid=fields.tgid,
@@ -194,9 +199,9 @@ def make_task_sample(task: Task, state: State) -> TaskSample:
         kcov_sequence=fields.kcov_sequence,
         kcov_area=fields.kcov_area,
         kcov_size=fields.kcov_size,
-        count=task.count,
+        count=count,
         capacity=task.capacity,
-        full=task.full,
+        full=full,
         syscall=None if call is None else syscall_text(call),
     )
 
@@ -241,5 +246,4 @@ def find_interval(share: float, used: float, least: float) -> float:
 
     :param used: processor time of the last look and of drawing it.
     """
-    # The other half of the budget is for whole looks.
-    return max(least, 2 * used / share)
+    return max(least, used / (share * (1 - _WHOLE_PART)))
