@@ -5,87 +5,21 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
-from kcovdbg.analysis.located_records import PcFilter
-from kcovdbg.analysis.pc_counts import count_pcs
-from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_arguments import NOT_FUNCTION, TEXT_PCS
-from kcovdbg.engine.buffer_sources import (
-    FD,
-    find_buffer,
-    name_remarks,
-    read_both_views,
-    recorded_syscall_remarks,
-    syscall_remarks,
-)
+from kcovdbg.engine.buffer_view import make_view
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.trace_builds import BuildComparison, build_remarks, compare_builds, find_builds
-from kcovdbg.engine.trace_view import TracePane, TraceView
-from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.engine.trace_view import TraceView
+from kcovdbg.errors import CapabilityError
 from kcovdbg.render.renderable import Line, Lines
 
 # Without a terminal: enough for two functions with their places.
 _WIDTH: Final = 160
 _LEAST: Final = 20
 _MOST: Final = 10_000
-
-
-def make_view(context: Context, what: str, other: str | None, args: Namespace) -> TraceView:
-    """Read the buffers and make a view of them.
-
-    :raises KcovdbgError: when one cannot be read.
-    """
-    if other is None and what.startswith(FD):
-        target = context.workspace.optional_target
-        if target is not None and is_this_machine(target):
-            return _make_both_views(context, what, PcFilter(context.workspace.names, None, None, args.not_function))
-    whats = [what] if other is None else [what, other]
-    builds = find_builds(context, [[name] for name in whats])
-    buffers = [find_buffer(context, name, build.kernel) for name, build in zip(whats, builds, strict=True)]
-    panes = [
-        TracePane(buffer, build.names, PcFilter(build.names, None, None, args.not_function))
-        for buffer, build in zip(buffers, builds, strict=True)
-    ]
-    same = len(buffers) == 2 and buffers[0].address == buffers[1].address is not None
-    # A task may have both buffers.
-    remarks = [remark for buffer in buffers for remark in syscall_remarks(context, buffer)]
-    for build, buffer in zip(builds, buffers, strict=True):
-        remarks += recorded_syscall_remarks(build.names, buffer)
-    remarks = [*dict.fromkeys(remarks), *build_remarks(context, builds)]
-    comparison: BuildComparison | None = None
-    if len(builds) == 2 and builds[0] is not builds[1]:
-        comparison = compare_builds(builds, [count_pcs(pane.buffer) for pane in panes])
-        remarks += comparison.remarks()
-    return TraceView(*panes, by_index=args.by_index or same, source=builds[0].source, comparison=comparison, remarks=remarks)
-
-
-def _make_both_views(context: Context, what: str, wanted: PcFilter) -> TraceView:
-    """Make a view of the user's and the kernel's side of a buffer."""
-    try:
-        return _read_both_views(context, what, wanted)
-    except KcovdbgError as error:
-        # The kernel's side needs no process that maps the buffer.
-        remarks = [f"kernel's view only: {error}", *name_remarks(context)]
-        side = TracePane(find_buffer(context, what), context.workspace.names, wanted)
-        return TraceView(side, source=context.workspace.source, remarks=remarks)
-
-
-def _read_both_views(context: Context, what: str, wanted: PcFilter) -> TraceView:
-    compared = read_both_views(context, what)
-    found = [f"FINDING: {finding}" for finding in compared.findings] or ["the user's view and the kernel's are equal"]
-    names = context.workspace.names
-    return TraceView(
-        TracePane(compared.user, names, wanted),
-        TracePane(compared.kernel, names, wanted),
-        by_index=True,
-        source=context.workspace.source,
-        remarks=[*found, *name_remarks(context)],
-        renew=lambda: _read_both_views(replace(context, _reader=None), what, wanted),
-    )
 
 
 def _run(context: Context, args: Namespace) -> Lines | None:
@@ -97,7 +31,7 @@ def _run(context: Context, args: Namespace) -> Lines | None:
             "view: standard output is not a terminal" if show is not None else "view: no full-screen view here",
             hint="view --text prints the same",
         )
-    view = make_view(context, args.what, args.other, args)
+    view = make_view(context, args.what, args.other, args.not_function or (), by_index=args.by_index)
     if args.fold:
         view.rows = view.folded()
     if args.text or show is None:

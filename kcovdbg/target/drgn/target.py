@@ -27,8 +27,10 @@ from kcovdbg.target.connection import Connection, MachineState
 from kcovdbg.target.drgn.address_range import exclude_per_cpu_data
 from kcovdbg.target.drgn.live_lines import DrgnLines
 from kcovdbg.target.mappings import MappingWalk, find_mappings
+from kcovdbg.target.page_array import find_page_array
 from kcovdbg.target.pointer import UPPER_HALF_START
-from kcovdbg.target.protocol import Member, SlabObject, Symbol
+from kcovdbg.target.protocol import Member, SlabObject, SlabSource, Symbol
+from kcovdbg.target.slab_memory import find_slab_memory
 from kcovdbg.target.vmalloc_areas import VmallocWalk, find_vmalloc_areas
 
 if TYPE_CHECKING:
@@ -113,11 +115,11 @@ class DrgnTarget:
         self.release = prog["UTS_RELEASE"].string_().decode(errors="backslashreplace")
         self.machine = _find_machine(prog, platform)
         self.build_id = _find_build_id(prog)
-        self.slab = DrgnSlab(prog, is_still=not live) if _has_page_array(prog) else None
         self.stacks = DrgnStacks(prog, self.symbol_name, self.kernel_range, self._stopped_for_good)
         self.lines = DrgnLines(prog)
         # Called most often by the walkers.
         self._stopped = stopped
+        self.reads = 0
         self._read: Callable[[int, int], bytes] = prog.read
         self._members: dict[tuple[str, str], Member] = {}
         self._types: dict[str, drgn.Type] = {}
@@ -135,6 +137,12 @@ class DrgnTarget:
     def vmalloc(self) -> VmallocWalk | None:
         """The vmalloc areas."""
         return find_vmalloc_areas(self)
+
+    @cached_property
+    def slab(self) -> SlabSource | None:
+        """The slab caches: by drgn where kcovdbg's own walk does not know the machine or the allocator."""
+        own = find_slab_memory(self, find_page_array(self))
+        return own or (DrgnSlab(self.prog, is_still=not self.live) if _has_page_array(self.prog) else None)
 
     def close(self) -> None:
         """Close the connection: a machine behind a GDB stub continues. Done at exit as well."""
@@ -171,6 +179,7 @@ class DrgnTarget:
         :raises ReadError: when any of it cannot be read.
         :raises GoneError: when the machine has ended.
         """
+        self.reads += 1
         try:
             return self._read(address, size)
         except drgn.FaultError as error:

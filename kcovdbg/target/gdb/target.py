@@ -20,8 +20,10 @@ from kcovdbg.target.gdb.lines import LineTables
 from kcovdbg.target.gdb.types import array_length, member_names, type_name
 from kcovdbg.target.kaslr import Read, find_release, read_banner
 from kcovdbg.target.mappings import MappingWalk, find_mappings
+from kcovdbg.target.page_array import find_page_array
 from kcovdbg.target.pointer import UPPER_HALF_START
-from kcovdbg.target.protocol import Member, SlabSource, StackSource, Symbol
+from kcovdbg.target.protocol import Member, StackSource, Symbol
+from kcovdbg.target.slab_memory import SlabWalk, find_slab_memory
 from kcovdbg.target.vmalloc_areas import VmallocWalk, find_vmalloc_areas
 
 # QEMU's stub sends 4096 characters at most, two for each byte.
@@ -46,7 +48,6 @@ class GdbTarget:
     :param read: reads its memory, and only that.
     """
 
-    slab: SlabSource | None = None
     stacks: StackSource | None = None
     packet_size: int | None = None
     """Bytes of memory in one packet of a stub; None for a core."""
@@ -79,6 +80,21 @@ class GdbTarget:
     def vmalloc(self) -> VmallocWalk | None:
         """The vmalloc areas."""
         return find_vmalloc_areas(self)
+
+    @cached_property
+    def slab(self) -> SlabWalk | None:
+        """The slab caches; None where the pages of a machine are too many for the connection, as with kgdb."""
+        return find_slab_memory(self, find_page_array(self)) if self._is_fast else None
+
+    @cached_property
+    def _is_fast(self) -> bool:
+        """Whether megabytes can be read: a core, or a guest of QEMU; kgdb's serial line takes minutes for one."""
+        if self.packet_size is None:
+            return True
+        try:
+            return re.match(r"\d+\.\d+", gdb.execute("monitor info version", to_string=True)) is not None
+        except gdb.error:
+            return False
 
     @property
     def files(self) -> Iterator[str]:
