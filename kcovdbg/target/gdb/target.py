@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import gdb
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, address_of, word_mask
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import MissingSymbolError, TargetError
+from kcovdbg.errors import CapabilityError, MissingSymbolError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.gdb.kernel import GdbKernel
@@ -23,6 +23,7 @@ from kcovdbg.target.mappings import MappingWalk, find_mappings
 from kcovdbg.target.pointer import UPPER_HALF_START
 from kcovdbg.target.protocol import Member, SlabSource, StackSource, Symbol
 from kcovdbg.target.vmalloc_areas import VmallocWalk, find_vmalloc_areas
+from kcovdbg.target.watchpoints import Watchpoints
 
 # QEMU's stub sends 4096 characters at most, two for each byte.
 _PACKET_SIZE: Final = 2048
@@ -47,6 +48,7 @@ class GdbTarget:
     """
 
     slab: SlabSource | None = None
+    watchpoints: Watchpoints | None = None
     stacks: StackSource | None = None
     packet_size: int | None = None
     """Bytes of memory in one packet of a stub; None for a core."""
@@ -119,6 +121,17 @@ class GdbTarget:
         :raises TargetError: always.
         """
         raise TargetError("GDB controls the machine", hint="continue")
+
+    def stop(self) -> None:
+        """Refuse: GDB's user stops the machine.
+
+        :raises CapabilityError: always.
+        """
+        raise CapabilityError("GDB controls the machine", hint="interrupt, or C-c")
+
+    def leave_stopped(self, reason: str) -> str | None:  # noqa: ARG002
+        """Return None: GDB's user lets the machine go on."""
+        return None
 
     def is_gone(self) -> bool:
         """Return False: GDB notices by itself, and then has no target."""
