@@ -51,6 +51,7 @@ _COLUMNS: Final = (
     Column("pid", PID),
     Column("comm", COMM),
     Column("function", SYMBOL, value=lambda caught: next((frame.function for frame in caught.stack), None)),
+    Column("reason"),
     Column("findings", ANY, items=_FINDING_COLUMNS),
     Column("stack", ANY, items=_STACK_COLUMNS),
 )
@@ -62,6 +63,7 @@ _MEANINGS: Final = {
     "pid": Meaning("thread id of the task on that CPU", "it is unknown"),
     "comm": Meaning("name of that task", "it is unknown"),
     "function": Meaning("function that wrote, the innermost inlined one", "no symbol has its address"),
+    "reason": Meaning("why another CPU may have written", "it is certain that this one did"),
     "findings": Meaning("the rules that the write broke, as `check` reports them"),
     "findings[].rule": Meaning("name of the rule"),
     "findings[].severity": Meaning("`error` or `warning`"),
@@ -86,7 +88,7 @@ def _find_watched(context: Context, what: str, field: str) -> WatchedField:
             return WatchedField(_TYPES[kind], parse_address(rest), field)
         except ValueError:
             raise WordError(f"'{rest}' is not an address", what, hint=_FORMS) from None
-    tid = int(what) if what.isdecimal() else find_tid(context, what)
+    tid = int(what) if what.isdecimal() else find_tid(context, what, is_any=True)
     found = [task for task in context.state(Part.TASKS).task_fields if task.pid == tid]
     if tid is None or not found:
         raise KcovdbgError(f"no task {what}", hint="tasks -a lists all")
@@ -109,6 +111,10 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
 def _remarks(watched: WatchedField, catch: Catch) -> Iterator[str]:
     for finding in catch.broken_before:
         yield f"broken before the first write: {finding.rule}, {finding.object}: {finding.message}"
+    for finding in catch.broken_after:
+        yield f"broken at the end, by a write that was missed: {finding.rule}, {finding.object}: {finding.message}"
+    if catch.caught is not None and catch.caught.stack_problem is not None:
+        yield f"the callers are unknown: {catch.caught.stack_problem}"
     if catch.caught is None:
         yield _describe_end(watched, catch)
 
@@ -133,7 +139,8 @@ def _lines(watched: WatchedField, catch: Catch) -> Iterator[Line]:
     )
     for finding in caught.findings:
         yield from _finding_lines(finding)
-    yield (("", f"  by {_describe_writer(caught)}"),)
+    doubt = "" if caught.reason is None else f"; likely: {caught.reason}"
+    yield (("", f"  by {_describe_writer(caught)}{doubt}"),)
     for number, frame in enumerate(caught.stack):
         yield stack_frame_line(number, frame)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from kcovdbg.analysis.check.kcov_functions import find_kcov_function
-from kcovdbg.analysis.check.runner import find_violations
-from kcovdbg.analysis.check.writers import find_kcov_writer, is_context_switch
+from kcovdbg.analysis.check.runner import check, find_violations, list_rules
+from kcovdbg.analysis.check.writers import find_kcov_writer, is_context_switch, is_innocent
 from kcovdbg.errors import CapabilityError, KcovdbgError, MissingSymbolError
 from kcovdbg.model.finding import Finding
 from kcovdbg.model.memory import StackFrame
@@ -66,6 +66,10 @@ class CaughtWrite(NamedTuple):
     comm: str | None
     stack: Sequence[StackFrame]
     """Of the CPU; innermost first."""
+    reason: str | None = None
+    """Why another CPU may have written, None where that is certain."""
+    stack_problem: str | None = None
+    """Why the stack lacks callers, None when it is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ class Catch:
     """How many writes were seen."""
     broken_before: Sequence[Finding]
     """What was already broken when it began."""
+    broken_after: Sequence[Finding]
+    """What is broken at the end although no write was caught."""
 
 
 def catch_write(target: Target, layout: Layout, watched: WatchedField, seconds: float | None) -> Catch:
@@ -123,7 +129,17 @@ class _Judge:
             remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
             end = self._watchpoints.run(spans, self._judge if is_free else self._is_listed_again, remaining)
             if end is not RunEnd.WRITE or self._is_free is is_free:
-                return Catch(end, self._caught, self._reason, self._writes, broken_before)
+                is_open = self._caught is None and self._reason is None
+                broken_after = self._find_missed(broken_before) if is_open else ()
+                return Catch(end, self._caught, self._reason, self._writes, broken_before, broken_after)
+
+    def _find_missed(self, broken_before: Sequence[Finding]) -> tuple[Finding, ...]:
+        """Return what is broken now, and is not about to be resolved: two CPUs that write at once are seen as one write."""
+        known = {_identity(finding) for finding in broken_before}
+        rules = [rule.name for rule in list_rules() if rule.name[0] in self._groups and rule.severity.is_violation]
+        report = check(self._make_reader(self._target), wanted=rules)
+        found = (finding for finding in report.findings if finding.severity.is_violation and not finding.more)
+        return tuple(finding for finding in found if _identity(finding) not in known)
 
     def _read(self, span: MemorySpan) -> bytes:
         return self._target.read(span.address, span.size)
@@ -153,15 +169,25 @@ class _Judge:
         self._writes += 1
         if not changed:
             return False
+        span = changed[0]
+        old, new = before[span], self._values[span]
         function = self._target.symbol_name(self._watchpoints.pc - 1)
-        if is_context_switch(function) and self._changes_only_flags(before[changed[0]], self._values[changed[0]]):
-            return False
-        stack: Sequence[StackFrame] = ()
-        if find_kcov_function([StackFrame(0, function, None, None, None, False)]) is None:
-            stack = self._watchpoints.stack()
-        if not stack or find_kcov_writer(stack) is not None:
-            return self._is_end_of_life()
-        return self._breaks(changed[0], before[changed[0]], stack)
+        if is_context_switch(function):
+            return not self._changes_only_flags(old, new) and self._breaks(span, old, is_other=True)
+        is_own = find_kcov_function([StackFrame(0, function, None, None, None, False)]) is not None
+        if not is_own and find_kcov_writer(self._watchpoints.stack()) is None:
+            return self._breaks(span, old)
+        if not self._is_plausible(self._number(old), self._number(new)):
+            return self._breaks(span, old, is_other=True)
+        return self._is_end_of_life()
+
+    def _is_plausible(self, old: int, new: int) -> bool:
+        """Return whether KCOV itself may have changed the field so; two CPUs that write at once are seen as one write."""
+        if self._watched.field == _REFCOUNT:
+            return abs(new - old) == 1
+        if self._watched.field == _MODE:
+            return (new & ~self._layout.mode_flags) in self._layout.traits.mode_values(self._layout.modes)
+        return True
 
     def _changes_only_flags(self, before: bytes, after: bytes) -> bool:
         if self._watched.field != _MODE:
@@ -180,8 +206,11 @@ class _Judge:
             self._reason = f"{name_kcov(self._watched.address)} was freed"
         return self._reason is not None
 
-    def _breaks(self, span: MemorySpan, before: bytes, stack: Sequence[StackFrame]) -> bool:
-        """Return whether a write that is not KCOV's own breaks a rule, or the structure is gone."""
+    def _breaks(self, span: MemorySpan, before: bytes, *, is_other: bool = False) -> bool:
+        """Return whether a write that is not KCOV's own breaks a rule, or the structure is gone.
+
+        :param is_other: whether another CPU wrote than the one that stopped.
+        """
         reader = self._make_reader(self._target)
         self._reason = self._find_end(reader.read(Part.TASKS | Part.OBJECTS))
         if self._reason is not None:
@@ -195,7 +224,7 @@ class _Judge:
         if not broken:
             return False
         state = reader.read(Part.CURRENT | Part.TASKS)
-        cpu = self._watchpoints.cpu
+        cpu, stack, reason = self._find_writer(is_other=is_other)
         task = None if cpu is None else state.task_by_address.get(state.current.get(cpu, 0))
         self._caught = CaughtWrite(
             span.address,
@@ -206,8 +235,20 @@ class _Judge:
             None if task is None else task.pid,
             None if task is None else task.comm,
             stack,
+            reason,
+            self._watchpoints.stack_problem(),
         )
         return True
+
+    def _find_writer(self, *, is_other: bool) -> tuple[int | None, Sequence[StackFrame], str | None]:
+        """Return the CPU that wrote, its stack, and why that is not certain."""
+        if not is_other:
+            return self._watchpoints.cpu, self._watchpoints.stack(), None
+        others = [(cpu, stack) for cpu, stack in self._watchpoints.other_stacks() if stack and not is_innocent(stack)]
+        if len(others) == 1:
+            cpu, stack = others[0]
+            return cpu, stack, "two CPUs wrote at once; the other one is KCOV's own or the scheduler's"
+        return self._watchpoints.cpu, self._watchpoints.stack(), "two CPUs wrote at once, and this one did so lawfully"
 
     def _find_end(self, state: State) -> str | None:
         """Return why the structure is not there any more, None while it is."""

@@ -15,6 +15,7 @@ from kcovdbg.target.stop_record import signals_delayed
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd
 
 _SIGTRAP: Final = 5
+_MAX_CPUS: Final = 4096
 
 
 class StubWatchpoints:
@@ -115,9 +116,23 @@ class StubWatchpoints:
         """Return the stack of the CPU that stopped."""
         return self._unwind(self._client.registers(self._thread))
 
+    def stack_problem(self) -> str | None:
+        """Return why stacks lack callers."""
+        return None if self._client.registers(self._thread) else "the registers are unknown"
+
+    def other_stacks(self) -> Iterator[tuple[int, Sequence[StackFrame]]]:
+        """Iterate over the other CPUs, each with its stack."""
+        for thread in range(1, _MAX_CPUS + 1):
+            registers = self._client.registers(thread)
+            if not registers:
+                return
+            if thread != self._thread:
+                yield thread - 1, self._unwind(registers)
+
 
 def _is_hit(reply: StopReply, spans: Sequence[MemorySpan]) -> bool:
     """Return whether a watchpoint was hit, as far as the stub tells."""
-    if reply.watch is None:
-        return reply.signal == _SIGTRAP
-    return any(span.address <= reply.watch < span.address + span.size for span in spans)
+    # Two CPUs may hit watchpoints at once: the second hit is reported when the machine goes on, as a trap, and perhaps of a
+    # watchpoint that is removed by then.
+    is_span = reply.watch is not None and any(span.address <= reply.watch < span.address + span.size for span in spans)
+    return is_span or reply.signal == _SIGTRAP

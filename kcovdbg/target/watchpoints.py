@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -47,6 +47,12 @@ class Watchpoints(Protocol):
     @property
     def cpu(self) -> int | None:
         """The CPU that stopped, None where that is unknown."""
+
+    def stack_problem(self) -> str | None:
+        """Return why :meth:`stack` lacks callers, None when it is complete."""
+
+    def other_stacks(self) -> Iterator[tuple[int, Sequence[StackFrame]]]:
+        """Iterate over the other CPUs, each with its stack; empty stacks are of CPUs in user mode."""
 
     @property
     def pc(self) -> int:

@@ -18,6 +18,7 @@ from kcovdbg.target.connection import MachineState
 from kcovdbg.target.gdb.kernel import GdbKernel
 from kcovdbg.target.gdb.lines import LineTables
 from kcovdbg.target.gdb.types import array_length, member_names, type_name
+from kcovdbg.target.gdb.watchpoints import GdbWatchpoints
 from kcovdbg.target.kaslr import Read, find_release, read_banner
 from kcovdbg.target.mappings import MappingWalk, find_mappings
 from kcovdbg.target.pointer import UPPER_HALF_START
@@ -62,6 +63,7 @@ class GdbTarget:
         connection = gdb.selected_inferior().connection
         if connection is not None and "remote" in connection.type:
             self.packet_size = _PACKET_SIZE
+            self.watchpoints = GdbWatchpoints(self)
         self.live = core is not None and core.path == Path("/proc/kcore")
         self.word_size = kernel.image.header.word_size
         self.big_endian = kernel.image.header.big_endian

@@ -129,7 +129,7 @@ static const struct file_operations kcovlab_scribble_fops = {
 	.write = kcovlab_scribble_write,
 };
 
-static int __init kcovlab_scribble_init(void)
+static int kcovlab_scribble_init(void)
 {
 	sections = kthread_run(run_sections, NULL, "kc-sections");
 	if (IS_ERR(sections))
@@ -139,7 +139,7 @@ static int __init kcovlab_scribble_init(void)
 	return 0;
 }
 
-static void __exit kcovlab_scribble_exit(void)
+static void kcovlab_scribble_exit(void)
 {
 	debugfs_remove(directory);
 	kthread_stop(sections);
