@@ -53,7 +53,8 @@ $(VENV)/bin/python:
 	$(BIN)/python -m pip install -q --upgrade pip
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install -q -e .
+	@# setuptools warns of directories that an editable package finds beside itself, in nine lines; a checkout is meant to.
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed

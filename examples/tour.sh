@@ -9,15 +9,15 @@ set --
 while IFS= read -r see && IFS= read -r line; do
 	set -- "$@" -e "! printf '\\n%s\\nkcovdbg> %s\\n' '$see' '$line'" -e "$line"
 done <<'EOF'
-Two tasks with KCOV. kc-traffic traces itself, and a softirq section runs on top of it at this moment.
+Two tasks with KCOV. A softirq section runs on top of kc-traffic right now.
 tasks kc-usb kc-traffic --columns pid,comm,mode,count,role
-What the softirq interrupted is set aside in the task: the buffer that kc-traffic gets back.
+What the softirq interrupted is saved in the task: kc-traffic gets it back.
 saved
-Meanwhile the records go to an area of its own: the end of a USB transfer, and nothing of kc-traffic.
+Meanwhile the records go to a remote area: the end of a USB transfer.
 buffer 82
-They are for kc-usb, which owns the handles of that USB bus; the section in task 82 holds a reference.
+They are for kc-usb, which owns the handles of that USB bus.
 objects kc-usb --columns kcov,refs,mode,count,pid,comm
-And one thing here is broken. check says what it is, and which bug of the kernel does that.
+One thing here is broken: check names it, and the kernel bug that does that.
 check K10
 EOF
 # check found something, so the status is 1.

@@ -6,12 +6,13 @@
 #    source ~/.local/share/bash_completion/kcovdbg
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_kcovdbg_subparsers=(areas catch check info objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_subparsers=(areas catch check info monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 
 _shtab_kcovdbg_areas_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_catch_option_strings=(--for --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_check_option_strings=(-a --all --list --explain --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_info_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
+_shtab_kcovdbg_monitor_option_strings=(--record --summary -o --output --interval --cpu --seconds --no-records --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_objects_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_percpu_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_saved_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
@@ -52,6 +53,10 @@ _shtab_kcovdbg_option_strings=(-c --core -k --kernel --qemu --gdb-remote --demo 
 _shtab_kcovdbg_catch_pos_0_COMPGEN=''
 _shtab_kcovdbg_catch_pos_1_COMPGEN=''
 _shtab_kcovdbg_check_pos_0_COMPGEN=''
+_shtab_kcovdbg_monitor_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_monitor___record_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_monitor__o_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg_monitor___output_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_objects_pos_0_COMPGEN=''
 _shtab_kcovdbg_remote_pos_0_COMPGEN=''
 _shtab_kcovdbg_sites_pos_0_COMPGEN=''
@@ -117,16 +122,16 @@ _shtab_kcovdbg_top___pc_choices=(auto raw call)
 _shtab_kcovdbg_trace___include_choices=(locking rcu memory-allocation scheduling instrumentation copy time all)
 _shtab_kcovdbg_trace___pc_choices=(auto raw call)
 _shtab_kcovdbg_view___pc_choices=(auto raw call)
-_shtab_kcovdbg_collect_pos_0_choices=(areas catch check info objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_collect_pos_0_choices=(areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg_collect___format_choices=(kcov kcovtrace syzkaller)
 _shtab_kcovdbg_collect___pc_choices=(auto raw call)
-_shtab_kcovdbg_export_pos_0_choices=(hex rawcover rawcoverfiles funccover jsonl modoff lcov folded speedscope chrome)
+_shtab_kcovdbg_export_pos_0_choices=(hex rawcover rawcoverfiles funccover jsonl modoff drcov lcov cobertura folded speedscope chrome)
 _shtab_kcovdbg_export___pc_choices=(auto raw call)
 _shtab_kcovdbg_report___pc_choices=(auto raw call)
 _shtab_kcovdbg_symbols_pos_0_choices=(build info)
-_shtab_kcovdbg_help_pos_0_choices=(areas catch check info objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
-_shtab_kcovdbg_watch_pos_1_choices=(areas catch check info objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
-_shtab_kcovdbg_pos_0_choices=(areas catch check info objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_help_pos_0_choices=(areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_watch_pos_1_choices=(areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_pos_0_choices=(areas catch check info monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg___color_choices=(auto always never)
 
 _shtab_kcovdbg_areas___json_nargs=0
@@ -162,6 +167,15 @@ _shtab_kcovdbg_info___wide_nargs=0
 _shtab_kcovdbg_info___vertical_nargs=0
 _shtab_kcovdbg_info__h_nargs=0
 _shtab_kcovdbg_info___help_nargs=0
+_shtab_kcovdbg_monitor___summary_nargs=0
+_shtab_kcovdbg_monitor___no_records_nargs=0
+_shtab_kcovdbg_monitor___json_nargs=0
+_shtab_kcovdbg_monitor___jsonl_nargs=0
+_shtab_kcovdbg_monitor___csv_nargs=0
+_shtab_kcovdbg_monitor___wide_nargs=0
+_shtab_kcovdbg_monitor___vertical_nargs=0
+_shtab_kcovdbg_monitor__h_nargs=0
+_shtab_kcovdbg_monitor___help_nargs=0
 _shtab_kcovdbg_objects_pos_0_nargs='*'
 _shtab_kcovdbg_objects___json_nargs=0
 _shtab_kcovdbg_objects___jsonl_nargs=0

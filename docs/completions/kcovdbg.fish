@@ -51,8 +51,8 @@ function _shtab_kcovdbg_using
   test "$_shtab_kcovdbg_cmdpath" = "$argv"
 end
 
-set -g _shtab_kcovdbg_commands areas catch check info objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch
-set -g _shtab_kcovdbg_opts_with_value --buffer-size --by --color --columns --core --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --jobs --keep --mode --not-function --offset --output --pc --qemu --remote --repeat --scheduler --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
+set -g _shtab_kcovdbg_commands areas catch check info monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch
+set -g _shtab_kcovdbg_opts_with_value --buffer-size --by --color --columns --core --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --keep --mode --not-function --offset --output --pc --qemu --record --remote --repeat --scheduler --seconds --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
 
 complete -c kcovdbg -e
 complete -c kcovdbg -f
@@ -112,6 +112,23 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using info' -l columns -x -d 'show these 
 complete -c kcovdbg -n '_shtab_kcovdbg_using info' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using info' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using info' -s h -l help -d 'show help for this command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a monitor -d 'watch tasks and buffers of a running kernel, or record them'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l record -xka "(__fish_complete_path (commandline -ct))" -d 'record every look in a file'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l summary -d 'summarize a recording'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'write the summary as an HTML page with plots; - for standard output'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l interval -x -d 'time from look to look, at least; default 0.25'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l cpu -x -d 'percentage of one core that looking may take; default 4'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l seconds -x -d 'end after this time'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l no-records -d 'read no records to see where they went'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l json -d 'write one JSON array'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l csv -d 'write CSV with the same keys'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l fields -x -d 'write only these keys, in this order, with --json, --jsonl and --csv'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l columns -x -d 'show these columns, named by heading or key, in this order'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l wide -d 'show all columns, and all text in them'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l vertical -d 'show a line for each value'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -s h -l help -d 'show help for this command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor; and test $_shtab_kcovdbg_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'a recording to play back'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a objects -d 'list every struct kcov and the references to it'
 complete -c kcovdbg -n '_shtab_kcovdbg_using objects' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using objects' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
@@ -343,7 +360,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l columns -x -d 'show the
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "areas catch check info objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'the command to run'
+complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'the command to run'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a doctor -d 'check whether kcovdbg can work on this machine'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
@@ -408,7 +425,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l columns -x -d 'show thes
 complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using export' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using export' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using export; and test $_shtab_kcovdbg_npos -eq 0' -ka "hex rawcover rawcoverfiles funccover jsonl modoff lcov folded speedscope chrome" -d 'the format'
+complete -c kcovdbg -n '_shtab_kcovdbg_using export; and test $_shtab_kcovdbg_npos -eq 0' -ka "hex rawcover rawcoverfiles funccover jsonl modoff drcov lcov cobertura folded speedscope chrome" -d 'the format'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a report -d 'write an HTML page: what fills a buffer, source, records, state'
 complete -c kcovdbg -n '_shtab_kcovdbg_using report' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the file to write; - for standard output; required'
 complete -c kcovdbg -n '_shtab_kcovdbg_using report' -l pc -xka "auto raw call" -d 'PCs in a text file: raw (as recorded, kcovtrace) or call (the call before, syzkaller'"'"'s rawcover)'
@@ -496,7 +513,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l columns -x -d 'show these 
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "areas catch check info objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a mcp -d 'serve read-only commands to programs, through the Model Context Protocol'
 complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the directory for slices and trace files'
 complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -l json -d 'write one JSON array'
@@ -526,4 +543,4 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l columns -x -d 'show these
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using watch; and test $_shtab_kcovdbg_npos -ge 1' -ka "areas catch check info objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command with its arguments'
+complete -c kcovdbg -n '_shtab_kcovdbg_using watch; and test $_shtab_kcovdbg_npos -ge 1' -ka "areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command with its arguments'

@@ -26,14 +26,22 @@ from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import FunctionTable, find_function_points, find_point_table
 from kcovdbg.engine.output_files import STDOUT, open_text
 from kcovdbg.engine.terminal import write_remarks
-from kcovdbg.engine.trace_coverage import find_call_length, find_line_coverage, find_module_points, find_point_coverage
+from kcovdbg.engine.trace_coverage import (
+    find_call_length,
+    find_code_ends,
+    find_line_coverage,
+    find_module_points,
+    find_point_coverage,
+)
 from kcovdbg.errors import CapabilityError, UsageError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.call import Call
-from kcovdbg.model.coverage import PointCoverage
+from kcovdbg.model.coverage import FileCoverage, PointCoverage
 from kcovdbg.model.location import Frame
 from kcovdbg.render.column import Column
 from kcovdbg.render.export.chrome import chrome_lines
+from kcovdbg.render.export.cobertura import SourcePlace, cobertura_lines
+from kcovdbg.render.export.drcov import drcov_lines
 from kcovdbg.render.export.folded import folded_lines
 from kcovdbg.render.export.funccover import funccover_lines
 from kcovdbg.render.export.hexadecimal import hexadecimal_lines
@@ -218,18 +226,32 @@ def _funccover(source: _Source) -> _Export:
     return _Export(funccover_lines(wanted), source.unlisted())
 
 
-def _modoff(source: _Source) -> _Export:
+def _find_offsets(source: _Source) -> tuple[list[PointCoverage], tuple[str, ...]]:
+    """Return the recorded points with offsets from where a disassembler loads their file, and how many are outside of any."""
     if source.context.workspace.optional_target is None:
-        raise CapabilityError(f"modoff needs a kernel: {source.context.workspace.target_problem}", hint="export hex needs none")
+        problem = source.context.workspace.target_problem
+        raise CapabilityError(f"{source.format} needs a kernel: {problem}", hint="export hex needs none")
     # Disassemblers load the image at _text; on arm64 _stext comes later.
     starts = ("_text", "_stext")
     points = list(find_point_coverage(source.context, source.counts, source.call_length, starts, has_frames=False))
     lost = sum(point.offset is None for point in points)
     remarks = (f"{lost} of {len(points)} points are left out: outside the kernel and the loaded modules",) if lost else ()
+    return points, remarks
+
+
+def _modoff(source: _Source) -> _Export:
+    points, remarks = _find_offsets(source)
     return _Export(modoff_lines(points), remarks)
 
 
-def _lcov(source: _Source) -> _Export:
+def _drcov(source: _Source) -> _Export:
+    points, remarks = _find_offsets(source)
+    end_of = find_code_ends(source.context).get
+    return _Export(drcov_lines(points, source.call_length, end_of), remarks)
+
+
+def _find_lines(source: _Source) -> tuple[list[FileCoverage], tuple[str, ...]]:
+    """Return the lines with points by file, and what is missing of them."""
     tree = source.context.workspace.source
     wanted = None if source.filter.passes_all else source.filter.wants_frame
     found = find_line_coverage(source.context, source.all_counts, source.kinds, wanted)
@@ -239,14 +261,37 @@ def _lcov(source: _Source) -> _Export:
     )
     absent = sum(not tree.has_text(file.file) for file in found.files)
     if absent:
-        hint = "name a source tree with --source-dir, or use genhtml --ignore-errors source"
+        hint = "name a source tree with --source-dir"
+        if source.format == "lcov":
+            hint += ", or use genhtml --ignore-errors source"
         remarks = (*remarks, f"the text of {absent} files is missing; {hint}")
+    return found.files, remarks
+
+
+def _lcov(source: _Source) -> _Export:
+    tree = source.context.workspace.source
 
     def path_of(file: str) -> str:
         path = tree.find(file)
         return file.removeprefix("./") if path is None else str(path)
 
-    return _Export(lcov_lines(source.what, found.files, path_of), remarks)
+    files, remarks = _find_lines(source)
+    return _Export(lcov_lines(source.what, files, path_of), remarks)
+
+
+def _cobertura(source: _Source) -> _Export:
+    tree = source.context.workspace.source
+
+    def place_of(file: str) -> SourcePlace:
+        name = file.removeprefix("./")
+        path = tree.find(file)
+        if path is None:
+            return SourcePlace(None, name)
+        root = str(path).removesuffix(f"/{name}")
+        return SourcePlace(None, str(path)) if root == str(path) else SourcePlace(root, name)
+
+    files, remarks = _find_lines(source)
+    return _Export(cobertura_lines(files, place_of), remarks)
 
 
 def _folded(source: _Source) -> _Export:
@@ -287,7 +332,9 @@ EXPORTERS: Final[Mapping[str, _Exporter]] = {
     "funccover": _Exporter("syzkaller's CSV of functions with covered and total points", _funccover),
     "jsonl": _Exporter("syzkaller's JSON Lines, an object per frame of a point", _jsonl),
     "modoff": _Exporter("Lighthouse's module+offset", _modoff),
+    "drcov": _Exporter("DynamoRIO's log of blocks, for Lighthouse and Cartographer", _drcov),
     "lcov": _Exporter("lcov's .info, for genhtml and CI", _lcov),
+    "cobertura": _Exporter("Cobertura's XML, for GitLab and editors", _cobertura),
     "folded": _Exporter("folded stacks for flamegraph.pl (needs entry and exit records)", _folded),
     "speedscope": _Exporter("speedscope's JSON (needs entry and exit records)", _speedscope),
     "chrome": _Exporter("Chrome's trace events, for Perfetto (needs entry and exit records)", _chrome),

@@ -7,17 +7,16 @@ import shlex
 from argparse import Namespace
 from array import array
 from collections.abc import Collection, Iterator, Sequence
+from itertools import compress, count
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
-from kcovdbg.abi.address import address_of
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.check.runner import check, find_rule
 from kcovdbg.analysis.located_records import locate_record
-from kcovdbg.analysis.pc_columns import PcColumns
 from kcovdbg.analysis.pc_counts import PcCounts, count_pcs, make_numbering, pc_sequence
-from kcovdbg.analysis.pc_names import Names
+from kcovdbg.analysis.pc_names import UNKNOWN, Names
 from kcovdbg.analysis.top import count_repeats, rank
 from kcovdbg.collect.trace_file import read_header
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
@@ -40,19 +39,17 @@ from kcovdbg.render.renderable import Fields, Lines, Renderable, Table
 from kcovdbg.render.report.chart import Bar, chart_markup
 from kcovdbg.render.report.chunks import chunk_lines
 from kcovdbg.render.report.findings import findings_markup
-from kcovdbg.render.report.listing import Listing, folded_markup, lines_markup, listing_markup
+from kcovdbg.render.report.listing import Listing, folded_markup, listing_markup, packed_lines, packed_words
 from kcovdbg.render.report.page import PageSection, page_lines
 from kcovdbg.render.report.table import fields_markup, notes_markup, table_markup
-from kcovdbg.render.report.trace import MAX_RECORDS, Point, RowSpan, TraceData, trace_markup
+from kcovdbg.render.report.trace import MAX_RECORDS, ChunkedPoints, Point, PointChunk, RowSpan, TraceData, trace_markup
 from kcovdbg.render.value_kinds import BOOL, NUMBER, PATH, TEXT
-from kcovdbg.render.wording import COARSE, UNREADABLE, buffer_title, inlined_text, place_text, record_text
+from kcovdbg.render.wording import COARSE, UNREADABLE, buffer_title, place_text, record_text
 from kcovdbg.render.writer import Format
 from kcovdbg.symbols.coverage_points import recorded_kinds
 from kcovdbg.symbols.gc_pause import without_collection
 
 _BARS: Final = 25
-# Limit for frames that are kept in words.
-_KNOWN: Final = 1 << 14
 # Limit for lines of source with points that are in the page as they are: more rows make it slow to open.
 MAX_LINES: Final = 6000
 _STATE: Final = (
@@ -175,8 +172,9 @@ def _source(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
         yield "<noscript><p>Showing the lines of the following files needs JavaScript.</p></noscript>"
         for number, file in enumerate(folded):
             yield folded_markup(number, file.file, file.covered, file.total, names)
-        listings = (Listing(file.file, file.lines, tree.read_once(file.file).lines) for file in folded)
-        yield from chunk_lines("source", ("".join(lines_markup(listing, names, has_colors=False)) for listing in listings))
+        yield packed_words(names)
+        parts = (packed_lines(file.file, file.coverage, tree.read_once(file.file).lines) for file in folded)
+        yield from chunk_lines("source", parts)
     if not files:
         yield '<p class="none">no source lines</p>'
 
@@ -230,7 +228,7 @@ class _Points:
 
 
 class PlainPoints:
-    """What distinct PCs are shown as, put into words while they are iterated over: a kernel has a million of them.
+    """What distinct PCs are shown as, as columns: a kernel has a million of them.
 
     :param names: of the PCs.
     :param buffer: any that has them.
@@ -246,50 +244,40 @@ class PlainPoints:
         """Return the number of points."""
         return len(self._words)
 
-    def __contains__(self, point: object) -> bool:
-        """Return whether a point is one of these."""
-        return any(point == one for one in self)
-
-    def __iter__(self) -> Iterator[Point]:
-        """Iterate over the points."""
+    def chunks(self, size: int) -> Iterator[PointChunk]:
+        """Iterate over chunks of a size, of which the last may be smaller."""
         buffer, words = self._buffer, self._words
-        if words and not words[0]:
-            yield make_point(self._names, buffer, record.decode_record(words, 0, buffer.encoding))
-            words = words[1:]
         columns = self._names.columns(words)
-        is_located = columns.exact
-        self._names.learn(pc for pc, located in zip(words, is_located, strict=True) if not located)
-        offset = buffer.kaslr_offset
-        known = _FrameTexts(columns)
-        # Without a step of the interpreter for each frame, and without Point's constructor.
-        texts_of, make = known.__getitem__, tuple.__new__
-        for pc, chain, located in zip(words, columns.chains, is_located, strict=True):
-            if not located:
-                yield make_point(self._names, buffer, record.decode_record(array("Q", [pc]), 0, buffer.encoding))
-                continue
-            if len(known) > _KNOWN:
-                # Frames recur near each other.
-                known.clear()
-            functions, places, texts = zip(*map(texts_of, columns.frames_of(chain)), strict=True)
-            head = f"{pc:#x} at {address_of(pc, offset):#x}  " if offset else f"{pc:#x}  "
-            yield make(Point, (inlined_text(functions[0], functions[-1]), places[0], texts, head))
-
-
-class _FrameTexts(dict[int, tuple[str, str, str]]):
-    """The function of a frame, its place, and both, by the frame's number."""
-
-    def __init__(self, columns: PcColumns) -> None:
-        super().__init__()
-        self._columns = columns
-
-    def __missing__(self, number: int) -> tuple[str, str, str]:
-        frame = self._columns.frame(number)
-        found = self[number] = frame.function or "?", place_text(frame), _frame_text(frame)
-        return found
+        # A word without an address is no PC, even if something is there.
+        exact = bytes(1) + columns.exact[1:] if words and not words[0] else columns.exact
+        self._names.learn(pc for pc, located in zip(words, exact, strict=True) if pc and not located)
+        for start in range(0, len(words), size):
+            part, is_located = words[start : start + size], exact[start : start + size]
+            in_words = {
+                index: make_point(self._names, buffer, record.decode_record(part, index, buffer.encoding))
+                for index, located in enumerate(is_located)
+                if not located
+            }
+            chains = columns.chains[start : start + size]
+            if in_words:
+                part, chains = (array("Q", compress(column, is_located)) for column in (part, chains))
+            lengths, numbers = columns.flatten(chains)
+            distinct = dict.fromkeys(numbers)
+            number_of = dict(zip(distinct, count()))
+            frames = list(map(columns.frame, distinct))
+            yield PointChunk(
+                part,
+                buffer.kaslr_offset,
+                lengths,
+                list(map(number_of.__getitem__, numbers)),
+                [frame.function or UNKNOWN for frame in frames],
+                list(map(place_text, frames)),
+                in_words,
+            )
 
 
 def _frame_text(frame: Frame) -> str:
-    return f"{frame.function or '?'} {place_text(frame)}"
+    return f"{frame.function or UNKNOWN} {place_text(frame)}"
 
 
 def make_point(names: Names, buffer: Buffer, found: record.Record) -> Point:
@@ -314,7 +302,7 @@ def _is_plain(buffers: Sequence[Buffer]) -> bool:
     return codecs == {record.PC} and not any(buffer.gaps for buffer in buffers) and len({b.kaslr_offset for b in buffers}) == 1
 
 
-def _number_records(context: Context, buffers: Sequence[Buffer]) -> tuple[list[array[int]], Collection[Point]]:
+def _number_records(context: Context, buffers: Sequence[Buffer]) -> tuple[list[array[int]], Collection[Point] | ChunkedPoints]:
     """Return the number of each record's point, and the points."""
     names = context.workspace.names
     if not _is_plain(buffers):
@@ -436,7 +424,8 @@ def _run(context: Context, args: Namespace) -> Renderable:
         )
     if not args.what and context.workspace.optional_target is None:
         raise KcovdbgError(
-            f"report: no buffer and no kernel: {context.workspace.target_problem}", hint="report file:NAME.kcov -o FILE.html"
+            f"report: no buffer and no kernel: {context.workspace.target_problem}",
+            hint=context.workspace.target_hint or "report file:NAME.kcov -o FILE.html",
         )
     traces = [_Trace(buffer, count_pcs(buffer)) for buffer in (find_buffer(context, what) for what in args.what)]
     target = context.workspace.optional_target

@@ -40,14 +40,18 @@ def make_parser(command: Command) -> ArgumentParser:
     return parser
 
 
-def _add(parser: ArgumentParser, argument: Argument) -> None:
+def _add(parser: _Parser, argument: Argument) -> None:
     options: dict[str, Any] = {}
     if argument.is_option:
         options["dest"] = argument.attribute
     if argument.value is Value.FLAG:
         options |= {"action": "store_true"}
     else:
-        options |= {"type": partial(convert, argument), "metavar": argument.placeholder, "default": argument.default}
+        options |= {
+            "type": partial(_convert, parser.command, argument),
+            "metavar": argument.placeholder,
+            "default": argument.default,
+        }
         if argument.is_option and argument.count in (Count.ANY, Count.SOME):
             options["action"] = "append"
         elif argument.count in NARGS:
@@ -92,6 +96,16 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
         first, second = (f"--{name}" for name in formats[:2])
         raise WordError(f"{command.name}: {first} and {second} cannot be combined", second)
     return args
+
+
+def _convert(command: Command, argument: Argument, word: str) -> Any:
+    try:
+        return convert(argument, word)
+    except WordError as error:
+        # Words in the wrong order are the likeliest cause.
+        if error.hint is None and not argument.is_option:
+            error.hint = f"usage: {command.usage}"
+        raise
 
 
 def common_defaults() -> dict[str, Any]:

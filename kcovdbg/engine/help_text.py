@@ -94,15 +94,18 @@ def command_schema(command: Command) -> Lines:
     return text_lines(json.dumps(schema_of(command.name, command.row_types), indent=1))
 
 
-def command_help(command: Command, width: int | None) -> Lines:
-    """Return the help of one command."""
-    return Lines(tuple(_help_lines(command, min(width or _WIDTH, 100))), data=Fields(_COMMAND_COLUMNS, command))
+def command_help(command: Command, width: int | None, prefix: str = "") -> Lines:
+    """Return the help of one command.
+
+    :param prefix: what is typed before the command, with its space: ``kcov-show `` in GDB.
+    """
+    return Lines(tuple(_help_lines(command, min(width or _WIDTH, 100), prefix)), data=Fields(_COMMAND_COLUMNS, command))
 
 
-def _help_lines(command: Command, width: int) -> Iterator[Line]:
+def _help_lines(command: Command, width: int, prefix: str) -> Iterator[Line]:
     yield (("command", command.name), ("", f" - {command.summary}"))
     yield ()
-    usage = _wrap_usage(command, width - len(_USAGE))
+    usage = _wrap_usage(command, width - len(_USAGE), prefix)
     yield (("header", _USAGE), ("", usage[0]))
     for line in usage[1:]:
         yield (("", " " * len(_USAGE) + line),)
@@ -120,13 +123,15 @@ def _help_lines(command: Command, width: int) -> Iterator[Line]:
         yield ()
         yield (("header", "Examples:"),)
         for example in command.examples:
-            yield (("", " " * _INDENT), ("command", example.line))
+            # A line for the host's shell is typed as it is.
+            line = example.line if example.line.startswith("!") else prefix + example.line
+            yield (("", " " * _INDENT), ("command", line))
             yield from _wrap(example.purpose, width, 2 * _INDENT, "hint")
 
 
-def _wrap_usage(command: Command, width: int) -> list[str]:
+def _wrap_usage(command: Command, width: int, prefix: str) -> list[str]:
     """Return the usage, with line breaks only between arguments."""
-    lines = [command.name]
+    lines = [prefix + command.name]
     for word in (argument.usage for argument in command.arguments):
         if len(lines[-1]) + 1 + len(word) > width:
             lines.append(" " * _INDENT + word)

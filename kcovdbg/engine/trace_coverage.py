@@ -136,6 +136,21 @@ class ModuleOffsets:
         return None, call - self._start
 
 
+def find_code_ends(context: Context) -> dict[str | None, int]:
+    """Return where the code of the image, under None, and of each loaded module ends, without the KASLR offset."""
+    workspace = context.workspace
+    target = workspace.optional_target
+    table = None if workspace.symbolizer is None else workspace.symbolizer.table
+    ends: dict[str | None, int] = {}
+    if table is not None:
+        ends[None] = max((text.end for text in table.text_ranges()), default=0)
+    ranges = getattr(getattr(target, "lines", None), "code_ranges", None)
+    if target is not None and ranges is not None:
+        for name, _, end in ranges():
+            ends[name] = max(ends.get(name, 0), pc_of(end, target.kaslr_offset))
+    return ends
+
+
 def find_point_coverage(
     context: Context, counts: Mapping[int, int], length: int, starts: Iterable[str] = (), *, has_frames: bool = True
 ) -> Iterator[PointCoverage]:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from kcovdbg import __version__
 from kcovdbg.collect.background_job import Jobs
@@ -43,6 +44,7 @@ from kcovdbg.render.theme import Color
 from kcovdbg.target.protocol import Target
 
 if TYPE_CHECKING:
+    from kcovdbg.engine.monitor_source import MonitorSource
     from kcovdbg.target.opener import TargetOptions
 
 
@@ -60,6 +62,11 @@ def open_with_drgn(options: TargetOptions) -> Target:
 def show_view(view: TraceView) -> None:
     """Show a view full-screen; importing prompt_toolkit takes a tenth of a second, so only views do."""
     import_module("kcovdbg.frontends.shell.view").show_view(view)
+
+
+def show_monitor(source: MonitorSource, share: float | None, view: Callable[[str], str | None]) -> None:
+    """Show a monitor full-screen; only monitors and views import prompt_toolkit."""
+    import_module("kcovdbg.frontends.shell.monitor").show_monitor(source, share, view)
 
 
 def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:
@@ -105,6 +112,7 @@ def main(
             color=color,
             find_symbolizer=partial(find_symbolizer, table_file=options.symbol_table),
             show_view=show_view,
+            show_monitor=show_monitor,
             serve_tools=serve_tools,
             jobs=Jobs(_background_program(options)),
             source_folders=(*options.source_folders, *settings.source_dirs, *_find_demo_source(options)),
@@ -129,6 +137,14 @@ def main(
         status = explain(error).status
     _settle_stdout()
     return status
+
+
+def end_by_signal(number: int, _frame: FrameType | None) -> NoReturn:
+    """Exit as a shell reports a signal.
+
+    A signal's own way would leave behind what was decompressed, gigabytes for some dumps, and a terminal in disorder.
+    """
+    sys.exit(128 + number)
 
 
 def _tell_if_stopped(target: Target, options: Options, color: Color) -> Target:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -116,7 +116,7 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
     """
     from kcovdbg.target.opener import TargetOptions
 
-    start = _find_command(arguments, {*commands.names, *aliases})
+    start = _find_command(arguments, lambda word: word in aliases or word in commands)
     args, unknown = _make_parser().parse_known_intermixed_args(arguments[:start])
     if unknown:
         raise _refuse_option(unknown[0])
@@ -152,7 +152,7 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
     )
 
 
-def _find_command(arguments: Sequence[str], names: Collection[str]) -> int:
+def _find_command(arguments: Sequence[str], is_name: Callable[[str], bool]) -> int:
     """Return the index of the command's name: all words after it are the command's."""
     takes_value = {name for option in OPTIONS if option.metavar is not None for name in option.names}
     flags = {name for option in OPTIONS if option.metavar is None for name in option.names}
@@ -165,7 +165,7 @@ def _find_command(arguments: Sequence[str], names: Collection[str]) -> int:
             # The last of several short options in one word, as in -qe, may take a value.
             cluster = len(word) > 2 and word[1] != "-" and all(f"-{letter}" in flags for letter in word[1:-1])
             index += 2 if word in takes_value or (cluster and f"-{word[-1]}" in takes_value) else 1
-        elif word in names:
+        elif is_name(word):
             return index
         else:
             index += 1

@@ -28,7 +28,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.model.location import Frame
-from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, NativeLocations, has_reader
+from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, NativeLocations, core_count, has_reader
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.gc_pause import without_collection
 from kcovdbg.symbols.llvm_symbolizer import find_symbolizer, symbolize
@@ -46,10 +46,6 @@ _LLVM_PART: Final = 1 << 16
 _DRGN_PART: Final = 2000
 # Memory of drgn's Programs.
 _MAX_PROCESSES: Final = 4
-
-
-def _core_count() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _text_ranges(elf: ElfFile) -> list[TextRange]:
@@ -300,7 +296,7 @@ class _Locator:
             return array("I", [NO_UNIT if chain == NO_UNIT else numbers[chain] for chain in part.chains])
 
     def _locate_by_reader(self, reader: DwarfReader, parts: Sequence[_Part]) -> Iterator[LocatedPart]:
-        with ThreadPoolExecutor(_core_count()) as pool:
+        with ThreadPoolExecutor(core_count()) as pool:
             # C code runs in parallel.
             for chains, locations in pool.map(lambda part: reader.locate(*part), parts):
                 yield LocatedPart(chains, locations)
@@ -308,7 +304,7 @@ class _Locator:
     def _locate_by_pool(self, parts: Sequence[_Part]) -> Iterator[LocatedPart]:
         if not parts:
             return
-        processes = max(1, min(_core_count(), len(parts), _MAX_PROCESSES))
+        processes = max(1, min(core_count(), len(parts), _MAX_PROCESSES))
         # Not by fork: drgn has threads of its own.
         context = multiprocessing.get_context("spawn")
         with context.Pool(processes, _Worker.open, (self._symbolizer, self._elf.path, self._span)) as pool:

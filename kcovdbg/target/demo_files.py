@@ -46,13 +46,14 @@ def list_demo_files() -> tuple[DemoFile, ...]:
         # A checkout has it among its tests.
         calls = _CHECKOUT / (place / "calls.txt").read_text().splitlines()[-1]
     files = (
+        # In this order, since GDB warns of an image that is newer than its core.
+        DemoFile("vmlinux", "the kernel image with debug info", place / "vmlinux.zst"),
         DemoFile("vmcore", "the guest of --demo, stopped in a softirq section", place / _SLICE),
-        DemoFile("vmlinux", "its kernel image with debug info", place / "vmlinux.zst"),
         DemoFile("kcovlab_keep.ko", "a module of the guest with debug info", place / "kcovlab_keep.ko.zst"),
         DemoFile("kcovlab_damage.ko", "the module that damaged KCOV's state", place / "kcovlab_damage.ko.zst"),
         DemoFile("modules/kcovlab_keep.c", "the source of kcovlab_keep", find_demo_source() / "modules" / "kcovlab_keep.c"),
-        DemoFile("calls/vmcore", "a guest whose kernel records entries and exits of functions", calls / "slice.zst"),
-        DemoFile("calls/vmlinux", "its kernel image, with function names only", calls / "vmlinux.zst"),
+        DemoFile("calls/vmlinux", "another kernel image, with function names only", calls / "vmlinux.zst"),
+        DemoFile("calls/vmcore", "its guest, whose kernel records entries and exits of functions", calls / "slice.zst"),
     )
     return tuple(file for file in files if file.path.exists())
 

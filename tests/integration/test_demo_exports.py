@@ -17,6 +17,7 @@ from kcovdbg.engine.workspace import Workspace
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.target.opener import TargetOptions, open_target
 from tests.support.state import Streams
+from tests.unit.test_export_formats import read_drcov
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,6 +77,27 @@ def test_genhtml_agrees_with_source(tree, ask, tmp_path):
     assert shown == expected
 
 
+def test_pycobertura_agrees_with_source(tree, ask, tmp_path):
+    pycobertura = pytest.importorskip("pycobertura")
+    filesystem = pytest.importorskip("pycobertura.filesystem")
+    out = tmp_path / "usb.xml"
+    ask(f"export cobertura kc-usb -o {out}")
+    # It finds the files by their names below the source.
+    report = pycobertura.Cobertura(str(out), filesystem.DirectoryFileSystem(str(tmp_path / "tree")))
+    covered = [row for row in tree if row["covered"]]
+    assert (report.total_hits(), report.total_statements()) == (len(covered), len(tree))
+    assert report.line_rate() == pytest.approx(len(covered) / len(tree), abs=1e-3)
+    assert set(report.files()) == {row["file"].removeprefix("./") for row in tree}
+    expected = {"hit": set(), "miss": set()}
+    for row in tree:
+        if row["file"] == "lib/vsprintf.c":
+            expected["hit" if row["covered"] else "miss"].add(row["line"])
+    assert set(report.hit_statements("lib/vsprintf.c")) == expected["hit"]
+    assert set(report.missed_statements("lib/vsprintf.c")) == expected["miss"]
+    shown = {line.number: line.source for line in report.file_source("lib/vsprintf.c")}
+    assert shown[min(expected["hit"])] == "text;\n"
+
+
 def test_our_own_reader_takes_text_back(demo, ask, tmp_path):
     """Without being told which of the two it is: the kernel's points decide."""
     recorded = [int(row["pc"], 16) for row in json.loads(ask("buffer kc-usb --json"))]
@@ -120,6 +142,10 @@ def test_modules_have_their_own_offsets(ask):
     assert len(module) >= 10
     assert all(int(line.partition("+")[2], 16) < 0x1000 for line in module)
     assert all(int(line.partition("+")[2], 16) < 0x2000000 for line in lines)
+    blocks = read_drcov(ask(f"export drcov kcov:{keep}").splitlines())
+    assert [f"{name}+{offset:x}" for (name, _, _), offset, _ in blocks] == lines
+    for (_, base, end), offset, size in blocks:
+        assert base + offset + size <= end
 
 
 def test_counts_of_points_agree(demo, ask):

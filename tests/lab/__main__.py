@@ -75,6 +75,11 @@ def _parser() -> argparse.ArgumentParser:
     added = verb("storm", _storm, "look at a guest under a storm of KCOV's users, and print what came of it")
     with_recipe(added)
     added.add_argument("--seconds", type=int, default=600)
+    added.add_argument("--cpus", type=int, default=2)
+    added.add_argument("--processes", type=int, default=4, help="of eight threads each")
+    added.add_argument(
+        "--interval", type=float, default=0, metavar="SECONDS", help="between commands; every second one is check"
+    )
     added.add_argument("--from", dest="where", choices=("qmp", "inside"), default="qmp")
 
     added = verb("demo", _demo, "make examples/demo anew")
@@ -185,7 +190,8 @@ def _storm(options: argparse.Namespace) -> int:
 
     built = kernel.build(kernel.by_name(options.recipe))
     look = storm.storm_from_inside if options.where == "inside" else storm.storm_from_outside
-    found = look(built, make_userland(built), options.seconds)
+    wanted = storm.Storm(options.seconds, options.cpus, options.processes, options.interval)
+    found = look(built, make_userland(built), wanted)
     print(storm.describe(found))
     return 0 if storm.is_clean(found) else 1
 

@@ -108,14 +108,16 @@ class Looker:
 
         self.target._read = counted
 
-    def look(self, seconds: float, seed: int = 0) -> Seen:
-        """Run commands for so long."""
+    def look(self, seconds: float, interval: float = 0.0, seed: int = 0) -> Seen:
+        """Run commands for so long, one an interval."""
         chance = random.Random(seed)
         started = time.monotonic()
         for line in itertools.cycle(LINES):
             if time.monotonic() - started >= seconds:
                 break
+            begun = time.monotonic()
             self._command(line.format(tid=chance.choice(self._tids), kcov=chance.choice(self._kcovs)))
+            time.sleep(max(0.0, interval - (time.monotonic() - begun)))
         self.seen.seconds = time.monotonic() - started
         return self.seen
 
@@ -196,6 +198,7 @@ def main() -> int:
     parser.add_argument("--qemu", help="a guest's QMP socket; by default the kernel that this runs on")
     parser.add_argument("-s", "--symbols", action="append", default=[])
     parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--interval", type=float, default=0, help="seconds from one command to the next, at least")
     parser.add_argument("--patience", type=float, default=60, help="seconds that one command may take")
     parser.add_argument("--ready", help="a file to create once the target is open")
     args = parser.parse_args()
@@ -207,7 +210,7 @@ def main() -> int:
     if args.ready:
         with open(args.ready, "w") as file:  # noqa: PTH123
             file.write("open\n")
-    seen = looker.look(args.seconds)
+    seen = looker.look(args.seconds, args.interval)
     print(json.dumps(vars(seen)))
     return 0 if seen.is_clean else 1
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,36 +26,53 @@ if TYPE_CHECKING:
 # What it takes to end the storm and to answer.
 _MARGIN = 120
 _SHARED = "/tmp/exchange"
-Look: TypeAlias = "Callable[[Kernel, Userland, int], dict[str, Any]]"
+Look: TypeAlias = "Callable[[Kernel, Userland, Storm], dict[str, Any]]"
 
 
-def storm_from_outside(kernel: Kernel, userland: Userland, seconds: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Storm:
+    """How hard it blows, and how often somebody looks."""
+
+    seconds: int
+    cpus: int = 2
+    processes: int = 4
+    """Of eight threads each."""
+    interval: float = 0.0
+    """Seconds between commands; every second one is ``check``."""
+
+
+def storm_from_outside(kernel: Kernel, userland: Userland, wanted: Storm) -> dict[str, Any]:
     """Look through QMP.
 
     :return: what :class:`tests.lab.observer.Seen` holds, and what the storm says of itself under ``storm``.
     """
-    with Guest(kernel, userland, Machine(cpus=2)) as guest:
+    seconds = wanted.seconds
+    # Four processes fit into the smallest guest.
+    machine = Machine(cpus=wanted.cpus, memory_mib=32 * max(wanted.processes, 4))
+    with Guest(kernel, userland, machine) as guest:
         guest.wait_done()
-        guest.send(f"storm {seconds}")
+        guest.send(f"storm {seconds} {wanted.processes}")
         guest.wait_truth(lambda line: line.get("state") == "storm" and line.get("running") is True)
         command = [sys.executable, "-m", "tests.lab.observer", "--qemu", str(guest.sockets.debugger_qmp)]
-        command += [*symbol_options(kernel, userland), "--seconds", str(seconds)]
+        command += [*symbol_options(kernel, userland), "--seconds", str(seconds), "--interval", str(wanted.interval)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=2 * seconds + _MARGIN)
         return _put_together(guest, done.stdout, done.stderr, seconds)
 
 
-def storm_from_inside(kernel: Kernel, userland: Userland, seconds: int) -> dict[str, Any]:
+def storm_from_inside(kernel: Kernel, userland: Userland, wanted: Storm) -> dict[str, Any]:
     """Look from inside the guest, with the host's Python, at ``/proc/kcore``.
 
     :return: as :func:`storm_from_outside`.
     """
     with tempfile.TemporaryDirectory(prefix="kcovlab-storm-") as directory:
         exchange = Path(directory)
-        machine = Machine(memory_mib=384, cpus=2, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(exchange))
+        machine = Machine(
+            memory_mib=384, cpus=wanted.cpus, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(exchange)
+        )
         with Guest(kernel, userland, machine) as guest:
             guest.wait_done()
-            words = [sys.executable, "-m", "tests.lab.observer", "-s", str(kernel.vmlinux), "--seconds", str(seconds)]
-            words += ["--patience", "300", "--ready", f"{_SHARED}/ready"]
+            words = [sys.executable, "-m", "tests.lab.observer", "-s", str(kernel.vmlinux), "--seconds", str(wanted.seconds)]
+            words += ["--interval", str(wanted.interval), "--patience", "300", "--ready", f"{_SHARED}/ready"]
             # The storm's own wait takes what ends meanwhile for one of its processes: the looker ends after it. Of two CPUs
             # under 32 busy threads it would have a sixteenth.
             looker = f"cd {shlex.quote(str(ROOT))} && nice -n -15 {shlex.join(words)} >{_SHARED}/seen 2>{_SHARED}/said"
@@ -62,13 +80,13 @@ def storm_from_inside(kernel: Kernel, userland: Userland, seconds: int) -> dict[
             done = guest.run(f"(({looker}; touch {_SHARED}/over) &)\n{wait}", 600)
             if not (exchange / "ready").exists():
                 raise LabError(f"the kernel could not be opened from inside: {done.stderr}{(exchange / 'said').read_text()}")
-            guest.send(f"storm {seconds}")
-            deadline = time.monotonic() + 4 * seconds + 600
+            guest.send(f"storm {wanted.seconds} {wanted.processes}")
+            deadline = time.monotonic() + 4 * wanted.seconds + 600
             while not (exchange / "over").exists():
                 if time.monotonic() > deadline or not guest.alive():
                     raise LabError("who looks from inside never came to an end")
                 time.sleep(1)
-            return _put_together(guest, (exchange / "seen").read_text(), (exchange / "said").read_text(), seconds)
+            return _put_together(guest, (exchange / "seen").read_text(), (exchange / "said").read_text(), wanted.seconds)
 
 
 def _put_together(guest: Guest, seen: str, said: str, seconds: int) -> dict[str, Any]:

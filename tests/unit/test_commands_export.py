@@ -24,7 +24,7 @@ from tests.support.speedscope_rules import check_file
 from tests.support.state import Streams, make_target, make_workspace
 from tests.support.stub import make_stub
 from tests.support.traces import BASE, locate, names, pc
-from tests.unit.test_export_formats import read_folded, read_lcov
+from tests.unit.test_export_formats import read_cobertura, read_drcov, read_folded, read_lcov
 
 TREES = ("folded", "speedscope", "chrome")
 LOW = (1 << 56) - 1
@@ -164,10 +164,33 @@ def test_modoff_of_a_module(trace, ask, workspace):
     assert lines == ["vmlinux+100", "kcovlab.ko+40"]
 
 
-def test_modoff_needs_a_kernel(trace, workspace):
+@pytest.mark.parametrize("name", ["modoff", "drcov"])
+def test_offsets_need_a_kernel(name, trace, workspace):
     workspace.optional_target = None
-    with pytest.raises(KcovdbgError, match="modoff"):
-        run_line(workspace, f"export modoff {trace('a.kcov', WORDS)}")
+    with pytest.raises(KcovdbgError, match=name):
+        run_line(workspace, f"export {name} {trace('a.kcov', WORDS)}")
+
+
+def test_drcov_agrees_with_modoff(trace, ask, workspace):
+    start = 0xFFFFFFFFC1200000
+    workspace.target.lines = make_stub(
+        DrgnLines,
+        code_at=lambda address: ("kcov,lab", start) if address >= start else None,
+        code_ranges=lambda: (("kcov,lab", start, start + 0x1000), ("kcov,lab", start + 0x2000, start + 0x3000)),
+    )
+    table = make_stub(LocationTable, text_ranges=lambda: [TextRange(BASE, BASE + 0x1000000, "")])
+    workspace.symbolizer = make_stub(Symbolizer, table=table, waits_for_table=False)
+    name = trace("a.kcov", [*WORDS, 0xFFFFFFFFC0000045, 0x1234])
+    read = read_drcov(ask(f"export drcov {name}")[0])
+    modoff, said = ask(f"export modoff {name}")
+    assert [f"{file}+{offset:x}" for (file, _, _), offset, _ in read] == [line.replace(",", "\\x2c") for line in modoff]
+    assert "1 of 6 points are left out" in said
+    offset = workspace.target.kaslr_offset
+    assert {module for module, _, _ in read} == {
+        ("vmlinux", BASE, BASE + 0x1000000),
+        ("kcov\\x2clab.ko", start - offset, start - offset + 0x3000),
+    }
+    assert {size for _, _, size in read} == {5}
 
 
 def test_lcov_agrees_with_source(trace, ask):
@@ -178,6 +201,18 @@ def test_lcov_agrees_with_source(trace, ask):
         (file, line): hits for file, lines in read.items() for line, hits in lines.items()
     }
     assert read["dir/file_0.c"] == {100: 7, 101: 1, 102: 1}
+
+
+def test_cobertura_has_the_lines_of_lcov(trace, ask, workspace, tmp_path):
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "dir/file_0.c").write_text("x\n" * 200)
+    workspace.source_folders = (str(tmp_path),)
+    name = trace("a.kcov", WORDS)
+    sources, files = read_cobertura(ask(f"export cobertura {name}")[0])
+    assert sources == [str(tmp_path)]
+    expected = read_lcov(ask(f"export lcov {name}")[0])
+    assert files == {file.removeprefix(f"{tmp_path}/"): lines for file, lines in expected.items()}
+    assert "dir/file_0.c" in files
 
 
 def test_lcov_names_files_where_they_are(trace, ask, workspace, tmp_path):

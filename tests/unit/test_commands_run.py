@@ -11,10 +11,12 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.engine.argument import EXPLANATIONS, Argument, Count, Value, WordError
 from kcovdbg.engine.argument_parser import parse_arguments
 from kcovdbg.engine.command import Command, CommandTable, Example, Need
+from kcovdbg.engine.help_text import command_help
 from kcovdbg.engine.runner import run_line, run_reporting, run_words
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError, LineError, UsageError
 from kcovdbg.render.column import Column
+from kcovdbg.render.paint import Painter
 from kcovdbg.render.renderable import Lines, Table, text_lines
 from kcovdbg.render.theme import Color
 from tests.support.kernels.build import Kernel
@@ -452,6 +454,22 @@ def test_required_options_are_marked(workspace, streams):
         "report": ["-o"],
         "slice": ["-o"],
     }
+
+
+def test_words_in_the_wrong_order_are_told_the_usage(workspace):
+    with pytest.raises(LineError) as raised:
+        run_line(workspace, "export 26 lcov")
+    assert raised.value.hint.startswith("usage: export FORMAT WHAT")
+
+
+def test_a_prefix_stands_once_before_the_command_in_usage_and_examples():
+    command = COMMANDS.find("buffer")
+    plain = Painter()
+    lines = [plain.paint(line) for line in command_help(command, 60, "kcov-show ").lines]
+    usage = " ".join("\n".join(lines).partition("Usage: ")[2].partition("\n\n")[0].split())
+    assert usage == f"kcov-show {command.usage}"
+    examples = [line.strip() for line in lines[lines.index("Examples:") + 1 :]]
+    assert {f"kcov-show {example.line}" for example in command.examples} <= set(examples)
 
 
 def test_a_refused_permission_has_a_hint(workspace, streams):

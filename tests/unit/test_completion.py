@@ -79,6 +79,14 @@ def test_options_with_their_help():
     assert texts("nonsense --") == []
 
 
+def test_columns_and_keys_after_the_last_comma():
+    assert {"pid", "comm", "mode"} <= set(texts("tasks --columns "))
+    assert texts("tasks --columns pid,com") == ["pid,comm"]
+    assert dict(complete("tasks --fields=pid,com"))["--fields=pid,comm"] == dict(complete("tasks --fields com"))["comm"] != ""
+    assert texts("tasks --columns pid,p") == []
+    assert texts("help --columns zz") == []
+
+
 def test_values_by_what_they_are(index):
     assert texts("tasks 4", index) == ["41", "42"]
     assert dict(complete("tasks 4", index))["41"] == "syz-executor  TRACE_PC  11"

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import re
+import xml.etree.ElementTree as ET
 from collections import Counter
 from itertools import groupby
 
@@ -19,6 +20,8 @@ from kcovdbg.model.coverage import FileCoverage, FunctionCoverage, PointCoverage
 from kcovdbg.model.location import Frame
 from kcovdbg.render.export import (
     chrome,
+    cobertura,
+    drcov,
     folded,
     funccover,
     hexadecimal,
@@ -145,16 +148,107 @@ LINES = st.dictionaries(
 )
 
 
-@given(NAMES, LINES)
-def test_lcov(name, lines):
+def make_coverage(lines):
     coverage = []
     for file, members in groupby(sorted(lines.items()), key=lambda item: item[0][0]):
         numbers, hits = zip(*((number, count) for (_, number), count in members), strict=True)
         coverage.append(FileCoverage(file, numbers, hits, [1] * len(hits), [int(count > 0) for count in hits]))
-    read = read_lcov(one_line_each(lcov.lcov_lines(name, coverage, lambda file: f"/src/{file}")))
+    return coverage
+
+
+@given(NAMES, LINES)
+def test_lcov(name, lines):
+    read = read_lcov(one_line_each(lcov.lcov_lines(name, make_coverage(lines), lambda file: f"/src/{file}")))
     assert {(file, line): hits for file, found in read.items() for line, hits in found.items()} == {
         ("/src/" + file.replace("\n", "\\x0a"), line): hits for (file, line), hits in lines.items()
     }
+
+
+RATES = {"line-rate", "branch-rate", "complexity"}
+SUMS = {f"{kind}-{sum_}" for kind in ("lines", "branches") for sum_ in ("covered", "valid")}
+# Of coverage-04.dtd: an element's required attributes and what it contains.
+COBERTURA = {
+    "coverage": ({*RATES, *SUMS, "version", "timestamp"}, ["sources", "packages"]),
+    "sources": (set(), "source"),
+    "source": (set(), []),
+    "packages": (set(), "package"),
+    "package": ({"name", *RATES}, ["classes"]),
+    "classes": (set(), "class"),
+    "class": ({"name", "filename", *RATES}, ["methods", "lines"]),
+    "methods": (set(), "method"),
+    "lines": (set(), "line"),
+    "line": ({"number", "hits"}, []),
+}
+
+
+def read_cobertura(lines):
+    """Read a document as its DTD describes it; its own sums are checked."""
+    root = ET.fromstring("\n".join(lines).encode())
+    for element in root.iter():
+        attributes, children = COBERTURA[element.tag]
+        assert set(element.attrib) == attributes
+        found = [child.tag for child in element]
+        assert found == children if isinstance(children, list) else set(found) <= {children}
+    files = {}
+    for found in root.iter("class"):
+        lines = {int(line.get("number")): int(line.get("hits")) for line in found.iter("line")}
+        assert found.get("filename") not in files
+        files[found.get("filename")] = lines
+        assert float(found.get("line-rate")) == pytest.approx(sum(map(bool, lines.values())) / len(lines), abs=1e-3)
+    every = [hits for found in files.values() for hits in found.values()]
+    assert (int(root.get("lines-covered")), int(root.get("lines-valid"))) == (sum(map(bool, every)), len(every))
+    return [source.text for source in root.iter("source")], files
+
+
+@given(LINES)
+def test_cobertura(lines):
+    def place_of(file):
+        return cobertura.SourcePlace(None if file[0] == "a" else "/src<&>", file)
+
+    written = one_line_each(cobertura.cobertura_lines(make_coverage({**lines, ("x/<\"&'>.h", 7): 1}), place_of))
+    sources, read = read_cobertura(written)
+    assert sources == ["/src<&>"]
+    assert read.pop("x/<\"&'>.h") == {7: 1}
+    assert {(file, line): hits for file, found in read.items() for line, hits in found.items()} == {
+        (file.replace("\n", "\\x0a"), line): hits for (file, line), hits in lines.items()
+    }
+
+
+def read_drcov(lines):
+    """Read a log of version 2 as Lighthouse does (reader/parsers/drcov.py) and Cartographer: modules, and blocks of each."""
+    lines = list(lines)
+    assert lines[0] == "DRCOV VERSION: 2"
+    assert re.fullmatch(r"DRCOV FLAVOR: \w+", lines[1])
+    count = int(re.fullmatch(r"Module Table: version 2, count (\d+)", lines[2])[1])
+    assert lines[3] == "Columns: id, base, end, entry, path"
+    names = []
+    for number, line in enumerate(lines[4 : 4 + count]):
+        # Cartographer splits at commas alone.
+        identifier, base, end, entry, name = [part.strip() for part in line.split(",")]
+        assert int(identifier) == number
+        assert 0 <= int(base, 16) <= int(end, 16)
+        assert int(entry, 16) == 0
+        names.append((name, int(base, 16), int(end, 16)))
+    blocks = lines[4 + count + 2 :]
+    assert lines[4 + count] == f"BB Table: {len(blocks)} bbs"
+    assert lines[4 + count + 1] == "module id, start, size:"
+    found = []
+    for line in blocks:
+        number, start, size = re.fullmatch(r"module\[\s*(\d+)\]: (0x[0-9a-f]+),\s*(\d+)", line).groups()
+        found.append((names[int(number)], int(start, 16), int(size)))
+    return found
+
+
+@given(POINTS)
+def test_drcov(points):
+    # A block is in its module.
+    points = [point._replace(call=point.call + (point.offset or 0)) for point in points]
+    read = read_drcov(one_line_each(drcov.drcov_lines(points, 5, {None: 7}.get)))
+    known = [point for point in points if point.offset is not None]
+    assert [(start, size) for _, start, size in read] == [(point.offset, 5) for point in known]
+    for ((name, base, end), start, size), point in zip(read, known, strict=True):
+        assert name == "vmlinux" if point.module is None else name.endswith(".ko")
+        assert base + start + size <= end or base != point.call - point.offset
 
 
 def make_calls(trace):

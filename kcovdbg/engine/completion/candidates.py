@@ -76,17 +76,17 @@ def _in_command(words: tuple[str, ...], prefix: str, commands: CommandTable, ind
             yield from _files(prefix)
         return
     if wanted is not None and wanted.is_option:
-        yield from _values(wanted, prefix, commands, index)
+        yield from _values(command, wanted, prefix, commands, index)
         return
     if prefix.startswith("-"):
-        yield from _options(prefix, options, used, commands, index)
+        yield from _options(command, prefix, options, used, commands, index)
         return
     if wanted is not None:
-        yield from _values(wanted, prefix, commands, index)
+        yield from _values(command, wanted, prefix, commands, index)
         if wanted.count is Count.REST:
             return
     if not prefix:
-        yield from _options("-", options, used, commands, index)
+        yield from _options(command, "-", options, used, commands, index)
 
 
 def _follow(
@@ -141,12 +141,17 @@ def _command_names(prefix: str, commands: CommandTable) -> Iterator[Candidate]:
 
 
 def _options(
-    prefix: str, options: Mapping[str, Argument], used: frozenset[str], commands: CommandTable, index: Index
+    command: Command,
+    prefix: str,
+    options: Mapping[str, Argument],
+    used: frozenset[str],
+    commands: CommandTable,
+    index: Index,
 ) -> Iterator[Candidate]:
     name, equals, value = prefix.partition("=")
     if equals:
         if name in options and options[name].value is not Value.FLAG:
-            for entry in _values(options[name], value, commands, index):
+            for entry in _values(command, options[name], value, commands, index):
                 yield Candidate(f"{name}={entry.text}", entry.meta)
         return
     for name, argument in options.items():
@@ -156,7 +161,7 @@ def _options(
             yield Candidate(name, argument.full_help)
 
 
-def _values(argument: Argument, prefix: str, commands: CommandTable, index: Index) -> Iterator[Candidate]:
+def _values(command: Command, argument: Argument, prefix: str, commands: CommandTable, index: Index) -> Iterator[Candidate]:
     if argument.choices:
         yield from (Candidate(choice) for choice in argument.choices if choice.startswith(prefix))
     elif argument.value is Value.COMMAND:
@@ -169,9 +174,23 @@ def _values(argument: Argument, prefix: str, commands: CommandTable, index: Inde
         yield from (Candidate(rule.name, rule.sentence) for rule in list_rules() if rule.name.startswith(prefix.upper()))
     elif argument.value is Value.FILE:
         yield from _files(prefix)
+    elif argument.value in (Value.COLUMNS, Value.KEYS):
+        yield from _columns(command, prefix, in_text=argument.value is Value.COLUMNS)
     else:
         for choices in _SOURCES.get(argument.value, _nothing)(index):
             yield from choices.matching(prefix)
+
+
+def _columns(command: Command, prefix: str, *, in_text: bool) -> Iterator[Candidate]:
+    """Iterate over keys, or headings in text, that follow those before the last comma."""
+    before, comma, typed = prefix.rpartition(",")
+    given = before.split(",")
+    for row_type in command.row_types:
+        meanings = {key.name: key.meaning.text for key in row_type.keys}
+        for column in row_type.columns:
+            name = column.heading.lower() if in_text else column.key
+            if name.startswith(typed) and name not in given and " " not in name and (in_text or not column.text_only):
+                yield Candidate(f"{before}{comma}{name}", meanings.get(column.key, ""))
 
 
 def _nothing(_index: Index) -> tuple[Choices, ...]:

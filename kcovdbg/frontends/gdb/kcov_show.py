@@ -134,16 +134,7 @@ def error_text(error: Exception) -> str:
 def _help_text(command: Command) -> str:
     """Return a command's help for GDB, which shows the first line in lists of commands."""
     plain = Painter()
-    lines = [plain.paint(line) for line in command_help(command, None).lines]
-    examples = lines.index("Examples:") if "Examples:" in lines else len(lines)
-    # Examples as they are typed in GDB.
-    names = {f"    {example.line}" for example in command.examples}
-    lines[examples:] = [
-        f"    {NAME} {line.strip()}" if line in names and not line.strip().startswith("!") else line
-        for line in lines[examples:]
-    ]
-    usage = next(index for index, line in enumerate(lines) if line.startswith("Usage: "))
-    lines[usage] = f"Usage: {NAME} {command.usage}"
+    lines = [plain.paint(line) for line in command_help(command, None, f"{NAME} ").lines]
     summary = f"{command.summary[0].upper()}{command.summary[1:]}."
     return to_host("\n".join([summary, *lines[1:]]))
 

@@ -7,18 +7,13 @@ Its reader (reader/parsers/modoff.py) takes comments after ``;`` or ``#``, and c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 from kcovdbg.model.coverage import PointCoverage
-from kcovdbg.render.escape import escape
-
-IMAGE: Final = "vmlinux"
-"""Module name of the kernel image."""
+from kcovdbg.render.export.module_files import module_file
 
 
 def modoff_lines(points: Iterable[PointCoverage]) -> Iterator[str]:
     """Iterate over ``vmlinux+1a2b3c`` and ``name.ko+40``; points without a known offset are left out."""
     for point in points:
         if point.offset is not None:
-            module = IMAGE if point.module is None else f"{escape(point.module)}.ko"
-            yield f"{module}+{point.offset:x}"
+            yield f"{module_file(point.module)}+{point.offset:x}"

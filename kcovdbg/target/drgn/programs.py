@@ -411,8 +411,7 @@ class _StubProgram(NamedTuple):
 def _make_watchpoints(target: DrgnTarget, client: RspClient, stub: _StubProgram) -> StubWatchpoints:
     def forget() -> None:
         stub.memory.forget()
-        if target.slab is not None:
-            target.slab.forget()
+        target.forget()
         if stub.has_registers:
             # The Program has those of when it was opened.
             target.stacks.current_registers = lambda cpu: stub_kernel.parse_pt_regs(client.registers(cpu + 1)) or None

@@ -26,8 +26,10 @@ from kcovdbg.target.connection import Connection, MachineState
 from kcovdbg.target.drgn.address_range import exclude_per_cpu_data
 from kcovdbg.target.drgn.live_lines import DrgnLines
 from kcovdbg.target.mappings import MappingWalk, find_mappings
+from kcovdbg.target.page_array import find_page_array
 from kcovdbg.target.pointer import UPPER_HALF_START
-from kcovdbg.target.protocol import Member, SlabObject, Symbol
+from kcovdbg.target.protocol import Member, SlabObject, SlabSource, Symbol
+from kcovdbg.target.slab_memory import find_slab_memory
 from kcovdbg.target.vmalloc_areas import VmallocWalk, find_vmalloc_areas
 
 if TYPE_CHECKING:
@@ -118,13 +120,13 @@ class DrgnTarget:
         self.release = prog["UTS_RELEASE"].string_().decode(errors="backslashreplace")
         self.machine = _find_machine(prog, platform)
         self.build_id = _find_build_id(prog)
-        self.slab = DrgnSlab(prog, is_still=not live) if _has_page_array(prog) else None
         self.stacks = DrgnStacks(prog, self.symbol_name, self.kernel_range, self._stopped_for_good)
         self.lines = DrgnLines(prog)
         self.watchpoints: Watchpoints | None = None
         """Of a machine that stops at them."""
         # Called most often by the walkers.
         self._stopped = stopped
+        self.reads = 0
         self._read: Callable[[int, int], bytes] = prog.read
         self._members: dict[tuple[str, str], Member] = {}
         self._types: dict[str, drgn.Type] = {}
@@ -142,6 +144,16 @@ class DrgnTarget:
     def vmalloc(self) -> VmallocWalk | None:
         """The vmalloc areas."""
         return find_vmalloc_areas(self)
+
+    @cached_property
+    def slab(self) -> SlabSource | None:
+        """The slab caches: by drgn where kcovdbg's own walk does not know the machine or the allocator."""
+        own = find_slab_memory(self, find_page_array(self))
+        return own or (DrgnSlab(self.prog, is_still=not self.live) if _has_page_array(self.prog) else None)
+
+    def forget(self) -> None:
+        """Forget what was kept of memory that stood still: the machine has run."""
+        vars(self).pop("slab", None)
 
     def close(self) -> None:
         """Close the connection: a machine behind a GDB stub continues. Done at exit as well."""
@@ -189,6 +201,7 @@ class DrgnTarget:
         :raises ReadError: when any of it cannot be read.
         :raises GoneError: when the machine has ended.
         """
+        self.reads += 1
         try:
             return self._read(address, size)
         except drgn.FaultError as error:
@@ -444,10 +457,6 @@ class DrgnSlab:
         # Debug info of some object files only may lack the variable, but not its symbol. Asked last.
         with contextlib.suppress(ValueError):
             prog.register_object_finder("kcovdbg direct map", _find_in_direct_map, enable_index=-1)
-
-    def forget(self) -> None:
-        """Walk over all pages again when next asked: the kernel has run."""
-        self._files = None
 
     def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
         """Yield allocated objects of the general caches that serve requests of this size.

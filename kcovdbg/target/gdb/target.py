@@ -21,8 +21,10 @@ from kcovdbg.target.gdb.types import array_length, member_names, type_name
 from kcovdbg.target.gdb.watchpoints import GdbWatchpoints
 from kcovdbg.target.kaslr import Read, find_release, read_banner
 from kcovdbg.target.mappings import MappingWalk, find_mappings
+from kcovdbg.target.page_array import find_page_array
 from kcovdbg.target.pointer import UPPER_HALF_START
-from kcovdbg.target.protocol import Member, SlabSource, StackSource, Symbol
+from kcovdbg.target.protocol import Member, StackSource, Symbol
+from kcovdbg.target.slab_memory import SlabWalk, find_slab_memory
 from kcovdbg.target.vmalloc_areas import VmallocWalk, find_vmalloc_areas
 from kcovdbg.target.watchpoints import Watchpoints
 
@@ -48,7 +50,6 @@ class GdbTarget:
     :param read: reads its memory, and only that.
     """
 
-    slab: SlabSource | None = None
     watchpoints: Watchpoints | None = None
     stacks: StackSource | None = None
     packet_size: int | None = None
@@ -83,6 +84,21 @@ class GdbTarget:
     def vmalloc(self) -> VmallocWalk | None:
         """The vmalloc areas."""
         return find_vmalloc_areas(self)
+
+    @cached_property
+    def slab(self) -> SlabWalk | None:
+        """The slab caches; None where the pages of a machine are too many for the connection, as with kgdb."""
+        return find_slab_memory(self, find_page_array(self)) if self._is_fast else None
+
+    @cached_property
+    def _is_fast(self) -> bool:
+        """Whether megabytes can be read: a core, or a guest of QEMU; kgdb's serial line takes minutes for one."""
+        if self.packet_size is None:
+            return True
+        try:
+            return re.match(r"\d+\.\d+", gdb.execute("monitor info version", to_string=True)) is not None
+        except gdb.error:
+            return False
 
     @property
     def files(self) -> Iterator[str]:
@@ -134,6 +150,10 @@ class GdbTarget:
     def leave_stopped(self, reason: str) -> str | None:  # noqa: ARG002
         """Return None: GDB's user lets the machine go on."""
         return None
+
+    def forget(self) -> None:
+        """Forget what was kept of memory that stood still: the machine has run."""
+        vars(self).pop("slab", None)
 
     def is_gone(self) -> bool:
         """Return False: GDB notices by itself, and then has no target."""

@@ -34,7 +34,12 @@ class GdbWatchpoints:
 
     def run(self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None) -> RunEnd:
         """Let the machine run until a wanted write; see :class:`~kcovdbg.target.watchpoints.Watchpoints`."""
-        run = _Run(is_wanted)
+
+        def judge() -> bool:
+            self._target.forget()
+            return is_wanted()
+
+        run = _Run(judge)
         with ExitStack() as stack:
             for span in spans:
                 watch = _Watch(span, run)
@@ -56,6 +61,7 @@ class GdbWatchpoints:
                 raise CapabilityError(" ".join(str(error).split())) from None
             except KeyboardInterrupt:
                 run.end = run.end_of_interrupt()
+            self._target.forget()
             self._check_alive()
         if run.error is not None:
             raise run.error

@@ -115,6 +115,8 @@ static bool traffic(const char *kind)
 		start("kc-plugging", usb_traffic_plug, free_controller(), 5000);
 	else if (!strcmp(kind, "vhost"))
 		start("kc-traffic-v", vhost_traffic, 0, 5000);
+	else if (!strcmp(kind, "interrupt"))
+		start("kc-traffic-i", interrupt_traffic, 0, 20000);
 	else
 		return false;
 	return true;
@@ -381,7 +383,9 @@ static bool run(char *line)
 	} else if (!strcmp(line, "puzzle") && *arg) {
 		return puzzle(arg, begin);
 	} else if (!strcmp(line, "storm") && atoi(arg) > 0) {
-		storm(atoi(arg));
+		const char *processes = strchr(arg, ' ');
+
+		storm(atoi(arg), processes ? atoi(processes) : 4);
 	} else if (!strcmp(line, "run") && *arg) {
 		host_run(arg);
 	} else if (!strcmp(line, "put") && *arg) {

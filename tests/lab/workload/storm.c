@@ -21,9 +21,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PROCESSES 4
-#define THREADS 8
-#define HOLD 4 /* objects that a thread juggles with */
+#define THREADS 8 /* of each process */
+#define HOLD 4	  /* objects that a thread juggles with */
 
 const char *const storm_op_names[STORM_OPS] = {
 	"open", "init", "mmap", "enable", "remote_enable", "disable", "munmap", "close", "exit", "fork", "work", "refused",
@@ -148,7 +147,7 @@ static void generation(unsigned long n)
 	_exit(0);
 }
 
-void storm(unsigned int seconds)
+void storm(unsigned int seconds, int processes)
 {
 	uint64_t end = now_ms() + seconds * 1000UL;
 	unsigned long n = 0;
@@ -159,11 +158,11 @@ void storm(unsigned int seconds)
 		atomic_store(&shm->storm_ops[i], 0);
 	atomic_store(&shm->storm_stop, 0);
 	truth("\"state\": \"storm\", \"running\": true, \"seconds\": %u, \"processes\": %d, \"threads\": %d", seconds,
-	      PROCESSES, THREADS);
+	      processes, THREADS);
 	while (alive || now_ms() < end) {
 		if (now_ms() >= end)
 			atomic_store(&shm->storm_stop, 1);
-		while (alive < PROCESSES && now_ms() < end) {
+		while (alive < processes && now_ms() < end) {
 			pid_t pid = fork();
 
 			if (!pid) {

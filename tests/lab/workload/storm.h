@@ -24,7 +24,7 @@ enum storm_op {
 
 extern const char *const storm_op_names[STORM_OPS];
 
-void storm(unsigned int seconds);
+void storm(unsigned int seconds, int processes);
 /* Is this child of init's no part of the storm? */
 bool storm_foreign(pid_t pid);
 
