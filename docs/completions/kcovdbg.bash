@@ -28,7 +28,7 @@ _shtab_kcovdbg_points_option_strings=(--uncovered --json --jsonl --csv --fields 
 _shtab_kcovdbg_source_option_strings=(--all --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_sym_option_strings=(--address --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_top_option_strings=(--by -n --function --file --not-function --pc --json --jsonl --csv --fields --columns --wide --vertical -h --help)
-_shtab_kcovdbg_trace_option_strings=(--unique --include --classes -n --offset --function --file --not-function --pc --json --jsonl --csv --fields --columns --wide --vertical -h --help)
+_shtab_kcovdbg_trace_option_strings=(--against --unique --include --classes -n --offset --function --file --not-function --pc --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_tree_option_strings=(--depth --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_view_option_strings=(--text --width --by-index --fold --not-function --pc --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_collect_option_strings=(--mode --remote --per-thread --syscall --repeat --buffer-size --grow -o --output --format --pc --keep --raw -n --tail --function --file --not-function --json --jsonl --csv --fields --columns --wide --vertical -h --help)
@@ -48,7 +48,7 @@ _shtab_kcovdbg_help_option_strings=(--schema --json --jsonl --csv --fields --col
 _shtab_kcovdbg_mcp_option_strings=(-o --output --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_resume_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_watch_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
-_shtab_kcovdbg_option_strings=(-c --core -k --kernel --qemu --gdb-remote --demo -s --symbols -e --execute --symbol-table --source-dir --substitute-path -q --quiet --color --debug --version -h --help)
+_shtab_kcovdbg_option_strings=(-c --core -k --kernel --qemu --gdb-remote --demo -s --symbols -e --execute --symbol-table --source-dir --substitute-path --other-vmlinux --other-source -q --quiet --color --debug --version -h --help)
 
 _shtab_kcovdbg_catch_pos_0_COMPGEN=''
 _shtab_kcovdbg_catch_pos_1_COMPGEN=''
@@ -113,6 +113,7 @@ _shtab_kcovdbg___core_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg__s_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___symbols_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___source_dir_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg___other_source_COMPGEN=_shtab_compgen_files
 
 _shtab_kcovdbg_buffer___pc_choices=(auto raw call)
 _shtab_kcovdbg_diff___pc_choices=(auto raw call)

@@ -52,7 +52,7 @@ function _shtab_kcovdbg_using
 end
 
 set -g _shtab_kcovdbg_commands areas catch check info monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch
-set -g _shtab_kcovdbg_opts_with_value --buffer-size --by --color --columns --core --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --keep --mode --not-function --offset --output --pc --qemu --record --remote --repeat --scheduler --seconds --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
+set -g _shtab_kcovdbg_opts_with_value --against --buffer-size --by --color --columns --core --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --keep --mode --not-function --offset --other-source --other-vmlinux --output --pc --qemu --record --remote --repeat --scheduler --seconds --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
 
 complete -c kcovdbg -e
 complete -c kcovdbg -f
@@ -67,6 +67,8 @@ complete -c kcovdbg -n _shtab_kcovdbg_using -s e -l execute -x -d 'run a command
 complete -c kcovdbg -n _shtab_kcovdbg_using -l symbol-table -x -d 'the kernel'"'"'s location table, as written by: symbols build -o FILE'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l source-dir -xka "(__fish_complete_path (commandline -ct))" -d 'the kernel'"'"'s source tree'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l substitute-path -x -d 'look in TO for source that debug info has in FROM'
+complete -c kcovdbg -n _shtab_kcovdbg_using -l other-vmlinux -x -d 'a vmlinux (or location table) of another build, for its traces'
+complete -c kcovdbg -n _shtab_kcovdbg_using -l other-source -xka "(__fish_complete_path (commandline -ct))" -d 'the source tree of that build; given in the same order'
 complete -c kcovdbg -n _shtab_kcovdbg_using -s q -l quiet -d 'show no banner'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l color -xka "auto always never" -d 'use color'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l debug -d 'show where errors come from'
@@ -292,6 +294,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using top' -l wide -d 'show all columns, 
 complete -c kcovdbg -n '_shtab_kcovdbg_using top' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using top' -s h -l help -d 'show help for this command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a trace -d 'show the functions of a buffer in short, in order of appearance'
+complete -c kcovdbg -n '_shtab_kcovdbg_using trace' -l against -x -d 'show the differences from this buffer, the older one'
 complete -c kcovdbg -n '_shtab_kcovdbg_using trace' -l unique -d 'list each function once'
 complete -c kcovdbg -n '_shtab_kcovdbg_using trace' -l include -xka "locking rcu memory-allocation scheduling instrumentation copy time all" -d 'also show functions of this class'
 complete -c kcovdbg -n '_shtab_kcovdbg_using trace' -l classes -d 'list the classes'

@@ -117,6 +117,8 @@ def main(
             jobs=Jobs(_background_program(options)),
             source_folders=(*options.source_folders, *settings.source_dirs, *_find_demo_source(options)),
             substitutions=(*options.substitutions, *settings.substitute_paths),
+            other_vmlinux=options.other_vmlinux,
+            other_sources=options.other_sources,
             settings=settings,
             named_files=_find_named_files(options),
             find_gdb_arguments=lambda: _find_gdb_arguments(options),
@@ -177,7 +179,8 @@ def _find_gdb_arguments(options: Options) -> Sequence[str]:
 def _find_named_files(options: Options) -> tuple[str, ...]:
     """Return the files on the command line, which no output may overwrite; commands may also come from standard input."""
     target = options.target
-    named = (target.core, *target.symbols, *target.files, options.script, options.symbol_table, "/dev/stdin")
+    named = (target.core, *target.symbols, *target.files, *options.other_vmlinux)
+    named += (options.script, options.symbol_table, "/dev/stdin")
     return tuple(path for path in named if path is not None)
 
 

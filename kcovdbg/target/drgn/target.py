@@ -20,6 +20,7 @@ from drgn.helpers.linux.slab import for_each_slab_cache, slab_cache_for_each_all
 
 from kcovdbg.abi.address import word_mask
 from kcovdbg.elf.note import parse_vmcoreinfo
+from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError, GoneError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.connection import Connection, MachineState
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
 
 # Architectures whose kernels are in the upper half of the address space.
 _UPPER_HALF: Final = frozenset({drgn.Architecture.X86_64, drgn.Architecture.AARCH64, drgn.Architecture.RISCV64})
-
-# Suffixes of compilers to the names of static symbols, for link-time optimization and clones.
-_SYMBOL_SUFFIX: Final = re.compile(r"\.(?:llvm|lto_priv|constprop|isra|part|cold)\b.*$")
 
 # General slab caches of GFP_KERNEL: kmalloc-64, kmalloc-rnd-03-64 (CONFIG_RANDOM_KMALLOC_CACHES), kmalloc-part-02-64; without
 # those for DMA and for accounted or reclaimable objects.
@@ -426,7 +424,7 @@ class _SymbolTable:
                 table[full] = Symbol(full, address, size)
             for full, symbol in list(table.items()):
                 if "." in full:
-                    table.setdefault(_SYMBOL_SUFFIX.sub("", full), symbol)
+                    table.setdefault(strip_clone_suffix(full), symbol)
             self._by_name = table
         return self._by_name.get(name)
 
