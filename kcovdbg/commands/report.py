@@ -424,7 +424,8 @@ def _run(context: Context, args: Namespace) -> Renderable:
         )
     if not args.what and context.workspace.optional_target is None:
         raise KcovdbgError(
-            f"report: no buffer and no kernel: {context.workspace.target_problem}", hint="report file:NAME.kcov -o FILE.html"
+            f"report: no buffer and no kernel: {context.workspace.target_problem}",
+            hint=context.workspace.target_hint or "report file:NAME.kcov -o FILE.html",
         )
     traces = [_Trace(buffer, count_pcs(buffer)) for buffer in (find_buffer(context, what) for what in args.what)]
     target = context.workspace.optional_target

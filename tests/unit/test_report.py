@@ -21,7 +21,7 @@ from kcovdbg.analysis.pc_names import Names
 from kcovdbg.collect.trace_file import side_path
 from kcovdbg.commands import report as report_command
 from kcovdbg.engine.runner import run_line
-from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.errors import KcovdbgError, TargetError, UsageError
 from kcovdbg.model.coverage import LineCoverage
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.render.column import Column
@@ -379,6 +379,22 @@ def test_what_it_needs(workspace, trace, tmp_path):
         run_line(workspace, f"report {trace('a', WORDS)} {trace('b', WORDS)} {trace('c', WORDS)} -o {tmp_path}/x")
     with pytest.raises(KcovdbgError, match="no kernel"):
         run_line(workspace, f"report -o {tmp_path}/x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_busy_socket(streams, monkeypatch, tmp_path):
+    """What another client of the socket means for the user is in the hint of the target's own error."""
+    problem = TargetError("QMP at vm.qmp: no greeting within 5 s", hint="one client at a time")
+
+    def fail():
+        raise problem
+
+    workspace = make_workspace(streams, monkeypatch)
+    workspace.__dict__.pop("target", None)
+    workspace.open_target = fail
+    with pytest.raises(KcovdbgError, match="no greeting within 5 s") as caught:
+        run_line(workspace, f"report -o {tmp_path}/x")
+    assert caught.value.hint == problem.hint
     assert not (tmp_path / "x").exists()
 
 
