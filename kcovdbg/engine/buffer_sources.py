@@ -91,12 +91,15 @@ def is_address(text: str) -> bool:
     return bool(_ADDRESS.fullmatch(text))
 
 
-def find_tid(context: Context, comm: str) -> int | None:
+def find_tid(context: Context, comm: str, *, is_any: bool = False) -> int | None:
     """Return the thread id of the task with KCOV state that has this name, None where there is none.
 
+    :param is_any: whether the task may also have no KCOV state.
     :raises UsageError: when several tasks have this name.
     """
-    found = [task.fields.pid for task in context.state(Part.TASKS).tasks if task.fields.comm == comm]
+    state = context.state(Part.TASKS)
+    tasks = state.task_fields if is_any else [task.fields for task in state.tasks]
+    found = [task.pid for task in tasks if task.comm == comm]
     if len(found) > 1:
         more = ", …" if len(found) > _NAMED else ""
         hint = f"use a thread id: {', '.join(map(str, found[:_NAMED]))}{more}"

@@ -83,6 +83,8 @@ class Workspace:
     any file."""
     kept: dict[str, Kept] = field(default_factory=dict)
     """Kept buffers, by their ``@name``."""
+    stop_reason: str | None = None
+    """Where a command stopped the kernel for the user to look at it there: "at the write …"; None where none did."""
     latest: StateReader | None = field(default=None, init=False)
     """The reader of the latest command, for completion."""
 
