@@ -11,14 +11,15 @@ from typing import Final
 
 from kcovdbg.analysis.sample_summary import summarize
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
+from kcovdbg.engine.buffer_view import make_followed_view
 from kcovdbg.engine.command import Command, CommandResult, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.monitor_source import LiveSource
+from kcovdbg.engine.monitor_source import LiveSource, PlaybackSource
 from kcovdbg.engine.output_files import STDOUT, open_text
 from kcovdbg.engine.runner import INTERRUPTED
-from kcovdbg.engine.sample_file import RecordingWriter, open_recording, read_samples
+from kcovdbg.engine.sample_file import RecordingWriter, open_recording, read_run, read_samples
 from kcovdbg.engine.sampler import LEAST_INTERVAL, SHARE, Sampler
-from kcovdbg.errors import CapabilityError, UsageError
+from kcovdbg.errors import CapabilityError, GoneError, KcovdbgError, UsageError
 from kcovdbg.model.sample import Sample
 from kcovdbg.model.sample_summary import Summary
 from kcovdbg.render.json_schema import RowType
@@ -40,6 +41,8 @@ from kcovdbg.target.stop_record import signals_as_exit
 
 _MOST_PERCENT: Final = 100
 _BUFFERS_SHOWN: Final = 20
+_NO_TERMINAL: Final = "standard output is not a terminal"
+_NO_SCREEN: Final = "no full-screen view here"
 
 
 def _run(context: Context, args: Namespace) -> CommandResult:
@@ -49,24 +52,72 @@ def _run(context: Context, args: Namespace) -> CommandResult:
         if args.record is not None:
             raise UsageError("monitor: a recording cannot be recorded", hint="leave out --record")
         return _summarize(context, args)
-    if args.file is not None:
-        raise CapabilityError("monitor: no full-screen view here", hint=f"monitor {args.file} --summary")
-    return _watch(context, args)
+    if args.file is None:
+        return _watch(context, args)
+    _play_back(context, args)
+    return None
 
 
 def _watch(context: Context, args: Namespace) -> CommandResult:
     if not 0 < args.cpu <= _MOST_PERCENT:
         raise WordError(f"monitor: --cpu {args.cpu} is impossible, 1 to {_MOST_PERCENT} are possible", str(args.cpu))
-    if context.format is Format.TEXT and args.record is None:
+    has_screen = context.terminal.is_terminal and context.workspace.show_monitor is not None
+    if context.format is Format.TEXT and args.record is None and not has_screen:
         raise CapabilityError(
-            "monitor: standard output is not a terminal",
+            f"monitor: {_NO_SCREEN if context.workspace.show_monitor is None else _NO_TERMINAL}",
             hint="monitor --record FILE records without a screen; monitor --jsonl prints a line per look",
         )
     if not context.target.live:
         raise CapabilityError(
             f"monitor needs a running kernel; {context.target.name} isn't one", hint="tasks, objects and check show its state"
         )
-    return _write_samples(context, args) if context.format is not Format.TEXT else _record(context, args)
+    if context.format is not Format.TEXT:
+        return _write_samples(context, args)
+    return _show(context, args) if has_screen else _record(context, args)
+
+
+def _play_back(context: Context, args: Namespace) -> None:
+    if args.record is not None:
+        raise UsageError("monitor: a recording cannot be recorded", hint="leave out --record")
+    show = context.workspace.show_monitor
+    if show is None or not context.terminal.is_terminal or context.format is not Format.TEXT:
+        raise CapabilityError(f"monitor: {_NO_SCREEN if show is None else _NO_TERMINAL}", hint=f"monitor {args.file} --summary")
+    show(PlaybackSource(read_run(args.file)), None, lambda _name: "a recording has no buffers to view")
+
+
+def _show(context: Context, args: Namespace) -> Iterator[Renderable]:
+    """Show the kernel full-screen, and record it if the user wants that."""
+    show, show_view = context.workspace.show_monitor, context.workspace.show_view
+    assert show is not None
+
+    def view(name: str) -> str | None:
+        if show_view is None:
+            return "no full-screen view here"
+        try:
+            show_view(make_followed_view(context, name))
+        except GoneError:
+            # The monitor notices it as well.
+            return None
+        except KcovdbgError as error:
+            return str(error)
+        return None
+
+    with _maybe_recording(context, args.record) as writer:
+        source = _make_source(context, args, writer)
+        # An error of the first look is better read without a screen.
+        source.advance()
+        if source.activity.sample is None:
+            raise KcovdbgError(f"monitor: {source.problem}")
+        show(source, args.cpu / 100, view)
+    if writer is not None:
+        yield _describe_recording(args.record, source, writer)
+
+
+def _describe_recording(path: str, source: LiveSource, writer: RecordingWriter) -> Lines:
+    activity = source.activity
+    seconds = 0.0 if activity.sample is None else activity.sample.time - activity.started
+    text = f"{writer.samples} looks in {seconds_text(seconds)} recorded: {path}"
+    return Lines(((("", text),),), remarks=() if source.problem is None or source.is_gone else (source.problem,))
 
 
 def _find_facts(context: Context) -> Mapping[str, str | None]:
@@ -114,10 +165,7 @@ def _record(context: Context, args: Namespace) -> Iterator[Renderable]:
         source = _make_source(context, args, writer)
         for _ in _take_samples(context, source, args.seconds):
             pass
-    activity = source.activity
-    seconds = 0.0 if activity.sample is None else activity.sample.time - activity.started
-    text = f"{writer.samples} looks in {seconds_text(seconds)} recorded: {args.record}"
-    yield Lines(((("", text),),), remarks=() if source.problem is None else (source.problem,))
+    yield _describe_recording(args.record, source, writer)
 
 
 def _write_samples(context: Context, args: Namespace) -> Iterator[Renderable]:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kcovdbg.analysis.function_coverage import FunctionPoints, PointRows
-from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.file import open_image
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.symbol_sources import find_image
+from kcovdbg.engine.symbol_sources import find_code, find_image
 from kcovdbg.engine.table_progress import wait_with_progress
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.model.location import Frame
@@ -89,7 +89,7 @@ def find_own_points(context: Context, function: str) -> tuple[OwnPoint, ...]:
         return ()
     rows: list[tuple[int, PointKind]] = []
     try:
-        with ElfFile(image) as elf:
+        with open_image(image, find_code(context.target)) as elf:
             for symbol in elf.symbols.find_containing(function):
                 # The symbols of clones have suffixes.
                 if symbol.is_function and symbol.size and symbol.name.split(".")[0] == function:

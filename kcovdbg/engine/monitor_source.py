@@ -15,6 +15,8 @@ from kcovdbg.model.sample import RecordedRun, Sample
 
 # Of a recording's activities, every so many are kept to go back to.
 _KEPT: Final = 64
+# Over how many looks costs are averaged, about.
+_SMOOTHED: Final = 4
 # Seconds until a kernel that could not be read is read again.
 _RETRY: Final = 1.0
 
@@ -69,9 +71,8 @@ class LiveSource:
         self.problem: str | None = None
         self.is_gone = False
         self._started = time.monotonic()
-        self._used = time.process_time()
-        self._last_used = 0.0
-        self._was_whole = False
+        self._look_cost = 0.0
+        self._frame_cost = 0.0
 
     @property
     def is_recording(self) -> bool:
@@ -84,17 +85,22 @@ class LiveSource:
         if self.is_gone:
             return None
         if self.problem is not None:
-            return _RETRY
-        # What was used since the look began, drawing included; whole looks have a budget of their own.
-        used = self._last_used if self._was_whole else time.process_time() - self._used
+            return max(self._started + _RETRY - time.monotonic(), 0.0)
+        # Whole looks have a budget of their own.
+        used = self._look_cost + self._frame_cost
         due = self._started + find_interval(self._share, used, self._interval)
         return max(due - time.monotonic(), 0.0)
 
+    def note_frame(self, seconds: float) -> None:
+        """Take into account what it costs to draw a look.
+
+        :param seconds: processor time of drawing one.
+        """
+        self._frame_cost = _smooth(self._frame_cost, seconds)
+
     def advance(self) -> None:
         """Look at the kernel; what cannot be read becomes the problem."""
-        if not self._was_whole:
-            self._last_used = time.process_time() - self._used
-        self._started, self._used = time.monotonic(), time.process_time()
+        self._started = time.monotonic()
         try:
             sample = self._sampler.look()
         except GoneError as error:
@@ -103,16 +109,25 @@ class LiveSource:
             last = self.activity.sample
             if last is None:
                 raise
-            sample = Sample(time.time(), "gone", (), None, (), None, (), None, 0.0, (str(error),))
+            # What it looked like last stays to be seen.
+            sample = last._replace(
+                time=time.time(), state="gone", objects=None, findings=None, shares=(), reads=0, seconds=0.0, errors=()
+            )
         except KcovdbgError as error:
             self.problem = f"could not look at the kernel: {error}"
             return
         else:
             self.problem = None
-        self._was_whole = sample.objects is not None
+        if sample.objects is None:
+            self._look_cost = _smooth(self._look_cost, sample.seconds)
         self.activity = self.activity.after(sample)
         if self._writer is not None:
             self._writer.add(sample)
+
+
+def _smooth(before: float, now: float) -> float:
+    """Return the mean of late values, in which one that is out of the ordinary counts little."""
+    return now if not before else before + (now - before) / _SMOOTHED
 
 
 class PlaybackSource:
@@ -129,6 +144,7 @@ class PlaybackSource:
         self._kept: dict[int, Activity] = {}
         self.activity = Activity()
         self._at = -1
+        self._since = time.monotonic()
         self.go_to(0)
 
     @property
@@ -146,7 +162,8 @@ class PlaybackSource:
         """Seconds to the next sample; None at the end."""
         if self.index + 1 >= len(self.samples):
             return None
-        return max(self.samples[self.index + 1].time - self.samples[self.index].time, 0.0) / self.speed
+        gap = max(self.samples[self.index + 1].time - self.samples[self.index].time, 0.0) / self.speed
+        return max(self._since + gap - time.monotonic(), 0.0)
 
     def advance(self) -> None:
         """Go to the next sample, if there is one."""
@@ -155,6 +172,7 @@ class PlaybackSource:
     def go_to(self, index: int) -> None:
         """Go to a sample; before the first one and after the last one are those."""
         self.index = min(max(index, 0), len(self.samples) - 1)
+        self._since = time.monotonic()
         self.activity = self._find(self.index)
 
     def seek(self, seconds: float) -> None:

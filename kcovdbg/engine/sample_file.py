@@ -121,7 +121,7 @@ def read_samples(path: str) -> Iterator[RecordedSample]:
         raise KcovdbgError(f"'{path}' is empty", hint="monitor --record FILE writes a recording")
 
 
-def read_recording(path: str) -> RecordedRun:
+def read_run(path: str) -> RecordedRun:
     """Read a recording.
 
     :raises KcovdbgError: when it is not one, or cannot be read.

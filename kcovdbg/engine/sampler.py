@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Takes samples of a kernel that runs, within a budget of processor time.
 
-A near look reads the tasks again that had KCOV state before, and what runs on the CPUs. A whole look walks all tasks, finds the
-objects, and applies the rules that need no more than that; it comes as often as the budget allows.
+A near look reads the tasks: where there are many, only those again that had KCOV state before, and what runs on the CPUs. A
+whole look walks all tasks, finds the objects, and applies the rules that need no more than that; it comes as often as the
+budget allows.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ _WHOLE: Final = (
     _NEAR | Part.REMOTE | Part.FILES | Part.VMALLOC | Part.OBJECTS | Part.AREAS | Part.LINKS | Part.LOCKS | Part.TASK_FACTS
 )
 _LEFT_OUT: Final = frozenset((Source.SLAB, Source.LOST, Source.STACKS))
+# Up to so many tasks, reading all takes not much longer than reading some.
+_FEW_TASKS: Final = 300
+# The part of the budget that is for whole looks.
+_WHOLE_PART: Final = 0.25
 # Seconds between two whole looks, at least.
 _WHOLE_INTERVAL: Final = 1.0
 # Seconds that a task without KCOV state is still looked at after a section of it: workers have one after another.
@@ -67,6 +72,7 @@ class Sampler:
         self._remembered: dict[int, tuple[float, TaskFields]] = {}
         self._last: dict[BufferKey, TaskSample] = {}
         self._next_whole = 0.0
+        self._tasks = 0
         self._state: str | None = None
         # Where in a buffer records are read; which ones they are matters to nobody.
         self._random = random.Random(0)  # noqa: S311
@@ -83,11 +89,14 @@ class Sampler:
             machine = self.target.state()
             self._state = None if machine is None else machine.value
         now = time.time()
-        reader = StateReader(self.target, self._layout, known_tasks=None if is_whole else self._find_near(), is_brief=True)
+        walks = is_whole or self._tasks <= _FEW_TASKS
+        reader = StateReader(self.target, self._layout, known_tasks=None if walks else self._find_near(), is_brief=True)
         state = reader.read(_WHOLE if is_whole else _NEAR)
         state = reader.read(_WHOLE if is_whole else _NEAR, syscalls=[task.fields for task in state.tasks])
         tasks = tuple(make_task_sample(task, state) for task in state.tasks)
         self._remember(state.tasks, time.monotonic())
+        if walks:
+            self._tasks = len(state.task_fields)
         shares = self._sample_records(state.tasks, tasks)
         findings = None
         if is_whole:
@@ -99,8 +108,7 @@ class Sampler:
         errors = tuple(note for source, notes in state.lacking.items() if source not in _LEFT_OUT for note in notes)
         used = time.process_time() - started
         if is_whole:
-            # Half of the budget is for whole looks.
-            self._next_whole = time.monotonic() + max(_WHOLE_INTERVAL, 2 * used / self._share)
+            self._next_whole = time.monotonic() + max(_WHOLE_INTERVAL, used / (self._share * _WHOLE_PART))
         self._last = {buffer_key(task): task for task in tasks}
         return Sample(
             time=now,
@@ -181,6 +189,10 @@ def make_task_sample(task: Task, state: State) -> TaskSample:
     """Return a task as a sample has it."""
     fields = task.fields
     call = state.syscall(fields.address).call if fields.address in state.syscalls else None
+    count, full = task.count, task.full
+    if task.session.is_section and count is not None and task.capacity is not None and count > task.capacity:
+        # Only the kernel writes an area: the section ended between two reads, and this is a link of the list of free areas.
+        count = full = None
     return TaskSample(
         pid=fields.pid,
         tgid=fields.tgid,
@@ -194,9 +206,9 @@ def make_task_sample(task: Task, state: State) -> TaskSample:
         kcov_sequence=fields.kcov_sequence,
         kcov_area=fields.kcov_area,
         kcov_size=fields.kcov_size,
-        count=task.count,
+        count=count,
         capacity=task.capacity,
-        full=task.full,
+        full=full,
         syscall=None if call is None else syscall_text(call),
     )
 
@@ -241,5 +253,4 @@ def find_interval(share: float, used: float, least: float) -> float:
 
     :param used: processor time of the last look and of drawing it.
     """
-    # The other half of the budget is for whole looks.
-    return max(least, 2 * used / share)
+    return max(least, used / (share * (1 - _WHOLE_PART)))

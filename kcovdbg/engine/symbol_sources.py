@@ -37,6 +37,12 @@ def find_image(target: Target) -> str | None:
     return image
 
 
+def find_code(target: Target) -> str | None:
+    """Return the path of a target's stripped kernel image, None where :func:`find_image` returns the one with the code."""
+    code: str | None = getattr(target, "code", None)
+    return code
+
+
 def find_symbolizer(target: Target | None, table_file: str | None = None) -> Symbolizer | None:
     """Return the symbolizer of a target; where its build has no table yet, one is made in the background.
 
@@ -64,8 +70,7 @@ def find_symbolizer(target: Target | None, table_file: str | None = None) -> Sym
         target.kaslr_offset,
         build_id=target.build_id,
         image=lines.image,
-        # A stripped image beside its debug file.
-        code=getattr(target, "code", None),
+        code=find_code(target),
         fallback=lines.frames_at,
         modules=lines,
         word_size=target.word_size,
@@ -76,12 +81,12 @@ def find_symbolizer(target: Target | None, table_file: str | None = None) -> Sym
 def find_point_proof(target: Target) -> CodeProof:
     """Return what proves that records are coverage points: the kernel's image and its modules."""
     modules = cast("LineSource | None", getattr(target, "lines", None))
-    return CodeProof(find_image(target), target.build_id, target.kaslr_offset, modules)
+    return CodeProof(find_image(target), target.build_id, target.kaslr_offset, modules, code=find_code(target))
 
 
 def find_remote_calls(target: Target) -> RemoteCalls:
     """Return the calls of a kernel that announce remote handles."""
-    return RemoteCalls(find_image(target), target.build_id, target.kaslr_offset)
+    return RemoteCalls(find_image(target), target.build_id, target.kaslr_offset, code=find_code(target))
 
 
 def make_source_tree(

@@ -63,7 +63,7 @@ SAMPLE_COLUMNS: Final = (
 
 MEANINGS: Final[Mapping[str, Meaning]] = {
     "time": Meaning("time of the look", unit="seconds since 1970"),
-    "state": Meaning("what the machine did: `running`, `stopped` or `gone`", "it is unknown"),
+    "state": Meaning("what the machine did: `running`, `stopped` or `gone`, which repeats the look before", "it is unknown"),
     "tasks": Meaning("the tasks with KCOV state"),
     "tasks[].kcov": Meaning("address of the `struct kcov` that it collects for or owns", "it could not be read"),
     "tasks[].syscall": Meaning("system call that the task is in, with its arguments", "the task is in none, or it is unknown"),

@@ -33,6 +33,21 @@ def handle_text(key: SectionKey) -> str:
     return name_kcov(key.kcov) + (f" ({key.handles} handles)" if key.handles else "")
 
 
+def handles_text(handles: Sequence[int]) -> str:
+    """Return handles in words: ``usb:1, common:0x42``; runs of one subsystem are shortened: ``usb:1 to usb:5``."""
+    runs: list[list[int]] = []
+    for handle in handles:
+        if runs and handle == runs[-1][-1] + 1:
+            runs[-1].append(handle)
+        else:
+            runs.append([handle])
+    texts = []
+    for run in runs:
+        first, last = str(decode_handle(run[0])), str(decode_handle(run[-1]))
+        texts.append(first if len(run) == 1 else f"{first} to {last}" if len(run) > 2 else f"{first}, {last}")
+    return ", ".join(texts)
+
+
 def seconds_text(seconds: float) -> str:
     """Return a time span: ``3.2 s``, ``12 min 05 s``."""
     if seconds < 120:
@@ -48,9 +63,7 @@ def short_number(number: float) -> str:
     """Return a number in at most five characters: ``999``, ``12.3k``, ``4.5M``."""
     for unit in ("", "k", "M", "G"):
         if abs(number) < 999.5:
-            return f"{number:.0f}" if not unit or abs(number) >= 99.95 else f"{number:.1f}{unit}"
-        if abs(number) < 99_950 and unit == "":
-            return f"{number / 1000:.1f}k"
+            return f"{number:.1f}{unit}" if unit and abs(number) < 99.95 else f"{number:.0f}{unit}"
         number /= 1000
     return f"{number:.0f}T"
 

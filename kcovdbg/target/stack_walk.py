@@ -32,7 +32,7 @@ _BASES: Final = {_DX: "rdx", _DI: "rdi", _R10: "r10", _R13: "r13", _AX: "rax"}
 _MAX_FRAMES: Final = 1024
 
 
-class Place(NamedTuple):
+class UnwoundFrame(NamedTuple):
     """Where a frame of a stack is."""
 
     pc: int
@@ -57,14 +57,14 @@ class StackWalk:
         self._tables = tables
         self._pages: dict[int, bytes | None] = {}
 
-    def unwind(self, registers: Registers, *, is_interrupted: bool) -> Iterator[Place]:
+    def unwind(self, registers: Registers, *, is_interrupted: bool) -> Iterator[UnwoundFrame]:
         """Yield the frames of a stack, innermost first, up to the entry from user space, or to what cannot be unwound.
 
         :param registers: with rip, rsp and rbp at least.
-        :param is_interrupted: as :attr:`Place.is_interrupted` of the first frame.
+        :param is_interrupted: as :attr:`UnwoundFrame.is_interrupted` of the first frame.
         """
         current: Registers | None = registers
-        place = Place(registers["rip"], is_interrupted)
+        place = UnwoundFrame(registers["rip"], is_interrupted)
         seen: set[tuple[int, int]] = set()
         while current is not None and len(seen) < _MAX_FRAMES:
             # Frames of user space are none of the kernel's.
@@ -80,7 +80,7 @@ class StackWalk:
             except ReadError:
                 return
             if current is not None:
-                place = Place(current["rip"], entry is not None and entry.is_signal)
+                place = UnwoundFrame(current["rip"], entry is not None and entry.is_signal)
 
     def _step(self, registers: Registers, entry: OrcEntry) -> Registers | None:
         """Return the registers of the frame before; None when a register that it needs is unknown."""

@@ -88,6 +88,16 @@ def test_code_proves_what_can_be_recorded(built):
             return bytes(code)
 
         assert proof.judge([pc], PC, read_patched).wrong == {}
+        # Code in one file, symbols and debug info in another.
+        stripped, debug_file = built / "stripped", built / "a.debug"
+        subprocess.run(["strip", "-o", stripped, image], check=True)
+        subprocess.run(["objcopy", "--only-keep-debug", image, debug_file], check=True)
+        split = CodeProof(debug_file, elf.build_id, 0, None, code=stripped)
+        for codec in (PC, CMP):
+            asked = [*pcs, *cmps, *tails, *wrong]
+            assert split.judge(asked, codec, read) == proof.judge(asked, codec, read)
+    assert CodeProof(debug_file, None, 0, None).problem() == "the kernel image has no code"
+    assert "different builds" in (CodeProof(debug_file, None, 0, None, code="/bin/true").problem() or "")
     assert CodeProof(image, "00" * 20, 0, None).problem() == "the kernel image is of another build"
     assert CodeProof(None, None, 0, None).problem() == "no kernel image is given"
 

@@ -5,47 +5,10 @@ import pytest
 
 from kcovdbg.analysis.activity import Activity, EventKind
 from kcovdbg.analysis.sample_summary import exclusion, summarize
-from kcovdbg.model.sample import FindingSample, ObjectSample, RecordShare, Sample, TaskSample
+from kcovdbg.model.sample import FindingSample, ObjectSample, RecordShare
 from kcovdbg.model.sample_summary import SectionKey
 from kcovdbg.render.sample_summary_rows import syzkaller_size
-
-KCOV, OTHER = 0xFFFF888003A51C00, 0xFFFF888003A51D00
-USB = 1 << 56 | 1
-
-
-def task(count, *, pid=41, capacity=511, **values):
-    known = {
-        "pid": pid,
-        "tgid": pid,
-        "comm": "syz-executor",
-        "task": 0xFFFF888004000000 + pid * 0x1000,
-        "kcov": KCOV,
-        "kcov_mode": "TRACE_PC",
-        "role": "local",
-        "beneath": None,
-        "owns_remote": False,
-        "kcov_sequence": 1,
-        "kcov_area": 0xFFFFC90000200000,
-        "kcov_size": capacity + 1,
-        "count": count,
-        "capacity": capacity,
-        "full": count is not None and count >= capacity,
-        "syscall": None,
-    }
-    return TaskSample(**{**known, **values})
-
-
-def section(count, *, pid=7, **values):
-    return task(count, pid=pid, comm="kworker/0:1", role="remote-section", kcov_area=0xFFFFC90000300000, **values)
-
-
-def owner(count, **values):
-    return task(count, pid=42, kcov_mode="REMOTE", role="none", owns_remote=True, kcov_area=0, kcov_size=0, **values)
-
-
-def sample(time, *tasks, **values):
-    known = {"state": "running", "objects": None, "areas": (), "findings": None, "shares": (), "reads": 10, "seconds": 0.01}
-    return Sample(time=time, tasks=tasks, **{**known, **values})
+from tests.support.samples import KCOV, OTHER, USB, owner, sample, section, task
 
 
 def run(*samples):
@@ -245,3 +208,9 @@ def test_long_recordings_keep_their_peaks():
     assert len(summary.points) <= 400
     assert max(point.fill for point in summary.points) == 1.0
     assert summary.points[-1].overflows == 1
+
+
+def test_sections_count_for_a_handle_that_is_found_later():
+    objects = (ObjectSample(KCOV, "TRACE_PC", 512, 1, 42, "usb", (USB,)),)
+    (found,) = run(sample(0), sample(1, section(1)), sample(2, section(2), objects=objects), sample(3, objects=())).sections
+    assert (found.key.handle, found.begun) == (USB, 1)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.target.orc_tables import OrcEntry, OrcType, _Table
-from kcovdbg.target.stack_walk import Place, StackWalk
+from kcovdbg.target.stack_walk import UnwoundFrame, StackWalk
 from tests.support.memory_target import MemoryTarget
 
 TEXT = 0xFFFF_FFFF_8100_0000
@@ -102,9 +102,9 @@ def test_calls_by_stack_and_frame_pointer():
     kernel.write(STACK + 16, STACK + 0x100, TEXT + 0x210)
     kernel.write(STACK + 0x100, 0, TEXT + 0x610)
     assert kernel.unwind(TEXT + 0x110, STACK) == [
-        Place(TEXT + 0x110, False),
-        Place(TEXT + 0x210, False),
-        Place(TEXT + 0x610, False),
+        UnwoundFrame(TEXT + 0x110, False),
+        UnwoundFrame(TEXT + 0x210, False),
+        UnwoundFrame(TEXT + 0x610, False),
     ]
 
 
@@ -123,7 +123,7 @@ def test_interrupted_frames():
     kernel.write(STACK, *registers, 0, TEXT + 0x200, 0x10, 0, STACK + 0x700, 0x18)
     kernel.write(STACK + 0x800, 0, TEXT + 0x610)
     found = kernel.unwind(TEXT + 0x310, STACK)
-    assert found == [Place(TEXT + 0x310, False), Place(TEXT + 0x200, True), Place(TEXT + 0x610, False)]
+    assert found == [UnwoundFrame(TEXT + 0x310, False), UnwoundFrame(TEXT + 0x200, True), UnwoundFrame(TEXT + 0x610, False)]
     # What an interrupt pushes, before the handler has saved the rest.
     kernel.write(STACK, TEXT + 0x900, 0x10, 0, STACK + 0x700, 0x18)
     kernel.write(STACK + 0x7F8, TEXT + 0x610)
@@ -148,7 +148,7 @@ def test_other_stacks():
 def test_the_entry_from_user_space_is_the_end():
     kernel = Kernel()
     kernel.write(STACK, *[0] * 16, 0x401000, 0x33, 0, 0x7FFF_0000_0000, 0x2B)
-    assert kernel.unwind(TEXT + 0x310, STACK) == [Place(TEXT + 0x310, False)]
+    assert kernel.unwind(TEXT + 0x310, STACK) == [UnwoundFrame(TEXT + 0x310, False)]
     assert kernel.unwind(0x401000, 0x7FFF_0000_0000, is_interrupted=True) == []
 
 

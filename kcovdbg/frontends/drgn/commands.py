@@ -23,6 +23,9 @@ from kcovdbg.render.error_lines import error_lines
 from kcovdbg.render.paint import Painter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcovdbg.engine.monitor_source import MonitorSource
     from kcovdbg.engine.trace_view import TraceView
 
 _WORKSPACE = "kcovdbg_workspace"
@@ -33,12 +36,18 @@ def _show_view(view: TraceView) -> None:
     import_module("kcovdbg.frontends.shell.view").show_view(view)
 
 
+def _show_monitor(source: MonitorSource, share: float | None, view: Callable[[str], str | None]) -> None:
+    """Show a monitor full-screen; only monitors and views import prompt_toolkit."""
+    import_module("kcovdbg.frontends.shell.monitor").show_monitor(source, share, view)
+
+
 def _make_workspace(prog: Program) -> Workspace:
     settings = read_settings(COMMANDS, os.environ)
     return Workspace(
         COMMANDS,
         lambda: program_target(prog),
         show_view=_show_view,
+        show_monitor=_show_monitor,
         color=settings.color,
         source_folders=settings.source_dirs,
         substitutions=settings.substitute_paths,

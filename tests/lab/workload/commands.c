@@ -115,6 +115,8 @@ static bool traffic(const char *kind)
 		start("kc-plugging", usb_traffic_plug, free_controller(), 5000);
 	else if (!strcmp(kind, "vhost"))
 		start("kc-traffic-v", vhost_traffic, 0, 5000);
+	else if (!strcmp(kind, "interrupt"))
+		start("kc-traffic-i", interrupt_traffic, 0, 20000);
 	else
 		return false;
 	return true;
