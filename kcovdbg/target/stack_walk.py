@@ -33,7 +33,7 @@ _MAX_FRAMES: Final = 1024
 
 
 class UnwoundFrame(NamedTuple):
-    """Where a frame of a stack is."""
+    """A frame of a stack as it was unwound."""
 
     pc: int
     is_interrupted: bool
@@ -64,23 +64,23 @@ class StackWalk:
         :param is_interrupted: as :attr:`UnwoundFrame.is_interrupted` of the first frame.
         """
         current: Registers | None = registers
-        place = UnwoundFrame(registers["rip"], is_interrupted)
+        frame = UnwoundFrame(registers["rip"], is_interrupted)
         seen: set[tuple[int, int]] = set()
         while current is not None and len(seen) < _MAX_FRAMES:
             # Frames of user space are none of the kernel's.
-            if not is_kernel_pointer(self._target, place.pc, 1) or (place.pc, current["rsp"]) in seen:
+            if not is_kernel_pointer(self._target, frame.pc, 1) or (frame.pc, current["rsp"]) in seen:
                 return
-            seen.add((place.pc, current["rsp"]))
-            yield place
+            seen.add((frame.pc, current["rsp"]))
+            yield frame
             try:
-                entry = self._tables.find(place.instruction)
+                entry = self._tables.find(frame.instruction)
                 if entry is not None and entry.type in (OrcType.UNDEFINED, OrcType.END_OF_STACK):
                     return
                 current = self._step_by_frame_pointer(current) if entry is None else self._step(current, entry)
             except ReadError:
                 return
             if current is not None:
-                place = UnwoundFrame(current["rip"], entry is not None and entry.is_signal)
+                frame = UnwoundFrame(current["rip"], entry is not None and entry.is_signal)
 
     def _step(self, registers: Registers, entry: OrcEntry) -> Registers | None:
         """Return the registers of the frame before; None when a register that it needs is unknown."""

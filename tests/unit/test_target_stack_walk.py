@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.target.orc_tables import OrcEntry, OrcType, _Table
-from kcovdbg.target.stack_walk import UnwoundFrame, StackWalk
+from kcovdbg.target.stack_walk import StackWalk, UnwoundFrame
 from tests.support.memory_target import MemoryTarget
 
 TEXT = 0xFFFF_FFFF_8100_0000
