@@ -504,7 +504,7 @@ class DrgnStacks:
         self._stopped = stopped
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
-        """Return a task's kernel stack, innermost frame first.
+        """Return a task's kernel stack, innermost frame first. Errors do not name the task.
 
         :param task: ``struct task_struct *``.
         :raises CapabilityError: when it cannot be unwound: a running task of a live kernel, whose registers are not saved.
@@ -520,8 +520,9 @@ class DrgnStacks:
             with stopped as prog:
                 return self._unwind(prog, task)
         except drgn.UnsupportedOperation as error:
+            reason = "it is running" if "running" in str(error) else error
             raise CapabilityError(
-                f"cannot unwind the stack of task {task:#x}: {error}", hint="try again when it sleeps, or use a dump"
+                f"cannot unwind its stack: {reason}", hint="try again when it sleeps, or use a dump"
             ) from None
 
     def _unwind(self, prog: drgn.Program, task: int) -> Sequence[StackFrame]:
@@ -530,15 +531,15 @@ class DrgnStacks:
         except drgn.UnsupportedOperation:
             raise
         except drgn.FaultError as error:
-            raise ReadError(f"could not read the stack of task {task:#x}: {_first_line(error)}", error.address) from None
+            raise ReadError(f"could not read its stack: {_first_line(error)}", error.address) from None
         except _WALK_ERRORS as error:
             # A running task, when the dump has no registers of its CPU.
-            raise CapabilityError(f"cannot unwind the stack of task {task:#x}: {_first_line(error)}") from None
+            raise CapabilityError(f"cannot unwind its stack: {_first_line(error)}") from None
         except Exception as error:
             if type(error) is not Exception:
                 raise
             # libdw's, of debug info that lacks a section.
-            raise CapabilityError(f"cannot unwind the stack of task {task:#x}: {_first_line(error)}") from None
+            raise CapabilityError(f"cannot unwind its stack: {_first_line(error)}") from None
         frames = [self._make_frame(frame) for frame in trace]
         # Frames beyond the entry from user space are guesses.
         low = self._kernel_range[0]
