@@ -74,12 +74,14 @@ def is_address(text: str) -> bool:
     return bool(_ADDRESS.fullmatch(text))
 
 
-def find_tid(context: Context, comm: str) -> int | None:
+def find_tid(context: Context, comm: str, *, of_all: bool = False) -> int | None:
     """Return the thread id of the task with KCOV state that has this name, None where there is none.
 
+    :param of_all: look among all tasks.
     :raises UsageError: when several tasks have this name.
     """
-    found = [task.fields.pid for task in context.state(Part.TASKS).tasks if task.fields.comm == comm]
+    tasks = context.state(Part.ALL_TASKS).all_tasks if of_all else context.state(Part.TASKS).tasks
+    found = [task.fields.pid for task in tasks if task.fields.comm == comm]
     if len(found) > 1:
         more = ", …" if len(found) > _NAMED else ""
         hint = f"use a thread id: {', '.join(map(str, found[:_NAMED]))}{more}"
