@@ -6,9 +6,10 @@
 #    source ~/.local/share/bash_completion/kcovdbg
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_kcovdbg_subparsers=(areas check info monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_subparsers=(areas catch check info monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 
 _shtab_kcovdbg_areas_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
+_shtab_kcovdbg_catch_option_strings=(--for --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_check_option_strings=(-a --all --list --explain --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_info_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_monitor_option_strings=(--record --summary -o --output --interval --cpu --seconds --no-records --json --jsonl --csv --fields --columns --wide --vertical -h --help)
@@ -27,7 +28,7 @@ _shtab_kcovdbg_points_option_strings=(--uncovered --json --jsonl --csv --fields 
 _shtab_kcovdbg_source_option_strings=(--all --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_sym_option_strings=(--address --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_top_option_strings=(--by -n --function --file --not-function --pc --json --jsonl --csv --fields --columns --wide --vertical -h --help)
-_shtab_kcovdbg_trace_option_strings=(--unique --include --classes -n --offset --function --file --not-function --pc --json --jsonl --csv --fields --columns --wide --vertical -h --help)
+_shtab_kcovdbg_trace_option_strings=(--against --unique --include --classes -n --offset --function --file --not-function --pc --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_tree_option_strings=(--depth --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_view_option_strings=(--text --width --by-index --fold --not-function --pc --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_collect_option_strings=(--mode --remote --per-thread --syscall --repeat --buffer-size --grow -o --output --format --pc --keep --raw -n --tail --function --file --not-function --json --jsonl --csv --fields --columns --wide --vertical -h --help)
@@ -47,8 +48,10 @@ _shtab_kcovdbg_help_option_strings=(--schema --json --jsonl --csv --fields --col
 _shtab_kcovdbg_mcp_option_strings=(-o --output --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_resume_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_watch_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
-_shtab_kcovdbg_option_strings=(-c --core -k --kernel --qemu --gdb-remote --demo -s --symbols -e --execute --symbol-table --source-dir --substitute-path -q --quiet --color --debug --version -h --help)
+_shtab_kcovdbg_option_strings=(-c --core -k --kernel --qemu --gdb-remote --demo -s --symbols -e --execute --symbol-table --source-dir --substitute-path --other-vmlinux --other-source -q --quiet --color --debug --version -h --help)
 
+_shtab_kcovdbg_catch_pos_0_COMPGEN=''
+_shtab_kcovdbg_catch_pos_1_COMPGEN=''
 _shtab_kcovdbg_check_pos_0_COMPGEN=''
 _shtab_kcovdbg_monitor_pos_0_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg_monitor___record_COMPGEN=_shtab_compgen_files
@@ -110,6 +113,7 @@ _shtab_kcovdbg___core_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg__s_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___symbols_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___source_dir_COMPGEN=_shtab_compgen_files
+_shtab_kcovdbg___other_source_COMPGEN=_shtab_compgen_files
 
 _shtab_kcovdbg_buffer___pc_choices=(auto raw call)
 _shtab_kcovdbg_diff___pc_choices=(auto raw call)
@@ -119,16 +123,16 @@ _shtab_kcovdbg_top___pc_choices=(auto raw call)
 _shtab_kcovdbg_trace___include_choices=(locking rcu memory-allocation scheduling instrumentation copy time all)
 _shtab_kcovdbg_trace___pc_choices=(auto raw call)
 _shtab_kcovdbg_view___pc_choices=(auto raw call)
-_shtab_kcovdbg_collect_pos_0_choices=(areas check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_collect_pos_0_choices=(areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg_collect___format_choices=(kcov kcovtrace syzkaller)
 _shtab_kcovdbg_collect___pc_choices=(auto raw call)
 _shtab_kcovdbg_export_pos_0_choices=(hex rawcover rawcoverfiles funccover jsonl modoff drcov lcov cobertura folded speedscope chrome)
 _shtab_kcovdbg_export___pc_choices=(auto raw call)
 _shtab_kcovdbg_report___pc_choices=(auto raw call)
 _shtab_kcovdbg_symbols_pos_0_choices=(build info)
-_shtab_kcovdbg_help_pos_0_choices=(areas check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
-_shtab_kcovdbg_watch_pos_1_choices=(areas check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
-_shtab_kcovdbg_pos_0_choices=(areas check info monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_help_pos_0_choices=(areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_watch_pos_1_choices=(areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_pos_0_choices=(areas catch check info monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg___color_choices=(auto always never)
 
 _shtab_kcovdbg_areas___json_nargs=0
@@ -138,6 +142,14 @@ _shtab_kcovdbg_areas___wide_nargs=0
 _shtab_kcovdbg_areas___vertical_nargs=0
 _shtab_kcovdbg_areas__h_nargs=0
 _shtab_kcovdbg_areas___help_nargs=0
+_shtab_kcovdbg_catch___for_nargs='?'
+_shtab_kcovdbg_catch___json_nargs=0
+_shtab_kcovdbg_catch___jsonl_nargs=0
+_shtab_kcovdbg_catch___csv_nargs=0
+_shtab_kcovdbg_catch___wide_nargs=0
+_shtab_kcovdbg_catch___vertical_nargs=0
+_shtab_kcovdbg_catch__h_nargs=0
+_shtab_kcovdbg_catch___help_nargs=0
 _shtab_kcovdbg_check_pos_0_nargs='*'
 _shtab_kcovdbg_check__a_nargs=0
 _shtab_kcovdbg_check___all_nargs=0

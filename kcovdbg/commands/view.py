@@ -7,7 +7,6 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final
 
-from kcovdbg.analysis.located_records import PcFilter
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_arguments import NOT_FUNCTION, TEXT_PCS
 from kcovdbg.engine.buffer_view import make_view
@@ -32,8 +31,7 @@ def _run(context: Context, args: Namespace) -> Lines | None:
             "view: standard output is not a terminal" if show is not None else "view: no full-screen view here",
             hint="view --text prints the same",
         )
-    wanted = PcFilter(context.workspace.names, None, None, args.not_function)
-    view = make_view(context, args.what, args.other, wanted, by_index=args.by_index)
+    view = make_view(context, args.what, args.other, args.not_function or (), by_index=args.by_index)
     if args.fold:
         view.rows = view.folded()
     if args.text or show is None:
@@ -59,6 +57,7 @@ COMMAND: Final = Command(
         "buffer, records are paired by index. On this machine's own kernel, fd:PID/FD alone shows the user's view of the "
         "buffer beside the kernel's, rereads both every second, and reports differences beyond the record in flight as "
         "findings; user:PID/FD names the user's view. At the last record the view follows new ones. ? shows the keys.\n\n"
+        "Traces of two builds of a kernel are aligned by function and line, as diff compares them.\n\n"
         "--text prints the two sides instead, as wide as the terminal or as --width says: < marks records only on the left, > "
         "only on the right, | a pair that differs."
     ),

@@ -410,7 +410,7 @@ def _find_subject(context: Context, text: str) -> str:
         return text
     tid = find_tid(context, text)
     if tid is None and _find_symbol(context, text) is None:
-        tid = find_tid(context, text, of_all=True)
+        tid = find_tid(context, text, is_any=True)
     return text if tid is None else str(tid)
 
 

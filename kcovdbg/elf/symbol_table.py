@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from array import array
 from bisect import bisect_right
@@ -23,6 +24,13 @@ _NAMING: Final = frozenset({_STT_NOTYPE, _STT_OBJECT, _STT_FUNC, _STT_GNU_IFUNC}
 # ELF64_ST_TYPE() of each byte.
 _TYPE_OF_INFO: Final = bytes(info & 0xF for info in range(256))
 _MAX_NESTING: Final = 64
+# What compilers append to the names of functions that they changed or split; names in DWARF have none.
+_CLONE_SUFFIX: Final = re.compile(r"\.(?:isra|constprop|part|cold|lto_priv|llvm)\b.*")
+
+
+def strip_clone_suffix(name: str) -> str:
+    """Return the name that a function has in the source: without ``.isra.0``, ``.part.1``, ``.cold`` and the like."""
+    return _CLONE_SUFFIX.sub("", name)
 
 
 class ElfSymbol(NamedTuple):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Takes samples of a kernel that runs, within a budget of processor time.
 
-A near look reads the tasks again that had KCOV state before, and what runs on the CPUs. A whole look walks all tasks, finds the
-objects, and applies the rules that need no more than that; it comes as often as the budget allows.
+A near look reads the tasks: where there are many, only those again that had KCOV state before, and what runs on the CPUs. A
+whole look walks all tasks, finds the objects, and applies the rules that need no more than that; it comes as often as the
+budget allows.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _WHOLE: Final = (
     _NEAR | Part.REMOTE | Part.FILES | Part.VMALLOC | Part.OBJECTS | Part.AREAS | Part.LINKS | Part.LOCKS | Part.TASK_FACTS
 )
 _LEFT_OUT: Final = frozenset((Source.SLAB, Source.LOST, Source.STACKS))
+# Up to so many tasks, reading all takes not much longer than reading some.
+_FEW_TASKS: Final = 300
 # The part of the budget that is for whole looks.
 _WHOLE_PART: Final = 0.25
 # Seconds between two whole looks, at least.
@@ -69,6 +72,7 @@ class Sampler:
         self._remembered: dict[int, tuple[float, TaskFields]] = {}
         self._last: dict[BufferKey, TaskSample] = {}
         self._next_whole = 0.0
+        self._tasks = 0
         self._state: str | None = None
         # Where in a buffer records are read; which ones they are matters to nobody.
         self._random = random.Random(0)  # noqa: S311
@@ -85,11 +89,14 @@ class Sampler:
             machine = self.target.state()
             self._state = None if machine is None else machine.value
         now = time.time()
-        reader = StateReader(self.target, self._layout, known_tasks=None if is_whole else self._find_near(), is_brief=True)
+        walks = is_whole or self._tasks <= _FEW_TASKS
+        reader = StateReader(self.target, self._layout, known_tasks=None if walks else self._find_near(), is_brief=True)
         state = reader.read(_WHOLE if is_whole else _NEAR)
         state = reader.read(_WHOLE if is_whole else _NEAR, syscalls=[task.fields for task in state.tasks])
         tasks = tuple(make_task_sample(task, state) for task in state.tasks)
         self._remember(state.tasks, time.monotonic())
+        if walks:
+            self._tasks = len(state.task_fields)
         shares = self._sample_records(state.tasks, tasks)
         findings = None
         if is_whole:

@@ -66,6 +66,10 @@ class Workspace:
     """Roots of source trees that the user named."""
     substitutions: Sequence[tuple[str, str]] = ()
     """Prefixes of source paths, as debug info names them and as they are here."""
+    other_vmlinux: Sequence[str] = ()
+    """Images and location tables of other builds, which traces may be of."""
+    other_sources: Sequence[str] = ()
+    """The source trees that these were built from, in the same order; there may be fewer."""
     named_files: Sequence[str] = ()
     """Files named on the command line: dump, debug info, script."""
     find_gdb_arguments: Callable[[], Sequence[str]] = tuple
@@ -79,6 +83,8 @@ class Workspace:
     any file."""
     kept: dict[str, Kept] = field(default_factory=dict)
     """Kept buffers, by their ``@name``."""
+    stop_reason: str | None = None
+    """Where a command stopped the kernel for the user to look at it there: "at the write …"; None where none did."""
     latest: StateReader | None = field(default=None, init=False)
     """The reader of the latest command, for completion."""
 
@@ -185,6 +191,7 @@ class Workspace:
         opened = vars(self)
         yield from getattr(opened.get("target"), "files", ())
         yield from self.source_folders
+        yield from self.other_sources
         yield from (new for _, new in self.substitutions)
         if "source" in opened:
             yield from map(str, self.source.paths)

@@ -25,7 +25,7 @@ from kcovdbg.engine.help_text import command_list_lines
 from kcovdbg.engine.runner import INTERRUPTED, explain, report, run_reporting, run_words
 from kcovdbg.engine.settings import read_settings
 from kcovdbg.engine.symbol_sources import find_symbolizer
-from kcovdbg.engine.terminal import find_terminal
+from kcovdbg.engine.terminal import find_terminal, write_remarks
 from kcovdbg.engine.trace_view import TraceView
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
@@ -117,6 +117,8 @@ def main(
             jobs=Jobs(_background_program(options)),
             source_folders=(*options.source_folders, *settings.source_dirs, *_find_demo_source(options)),
             substitutions=(*options.substitutions, *settings.substitute_paths),
+            other_vmlinux=options.other_vmlinux,
+            other_sources=options.other_sources,
             settings=settings,
             named_files=_find_named_files(options),
             find_gdb_arguments=lambda: _find_gdb_arguments(options),
@@ -177,7 +179,8 @@ def _find_gdb_arguments(options: Options) -> Sequence[str]:
 def _find_named_files(options: Options) -> tuple[str, ...]:
     """Return the files on the command line, which no output may overwrite; commands may also come from standard input."""
     target = options.target
-    named = (target.core, *target.symbols, *target.files, options.script, options.symbol_table, "/dev/stdin")
+    named = (target.core, *target.symbols, *target.files, *options.other_vmlinux)
+    named += (options.script, options.symbol_table, "/dev/stdin")
     return tuple(path for path in named if path is not None)
 
 
@@ -199,22 +202,40 @@ def _run(workspace: Workspace, options: Options) -> int:
         return _print_help(workspace)
     if options.words:
         try:
-            return run_words(workspace, options.words)
+            status = run_words(workspace, options.words)
         except WordError as error:
             raise _explain_misplaced(error) from error
+        return _go_on_where_stopped(workspace, options, status)
     if options.commands:
-        return max(run_reporting(workspace, line) for line in options.commands)
+        status = max(run_reporting(workspace, line) for line in options.commands)
+        return _go_on_where_stopped(workspace, options, status)
     if options.script is not None:
         with Path(options.script).open(encoding="utf-8", errors="surrogateescape") as script:
-            return _run_script(workspace, script, options.script)[0]
+            return _go_on_where_stopped(workspace, options, _run_script(workspace, script, options.script)[0])
     if not sys.stdin.isatty():
         status, is_empty = _run_script(workspace, sys.stdin, "standard input")
         target = options.target
         if is_empty and (target.core or target.qemu or target.gdb_remote or target.files):
             # Nothing else reports a named target that cannot be opened.
             _ = workspace.target
-        return status
+        return _go_on_where_stopped(workspace, options, status)
     return _start_shell(workspace, options)
+
+
+def _go_on_where_stopped(workspace: Workspace, options: Options, status: int) -> int:
+    """Open the shell where a command stopped the kernel; without a terminal, leave the kernel stopped there.
+
+    :param status: of the commands, returned as it is.
+    """
+    if workspace.stop_reason is None:
+        return status
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        _start_shell(workspace, options)
+        return status
+    note = workspace.target.leave_stopped(workspace.stop_reason)
+    if note is not None:
+        write_remarks(workspace.terminal(), [note])
+    return status
 
 
 def _run_script(workspace: Workspace, lines: Iterable[str], name: str) -> tuple[int, bool]:

@@ -35,6 +35,10 @@ class Options:
     """A location table that was built elsewhere."""
     substitutions: tuple[tuple[str, str], ...] = ()
     """Prefixes of source paths, as debug info names them and as they are here."""
+    other_vmlinux: tuple[str, ...] = ()
+    """Images and location tables of other builds."""
+    other_sources: tuple[str, ...] = ()
+    """Their source trees, in the same order."""
     quiet: bool = False
     color: Color | None = None
     """None where the user gave none."""
@@ -72,6 +76,8 @@ GENERAL_OPTIONS: Final = (
     Option(("--symbol-table",), "the kernel's location table, as written by: symbols build -o FILE", "FILE"),
     Option(("--source-dir",), "the kernel's source tree", "PATH", repeatable=True),
     Option(("--substitute-path",), "look in TO for source that debug info has in FROM", "FROM=TO", repeatable=True),
+    Option(("--other-vmlinux",), "a vmlinux (or location table) of another build, for its traces", "FILE", repeatable=True),
+    Option(("--other-source",), "the source tree of that build; given in the same order", "PATH", repeatable=True),
     Option(("-q", "--quiet"), "show no banner"),
     Option(("--color",), "use color", "WHEN", choices=tuple(color.value for color in Color)),
     Option(("--debug",), "show where errors come from"),
@@ -136,6 +142,8 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
         raise UsageError(f"script '{scripts[0]}' cannot be combined with a command", hint="give one of them")
     if len(scripts) > 1:
         raise UsageError(f"more than one script given: {', '.join(scripts)}")
+    if len(args.other_source) > len(args.other_vmlinux):
+        raise UsageError("--other-source: more source trees than --other-vmlinux", hint="name a vmlinux for each")
     return Options(
         target=TargetOptions(
             core=args.core,
@@ -152,6 +160,8 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
         source_folders=tuple(args.source_dir),
         symbol_table=args.symbol_table,
         substitutions=tuple(_parse_substitution(text) for text in args.substitute_path),
+        other_vmlinux=tuple(args.other_vmlinux),
+        other_sources=tuple(args.other_source),
         quiet=args.quiet,
         color=None if args.color is None else Color(args.color),
         debug=args.debug,

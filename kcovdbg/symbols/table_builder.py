@@ -11,7 +11,6 @@ import argparse
 import fcntl
 import multiprocessing
 import os
-import re
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
@@ -25,7 +24,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.elf.compile_units import CompileUnit, read_units
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
+from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, NativeLocations, core_count, has_reader
@@ -37,8 +36,6 @@ from kcovdbg.symbols.numbered_locations import LocationError, Locations, PythonL
 from kcovdbg.symbols.part_store import LocatedPart, PartStore
 from kcovdbg.symbols.table_cache import lock_path, open_table, table_path
 
-# Suffixes of compilers to ELF symbols of functions that they changed or split; names in DWARF have none.
-_SUFFIX = re.compile(r"\.(?:isra|constprop|part|cold|lto_priv|llvm)\b.*")
 # Parts are small enough that all cores have work to the end and that little is lost when a build is killed, and large enough
 # that starting llvm-symbolizer for each costs little.
 _PART_BYTES: Final = 8 << 20
@@ -66,7 +63,7 @@ def _complete_names(symbolizer: str, image: Path, span: tuple[int, int], address
     except (ImportError, KcovdbgError):
         chains = symbolize(symbolizer, image, addresses, lambda frame: frame, function_names="linkage")
         return [
-            tuple(frame._replace(function=frame.function and _SUFFIX.sub("", frame.function)) for frame in frames)
+            tuple(frame._replace(function=frame.function and strip_clone_suffix(frame.function)) for frame in frames)
             for frames in chains
         ]
 
@@ -121,7 +118,7 @@ class _SymbolNames:
         """Return the name of the function that an address is in, or of the label before it in assembly; None for neither."""
         index = bisect_right(self._starts, address) - 1
         if index >= 0 and address < self._starts[index] + self._functions[index].size:
-            return _SUFFIX.sub("", self._functions[index].name)
+            return strip_clone_suffix(self._functions[index].name)
         if not is_assembly:
             return None
         labels, starts = self._labels

@@ -208,3 +208,9 @@ def test_long_recordings_keep_their_peaks():
     assert len(summary.points) <= 400
     assert max(point.fill for point in summary.points) == 1.0
     assert summary.points[-1].overflows == 1
+
+
+def test_sections_count_for_a_handle_that_is_found_later():
+    objects = (ObjectSample(KCOV, "TRACE_PC", 512, 1, 42, "usb", (USB,)),)
+    (found,) = run(sample(0), sample(1, section(1)), sample(2, section(2), objects=objects), sample(3, objects=())).sections
+    assert (found.key.handle, found.begun) == (USB, 1)

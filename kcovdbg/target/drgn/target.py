@@ -20,6 +20,7 @@ from drgn.helpers.linux.slab import for_each_slab_cache, slab_cache_for_each_all
 
 from kcovdbg.abi.address import word_mask
 from kcovdbg.elf.note import parse_vmcoreinfo
+from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError, GoneError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.connection import Connection, MachineState
@@ -36,13 +37,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from kcovdbg.target.watchpoints import Watchpoints
+
     StoppedProgram = Callable[[], AbstractContextManager[drgn.Program]]
+    CurrentRegisters = Callable[[int], Mapping[str, int] | None]
 
 # Architectures whose kernels are in the upper half of the address space.
 _UPPER_HALF: Final = frozenset({drgn.Architecture.X86_64, drgn.Architecture.AARCH64, drgn.Architecture.RISCV64})
-
-# Suffixes of compilers to the names of static symbols, for link-time optimization and clones.
-_SYMBOL_SUFFIX: Final = re.compile(r"\.(?:llvm|lto_priv|constprop|isra|part|cold)\b.*$")
 
 # General slab caches of GFP_KERNEL: kmalloc-64, kmalloc-rnd-03-64 (CONFIG_RANDOM_KMALLOC_CACHES), kmalloc-part-02-64; without
 # those for DMA and for accounted or reclaimable objects.
@@ -119,6 +120,8 @@ class DrgnTarget:
         self.build_id = _find_build_id(prog)
         self.stacks = DrgnStacks(prog, self.symbol_name, self.kernel_range, self._stopped_for_good)
         self.lines = DrgnLines(prog)
+        self.watchpoints: Watchpoints | None = None
+        """Of a machine that stops at them."""
         # Called most often by the walkers.
         self._stopped = stopped
         self.reads = 0
@@ -146,6 +149,10 @@ class DrgnTarget:
         own = find_slab_memory(self, find_page_array(self))
         return own or (DrgnSlab(self.prog, is_still=not self.live) if _has_page_array(self.prog) else None)
 
+    def forget(self) -> None:
+        """Forget what was kept of memory that stood still: the machine has run."""
+        vars(self).pop("slab", None)
+
     def close(self) -> None:
         """Close the connection: a machine behind a GDB stub continues. Done at exit as well."""
         self.connection.close()
@@ -170,6 +177,17 @@ class DrgnTarget:
         :raises TargetError: when none did.
         """
         return self.connection.resume()
+
+    def stop(self) -> None:
+        """Stop the machine until the target is closed.
+
+        :raises CapabilityError: when it cannot be stopped.
+        """
+        self.connection.stop()
+
+    def leave_stopped(self, reason: str) -> str | None:
+        """Leave a machine that kcovdbg stopped so when the target is closed; return a note for the user."""
+        return self.connection.leave_stopped(reason)
 
     def is_gone(self) -> bool:
         """Return whether the machine has ended, without asking it."""
@@ -406,7 +424,7 @@ class _SymbolTable:
                 table[full] = Symbol(full, address, size)
             for full, symbol in list(table.items()):
                 if "." in full:
-                    table.setdefault(_SYMBOL_SUFFIX.sub("", full), symbol)
+                    table.setdefault(strip_clone_suffix(full), symbol)
             self._by_name = table
         return self._by_name.get(name)
 
@@ -502,6 +520,8 @@ class DrgnStacks:
         self._symbol_name = symbol_name
         self._kernel_range = kernel_range
         self._stopped = stopped
+        self.current_registers: CurrentRegisters | None = None
+        """Returns the registers of a CPU now, by name; None where those that the Program has are right."""
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
         """Return a task's kernel stack, innermost frame first. Errors do not name the task.
@@ -510,6 +530,9 @@ class DrgnStacks:
         :raises CapabilityError: when it cannot be unwound: a running task of a live kernel, whose registers are not saved.
         :raises ReadError: when the task or its stack cannot be read.
         """
+        registers = self._find_registers(task)
+        if registers is not None:
+            return self.unwind(registers)
         try:
             try:
                 return self._unwind(self._prog, task)
@@ -525,21 +548,42 @@ class DrgnStacks:
                 f"cannot unwind its stack: {reason}", hint="try again when it sleeps, or use a dump"
             ) from None
 
+    def _find_registers(self, task: int) -> Mapping[str, int] | None:
+        """Return the registers of the CPU that a task runs on; None where it runs on none, or the Program has them."""
+        if self.current_registers is None:
+            return None
+        with _walking(f"the CPU of task {task:#x}"):
+            for cpu in for_each_possible_cpu(self._prog):
+                if int(cpu_curr(self._prog, cpu)) == task:
+                    return self.current_registers(cpu)
+        return None
+
+    def unwind(self, registers: Mapping[str, int]) -> Sequence[StackFrame]:
+        """Return the kernel stack of a CPU, innermost frame first.
+
+        :param registers: by the names of the members of ``struct pt_regs``.
+        :raises CapabilityError: when it cannot be unwound.
+        """
+        return self._make_trace(self._prog, drgn.Object(self._prog, "struct pt_regs", registers), "the CPU's stack")
+
     def _unwind(self, prog: drgn.Program, task: int) -> Sequence[StackFrame]:
+        return self._make_trace(prog, drgn.Object(prog, "struct task_struct *", value=task), "its stack")
+
+    def _make_trace(self, prog: drgn.Program, thread: drgn.Object, what: str) -> Sequence[StackFrame]:
         try:
-            trace = prog.stack_trace(drgn.Object(prog, "struct task_struct *", value=task))
+            trace = prog.stack_trace(thread)
         except drgn.UnsupportedOperation:
             raise
         except drgn.FaultError as error:
-            raise ReadError(f"could not read its stack: {_first_line(error)}", error.address) from None
+            raise ReadError(f"could not read {what}: {_first_line(error)}", error.address) from None
         except _WALK_ERRORS as error:
             # A running task, when the dump has no registers of its CPU.
-            raise CapabilityError(f"cannot unwind its stack: {_first_line(error)}") from None
+            raise CapabilityError(f"cannot unwind {what}: {_first_line(error)}") from None
         except Exception as error:
             if type(error) is not Exception:
                 raise
             # libdw's, of debug info that lacks a section.
-            raise CapabilityError(f"cannot unwind its stack: {_first_line(error)}") from None
+            raise CapabilityError(f"cannot unwind {what}: {_first_line(error)}") from None
         frames = [self._make_frame(frame) for frame in trace]
         # Frames beyond the entry from user space are guesses.
         low = self._kernel_range[0]
