@@ -47,13 +47,39 @@ class TraceBuild:
 
     build_id: str | None
     names: Names
-    source: SourceTree
-    read_text: Callable[[str], Sequence[str]]
-    """Returns the lines of a source file as they were built, none where they are not at hand."""
+    find_tree: Callable[[], SourceTree]
+    """Returns the source files that there are."""
+    image: str | None
+    """Its vmlinux, None where that is unknown."""
+    has_own_source: bool
+    """Whether the user named its source tree."""
     find_table: Callable[[], LocationTable]
     """Returns the table of its points; may raise CapabilityError."""
     kernel: TraceKernel | None = None
     """What its traces are read for; None for the workspace's kernel."""
+
+    @property
+    def source(self) -> SourceTree:
+        """Its source files."""
+        return self.find_tree()
+
+    def find_source(self, file: str) -> Path | None:
+        """Return the path of a source file; None where it is not at hand as it was built.
+
+        Files that were changed after the image was built are left out, unless the user named the tree.
+        """
+        path = self.source.find(file)
+        if path is None or self.has_own_source:
+            return path
+        try:
+            is_older = self.image is not None and path.stat().st_mtime <= Path(self.image).stat().st_mtime
+        except OSError:
+            return None
+        return path if is_older else None
+
+    def read_text(self, file: str) -> Sequence[str]:
+        """Return the lines of a source file, none where it is not at hand as it was built."""
+        return () if self.find_source(file) is None else self.source.read(file).lines
 
 
 def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceBuild]:
@@ -120,12 +146,15 @@ def _make_own(context: Context) -> TraceBuild:
     workspace = context.workspace
     target = workspace.optional_target
 
-    def read_text(file: str) -> Sequence[str]:
-        image = None if target is None else find_image(target)
-        return _read_built(workspace.source, file, image, is_named=bool(workspace.source_folders))
-
     build_id = None if target is None or target.build_id is None else target.build_id.lower()
-    return TraceBuild(build_id, workspace.names, workspace.source, read_text, lambda: find_point_table(context))
+    return TraceBuild(
+        build_id,
+        workspace.names,
+        lambda: workspace.source,
+        None if target is None else find_image(target),
+        bool(workspace.source_folders),
+        lambda: find_point_table(context),
+    )
 
 
 def _open_named(context: Context, name: str, source: str | None) -> TraceBuild:
@@ -180,25 +209,10 @@ def _make_foreign(context: Context, table: LocationTable, image: str | None, sou
         is_confined=workspace.confinement is not None,
     )
 
-    def read_text(file: str) -> Sequence[str]:
-        return _read_built(tree, file, image, is_named=source is not None)
-
     symbolizer = Symbolizer(table=table)
     names = Names(symbolizer.locate_all, lambda: table)
     kernel = TraceKernel(table.build_id, 0, machine, lambda: table)
-    return TraceBuild(table.build_id, names, tree, read_text, lambda: table, kernel)
-
-
-def _read_built(tree: SourceTree, file: str, image: str | None, *, is_named: bool) -> Sequence[str]:
-    """Return the text of a file; none where it was changed after the image was built, unless the user named the tree."""
-    if not is_named:
-        path = tree.find(file)
-        try:
-            if path is None or image is None or path.stat().st_mtime > Path(image).stat().st_mtime:
-                return ()
-        except OSError:
-            return ()
-    return tree.read(file).lines
+    return TraceBuild(table.build_id, names, lambda: tree, image, source is not None, lambda: table, kernel)
 
 
 def find_offset(context: Context, build: TraceBuild) -> int:

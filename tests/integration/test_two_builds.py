@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import re
 
 import pytest
 
@@ -156,6 +157,35 @@ def test_compilers_differ_in_inlining(before, tmp_path, option):
     # Every function was entered in both.
     _, trace = ask(*images(before, other), "trace", right, "--against", left, "--json")
     assert {row["side"] for row in trace} == {"both"}
+
+
+def test_report_shows_what_ran_of_a_patch(before, after, tmp_path):
+    left, executed_before = before.run("report", *VALUES)
+    right, executed_after = after.run("report", *VALUES)
+    page = tmp_path / "page.html"
+    status, _ = ask(*images(before, after), "report", left, right, "-o", page)
+    assert status == 0
+    changes = re.search(r'<section id="changes".*?</section>', page.read_text(), re.DOTALL)[0]
+    found = {}
+    for row in re.findall(r"<tr(?: class[^>]*)?><td.*?</tr>", changes, re.DOTALL):
+        sign, words = re.search(r'<td class="mark">(.?)</td><td class="covered">(.*?)</td>', row).groups()
+        tag = re.search(r"hit\(&quot;(.*?)&quot;\)|hit\(&#34;(.*?)&#34;\)|hit\(\"(.*?)\"\)", row)
+        if tag:
+            found[sign, next(filter(None, tag.groups()))] = words
+    # Moved to another file, so removed from one and added to the other.
+    assert found["\N{MINUS SIGN}", "moved loop"] == "covered before"
+    assert found["+", "moved loop"] == "covered after"
+    assert found["\N{MINUS SIGN}", "moved seven"] == found["+", "moved seven"] == "never covered"
+    assert found["+", "new answer"] == "covered after"
+    assert found["\N{MINUS SIGN}", "removed"] == "covered before"
+    assert found["+", "added"] == "covered after"
+    assert found["", "high"] == "covered before, not after"
+    # What the programs printed, of the lines of the diff.
+    for (sign, tag), words in found.items():
+        ran = {"\N{MINUS SIGN}": tag in executed_before, "+": tag in executed_after}.get(sign)
+        assert ran is None or words.startswith("covered") == ran
+    assert ask("report", left, right, "-o", page)[0] == 0
+    assert "--other-source" in re.search(r'<section id="changes".*?</section>', page.read_text(), re.DOTALL)[0]
 
 
 def test_text_traces_take_builds_in_order(before, after, tmp_path):
