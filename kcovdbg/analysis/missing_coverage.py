@@ -101,6 +101,7 @@ class Reason(str, Enum):
     FUNCTION_COVERED_ELSEWHERE = "function-covered-elsewhere"
     SEARCH_LIMITED = "search-limited"
     FINDING = "finding"
+    KNOWN_BUG = "known-bug"
 
 
 AnswerValue: TypeAlias = "int | str | bool | Sequence[int | str | tuple[str, str] | None] | None"

@@ -311,6 +311,29 @@ def test_answers_have_values(ask):
     assert carried == {"tasks": [hex(owner), hex(kernel.tasks[51])], "pids": [50, 51]}
 
 
+def test_lists_in_text(capsys):
+    """The name of a list stands before its first item only."""
+    kernel = Kernel(E9A)
+    give_stack(kernel, 60, "give_back", "handle_softirqs", "asm_sysvec_apic_timer_interrupt", "vfs_read")
+    main(["why", "60"], open_target=lambda _options: kernel.target)
+    assert capsys.readouterr().out.count("frame=") == 1
+
+
+def test_known_bugs(ask):
+    """Of what check found, each known bug is named once."""
+    kernel = Kernel(E6)
+    kcov(kernel, "remote", t=0)
+    said = ask(kernel, "usb:1")
+    assert ask.codes.count("finding") > 1
+    assert ask.codes.count("known-bug") == 1
+    assert set(ask.values["known-bug"]["rules"]) <= {"K5", "K6", "T1", "T4", "R5", "X3"}
+    assert said.count("lost remote references") == 1
+
+
+def test_names_of_tasks_without_state(ask):
+    assert "/sys/kernel/debug/kcov neither open nor mapped" in ask(Kernel(E9A), "init")
+
+
 def test_values_of_a_finding(ask):
     kernel = Kernel(E6)
     kcov(kernel, "remote", t=0)
