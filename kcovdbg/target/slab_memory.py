@@ -101,8 +101,8 @@ class SlabWalk:
         )
         for name in ("next", "prev", "name", "object_size", "size", "offset"):
             self._cache.offset(name)
-        # Linux kernel commit 2d517aa09bbc ("slab: add opt-in caching layer of percpu sheaves") (in v6.18). CPUs have nothing else
-        # since 32c894c7274b ("slab: remove struct kmem_cache_cpu") (in v7.0).
+        # Linux kernel commit 2d517aa09bbc ("slab: add opt-in caching layer of percpu sheaves") (in v6.18). CPUs have nothing
+        # else since 32c894c7274b ("slab: remove struct kmem_cache_cpu") (in v7.0).
         self._sheaves = _SheafWalk(target) if self._cache.has("sheaves") else None
         self._cpu_cache: BlockLayout | None = None
         if self._cache.has("cpu_slab") or self._sheaves is None:
