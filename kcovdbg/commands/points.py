@@ -210,8 +210,8 @@ COMMAND: Final = Command(
         "A coverage point is a call of the sanitizer's callback, placed by the compiler; KCOV never sees code without one. An "
         "inlined function has its points in its callers. KIND is pc for a basic block and cmp for a comparison; the mode of a "
         "buffer decides which of the two it has. With WHAT, shows how often the buffers together have each point, and which "
-        "share of the points of their kinds is covered. Points of a function of a loaded module are read from its code in memory; "
-        "name the module's debug info with -s.\n\n"
+        "share of the points of their kinds is covered. Points of a function of a loaded module are read from its code in "
+        "memory; name the module's debug info with -s.\n\n"
         "The exit status is 1 when the function, file or directory exists but has no point; a message gives the reason."
     ),
     arguments=(
