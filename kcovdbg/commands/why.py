@@ -32,7 +32,7 @@ from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_sources import BufferCounts, find_counts, find_tid, is_address
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.coverage_points import find_point_table
+from kcovdbg.engine.coverage_points import find_module_points, find_point_table
 from kcovdbg.engine.remote_sites import find_remote_sites
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.finding import Cause, Certainty, Finding
@@ -269,12 +269,7 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
                 named,
             )
         elif (address := _find_symbol(context, function)) is not None and what is None:
-            yield Answer(
-                Reason.FUNCTION_UNKNOWN,
-                f"{function}() is in a module, whose points are not known; name a task to ask whether it was covered there",
-                {"address": address},
-                named,
-            )
+            yield _explain_module_function(context, function, address)
         elif address is not None:
             yield Answer(
                 Reason.FUNCTION_NOT_COVERED,
@@ -318,6 +313,24 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
     elif any(pc not in table and wanted(pc) for pc in counts):
         answer += ", but other addresses in it are: is the vmlinux another build's?"
     yield Answer(Reason.FUNCTION_NOT_COVERED, answer, uncovered, named)
+
+
+def _explain_module_function(context: Context, function: str, address: int) -> Answer:
+    """Return whether a function outside of the image can be covered."""
+    problem = "whose points are not known"
+    found = None
+    try:
+        found = find_module_points(context, function)
+    except KcovdbgError as error:
+        problem = f"whose points are not known: {error}"
+    if found is None:
+        answer = f"{function}() is in a module, {problem}; name a task to ask whether it was covered there"
+        return Answer(Reason.FUNCTION_UNKNOWN, answer, {"address": address}, {"function": function})
+    points = sum(point.kind in (PointKind.PC, PointKind.ENTRY) for point in found.points)
+    is_instrumented = "is instrumented" if points else "is not instrumented and cannot be covered"
+    code = Reason.FUNCTION_INSTRUMENTED if points else Reason.FUNCTION_NOT_INSTRUMENTED
+    answer = f"{function}() of module {found.module} {is_instrumented}"
+    return Answer(code, answer, {"points": points, "address": address}, {"function": function})
 
 
 def _find_symbol(context: Context, function: str) -> int | None:
