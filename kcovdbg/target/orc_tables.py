@@ -78,6 +78,13 @@ class _Table:
         self._data = addresses
         self._entries = entries
 
+    def is_about(self, start: int, end: int) -> bool:
+        """Return whether its first and last entry are in a range of code. Zeros would be about the table itself."""
+        if not self._count:
+            return False
+        first, last = self._address(0), self._address(self._count - 1)
+        return first != self._start and start <= first <= last <= end
+
     def _address(self, index: int) -> int:
         place = index * _ADDRESS_SIZE
         return self._start + place + int(self._addresses.unpack_from(self._data, place)[0])
@@ -128,6 +135,7 @@ class OrcTables:
     :param target: the kernel.
     :param image: its image.
     :raises MissingSymbolError: when the kernel has none.
+    :raises ReadError: when only the kernel's memory has them, and it cannot be read.
     """
 
     def __init__(self, target: Target, image: ElfFile) -> None:
@@ -135,16 +143,18 @@ class OrcTables:
         addresses, entries = image.section(".orc_unwind_ip"), image.section(".orc_unwind")
         if target.machine != "x86_64" or addresses is None or entries is None or not addresses.size:
             raise MissingSymbolError("the kernel has no ORC tables")
-        start = addresses.address + target.kaslr_offset
-        # A file of debug info alone has not their contents.
-        first, second = (
-            image.map_section(section) or target.read(section.address + target.kaslr_offset, section.size)
-            for section in (addresses, entries)
-        )
-        self._image = _Table(start, first, second)
         code = [section for section in image.sections if section.flags & SHF_EXECINSTR]
-        self._start = min(section.address for section in code) + target.kaslr_offset if code else 0
-        self._end = max(section.address + section.size for section in code) + target.kaslr_offset if code else 0
+        self._start = min((section.address for section in code), default=0) + target.kaslr_offset
+        self._end = max((section.address + section.size for section in code), default=0) + target.kaslr_offset
+        start = addresses.address + target.kaslr_offset
+        table = _Table(start, image.map_section(addresses), image.map_section(entries))
+        if not table.is_about(self._start, self._end):
+            # A file of debug info alone has not their contents, or zeros.
+            spans = ((section.address + target.kaslr_offset, section.size) for section in (addresses, entries))
+            table = _Table(start, *(target.read(*span) for span in spans))
+        if not table.is_about(self._start, self._end):
+            raise MissingSymbolError("the ORC tables of the kernel are damaged")
+        self._image = table
 
     def find(self, address: int) -> OrcEntry | None:
         """Return the entry of an instruction, None when there is none.

@@ -72,6 +72,14 @@ def test_entries_of_each_format(make_word):
     assert table.find(TEXT - 1) is None
 
 
+def test_zeros_are_no_table():
+    # Slim debug info has zeros in the place of what is no debug info.
+    assert make_table(CODE).is_about(TEXT, TEXT + 0x10_0000)
+    assert not make_table(CODE).is_about(TEXT + 0x100, TEXT + 0x10_0000)
+    assert not _Table(TEXT + 0x100, bytes(64), bytes(96)).is_about(TEXT, TEXT + 0x10_0000)
+    assert not _Table(TEXT + 0x100, b"", b"").is_about(TEXT, TEXT + 0x10_0000)
+
+
 def test_of_two_entries_for_one_address_the_last_counts():
     table = make_table([(TEXT, 0, 0, 0, 0, UNDEFINED, 0), (TEXT, 8, 0, SP, 0, CALL, 0), *CALLS])
     assert table.find(TEXT + 5).type is OrcType.CALL
