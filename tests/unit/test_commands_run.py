@@ -177,7 +177,6 @@ ERRORS = (
     ("tasks --mode", "--mode", 12, None),
     ("watch", "SECONDS, COMMAND", 5, "usage: watch [--until EVENT] [-n N] SECONDS COMMAND…"),
     ("watch 2", "missing command", None, "watch 2 tasks"),
-    ("watch --until full 1", "not a machine", None, None),
     ("tasks --json --csv", "--csv", 13, None),
     ("half", "the other half", None, None),
     ("broken", "ZeroDivisionError: integer division or modulo by zero", None, "--debug"),
@@ -403,8 +402,10 @@ def test_watch_until_over(streams, monkeypatch):
     assert kernel.stops[-1] == "go on"
 
 
-def test_watch_ends(workspace, streams, monkeypatch):
+def test_watch_ends(streams, monkeypatch):
     """A kernel that stands still is looked at once where nobody sees the screen; others as often as asked for."""
+    kernel = Kernel(E9A)
+    workspace = Workspace(COMMANDS, lambda: kernel.target, find_terminal=streams.find)
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
     assert run_line(workspace, "watch 1 tasks --mode disabled") == 0
     once = streams.take()[0]
