@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -53,6 +54,8 @@ class _SectionTrack(NamedTuple):
     in_flight: int = 0
     begun: int = 0
     gains: tuple[_Gain, ...] = ()
+    handles: tuple[int, ...] = ()
+    """Those of the object, as far as they are known."""
 
 
 class EventKind(str, Enum):
@@ -105,7 +108,7 @@ class Activity:
     overflows: int = 0
     """How often any buffer became full, at least."""
     _tracks: Mapping[BufferKey, _Track] = field(default_factory=dict, repr=False)
-    _sections: Mapping[SectionKey, _SectionTrack] = field(default_factory=dict, repr=False)
+    _sections: Mapping[int, _SectionTrack] = field(default_factory=dict, repr=False)
     _suspects: frozenset[FindingSample] = frozenset()
     _knows_objects: bool = False
     _costs: tuple[tuple[float, int | None, float], ...] = ()
@@ -116,7 +119,6 @@ class Activity:
         seen = {buffer_key(task): task for task in sample.tasks}
         lost = {} if before is None else lost_of_sections(before.tasks, sample.tasks)
         tracks, events = self._follow_buffers(sample, seen, lost)
-        sections = self._follow_sections(sample)
         overflows = self.overflows + len(events)
         if before is not None and sample.state != before.state and sample.state is not None:
             events.append(MonitorEvent(sample.time, EventKind.STATE, sample.state))
@@ -134,6 +136,7 @@ class Activity:
                 ]
                 came, went = len(added), len(removed)
                 events += [*added, *removed]
+        sections = self._follow_sections(sample, objects)
         findings, suspects = self.findings, self._suspects
         if sample.findings is not None:
             found = frozenset(sample.findings)
@@ -191,29 +194,27 @@ class Activity:
                 del tracks[key]
         return tracks, events
 
-    def _follow_sections(self, sample: Sample) -> Mapping[SectionKey, _SectionTrack]:
+    def _follow_sections(self, sample: Sample, objects: Mapping[int, ObjectSample]) -> Mapping[int, _SectionTrack]:
         last = self.sample
         before = {} if last is None else {buffer_key(task): task for task in last.tasks}
-        in_flight: dict[SectionKey, int] = {}
-        begun: dict[SectionKey, int] = {}
+        in_flight: Counter[int] = Counter()
+        begun: Counter[int] = Counter()
         for task in sample.tasks:
+            kcov = task.kcov or 0
             if task.is_section:
-                key = self._section_key(task)
-                in_flight[key] = in_flight.get(key, 0) + 1
-                begun[key] = begun.get(key, 0) + is_new_section(before.get(buffer_key(task)), task)
-        for task in sample.tasks:
-            if task.owns_remote and not task.is_tracing and self._grew_unseen(before, task):
-                key = self._section_key(task)
-                begun[key] = begun.get(key, 0) + 1
-                in_flight.setdefault(key, 0)
-        found: dict[SectionKey, _SectionTrack] = {}
-        for key in (*self._sections, *(key for key in in_flight if key not in self._sections)):
-            track = self._sections.get(key, _SectionTrack())
-            new = begun.get(key, 0)
+                in_flight[kcov] += 1
+                begun[kcov] += is_new_section(before.get(buffer_key(task)), task)
+            elif task.owns_remote and not task.is_tracing and self._grew_unseen(before, task):
+                begun[kcov] += 1
+        found: dict[int, _SectionTrack] = {}
+        for kcov in dict.fromkeys((*self._sections, *in_flight, *begun)):
+            track = self._sections.get(kcov, _SectionTrack())
+            # An object may be found after its first section, and be gone at the end.
+            handles = objects[kcov].handles if kcov in objects else track.handles
             gains = track.gains
             if last is not None:
-                gains = _recent(gains, _Gain(last.time, sample.time, new, True))
-            found[key] = _SectionTrack(in_flight.get(key, 0), track.begun + new, gains)
+                gains = _recent(gains, _Gain(last.time, sample.time, begun[kcov], True))
+            found[kcov] = _SectionTrack(in_flight[kcov], track.begun + begun[kcov], gains, handles)
         return found
 
     def _grew_unseen(self, before: Mapping[BufferKey, TaskSample], owner: TaskSample) -> bool:
@@ -224,11 +225,6 @@ class Activity:
             and compare_looks(last, owner).gained > 0
             and not any(task.is_section and task.kcov == owner.kcov for task in before.values())
         )
-
-    def _section_key(self, task: TaskSample) -> SectionKey:
-        known = self.objects.get(task.kcov or 0)
-        handles = () if known is None else known.handles
-        return SectionKey(task.kcov, handles[0] if len(handles) == 1 else None, len(handles))
 
     @property
     def tasks(self) -> Iterator[TaskActivity]:
@@ -241,9 +237,11 @@ class Activity:
     @property
     def sections(self) -> tuple[SectionActivity, ...]:
         """The sections by handle, those that were begun most often first."""
-        found = [
-            SectionActivity(key, track.in_flight, track.begun, _rate(track.gains)) for key, track in self._sections.items()
-        ]
+        found = []
+        for kcov, track in self._sections.items():
+            handles = track.handles
+            key = SectionKey(kcov or None, handles[0] if len(handles) == 1 else None, len(handles))
+            found.append(SectionActivity(key, track.in_flight, track.begun, _rate(track.gains)))
         return tuple(sorted(found, key=lambda section: (-section.begun, -section.in_flight)))
 
     @property

@@ -11,7 +11,7 @@ from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.state import Part, StateSource
 
 
-class Event(str, Enum):
+class AwaitedEvent(str, Enum):
     """What is waited for."""
 
     VIOLATION = "violation"
@@ -21,22 +21,22 @@ class Event(str, Enum):
     @property
     def is_short(self) -> bool:
         """Whether it may pass within microseconds, so that the kernel has to stand still to be looked at."""
-        return self is Event.SECTION
+        return self is AwaitedEvent.SECTION
 
 
-def find_events(source: StateSource, event: Event) -> Mapping[str, str]:
+def find_events(source: StateSource, event: AwaitedEvent) -> Mapping[str, str]:
     """Return the events that a look finds: what each is about, and the event in words.
 
     :param source: the look.
     """
-    if event is Event.VIOLATION:
+    if event is AwaitedEvent.VIOLATION:
         found = check(source).findings
         return {
             f"{finding.rule} {finding.object}": f"{finding.rule}: {finding.object}: {finding.message}"
             for finding in found
             if finding.severity.is_violation
         }
-    if event is Event.FULL:
+    if event is AwaitedEvent.FULL:
         objects = source.read(Part.OBJECTS).objects
         return {
             name_kcov(address): f"the buffer of {name_kcov(address)} is full: {kcov.count} records"

@@ -70,6 +70,9 @@ def _pair_by_order(left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
     for start, other, length in (*align(*steps).blocks, (len(left), len(right), 0)):
         if start - i == other - j:
             pairs.update(zip(left[i:start], right[j:other], strict=True))
+        elif length and i < start and j < other:
+            # The first distance of a run is that from the lines before it.
+            pairs[left[start - 1]] = right[other - 1]
         pairs.update(zip(left[start : start + length], right[other : other + length], strict=True))
         i, j = start + length, other + length
     return pairs

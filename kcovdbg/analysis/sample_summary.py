@@ -106,6 +106,7 @@ def summarize(samples: Iterable[Sample], facts: Mapping[str, str | None]) -> Sum
             points = _thin(points, 2 * _POINTS)
     for left in open_rounds.values():
         _end_round(totals, left)
+    _add_unsized(totals)
     seconds = 0.0 if last is None else last.time - start
     sampled = sum(shares.values())
     buffers = sorted((_summarize_buffer(key, of) for key, of in totals.items()), key=_buffer_order)
@@ -170,7 +171,7 @@ def _add_sample(
             total.free_seconds += span
             total.free_records += step.gained
         current = rounds.get(key)
-        if current is not None and (step.was_reset or current.key != of):
+        if current is not None and (step.was_reset or not _is_same(current.key, of)):
             _end_round(totals, current)
             current = None
         full_seconds = (0.0 if current is None else current.full_seconds) + (span if was_full and task.full else 0.0)
@@ -178,6 +179,11 @@ def _add_sample(
     for key in [key for key in rounds if key not in present]:
         _end_round(totals, rounds.pop(key))
     return gained
+
+
+def _is_same(before: _SummaryKey, now: _SummaryKey) -> bool:
+    """Return whether a buffer is the same one, as far as its size is known."""
+    return before == now or (None in (before.size, now.size) and before._replace(size=None) == now._replace(size=None))
 
 
 def _size_of(task: TaskSample, sizes: Mapping[int, int | None]) -> int | None:
@@ -191,6 +197,18 @@ def _size_of(task: TaskSample, sizes: Mapping[int, int | None]) -> int | None:
 def _end_round(totals: dict[_SummaryKey, _BufferTotals], ended: _Round) -> None:
     if ended.records:
         totals[ended.key].rounds.append((ended.records, ended.is_full, ended.full_seconds))
+
+
+def _add_unsized(totals: dict[_SummaryKey, _BufferTotals]) -> None:
+    """Add what was seen of an object's buffer before a look found the object, and so its size."""
+    for key in [key for key in totals if key.size is None]:
+        of = next((known for known in totals if known.size is not None and known._replace(size=None) == key), None)
+        if of is None:
+            continue
+        unsized, total = totals.pop(key), totals[of]
+        total.tasks = {**unsized.tasks, **total.tasks}
+        for name in ("looks", "overflows", "full_seconds", "free_seconds", "records", "free_records", "lost", "rounds"):
+            setattr(total, name, getattr(unsized, name) + getattr(total, name))
 
 
 def _summarize_buffer(key: _SummaryKey, total: _BufferTotals) -> BufferSummary:

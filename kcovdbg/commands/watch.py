@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from kcovdbg.analysis.awaited_events import Event, find_events, find_new
+from kcovdbg.analysis.awaited_events import AwaitedEvent, find_events, find_new
 from kcovdbg.analysis.overflow_counts import BufferLook, OverflowCounts
 from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.command import Command, Example, Topic
@@ -56,7 +56,7 @@ def _describe_overflows(counts: OverflowCounts, looks: int) -> Lines:
 class _Wait:
     """Waits for an event, at which the kernel is stopped."""
 
-    def __init__(self, context: Context, event: Event) -> None:
+    def __init__(self, context: Context, event: AwaitedEvent) -> None:
         self._context = context
         self._event = event
         if context.target.state() is MachineState.STOPPED:
@@ -79,7 +79,7 @@ class _Wait:
     def happens(self) -> str | None:
         """Return the event in words if it happens now, None if not; then the kernel is stopped."""
         # A buffer that was full before has to be emptied first; other events count from the first look on.
-        known = self._known if self._event is Event.FULL else ()
+        known = self._known if self._event is AwaitedEvent.FULL else ()
         if not self._event.is_short:
             seen = self._look()
             self._known &= seen.keys()
@@ -93,7 +93,7 @@ class _Wait:
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
-    wait = None if args.until is None else _Wait(context, Event(args.until))
+    wait = None if args.until is None else _Wait(context, AwaitedEvent(args.until))
     if not args.line:
         if wait is None:
             raise UsageError("watch: missing command", hint="watch 2 tasks")
@@ -185,7 +185,7 @@ COMMAND: Final = Command(
             ("--until",),
             Value.CHOICE,
             "stop the guest when this happens",
-            choices=tuple(event.value for event in Event),
+            choices=tuple(event.value for event in AwaitedEvent),
             metavar="EVENT",
         ),
         Argument(("-n", "--count"), Value.NUMBER, "end after N looks", metavar="N"),

@@ -15,6 +15,7 @@ from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.remote_calls import RemoteCalls
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Modules, Symbolizer, open_symbolizer
+from kcovdbg.symbols.table_cache import choose_table_file
 from kcovdbg.target.protocol import Target
 
 
@@ -43,14 +44,16 @@ def find_code(target: Target) -> str | None:
     return code
 
 
-def find_symbolizer(target: Target | None, table_file: str | None = None) -> Symbolizer | None:
+def find_symbolizer(target: Target | None, table_file: str | None = None, tables: Sequence[str] = ()) -> Symbolizer | None:
     """Return the symbolizer of a target; where its build has no table yet, one is made in the background.
 
     :param table_file: a table that was built elsewhere.
-    :raises TargetError: when that cannot be read, or is of another build.
+    :param tables: such tables of any builds, for want of that one.
+    :raises TargetError: when one of them cannot be read, or ``table_file`` is of another build.
     """
     if target is None:
         return None
+    table_file = table_file or choose_table_file(tables, target.build_id)
     lines = cast("LineSource | None", getattr(target, "lines", None))
     if lines is None:
 

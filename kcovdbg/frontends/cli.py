@@ -118,7 +118,7 @@ def main(
             commands,
             lambda: _tell_if_stopped(open_target(options.target), options, color),
             color=color,
-            find_symbolizer=partial(find_symbolizer, table_file=options.symbol_table),
+            find_symbolizer=partial(find_symbolizer, table_file=options.symbol_table, tables=settings.symbol_tables),
             show_view=show_view,
             show_monitor=show_monitor,
             serve_tools=serve_tools,

@@ -12,7 +12,7 @@ from kcovdbg.model.object_names import name_kcov, name_some
 from kcovdbg.model.sample_summary import BufferSummary, PlacedShare, SectionActivity, SectionKey, Summary
 from kcovdbg.render.column import Column
 from kcovdbg.render.key_meanings import Meaning
-from kcovdbg.render.renderable import Line, Table
+from kcovdbg.render.renderable import PIPED_WIDTH, Line, Table
 from kcovdbg.render.sample_rows import FINDING_COLUMNS
 from kcovdbg.render.value_kinds import ADDRESS, HANDLE, LIST, MODE, NUMBER, PATH, SECONDS, SHARE, SYMBOL
 
@@ -245,7 +245,9 @@ def buffer_table(summary: Summary, limit: int | None = None) -> Table:
     remarks = (
         [f"{len(summary.buffers) - len(shown)} more buffers; --json has them"] if len(shown) < len(summary.buffers) else []
     )
-    return Table(BUFFER_COLUMNS, shown, show=_BUFFERS_SHOWN, empty="no buffer was seen", remarks=remarks)
+    return Table(
+        BUFFER_COLUMNS, shown, show=_BUFFERS_SHOWN, empty="no buffer was seen", remarks=remarks, piped_width=PIPED_WIDTH
+    )
 
 
 def advice_lines(summary: Summary) -> Iterator[Line]:
@@ -290,4 +292,6 @@ def place_table(places: Sequence[PlacedShare], *, by: str, limit: int = SHOWN_PL
     elif by == "file":
         show += ["line"]
     remarks = [f"{len(places) - limit} more; --json has them"] if len(places) > limit else []
-    return Table(PLACE_COLUMNS, places[:limit], show=show, empty="no records were sampled", remarks=remarks)
+    return Table(
+        PLACE_COLUMNS, places[:limit], show=show, empty="no records were sampled", remarks=remarks, piped_width=PIPED_WIDTH
+    )

@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import re
 
 import pytest
 
@@ -158,6 +159,35 @@ def test_compilers_differ_in_inlining(before, tmp_path, option):
     assert {row["side"] for row in trace} == {"both"}
 
 
+def test_report_shows_what_ran_of_a_patch(before, after, tmp_path):
+    left, executed_before = before.run("report", *VALUES)
+    right, executed_after = after.run("report", *VALUES)
+    page = tmp_path / "page.html"
+    status, _ = ask(*images(before, after), "report", left, right, "-o", page)
+    assert status == 0
+    changes = re.search(r'<section id="changes".*?</section>', page.read_text(), re.DOTALL)[0]
+    found = {}
+    for row in re.findall(r"<tr(?: class[^>]*)?><td.*?</tr>", changes, re.DOTALL):
+        sign, words = re.search(r'<td class="mark">(.?)</td><td class="covered">(.*?)</td>', row).groups()
+        tag = re.search(r"hit\(&quot;(.*?)&quot;\)|hit\(&#34;(.*?)&#34;\)|hit\(\"(.*?)\"\)", row)
+        if tag:
+            found[sign, next(filter(None, tag.groups()))] = words
+    # Moved to another file, so removed from one and added to the other.
+    assert found["\N{MINUS SIGN}", "moved loop"] == "covered before"
+    assert found["+", "moved loop"] == "covered after"
+    assert found["\N{MINUS SIGN}", "moved seven"] == found["+", "moved seven"] == "never covered"
+    assert found["+", "new answer"] == "covered after"
+    assert found["\N{MINUS SIGN}", "removed"] == "covered before"
+    assert found["+", "added"] == "covered after"
+    assert found["", "high"] == "covered before, not after"
+    # What the programs printed, of the lines of the diff.
+    for (sign, tag), words in found.items():
+        ran = {"\N{MINUS SIGN}": tag in executed_before, "+": tag in executed_after}.get(sign)
+        assert ran is None or words.startswith("covered") == ran
+    assert ask("report", left, right, "-o", page)[0] == 0
+    assert "--other-source" in re.search(r'<section id="changes".*?</section>', page.read_text(), re.DOTALL)[0]
+
+
 def test_text_traces_take_builds_in_order(before, after, tmp_path):
     names = []
     for program in (before, after):
@@ -177,3 +207,24 @@ def test_one_side_has_one_build(before, after):
     with contextlib.redirect_stderr(errors):
         assert cli.main(["diff", left, right, "--", left]) == 2
     assert "2 builds" in errors.getvalue()
+
+
+def test_unknown_builds_are_said(before, after, tmp_path, monkeypatch):
+    left, _ = before.run("unknown", 1)
+    right, _ = after.run("unknown", 1)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    _, text = ask("diff", left, right)
+    assert before.build_id in text
+    assert after.build_id in text
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        assert cli.main([*map(str, images(before)), "diff", left, right]) == 2
+    assert after.build_id in errors.getvalue()
+
+
+@pytest.mark.parametrize("build_id", ["../../../etc/passwd", "", "zz", "/dev/stdin"])
+def test_build_ids_are_no_paths(before, build_id):
+    name, _ = before.run("hostile", 1)
+    side = before.folder / "hostile.kcov.json"
+    side.write_text(json.dumps({**json.loads(side.read_text()), "build_id": build_id}))
+    assert ask("diff", name, name, "--json") == (0, [])

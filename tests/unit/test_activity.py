@@ -208,3 +208,20 @@ def test_long_recordings_keep_their_peaks():
     assert len(summary.points) <= 400
     assert max(point.fill for point in summary.points) == 1.0
     assert summary.points[-1].overflows == 1
+
+
+def test_sections_count_for_a_handle_that_is_found_later():
+    objects = (ObjectSample(KCOV, "TRACE_PC", 512, 1, 42, "usb", (USB,)),)
+    (found,) = run(sample(0), sample(1, section(1)), sample(2, section(2), objects=objects), sample(3, objects=())).sections
+    assert (found.key.handle, found.begun) == (USB, 1)
+
+
+def test_summary_knows_the_size_once_the_object_is_found():
+    objects = (ObjectSample(KCOV, "TRACE_PC", 4096, 1, 42, "usb", (USB,)),)
+    counts = (0, 5, 9, 3)
+    samples = [
+        sample(number, owner(count, capacity=4095), objects=() if number < 2 else objects)
+        for number, count in enumerate(counts)
+    ]
+    (buffer,) = summarize(samples, {}).buffers
+    assert (buffer.size, buffer.looks, buffer.rounds, buffer.records) == (4096, 4, 2, 12)

@@ -7,6 +7,7 @@ Pipes and redirections are ours: drgn hands a raw command its whole line.
 from __future__ import annotations
 
 import os
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from drgn.commands import CommandError
 from kcovdbg.commands import COMMANDS
 from kcovdbg.engine.runner import run_line
 from kcovdbg.engine.settings import read_settings
+from kcovdbg.engine.symbol_sources import find_symbolizer
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.helpers import program_target
@@ -46,6 +48,7 @@ def _make_workspace(prog: Program) -> Workspace:
     return Workspace(
         COMMANDS,
         lambda: program_target(prog),
+        find_symbolizer=partial(find_symbolizer, tables=settings.symbol_tables),
         show_view=_show_view,
         show_monitor=_show_monitor,
         color=settings.color,

@@ -16,7 +16,8 @@ _LEFT: Final = 64
 _RIGHT: Final = 12
 _TOP: Final = 10
 _BOTTOM: Final = 26
-_TICKS: Final = 4
+TICKS: Final = 4
+"""Parts of the scale of values."""
 
 
 class Plot(NamedTuple):
@@ -54,8 +55,8 @@ def plot_markup(plot: Plot) -> Iterator[str]:
         label += f"; {len(plot.marks)} {plot.marks_title}"
     yield f"<figure><figcaption>{text(label)}</figcaption>"
     yield f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{text(label)}">'
-    for tick in range(_TICKS + 1):
-        value = top * tick / _TICKS
+    for tick in range(TICKS + 1):
+        value = top * tick / TICKS
         yield f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
         yield f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{text(plot.format(value))}</text>'
     step = nice_ceiling(span / 6)

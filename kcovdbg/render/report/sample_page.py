@@ -9,7 +9,7 @@ from kcovdbg.model.sample_summary import PlotPoint, Summary
 from kcovdbg.render.renderable import Table
 from kcovdbg.render.report.markup import text
 from kcovdbg.render.report.page import PageSection, page_lines
-from kcovdbg.render.report.plot import Plot, plot_markup
+from kcovdbg.render.report.plot import TICKS, Plot, plot_markup
 from kcovdbg.render.report.table import notes_markup, table_markup
 from kcovdbg.render.sample_rows import FINDING_COLUMNS
 from kcovdbg.render.sample_summary_rows import (
@@ -61,8 +61,8 @@ def _plots(points: tuple[PlotPoint, ...]) -> Iterator[str]:
             marks=full,
             marks_title="moments at which a buffer became full",
         ),
-        Plot("Sections in flight", times, [float(point.sections) for point in points], _count, is_stepped=True),
-        Plot("Objects", times, [float(point.objects) for point in points], _count, is_stepped=True),
+        _count_plot("Sections in flight", times, [point.sections for point in points]),
+        _count_plot("Objects", times, [point.objects for point in points]),
     )
     yield '<div class="two">'
     for plot in plots:
@@ -70,8 +70,10 @@ def _plots(points: tuple[PlotPoint, ...]) -> Iterator[str]:
     yield "</div>"
 
 
-def _count(value: float) -> str:
-    return f"{value:g}"
+def _count_plot(title: str, times: list[float], counts: list[int]) -> Plot:
+    # A scale whose marks are whole numbers.
+    top = max(-(-max(counts, default=0) // TICKS), 1) * TICKS
+    return Plot(title, times, [float(count) for count in counts], lambda value: f"{value:g}", float(top), is_stepped=True)
 
 
 def _places(summary: Summary) -> Iterator[str]:

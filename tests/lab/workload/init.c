@@ -187,9 +187,9 @@
  *   kdump ARGUMENTS
  *                 load a kernel that takes over after a panic, with these on its command line; see
  *                 capture.c
- *   crash [oops|warn|hung|lockup]
+ *   crash [oops|warn|kasan|hung|lockup]
  *                 kc-crash is enabled and triggers a crash by sysrq, or in a module: by a NULL
- *                 dereference, a warning with panic_on_warn, a hung task, a soft lockup. Its line and
+ *                 dereference, a warning or a report of KASAN's with panic_on_warn, a hung task, a soft lockup. Its line and
  *                 the answer come
  *                 before that: the line is what its state is going to be, with an empty buffer.
  *                 `expect_functions` will be among its records; what follows them there is the
