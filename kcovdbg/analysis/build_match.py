@@ -30,9 +30,13 @@ from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH
 from kcovdbg.symbols.coverage_points import PointKind
 
 _Key: TypeAlias = tuple[int, ...]
-"""Where a point is: whether it is a tail call's, then the numbers of its frames, innermost first; equal in both builds."""
+"""What a point is, and where: its kind, then the numbers of its frames, innermost first; equal in both builds."""
 
 _NO_CLASS: Final = 0
+# A tail call that is known stands for the block that it ends, and the entry of a function for its first block.
+_KINDS: Final = {kind: int(kind) for kind in PointKind} | dict.fromkeys(
+    (PointKind.TAIL_KNOWN, PointKind.ENTRY), int(PointKind.PC)
+)
 # Parts of functions that are not entered by calls of the function.
 _SPLIT: Final = re.compile(r"\.(?:cold|part)\b")
 
@@ -172,6 +176,10 @@ class _Build:
         return self.columns.places.of_frame[frames[-1]] if len(frames) else None
 
 
+def _kind_of(chain: int) -> int:
+    return _KINDS[PointKind(chain & KIND_MASK)]
+
+
 class _Keys:
     """Numbers of functions and lines that both builds share.
 
@@ -224,8 +232,7 @@ class _Keys:
         known = self._chains.get((chain, is_left))
         if known is None:
             frames = (self._left if is_left else self._right).frames(chain)
-            is_tail = chain & KIND_MASK == PointKind.TAIL
-            known = self._chains[chain, is_left] = (is_tail, *(self.frame(frame, is_left=is_left) for frame in frames))
+            known = self._chains[chain, is_left] = (_kind_of(chain), *(self.frame(frame, is_left=is_left) for frame in frames))
         return known
 
     def has_line(self, frame: int, *, is_left: bool) -> bool:
@@ -392,15 +399,13 @@ class _Matcher:
             return
         by_key: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         for pc, chain in foreign.select(foreign.inner_places, wanted):
-            is_tail = chain & KIND_MASK == PointKind.TAIL
-            by_key[is_tail, self._keys.frame(foreign.frames(chain)[0], is_left=not is_left)].append((pc, chain))
+            by_key[_kind_of(chain), self._keys.frame(foreign.frames(chain)[0], is_left=not is_left)].append((pc, chain))
         for pc, frame in alone:
             chain = own.chain_of[pc]
-            is_tail = chain & KIND_MASK == PointKind.TAIL
             functions = self._functions(chain, is_left=is_left)
             candidates = [
                 (abs(len(theirs) - len(functions)), other_pc)
-                for other_pc, other_chain in by_key.get((is_tail, self._keys.frame(frame, is_left=is_left)), ())
+                for other_pc, other_chain in by_key.get((_kind_of(chain), self._keys.frame(frame, is_left=is_left)), ())
                 # One is inlined into what the other one is in, or into nothing.
                 if (theirs := self._functions(other_chain, is_left=not is_left))[-1] in functions or functions[-1] in theirs
             ]

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,7 @@ from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.symbols.table_cache import CACHE_HINT, TableBuild, find_usable_cache, open_table, open_table_file
 from kcovdbg.target.dump_file import unpack
 
+_BUILD_ID: Final = re.compile(r"[0-9a-f]+")
 _PATIENCE: Final = 600.0
 # Limit for functions in a remark.
 _NAMED: Final = 4
@@ -57,6 +59,8 @@ class TraceBuild:
     """Returns the table of its points; may raise CapabilityError."""
     kernel: TraceKernel | None = None
     """What its traces are read for; None for the workspace's kernel."""
+    strangers: tuple[str, ...] = ()
+    """Build IDs of traces that are taken as its own because nothing is known of their builds."""
 
     @property
     def source(self) -> SourceTree:
@@ -95,20 +99,26 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
         for number, name in enumerate(context.workspace.other_vmlinux)
     ]
     found: list[TraceBuild | None] = []
+    strangers: list[str] = []
     for words in sides:
         ids = {build_id for word in words for build_id in _find_build_ids(context, word, own.build_id)} - {None}
         if len(ids) > 1:
             raise KcovdbgError(f"{' '.join(words)}: traces of {len(ids)} builds on one side", hint="give one build per side")
         known = next(iter(ids), None)
         of_file = all(word.startswith(FILE) for word in words)
-        found.append(own if known is None and not of_file else None if known is None else _choose(context, known, own, named))
+        build = own if known is None and not of_file else None if known is None else _choose(context, known, own, named)
+        if build is own and known not in (None, own.build_id):
+            strangers.append(str(known))
+        found.append(build)
     # Text files do not say which build they are of.
     free = [build for build in named if build not in found]
     unknown = [number for number, build in enumerate(found) if build is None]
     for number, build in zip(reversed(unknown), reversed(free), strict=False):
         found[number] = build
+    if strangers:
+        own = replace(own, strangers=tuple(dict.fromkeys(strangers)))
     by_id: dict[str | None, TraceBuild] = {}
-    chosen = [build or own for build in found]
+    chosen = [own if build is None or build.kernel is None else build for build in found]
     return [by_id.setdefault(build.build_id, build) if build.build_id else build for build in chosen]
 
 
@@ -123,7 +133,9 @@ def _find_build_ids(context: Context, word: str, own: str | None) -> Iterator[st
             # What cannot be read is reported when it is.
             for trace in find_traces(confine(context.workspace, path)):
                 header = read_header(trace)
-                yield None if header is None or header.build_id is None else header.build_id.lower()
+                build_id = None if header is None or header.build_id is None else header.build_id.lower()
+                # Tables are found by it: a path would lead elsewhere.
+                yield build_id if build_id is not None and _BUILD_ID.fullmatch(build_id) else None
 
 
 def _choose(context: Context, build_id: str, own: TraceBuild, named: Sequence[TraceBuild]) -> TraceBuild:
@@ -221,8 +233,14 @@ def find_offset(context: Context, build: TraceBuild) -> int:
 
 
 def build_remarks(context: Context, builds: Iterable[TraceBuild]) -> tuple[str, ...]:
-    """Return why PCs have no names, where they have none."""
-    return name_remarks(context) if any(build.kernel is None for build in builds) else ()
+    """Return why PCs have no names, or wrong ones, where they have."""
+    own = [build for build in builds if build.kernel is None]
+    if not own:
+        return ()
+    unknown = (
+        f"nothing is known of the build with build-id {one}: --other-vmlinux names its vmlinux" for one in own[0].strangers
+    )
+    return (*name_remarks(context), *unknown)
 
 
 class BuildComparison:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,17 +92,25 @@ class _Parser(ArgumentParser):
         raise UsageError(message, hint="kcovdbg --help lists the options")
 
 
+def _read_word(text: str) -> str:
+    """Refuse an empty word: a variable of a script that is not set must not open another target."""
+    if not text:
+        raise ArgumentTypeError("the value is empty")
+    return text
+
+
 def _make_parser() -> ArgumentParser:
     parser = _Parser(prog="kcovdbg", add_help=False, allow_abbrev=False)
     for option in OPTIONS:
+        read = str if option.metavar == "COMMAND" else _read_word
         if option.metavar is None:
             parser.add_argument(*option.names, action="store_true")
         elif option.repeatable:
-            parser.add_argument(*option.names, action="append", default=[], metavar=option.metavar)
+            parser.add_argument(*option.names, action="append", default=[], metavar=option.metavar, type=read)
         elif option.choices:
             parser.add_argument(*option.names, choices=option.choices)
         else:
-            parser.add_argument(*option.names, metavar=option.metavar)
+            parser.add_argument(*option.names, metavar=option.metavar, type=read)
     parser.add_argument("paths", nargs="*")
     return parser
 
@@ -195,7 +203,8 @@ def _find_scripts(paths: Sequence[str], commands: CommandTable) -> tuple[list[st
     files: list[str] = []
     scripts: list[str] = []
     for path in paths:
-        if not Path(path).exists():
+        # An empty path is that of the current directory.
+        if not path or not Path(path).exists():
             hint = suggest(path, commands.names) or "kcovdbg help lists the commands"
             if "/" in path:
                 raise UsageError(f"no such file: '{path}'", hint=path_hint(path))

@@ -207,3 +207,24 @@ def test_one_side_has_one_build(before, after):
     with contextlib.redirect_stderr(errors):
         assert cli.main(["diff", left, right, "--", left]) == 2
     assert "2 builds" in errors.getvalue()
+
+
+def test_unknown_builds_are_said(before, after, tmp_path, monkeypatch):
+    left, _ = before.run("unknown", 1)
+    right, _ = after.run("unknown", 1)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    _, text = ask("diff", left, right)
+    assert before.build_id in text
+    assert after.build_id in text
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        assert cli.main([*map(str, images(before)), "diff", left, right]) == 2
+    assert after.build_id in errors.getvalue()
+
+
+@pytest.mark.parametrize("build_id", ["../../../etc/passwd", "", "zz", "/dev/stdin"])
+def test_build_ids_are_no_paths(before, build_id):
+    name, _ = before.run("hostile", 1)
+    side = before.folder / "hostile.kcov.json"
+    side.write_text(json.dumps({**json.loads(side.read_text()), "build_id": build_id}))
+    assert ask("diff", name, name, "--json") == (0, [])

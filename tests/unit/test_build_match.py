@@ -149,6 +149,18 @@ def test_points_of_one_line(sides):
     assert {found.left.numbers[pc] for pc in left.points["g", 21]} == {found.right.numbers[right.points["g", 21][0]]}
 
 
+def test_blocks_are_not_comparisons(sides):
+    left, right = sides
+    for image, kinds in ((left, (PointKind.CMP, PointKind.PC)), (right, (PointKind.PC, PointKind.CMP))):
+        image.add("f", "a.c", 10, *[11] * 2)
+        for pc, kind in zip(image.points["f", 11], kinds, strict=True):
+            image.writer.add_frames(pc, kind, (Frame("f", "a.c", 11, 1),))
+    found = match(left, right)
+    assert same(found, left.points["f", 11][0], right.points["f", 11][1])
+    assert same(found, left.points["f", 11][1], right.points["f", 11][0])
+    assert not same(found, left.points["f", 11][0], right.points["f", 11][0])
+
+
 def test_inlining_differs(sides):
     left, right = sides
     helper = Frame("helper", "h.h", 5, 1)

@@ -524,7 +524,7 @@ class DrgnStacks:
         """Returns the registers of a CPU now, by name; None where those that the Program has are right."""
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
-        """Return a task's kernel stack, innermost frame first.
+        """Return a task's kernel stack, innermost frame first. Errors do not name the task.
 
         :param task: ``struct task_struct *``.
         :raises CapabilityError: when it cannot be unwound: a running task of a live kernel, whose registers are not saved.
@@ -543,8 +543,9 @@ class DrgnStacks:
             with stopped as prog:
                 return self._unwind(prog, task)
         except drgn.UnsupportedOperation as error:
+            reason = "it is running" if "running" in str(error) else error
             raise CapabilityError(
-                f"cannot unwind the stack of task {task:#x}: {error}", hint="try again when it sleeps, or use a dump"
+                f"cannot unwind its stack: {reason}", hint="try again when it sleeps, or use a dump"
             ) from None
 
     def _find_registers(self, task: int) -> Mapping[str, int] | None:
@@ -563,26 +564,26 @@ class DrgnStacks:
         :param registers: by the names of the members of ``struct pt_regs``.
         :raises CapabilityError: when it cannot be unwound.
         """
-        return self._make_trace(self._prog, drgn.Object(self._prog, "struct pt_regs", registers), "of the CPU")
+        return self._make_trace(self._prog, drgn.Object(self._prog, "struct pt_regs", registers), "the CPU's stack")
 
     def _unwind(self, prog: drgn.Program, task: int) -> Sequence[StackFrame]:
-        return self._make_trace(prog, drgn.Object(prog, "struct task_struct *", value=task), f"of task {task:#x}")
+        return self._make_trace(prog, drgn.Object(prog, "struct task_struct *", value=task), "its stack")
 
-    def _make_trace(self, prog: drgn.Program, thread: drgn.Object, whose: str) -> Sequence[StackFrame]:
+    def _make_trace(self, prog: drgn.Program, thread: drgn.Object, what: str) -> Sequence[StackFrame]:
         try:
             trace = prog.stack_trace(thread)
         except drgn.UnsupportedOperation:
             raise
         except drgn.FaultError as error:
-            raise ReadError(f"could not read the stack {whose}: {_first_line(error)}", error.address) from None
+            raise ReadError(f"could not read {what}: {_first_line(error)}", error.address) from None
         except _WALK_ERRORS as error:
             # A running task, when the dump has no registers of its CPU.
-            raise CapabilityError(f"cannot unwind the stack {whose}: {_first_line(error)}") from None
+            raise CapabilityError(f"cannot unwind {what}: {_first_line(error)}") from None
         except Exception as error:
             if type(error) is not Exception:
                 raise
             # libdw's, of debug info that lacks a section.
-            raise CapabilityError(f"cannot unwind the stack {whose}: {_first_line(error)}") from None
+            raise CapabilityError(f"cannot unwind {what}: {_first_line(error)}") from None
         frames = [self._make_frame(frame) for frame in trace]
         # Frames beyond the entry from user space are guesses.
         low = self._kernel_range[0]

@@ -17,13 +17,14 @@ from kcovdbg.model.location import Frame
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.gdb.kernel import GdbKernel
 from kcovdbg.target.gdb.lines import LineTables
+from kcovdbg.target.gdb.stacks import GdbStacks, find_stacks
 from kcovdbg.target.gdb.types import array_length, member_names, type_name
 from kcovdbg.target.gdb.watchpoints import GdbWatchpoints
 from kcovdbg.target.kaslr import Read, find_release, read_banner
 from kcovdbg.target.mappings import MappingWalk, find_mappings
 from kcovdbg.target.page_array import find_page_array
 from kcovdbg.target.pointer import UPPER_HALF_START
-from kcovdbg.target.protocol import Member, StackSource, Symbol
+from kcovdbg.target.protocol import Member, Symbol
 from kcovdbg.target.slab_memory import SlabWalk, find_slab_memory
 from kcovdbg.target.vmalloc_areas import VmallocWalk, find_vmalloc_areas
 from kcovdbg.target.watchpoints import Watchpoints
@@ -51,7 +52,6 @@ class GdbTarget:
     """
 
     watchpoints: Watchpoints | None = None
-    stacks: StackSource | None = None
     packet_size: int | None = None
     """Bytes of memory in one packet of a stub; None for a core."""
 
@@ -89,6 +89,11 @@ class GdbTarget:
     def slab(self) -> SlabWalk | None:
         """The slab caches; None where the pages of a machine are too many for the connection, as with kgdb."""
         return find_slab_memory(self, find_page_array(self)) if self._is_fast else None
+
+    @cached_property
+    def stacks(self) -> GdbStacks | None:
+        """Kernel stacks."""
+        return find_stacks(self, self._core)
 
     @cached_property
     def _is_fast(self) -> bool:
