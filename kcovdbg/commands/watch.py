@@ -70,7 +70,12 @@ class _Wait:
 
     def _look_at_stopped(self) -> Mapping[str, str]:
         self._context.target.stop()
-        return self._look()
+        try:
+            return self._look()
+        except BaseException:
+            # C-c, for instance: a shell goes on, and the kernel must as well.
+            self._context.target.resume()
+            raise
 
     def _make_reader(self) -> StateReader:
         context = self._context
