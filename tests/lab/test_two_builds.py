@@ -120,7 +120,7 @@ def test_points_are_matched_as_a_diff_pairs_their_lines(builds: tuple[Build, Bui
         paired += 1
         wrong += pairs.get(before.lines[int(row["pc"], 0)][1]) != after.lines[int(row["counterpart"], 0)][1]
     assert len(before.lines) > 500
-    assert paired > 0.99 * len(before.lines)
+    assert paired > 0.98 * len(before.lines)
     assert wrong <= (0 if with_source else 0.01 * paired)
 
 
