@@ -7,6 +7,7 @@ import contextlib
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from kcovdbg.analysis.sample_summary import summarize
@@ -38,6 +39,7 @@ from kcovdbg.render.sample_summary_rows import (
 )
 from kcovdbg.render.writer import Format
 from kcovdbg.target.stop_record import signals_as_exit
+from kcovdbg.target.watchpoints import RunEnd, Watchpoints
 
 _MOST_PERCENT: Final = 100
 _BUFFERS_SHOWN: Final = 20
@@ -67,7 +69,7 @@ def _watch(context: Context, args: Namespace) -> CommandResult:
             f"monitor: {_NO_SCREEN if context.workspace.show_monitor is None else _NO_TERMINAL}",
             hint="monitor --record FILE records without a screen; monitor --jsonl prints a line per look",
         )
-    if not context.target.live:
+    if not context.target.live and (context.target.state() is None or context.target.watchpoints is None):
         raise CapabilityError(
             f"monitor needs a running kernel; {context.target.name} isn't one", hint="tasks, objects and check show its state"
         )
@@ -126,9 +128,19 @@ def _find_facts(context: Context) -> Mapping[str, str | None]:
 
 
 def _make_source(context: Context, args: Namespace, writer: RecordingWriter | None = None) -> LiveSource:
-    share = args.cpu / 100
-    sampler = Sampler(context.target, context.layout, None if args.no_records else context.workspace.names, share)
-    return LiveSource(sampler, _find_facts(context), args.interval, share, writer)
+    share, target = args.cpu / 100, context.target
+    names = None if args.no_records else context.workspace.names
+    sampler = Sampler(target, context.layout, names, share, is_stepped=not target.live)
+    let_run = None if target.live or target.watchpoints is None else partial(_let_run, target.watchpoints)
+    return LiveSource(sampler, _find_facts(context), args.interval, share, writer, let_run)
+
+
+def _let_run(machine: Watchpoints, seconds: float) -> bool:
+    """Let a machine behind a stub run for some seconds; return whether it would go on."""
+    end = machine.run((), lambda: True, seconds)
+    if end is RunEnd.INTERRUPT:
+        raise KeyboardInterrupt
+    return end is RunEnd.TIME
 
 
 @contextlib.contextmanager
@@ -154,7 +166,7 @@ def _take_samples(context: Context, source: LiveSource, seconds: float | None) -
             pause = source.pause
             if pause is None or (end is not None and time.monotonic() + pause > end):
                 return
-            time.sleep(pause)
+            source.wait(pause)
     except KeyboardInterrupt:
         context.status = 0 if source.is_recording else INTERRUPTED
 

@@ -28,11 +28,12 @@ from kcovdbg.analysis.missing_coverage import (
     find_interrupt,
     find_task,
 )
+from kcovdbg.analysis.point_search import find_points
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_sources import BufferCounts, find_counts, find_tid, is_address
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.coverage_points import find_point_table
+from kcovdbg.engine.coverage_points import find_module_points, find_point_table
 from kcovdbg.engine.remote_sites import find_remote_sites
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.finding import Cause, Certainty, Finding
@@ -247,7 +248,7 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
     counts, _, kinds = (
         find_counts(context, what) if what is not None else BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY}))
     )
-    points = table.find(kinds, function=function)
+    points = find_points(table, kinds, function=function)
     wanted = PcFilter(context.workspace.names, (function,))
     tail_calls = sum(pc in table and wanted(pc) for pc in table.pcs(PointKind.TAIL_KNOWN) if pc in counts)
     if not points:
@@ -261,7 +262,7 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
             )
         elif hits:
             yield Answer(Reason.FUNCTION_COVERED, f"{function}() is covered; it is in a module", {"covered": hits}, named)
-        elif any(symbol.name.split(".")[0] == function for symbol in table.functions()):
+        elif table.functions_named(function):
             yield Answer(
                 Reason.FUNCTION_NOT_INSTRUMENTED,
                 f"{function}() is not instrumented and cannot be covered (KCOV_INSTRUMENT, noinstr, assembler)",
@@ -269,12 +270,7 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
                 named,
             )
         elif (address := _find_symbol(context, function)) is not None and what is None:
-            yield Answer(
-                Reason.FUNCTION_UNKNOWN,
-                f"{function}() is in a module, whose points are not known; name a task to ask whether it was covered there",
-                {"address": address},
-                named,
-            )
+            yield _explain_module_function(context, function, address)
         elif address is not None:
             yield Answer(
                 Reason.FUNCTION_NOT_COVERED,
@@ -320,6 +316,24 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
     yield Answer(Reason.FUNCTION_NOT_COVERED, answer, uncovered, named)
 
 
+def _explain_module_function(context: Context, function: str, address: int) -> Answer:
+    """Return whether a function outside of the image can be covered."""
+    problem = "whose points are not known"
+    found = None
+    try:
+        found = find_module_points(context, function)
+    except KcovdbgError as error:
+        problem = f"whose points are not known: {error}"
+    if found is None:
+        answer = f"{function}() is in a module, {problem}; name a task to ask whether it was covered there"
+        return Answer(Reason.FUNCTION_UNKNOWN, answer, {"address": address}, {"function": function})
+    points = sum(point.kind in (PointKind.PC, PointKind.ENTRY) for point in found.points)
+    is_instrumented = "is instrumented" if points else "is not instrumented and cannot be covered"
+    code = Reason.FUNCTION_INSTRUMENTED if points else Reason.FUNCTION_NOT_INSTRUMENTED
+    answer = f"{function}() of module {found.module} {is_instrumented}"
+    return Answer(code, answer, {"points": points, "address": address}, {"function": function})
+
+
 def _find_symbol(context: Context, function: str) -> int | None:
     try:
         return context.target.symbol(function).address
@@ -340,11 +354,11 @@ def _explain_context(context: Context, state: State, function: str, subject: str
                 {"function": function},
             )
     table = find_point_table(context)
-    others = [other for other in _other_buffers(state) if other[0] != what] if table.find(function=function) else []
+    others = [other for other in _other_buffers(state) if other[0] != what] if find_points(table, function=function) else []
     for name, whose in others[:_LOOKED_AT]:
         try:
             counts, _, kinds = find_counts(context, name)
-            covered = sum(pc in counts for pc in table.find(kinds, function=function))
+            covered = sum(pc in counts for pc in find_points(table, kinds, function=function))
         except KcovdbgError:
             continue
         if covered:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from kcovdbg.analysis.activity import Activity
@@ -52,6 +52,8 @@ class LiveSource:
     :param interval: seconds from one look to the next, at least.
     :param share: of one core's time that looking and drawing may take.
     :param writer: records them; None to record nothing.
+    :param let_run: lets a machine run for so many seconds that is stopped for each look, and returns whether it would go on;
+        None for a machine that runs anyway.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class LiveSource:
         interval: float,
         share: float,
         writer: RecordingWriter | None = None,
+        let_run: Callable[[float], bool] | None = None,
     ) -> None:
         self._sampler = sampler
         self.facts = facts
@@ -71,8 +74,11 @@ class LiveSource:
         self.problem: str | None = None
         self.is_gone = False
         self._started = time.monotonic()
+        self._look_time = 0.0
         self._look_cost = 0.0
         self._frame_cost = 0.0
+        self._let_run = let_run
+        self._has_stopped = False
 
     @property
     def is_recording(self) -> bool:
@@ -81,15 +87,39 @@ class LiveSource:
 
     @property
     def pause(self) -> float | None:
-        """Seconds to the next look, so that the budget is kept; None after the machine has ended."""
-        if self.is_gone:
+        """Seconds to the next look, so that the budget is kept; None after the machine has ended, or stopped for good."""
+        if self.is_gone or self._has_stopped:
             return None
         if self.problem is not None:
             return max(self._started + _RETRY - time.monotonic(), 0.0)
         # Whole looks have a budget of their own.
         used = self._look_cost + self._frame_cost
-        due = self._started + find_interval(self._share, used, self._interval)
+        stopped = self._look_time if self.is_stepped else 0.0
+        due = self._started + find_interval(self._share, used, stopped, self._interval)
         return max(due - time.monotonic(), 0.0)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for some seconds, in which the machine runs.
+
+        :raises GoneError: when the machine ends before anything of it was seen.
+        """
+        if self._let_run is None:
+            time.sleep(seconds)
+        elif not self._has_stopped:
+            try:
+                self._has_stopped = not self._let_run(seconds)
+            except GoneError as error:
+                self._note_end(error)
+                return
+            if self._has_stopped:
+                self.problem = "the machine has stopped by itself, or by another debugger"
+                if self.activity.sample is not None:
+                    self._add(self.activity.sample._replace(time=time.time(), state="stopped", shares=(), reads=0, seconds=0.0))
+
+    @property
+    def is_stepped(self) -> bool:
+        """Whether the machine runs only while :meth:`wait` waits."""
+        return self._let_run is not None
 
     def note_frame(self, seconds: float) -> None:
         """Take into account what it costs to draw a look.
@@ -100,26 +130,41 @@ class LiveSource:
 
     def advance(self) -> None:
         """Look at the kernel; what cannot be read becomes the problem."""
+        if self.is_gone or self._has_stopped:
+            return
         self._started = time.monotonic()
         try:
             sample = self._sampler.look()
         except GoneError as error:
-            self.is_gone = True
-            self.problem = str(error)
-            last = self.activity.sample
-            if last is None:
-                raise
-            # What it looked like last stays to be seen.
-            sample = last._replace(
-                time=time.time(), state="gone", objects=None, findings=None, shares=(), reads=0, seconds=0.0, errors=()
-            )
+            self._note_end(error)
+            return
         except KcovdbgError as error:
             self.problem = f"could not look at the kernel: {error}"
             return
-        else:
-            self.problem = None
+        self.problem = None
         if sample.objects is None:
+            self._look_time = _smooth(self._look_time, time.monotonic() - self._started)
             self._look_cost = _smooth(self._look_cost, sample.seconds)
+        self._add(sample)
+
+    def _note_end(self, error: GoneError) -> None:
+        """Note that the machine has ended.
+
+        :raises GoneError: when nothing of it was seen.
+        """
+        self.is_gone = True
+        self.problem = str(error)
+        last = self.activity.sample
+        if last is None:
+            raise error
+        # What it looked like last stays to be seen.
+        self._add(
+            last._replace(
+                time=time.time(), state="gone", objects=None, findings=None, shares=(), reads=0, seconds=0.0, errors=()
+            )
+        )
+
+    def _add(self, sample: Sample) -> None:
         self.activity = self.activity.after(sample)
         if self._writer is not None:
             self._writer.add(sample)

@@ -24,6 +24,7 @@ from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Task, TaskFields
 from kcovdbg.render.wording import syscall_text
+from kcovdbg.target.connection import MachineState
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.record_window import read_window
@@ -34,6 +35,9 @@ SHARE: Final = 0.04
 """The share of one core's time that looking may take by default."""
 LEAST_INTERVAL: Final = 0.25
 """Seconds between two looks, at least."""
+
+STOPPED_PART: Final = 0.5
+"""The share of the time for which a machine may be stopped for looks, as a part of the share of a core."""
 
 _NEAR: Final = Part.TASKS | Part.CURRENT | Part.SAVED | Part.CACHED_AREAS
 _WHOLE: Final = (
@@ -61,9 +65,12 @@ class Sampler:
     :param layout: of this kernel.
     :param names: locates the records that are sampled; None to sample none.
     :param share: of one core's time that looking may take.
+    :param is_stepped: whether the machine is stopped for each look, and runs between two.
     """
 
-    def __init__(self, target: Target, layout: Layout, names: Names | None, share: float = SHARE) -> None:
+    def __init__(
+        self, target: Target, layout: Layout, names: Names | None, share: float = SHARE, *, is_stepped: bool = False
+    ) -> None:
         self.target = target
         self._layout = layout
         self._names = names
@@ -74,6 +81,7 @@ class Sampler:
         self._next_whole = 0.0
         self._tasks = 0
         self._state: str | None = None
+        self._is_stepped = is_stepped
         # Where in a buffer records are read; which ones they are matters to nobody.
         self._random = random.Random(0)  # noqa: S311
 
@@ -83,11 +91,13 @@ class Sampler:
         :raises GoneError: when the machine has ended.
         :raises KcovdbgError: when nothing could be read.
         """
-        started, reads = time.process_time(), self._reads
+        started, reads, began = time.process_time(), self._reads, time.monotonic()
         is_whole = time.monotonic() >= self._next_whole
         if is_whole:
             machine = self.target.state()
             self._state = None if machine is None else machine.value
+            if self._is_stepped and machine is MachineState.STOPPED:
+                self._state = MachineState.RUNNING.value
         now = time.time()
         walks = is_whole or self._tasks <= _FEW_TASKS
         reader = StateReader(self.target, self._layout, known_tasks=None if walks else self._find_near(), is_brief=True)
@@ -108,7 +118,9 @@ class Sampler:
         errors = tuple(note for source, notes in state.lacking.items() if source not in _LEFT_OUT for note in notes)
         used = time.process_time() - started
         if is_whole:
-            self._next_whole = time.monotonic() + max(_WHOLE_INTERVAL, used / (self._share * _WHOLE_PART))
+            now_done = time.monotonic()
+            stopped = (now_done - began) / STOPPED_PART if self._is_stepped else 0.0
+            self._next_whole = now_done + max(_WHOLE_INTERVAL, max(used, stopped) / (self._share * _WHOLE_PART))
         self._last = {buffer_key(task): task for task in tasks}
         return Sample(
             time=now,
@@ -248,9 +260,10 @@ def count_areas(state: State) -> tuple[AreaSample, ...]:
     return tuple(AreaSample(kind, use, number, words[kind, use]) for (kind, use), number in sorted(areas.items()))
 
 
-def find_interval(share: float, used: float, least: float) -> float:
+def find_interval(share: float, used: float, stopped: float, least: float) -> float:
     """Return the seconds from one look to the next so that looking and drawing take no more than a share of a core.
 
-    :param used: processor time of the last look and of drawing it.
+    :param used: processor time of a look and of drawing it.
+    :param stopped: seconds for which a look stops the machine.
     """
-    return max(least, used / (share * (1 - _WHOLE_PART)))
+    return max(least, max(used, stopped / STOPPED_PART) / (share * (1 - _WHOLE_PART)))

@@ -416,6 +416,29 @@ def _scan(elf: ElfFile, machine: int, *, has_thunks: bool) -> Code | _CompiledCo
     return code
 
 
+_X86_ANY_CALL: Final = re.compile(rb"\xe8(?=....)", re.DOTALL)
+
+
+def find_loaded_points(text: bytes, address: int, elf: ElfFile, offset: int) -> list[tuple[int, PointKind]]:
+    """Return the points of a module's code in memory: return addresses of calls of callbacks, ascending, and their kinds.
+
+    :param text: the code.
+    :param address: of its start in the running kernel.
+    :param elf: the kernel's image, which has the callbacks.
+    :param offset: the KASLR offset.
+    """
+    kinds = {symbol + offset: kind for symbol, kind in find_callbacks(elf.symbols.find_containing(_PREFIX)).items()}
+    header = elf.header
+    if header.machine in (EM_X86_64, EM_386):
+        # Modules are farther from the callbacks than any code of the image.
+        ends = [match.end() + 4 for match in _X86_ANY_CALL.finditer(text)]
+        back = [address + end for end in ends]
+        target = [address + end + int.from_bytes(text[end - 4 : end], "little", signed=True) for end in ends]
+    else:
+        back, target = SCANNERS[header.machine](text, address, header.big_endian).calls
+    return [(at, kinds[to]) for at, to in zip(back, target, strict=True) if to in kinds]
+
+
 def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     """Return all points of a linked kernel image, with addresses as in the image.
 

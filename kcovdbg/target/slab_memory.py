@@ -7,6 +7,7 @@ A full slab is on no list: the slabs of a cache are found by searching the array
 from __future__ import annotations
 
 import re
+import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,6 +23,8 @@ from kcovdbg.target.struct_layout import BlockLayout, find_member, read_partly
 
 _CACHE: Final = "struct kmem_cache"
 _CPU_CACHE: Final = "struct kmem_cache_cpu"
+_CPU_SHEAVES: Final = "struct slub_percpu_sheaves"
+_SHEAF: Final = "struct slab_sheaf"
 _FILES: Final = "filp"
 # General caches of GFP_KERNEL: kmalloc-64, kmalloc-rnd-03-64 (CONFIG_RANDOM_KMALLOC_CACHES), kmalloc-part-02-64; without those
 # for DMA and for accounted or reclaimable objects.
@@ -29,6 +32,8 @@ _GENERAL_CACHE: Final = re.compile(r"kmalloc-(?:(?!dma|cg|rcl)\w+-)*\d+[kM]?$")
 
 # Machines have some hundred.
 _MAX_CACHES: Final = 1 << 16
+_MAX_NODES: Final = 1 << 10
+_MAX_SHEAVES: Final = 1 << 16
 _NAME_SIZE: Final = 64
 # SLUB's counters have 15 or 16 bits for it.
 _MAX_OBJECTS: Final = (1 << 16) - 1
@@ -57,6 +62,8 @@ class _Cache(NamedTuple):
     """What links are encoded with; None without CONFIG_SLAB_FREELIST_HARDENED."""
     cpu_slab: int
     """Per-CPU ``struct kmem_cache_cpu *``, as it is stored; 0 when there is none."""
+    sheaves: int
+    """Per-CPU ``struct slub_percpu_sheaves *``, as it is stored; 0 when there is none."""
 
 
 class _Slab(NamedTuple):
@@ -74,8 +81,7 @@ class SlabWalk:
 
     :param target: the kernel.
     :param pages: its pages.
-    :raises MissingTypeError: when the debug info lacks their types, or the allocator is not SLUB, or a SLUB that keeps free
-        objects in sheaves.
+    :raises MissingTypeError: when the debug info lacks their types, or the allocator is not SLUB.
     :raises MissingSymbolError: when the kernel has no caches.
     """
 
@@ -93,19 +99,18 @@ class SlabWalk:
                 "sheaves": ("cpu_sheaves",),
             },
         )
-        for name in ("next", "prev", "name", "object_size", "size", "offset", "cpu_slab"):
+        for name in ("next", "prev", "name", "object_size", "size", "offset"):
             self._cache.offset(name)
-        if self._cache.has("sheaves"):
-            # Since Linux kernel commit 2d517aa09bbc ("slab: add opt-in caching layer of percpu sheaves") (in v6.18).
-            raise MissingTypeError("this kernel keeps free objects in sheaves")
-        self._cpu_cache = BlockLayout(
-            target,
-            _CPU_CACHE,
+        # Linux kernel commit 2d517aa09bbc ("slab: add opt-in caching layer of percpu sheaves") (in v6.18). CPUs have nothing
+        # else since 32c894c7274b ("slab: remove struct kmem_cache_cpu") (in v7.0).
+        self._sheaves = _SheafWalk(target) if self._cache.has("sheaves") else None
+        self._cpu_cache: BlockLayout | None = None
+        if self._cache.has("cpu_slab") or self._sheaves is None:
             # Linux kernel commit bb192ed9aa71 ("mm/slub: Convert most struct page to struct slab by spatch") (in v5.17).
-            {"freelist": ("freelist",), "slab": ("slab", "page")},
-        )
-        for name in self._cpu_cache.names:
-            self._cpu_cache.offset(name)
+            self._cpu_cache = BlockLayout(target, _CPU_CACHE, {"freelist": ("freelist",), "slab": ("slab", "page")})
+            for name in self._cpu_cache.names:
+                self._cpu_cache.offset(name)
+            self._cache.offset("cpu_slab")
         # Since Linux kernel commit d122019bf061 ("mm: Split slab into its own type") (in v5.17). It overlays struct page.
         try:
             self._slab = self._find_slab_layout("struct slab")
@@ -185,12 +190,14 @@ class SlabWalk:
         def read(link: int) -> tuple[_Cache, Links]:
             address = link - offset
             check_pointer(self._target, address, _CACHE)
-            following, before, name, object_size, size, place, pad, random, cpu_slab, _ = self._cache.read(
+            following, before, name, object_size, size, place, pad, random, cpu_slab, sheaves = self._cache.read(
                 self._target, address
             )
             if not 0 < object_size <= size or place >= size:
                 raise ReadError(f"the slab cache {address:#x} has objects of {object_size} bytes in {size}", address)
-            cache = _Cache(address, self._read_name(name), object_size, size, place, pad or 0, random, cpu_slab)
+            cache = _Cache(
+                address, self._read_name(name), object_size, size, place, pad or 0, random, cpu_slab or 0, sheaves or 0
+            )
             return cache, Links(following, before)
 
         word = self._target.word_size
@@ -296,14 +303,19 @@ class SlabWalk:
     def _find_free_on_cpus(self, cache: _Cache) -> set[int]:
         """Return the free objects that CPUs allocate from next."""
         found: set[int] = set()
-        for offset in self._find_cpu_offsets() if cache.cpu_slab else ():
-            found |= self._find_free_on_cpu(cache, cache.cpu_slab + offset & WORD_MASK)
+        for offset in self._find_cpu_offsets():
+            if cache.cpu_slab and self._cpu_cache is not None:
+                found |= self._find_free_on_cpu(self._cpu_cache, cache, cache.cpu_slab + offset & WORD_MASK)
+            if cache.sheaves and self._sheaves is not None:
+                found |= self._sheaves.find_on_cpu(cache.sheaves + offset & WORD_MASK)
+        if cache.sheaves and self._sheaves is not None:
+            found |= self._sheaves.find_on_nodes(cache.address)
         return found
 
-    def _find_free_on_cpu(self, cache: _Cache, address: int) -> set[int]:
+    def _find_free_on_cpu(self, layout: BlockLayout, cache: _Cache, address: int) -> set[int]:
         for attempt in range(_ATTEMPTS):
             check_pointer(self._target, address, _CPU_CACHE)
-            free, page = self._cpu_cache.read(self._target, address)
+            free, page = layout.read(self._target, address)
             try:
                 slab = self._read_slab(page, {cache.address: cache}) if page else None
                 return set() if slab is None else self._follow_free(slab._replace(free=free))
@@ -329,6 +341,106 @@ class SlabWalk:
             # CONFIG_SMP=n.
             return [0]
         return [read_word(self._target, table + cpu * self._target.word_size) for cpu in self._target.cpus()]
+
+
+class _SheafWalk:
+    """Arrays of free objects that CPUs and nodes keep.
+
+    :raises MissingTypeError: when the debug info lacks their types.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._cpu = BlockLayout(target, _CPU_SHEAVES, {name: (name,) for name in ("main", "spare")})
+        names = {"next": ("barn_list.next",), "prev": ("barn_list.prev",), "size": ("size",)}
+        self._sheaf = BlockLayout(target, _SHEAF, names)
+        for layout in (self._cpu, self._sheaf):
+            for name in layout.names:
+                layout.offset(name)
+        self._objects = target.member(_SHEAF, "objects").offset
+        self._full = target.member("struct node_barn", "sheaves_full").offset
+        self._node_size = target.word_size
+        try:
+            # Since Linux kernel commit 5ba6bc27b1f9 ("slab: decouple pointer to barn from kmem_cache_node") (in v7.1).
+            self._nodes = target.member(_CACHE, "per_node").offset
+        except MissingTypeError:
+            self._nodes = target.member(_CACHE, "node").offset
+            self._barn = target.member("struct kmem_cache_node", "barn").offset
+            self._has_nodes = True
+        else:
+            self._node_size = target.type_size("struct kmem_cache_per_node_ptrs")
+            self._barn = target.member("struct kmem_cache_per_node_ptrs", "barn").offset
+            self._has_nodes = False
+
+    def find_on_cpu(self, address: int) -> set[int]:
+        """Return the objects in the sheaves of a CPU.
+
+        :param address: ``struct slub_percpu_sheaves *``.
+        """
+        check_pointer(self._target, address, _CPU_SHEAVES)
+        found: set[int] = set()
+        for sheaf in self._cpu.read(self._target, address):
+            if sheaf:
+                check_pointer(self._target, sheaf, _SHEAF)
+                found.update(self._read_objects(sheaf, self._sheaf.read(self._target, sheaf)[2]))
+        return found
+
+    def find_on_nodes(self, cache: int) -> set[int]:
+        """Return the objects in the full sheaves of all nodes.
+
+        :param cache: ``struct kmem_cache *``.
+        """
+        found: set[int] = set()
+        for number in range(self._count_nodes()):
+            place = cache + self._nodes + number * self._node_size
+            if self._has_nodes:
+                place = read_word(self._target, place)
+                if not place:
+                    continue
+                check_pointer(self._target, place, "struct kmem_cache_node")
+            barn = read_word(self._target, place + self._barn)
+            if barn:
+                check_pointer(self._target, barn, "struct node_barn")
+                found.update(self._read_full(barn + self._full))
+        return found
+
+    def _count_nodes(self) -> int:
+        try:
+            address = self._target.symbol("nr_node_ids").address
+        except MissingSymbolError:
+            # CONFIG_NUMA=n.
+            return 1
+        number = int.from_bytes(self._target.read(address, 4), "big" if self._target.big_endian else "little")
+        if not 0 < number <= _MAX_NODES:
+            raise ReadError(f"nr_node_ids is {number}", address)
+        return number
+
+    def _read_full(self, head: int) -> Iterator[int]:
+        offset = self._sheaf.offset("next")
+
+        def read(link: int) -> tuple[tuple[int, int], Links]:
+            sheaf = link - offset
+            check_pointer(self._target, sheaf, _SHEAF)
+            following, before, size = self._sheaf.read(self._target, sheaf)
+            return (sheaf, size), Links(following, before)
+
+        word = self._target.word_size
+        ends = Links(read_word(self._target, head), read_word(self._target, head + word))
+        chain = follow_list(head, ends, read, _MAX_SHEAVES, moving=self._target.live)
+        while True:
+            try:
+                sheaf, size = next(chain)
+            except StopIteration as stop:
+                if stop.value is not None:
+                    raise ReadError(f"could not read a list of sheaves: {stop.value}", head) from None
+                return
+            yield from self._read_objects(sheaf, size)
+
+    def _read_objects(self, sheaf: int, size: int) -> tuple[int, ...]:
+        if size > _MAX_OBJECTS:
+            raise ReadError(f"the sheaf {sheaf:#x} has {size} objects", sheaf)
+        code = f"{'>' if self._target.big_endian else '<'}{size}{'Q' if self._target.word_size == 8 else 'I'}"
+        return struct.unpack(code, self._target.read(sheaf + self._objects, size * self._target.word_size)) if size else ()
 
 
 def _choose_general(caches: Iterable[_Cache], size: int) -> list[_Cache]:

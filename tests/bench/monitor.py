@@ -54,7 +54,7 @@ def main() -> int:
                 spans = _alternate(monitor, guest.pid, seconds)
                 worker.join()
                 monitor.send_signal(signal.SIGCONT)
-                monitor.send_signal(signal.SIGINT)
+                monitor.terminate()
                 print(monitor.communicate()[0].strip())
         lines = [line.split() for line in (exchange / "run1.out").read_text().splitlines()]
     rounds = [(float(end), int(count)) for end, count in lines]

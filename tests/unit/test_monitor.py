@@ -111,11 +111,17 @@ class Terminal:
                     running = asyncio.ensure_future(self.shown.application.run_async(handle_sigint=False))
                     await asyncio.sleep(_STEP)
                     for step in steps:
+                        drawn = self.shown.application.render_counter
                         if callable(step):
                             step(self)
                             self.shown.application.invalidate()
                         else:
                             keys.send_text(step)
+                        for _ in range(200):
+                            # A busy machine may take long to answer.
+                            if running.done() or self.shown.application.render_counter > drawn:
+                                break
+                            await asyncio.sleep(0.01)
                         await asyncio.sleep(_STEP if callable(step) or "\x1b" in step or "N" in step else _SHORT_STEP)
                         frames.append(list(self.sink.screen.display))
                     if not running.done():
@@ -464,12 +470,44 @@ def test_names_from_the_kernel_are_escaped():
 
 
 def test_interval_keeps_to_the_budget():
-    assert find_interval(0.04, 0.001, 0.25) == 0.25
-    assert find_interval(0.04, 0.03, 0.25) == pytest.approx(1.0)
+    assert find_interval(0.04, 0.001, 0.0, 0.25) == 0.25
+    assert find_interval(0.04, 0.03, 0.0, 0.25) == pytest.approx(1.0)
+    # A machine that is stopped for each look is stopped for 2 % of the time, whole looks included.
+    assert find_interval(0.04, 0.001, 0.03, 0.25) == pytest.approx(2.0)
     source = live(*(one._replace(objects=None, seconds=0.03) for one in sequence(3)), interval=0.25, share=0.04)
     assert 0.9 < source.pause <= 1.0
     source.note_frame(0.03)
     assert 1.8 < source.pause <= 2.0
+
+
+def test_a_machine_that_is_stopped_for_each_look_runs_between_them():
+    first, second = sequence(2)
+    runs = []
+
+    def let_run(seconds):
+        runs.append(seconds)
+        return len(runs) < 5
+
+    source = live(first, second, let_run=let_run)
+    terminal = Terminal(MonitorState(source, 0.04))
+    # Also while the screen is frozen.
+    frames = terminal.run(" ", "N", "N", " ", "N")
+    assert len(runs) == 5
+    assert all(0 <= seconds <= 0.2 for seconds in runs)
+    assert "has stopped by itself" in text(frames[-1])
+    assert source.activity.sample.state == "stopped"
+    assert source.pause is None
+
+
+def test_a_machine_may_end_while_it_runs():
+    def let_run(_seconds):
+        raise GoneError("GDB stub at :1234")
+
+    first, *_ = sequence(1)
+    source = live(first, let_run=let_run)
+    source.wait(0.1)
+    assert source.is_gone
+    assert source.activity.sample.state == "gone"
 
 
 def test_a_count_that_no_section_can_have_is_unknown():

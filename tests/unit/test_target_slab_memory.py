@@ -31,10 +31,12 @@ class Kernel:
     """A machine of 64 pages with four caches, of which none has a slab yet; two CPUs.
 
     :param hardened: whether links of free objects are encoded.
+    :param sheaves: what leads to the sheaves of a node, ``node`` or ``per_node``; None for a kernel without sheaves.
     """
 
-    def __init__(self, *, hardened=True, has_types=True):
+    def __init__(self, *, hardened=True, has_types=True, sheaves=None):
         self.hardened = hardened
+        self.sheaves = sheaves
         slab = {
             "slab_cache": Member(8, 8, "struct kmem_cache *"),
             "freelist": Member(32, 8, "void *"),
@@ -49,6 +51,10 @@ class Kernel:
             "list": Member(32, 16, "struct list_head"),
             **({"random": Member(48, 8, "unsigned long")} if hardened else {}),
         }
+        if sheaves is not None:
+            # There is no other state of a CPU since v7.0.
+            cache["cpu_sheaves"] = cache.pop("cpu_slab")
+            cache[sheaves] = Member(56, 16, "void *", length=2)
         self.target = MemoryTarget(
             types={
                 "struct page": Structure(
@@ -61,12 +67,30 @@ class Kernel:
                 ),
                 "struct list_head": Structure(16, {"next": Member(0, 8, "void *"), "prev": Member(8, 8, "void *")}),
                 "struct mem_section": Structure(16, {"section_mem_map": Member(0, 8, "unsigned long")}),
+                "struct slub_percpu_sheaves": Structure(24, {"main": Member(8, 8, "void *"), "spare": Member(16, 8, "void *")}),
+                "struct slab_sheaf": Structure(
+                    32,
+                    {
+                        "barn_list": Member(0, 16, "struct list_head"),
+                        "size": Member(16, 4, "unsigned int"),
+                        "objects": Member(24, 0, "void *", length=0),
+                    },
+                ),
+                "struct node_barn": Structure(24, {"sheaves_full": Member(8, 16, "struct list_head")}),
+                "struct kmem_cache_node": Structure(16, {"barn": Member(8, 8, "struct node_barn *")}),
             },
             enums={"enum pagetype": {"PGTY_slab": SLAB_TYPE}} if has_types else {"enum pageflags": {"PG_slab": 9}},
             symbols={
                 name: Symbol(name, IMAGE + 16 * number, 16)
                 for number, name in enumerate(
-                    ("slab_caches", "mem_section", "__highest_present_section_nr", "page_offset_base", "__per_cpu_offset")
+                    (
+                        "slab_caches",
+                        "mem_section",
+                        "__highest_present_section_nr",
+                        "page_offset_base",
+                        "__per_cpu_offset",
+                        "nr_node_ids",
+                    )
                 )
             },
             variables={"mem_section": ("struct mem_section **", None)},
@@ -86,6 +110,9 @@ class Kernel:
         self.write(SECTION, PAGES | 3)
         self.write(self.target.symbols["page_offset_base"].address, DIRECT_MAP)
         self.write(self.target.symbols["__per_cpu_offset"].address, PER_CPU, PER_CPU + 0x1000)
+        if sheaves == "per_node":
+            self.target.types["struct kmem_cache_per_node_ptrs"] = Structure(8, {"barn": Member(0, 8, "struct node_barn *")})
+        self.write(self.target.symbols["nr_node_ids"].address, 1)
         links = [self.target.symbols["slab_caches"].address, *(self.cache(number) + 32 for number in range(len(NAMES)))]
         for number, link in enumerate(links):
             self.write(link, links[(number + 1) % len(links)], links[number - 1])
@@ -96,7 +123,22 @@ class Kernel:
 
     @staticmethod
     def cache(number):
-        return CACHES + 64 * number
+        return CACHES + 0x80 * number
+
+    def sheaf(self, place, objects):
+        """Make an array of free objects that is on no list; return its address."""
+        address = CACHES + 0xC00 + 0x40 * place
+        self.write(address, address, address, len(objects), *objects)
+        return address
+
+    def barn(self, number, sheaves):
+        """Make the full sheaves of the only node."""
+        node, barn = CACHES + 0xA00, CACHES + 0xA40
+        self.write(self.cache(number) + 56, barn if self.sheaves == "per_node" else node)
+        self.write(node + 8, barn)
+        links = [barn + 8, *sheaves]
+        for place, link in enumerate(links):
+            self.write(link, links[(place + 1) % len(links)], links[place - 1])
 
     def bytes(self, address, data):
         start = max(start for start in self.target.segments if start <= address)
@@ -147,6 +189,36 @@ def test_free_objects_are_left_out(hardened, has_types):
     kernel.slab(1, 6)
     kernel.on_cpu(0, 1, 9, [active[0], active[15]])
     assert kernel.files() == [*full, *without(partial, 1, 2, 7), *without(active, 0, 4, 15)]
+
+
+@pytest.mark.parametrize("way", ["node", "per_node"])
+def test_free_objects_in_sheaves(way):
+    kernel = Kernel(sheaves=way)
+    first, second = kernel.slab(0, 3), kernel.slab(0, 5, (1,))
+    kernel.write(PER_CPU + 0x100, 0, kernel.sheaf(0, [first[3], second[4]]), 0)
+    kernel.write(PER_CPU + 0x1100, 0, kernel.sheaf(1, []), kernel.sheaf(2, [first[0]]))
+    kernel.barn(0, [kernel.sheaf(3, [second[9]]), kernel.sheaf(4, [first[7], second[0]])])
+    assert kernel.files() == [*without(first, 0, 3, 7), *without(second, 0, 1, 4, 9)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "match"),
+    [
+        (lambda kernel: kernel.write(CACHES + 0xC00 + 16, 1 << 20), "objects"),
+        (lambda kernel: kernel.write(PER_CPU + 0x108, 0x1234), "not a kernel address"),
+        (lambda kernel: kernel.write(CACHES + 0xC00 + 0x40 * 3, CACHES + 0xC00 + 0x40 * 3), "list of sheaves"),
+        (lambda kernel: kernel.write(kernel.target.symbols["nr_node_ids"].address, 1 << 20), "nr_node_ids"),
+        (lambda kernel: kernel.target.holes.append((CACHES + 0xC00, CACHES + 0x1000)), "read"),
+    ],
+)
+def test_a_cache_whose_sheaves_are_damaged_is_left_out(damage, match):
+    kernel = Kernel(sheaves="node")
+    objects = kernel.slab(0, 3)
+    kernel.write(PER_CPU + 0x100, 0, kernel.sheaf(0, [objects[3]]), 0)
+    kernel.barn(0, [kernel.sheaf(3, [objects[1]])])
+    assert kernel.files() == without(objects, 1, 3)
+    damage(kernel)
+    expect(kernel, [], match)
 
 
 def test_the_smallest_cache_of_each_family():

@@ -36,6 +36,9 @@ _WHEEL: Final = 3
 _SEEK: Final = 5.0
 # Seconds between two looks at whether there is something to do again.
 _IDLE: Final = 0.2
+# Of a machine that is stopped for each look: seconds that it runs before keys are answered, and seconds for keys.
+_STEP: Final = 0.15
+_BREATH: Final = 0.01
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -172,7 +175,12 @@ class MonitorScreen:
             while True:
                 pause = state.source.pause if state.is_advancing else _IDLE
                 # What is typed meanwhile is answered at once.
-                await asyncio.sleep(_IDLE if pause is None else min(pause, _IDLE))
+                rest = _IDLE if pause is None else min(pause, _IDLE)
+                if isinstance(state.source, LiveSource) and state.source.is_stepped:
+                    # The machine runs on while the screen is frozen.
+                    state.source.wait(min(rest, _STEP))
+                    rest = _BREATH
+                await asyncio.sleep(rest)
                 if state.is_advancing and state.source.pause == 0:
                     # In this thread, to which the Program belongs.
                     state.advance()
