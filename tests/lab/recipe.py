@@ -160,5 +160,21 @@ RECIPES = {
             fragments=("base.config", "kcov.config", "demo.config", "lockups.config"),
             flags=("-fno-var-tracking", "-gno-statement-frontiers"),
         ),
+        # Clang's sanitizers beside KCOV; built by hand, and all of tests/lab asks them with KCOVDBG_LAB_RECIPE.
+        Recipe(
+            name="kmsan",
+            package="linux-source-6.12",
+            fragments=("base.config", "kcov.config", "kmsan.config"),
+            compiler="clang-14",
+            # Shadow and origin of each byte.
+            memory_mib=1024,
+        ),
+        Recipe(
+            name="kcsan",
+            package="linux-source-6.12",
+            fragments=("base.config", "kcov.config", "kcsan.config"),
+            compiler="clang-14",
+            memory_mib=256,
+        ),
     ]
 }
