@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from types import FrameType
-from typing import NoReturn
 
 _INTERRUPTED = 130
+# Nothing else is imported before main() has set the signal: an interrupt meanwhile would end in a traceback.
+try:
+    import signal
+except KeyboardInterrupt:
+    sys.exit(_INTERRUPTED)
 
 
 def main() -> int:
@@ -18,12 +20,13 @@ def main() -> int:
     if takes_interrupts:
         # Importing takes long enough to be interrupted, and a traceback of it says nothing: let the signal end the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from kcovdbg.frontends.cli import end_by_signal
     from kcovdbg.frontends.cli import main as run
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         # What is ignored, under nohup for instance, stays so.
         if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _end)
+            signal.signal(number, end_by_signal)
     try:
         if takes_interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -34,11 +37,6 @@ def main() -> int:
         # What is left is to delete temporary files.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return status
-
-
-def _end(number: int, _frame: FrameType | None) -> NoReturn:
-    # A signal's own way would leave behind what was decompressed, gigabytes for some dumps, and a terminal in disorder.
-    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

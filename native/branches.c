@@ -55,60 +55,159 @@ static inline uint32_t load(const unsigned char *at)
 	return at[0] | at[1] << 8 | at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-/* Compiled once for each kind. */
-static inline __attribute__((always_inline)) size_t find_branches(const unsigned char *text, size_t size, uint64_t address,
-								  int kind, const struct kcovdbg_targets *targets,
-								  size_t *start, uint64_t *backs, uint64_t *led, size_t room)
+static size_t find_calls(const unsigned char *text, size_t size, uint64_t address, const struct kcovdbg_targets *targets,
+			 size_t *start, size_t stop, uint64_t *backs, uint64_t *led, size_t room)
 {
-	size_t i, count = 0, shortest = kind == KCOVDBG_SHORT_JUMPS ? 2 : 5;
+	size_t i, count = 0;
 
-	for (i = *start; i + shortest <= size && count < room; i++) {
-		size_t end = i + 1;
+	if (stop + 4 > size)
+		stop = size > 4 ? size - 4 : 0;
+	for (i = *start; i < stop && count < room; i++) {
+		const unsigned char *next = memchr(text + i, 0xe8, stop - i);
 		uint64_t back, target;
 
-		if (kind == KCOVDBG_CALLS) {
-			const unsigned char *next = memchr(text + i, 0xe8, size - 4 - i);
-
-			if (!next) {
-				i = size;
-				break;
-			}
-			i = next - text;
-			end = i + 1;
-		} else if (kind == KCOVDBG_SHORT_JUMPS) {
-			if (text[i] != 0xeb && (text[i] & 0xf0) != 0x70)
-				continue;
-			back = address + i + 2;
-			target = back + (int64_t)(int8_t)text[end];
-		} else if (text[i] == 0x0f) {
-			if ((text[i + 1] & 0xf0) != 0x80 || i + 6 > size)
-				continue;
-			end++;
-		} else if (text[i] != 0xe9) {
-			continue;
-		}
-		if (kind != KCOVDBG_SHORT_JUMPS) {
-			back = address + end + 4;
-			target = back + (int64_t)(int32_t)load(text + end);
-		}
+		if (!next)
+			break;
+		i = next - text;
+		back = address + i + 5;
+		target = back + (int64_t)(int32_t)load(text + i + 1);
 		if (is_target(targets, target)) {
 			backs[count] = back;
 			led[count++] = target;
 		}
 	}
-	*start = i + shortest <= size ? i : size;
+	*start = count == room ? i : SIZE_MAX;
+	return count;
+}
+
+/* How long a jump is by its first byte, 0 for other bytes. */
+static const uint8_t long_lengths[256] = { [0x0f] = 6, [0xe9] = 5 };
+static const uint8_t short_lengths[256] = { [0x70 ... 0x7f] = 2, [0xeb] = 2 };
+
+/* Compiled once for each kind. */
+static inline __attribute__((always_inline)) size_t find_jumps(const unsigned char *text, size_t size, uint64_t address,
+							       bool is_short, const struct kcovdbg_targets *targets,
+							       size_t *start, size_t stop, uint64_t *backs, uint64_t *led,
+							       size_t room)
+{
+	const uint8_t *lengths = is_short ? short_lengths : long_lengths;
+	size_t i, count = 0;
+
+	if (stop > size)
+		stop = size;
+	for (i = *start; i < stop && count < room; i++) {
+		size_t length = lengths[text[i]];
+		uint64_t back, target;
+
+		if (!length)
+			continue;
+		if (i + length > size || (length == 6 && (text[i + 1] & 0xf0) != 0x80))
+			continue;
+		back = address + i + length;
+		target = back + (is_short ? (int64_t)(int8_t)text[i + 1] : (int64_t)(int32_t)load(text + i + length - 4));
+		if (is_target(targets, target)) {
+			backs[count] = back;
+			led[count++] = target;
+		}
+	}
+	*start = count == room ? i : SIZE_MAX;
+	return count;
+}
+
+/* The length of an indirect call or jump by its ModRM byte, 0 for one with a displacement alone, or with a SIB byte. */
+static inline size_t indirect_length(unsigned char modrm)
+{
+	switch (modrm & 0xc7) {
+	case 0x04: case 0x05: case 0x44: case 0x84:
+		return 0;
+	}
+	switch (modrm >> 6) {
+	case 1:
+		return 3;
+	case 2:
+		return 6;
+	default:
+		return 2;
+	}
+}
+
+static size_t find_indirect(const unsigned char *text, size_t size, uint64_t address, int kind,
+			    const struct kcovdbg_targets *targets, size_t *start, size_t stop, uint64_t *backs, uint64_t *led,
+			    size_t room)
+{
+	/* In the ModRM byte: call is /2, jump is /4. */
+	unsigned char operation = kind == KCOVDBG_INDIRECT_CALLS ? 0x10 : 0x20;
+	size_t i, count = 0;
+
+	if (stop > size - 1)
+		stop = size ? size - 1 : 0;
+	for (i = *start; i < stop && count < room; i++) {
+		const unsigned char *next = memchr(text + i, 0xff, stop - i);
+		size_t length, end;
+
+		if (!next)
+			break;
+		i = next - text;
+		if ((next[1] & 0x38) != operation)
+			continue;
+		end = i;
+		if (kind == KCOVDBG_INDIRECT_CALLS) {
+			length = indirect_length(next[1]);
+			end += length;
+			if (!length || (end >= 5 && end <= size && text[end - 5] == 0xe8 &&
+					is_target(targets, address + end + (int64_t)(int32_t)load(text + end - 4))))
+				continue;
+		}
+		backs[count] = address + end;
+		led[count++] = 0;
+	}
+	*start = count == room ? i : SIZE_MAX;
 	return count;
 }
 
 size_t kcovdbg_x86_branches(const unsigned char *text, size_t size, uint64_t address, int kind,
-			    const struct kcovdbg_targets *targets, size_t *start, uint64_t *backs, uint64_t *led, size_t room)
+			    const struct kcovdbg_targets *targets, size_t *start, size_t stop, uint64_t *backs, uint64_t *led,
+			    size_t room)
 {
 	switch (kind) {
 	case KCOVDBG_CALLS:
-		return find_branches(text, size, address, KCOVDBG_CALLS, targets, start, backs, led, room);
+		return find_calls(text, size, address, targets, start, stop, backs, led, room);
 	case KCOVDBG_JUMPS:
-		return find_branches(text, size, address, KCOVDBG_JUMPS, targets, start, backs, led, room);
+		return find_jumps(text, size, address, false, targets, start, stop, backs, led, room);
+	case KCOVDBG_SHORT_JUMPS:
+		return find_jumps(text, size, address, true, targets, start, stop, backs, led, room);
 	default:
-		return find_branches(text, size, address, KCOVDBG_SHORT_JUMPS, targets, start, backs, led, room);
+		return find_indirect(text, size, address, kind, targets, start, stop, backs, led, room);
 	}
+}
+
+size_t kcovdbg_arm64_branches(const unsigned char *text, size_t size, uint64_t address, int kind,
+			      const struct kcovdbg_targets *targets, size_t *start, size_t stop, uint64_t *backs, uint64_t *led,
+			      size_t room)
+{
+	/* BL, B; BLR and BR without authentication. */
+	bool is_call = kind == KCOVDBG_CALLS || kind == KCOVDBG_INDIRECT_CALLS;
+	bool is_direct = kind == KCOVDBG_CALLS || kind == KCOVDBG_JUMPS;
+	uint32_t mask = is_direct ? 0xfc000000 : 0xfffffc1f;
+	uint32_t opcode = is_direct ? (is_call ? 0x94000000 : 0x14000000) : (is_call ? 0xd63f0000 : 0xd61f0000);
+	size_t i, count = 0;
+
+	if (kind == KCOVDBG_SHORT_JUMPS)
+		stop = 0;
+	for (i = (*start + 3) & ~(size_t)3; i < stop && i + 4 <= size && count < room; i += 4) {
+		uint32_t word = load(text + i);
+		uint64_t at = address + i, target = 0;
+
+		if ((word & mask) != opcode)
+			continue;
+		if (is_direct) {
+			target = at + ((int64_t)((uint64_t)word << 38) >> 36);
+			if (!is_target(targets, target))
+				continue;
+		}
+		backs[count] = is_direct || is_call ? at + 4 : at;
+		led[count++] = target;
+	}
+	*start = count == room ? i : SIZE_MAX;
+	return count;
 }

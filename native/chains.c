@@ -96,6 +96,22 @@ void kcovdbg_chains_flags(struct kcovdbg_chains in, const uint64_t *chains, size
 	}
 }
 
+size_t kcovdbg_chains_flatten(struct kcovdbg_chains in, const uint64_t *chains, size_t count, uint32_t *lengths, uint32_t *frames)
+{
+	size_t i, total = 0;
+
+	for (i = 0; i < count; i++) {
+		struct span span = frames_of(in, chains[i]);
+		const uint32_t *frame;
+
+		lengths[i] = span.end - span.begin;
+		for (frame = span.begin; frames && frame < span.end; frame++)
+			frames[total + (frame - span.begin)] = *frame;
+		total += lengths[i];
+	}
+	return total;
+}
+
 int kcovdbg_chains_add(struct kcovdbg_chains in, const uint64_t *chains, const uint64_t *chain_hits, size_t count,
 		       const uint32_t *line, size_t frame_count, size_t line_count, uint64_t *hits, uint32_t *points,
 		       uint32_t *covered)

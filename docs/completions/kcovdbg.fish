@@ -51,8 +51,8 @@ function _shtab_kcovdbg_using
   test "$_shtab_kcovdbg_cmdpath" = "$argv"
 end
 
-set -g _shtab_kcovdbg_commands areas check info objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch
-set -g _shtab_kcovdbg_opts_with_value --buffer-size --by --color --columns --core --depth --execute --explain --fields --file --format --function --gdb-remote --include --jobs --keep --mode --not-function --offset --output --pc --qemu --remote --repeat --scheduler --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
+set -g _shtab_kcovdbg_commands areas catch check info monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch
+set -g _shtab_kcovdbg_opts_with_value --against --buffer-size --by --color --columns --core --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --keep --mode --not-function --offset --other-source --other-vmlinux --output --pc --qemu --record --remote --repeat --scheduler --seconds --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
 
 complete -c kcovdbg -e
 complete -c kcovdbg -f
@@ -67,6 +67,8 @@ complete -c kcovdbg -n _shtab_kcovdbg_using -s e -l execute -x -d 'run a command
 complete -c kcovdbg -n _shtab_kcovdbg_using -l symbol-table -x -d 'the kernel'"'"'s location table, as written by: symbols build -o FILE'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l source-dir -xka "(__fish_complete_path (commandline -ct))" -d 'the kernel'"'"'s source tree'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l substitute-path -x -d 'look in TO for source that debug info has in FROM'
+complete -c kcovdbg -n _shtab_kcovdbg_using -l other-vmlinux -x -d 'a vmlinux (or location table) of another build, for its traces'
+complete -c kcovdbg -n _shtab_kcovdbg_using -l other-source -xka "(__fish_complete_path (commandline -ct))" -d 'the source tree of that build; given in the same order'
 complete -c kcovdbg -n _shtab_kcovdbg_using -s q -l quiet -d 'show no banner'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l color -xka "auto always never" -d 'use color'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l debug -d 'show where errors come from'
@@ -81,6 +83,16 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using areas' -l columns -x -d 'show these
 complete -c kcovdbg -n '_shtab_kcovdbg_using areas' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using areas' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using areas' -s h -l help -d 'show help for this command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a catch -d 'stop the kernel at the write that breaks a rule of check'
+complete -c kcovdbg -n '_shtab_kcovdbg_using catch' -l for -x -d 'give up after this time: 60, 60s, 5m'
+complete -c kcovdbg -n '_shtab_kcovdbg_using catch' -l json -d 'write one JSON array'
+complete -c kcovdbg -n '_shtab_kcovdbg_using catch' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
+complete -c kcovdbg -n '_shtab_kcovdbg_using catch' -l csv -d 'write CSV with the same keys'
+complete -c kcovdbg -n '_shtab_kcovdbg_using catch' -l fields -x -d 'write only these keys, in this order, with --json, --jsonl and --csv'
+complete -c kcovdbg -n '_shtab_kcovdbg_using catch' -l columns -x -d 'show these columns, named by heading or key, in this order'
+complete -c kcovdbg -n '_shtab_kcovdbg_using catch' -l wide -d 'show all columns, and all text in them'
+complete -c kcovdbg -n '_shtab_kcovdbg_using catch' -l vertical -d 'show a line for each value'
+complete -c kcovdbg -n '_shtab_kcovdbg_using catch' -s h -l help -d 'show help for this command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a check -d 'check the invariants of KCOV'"'"'s state'
 complete -c kcovdbg -n '_shtab_kcovdbg_using check' -s a -l all -d 'also report legal but probably unintended state'
 complete -c kcovdbg -n '_shtab_kcovdbg_using check' -l list -d 'list the rules'
@@ -102,6 +114,23 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using info' -l columns -x -d 'show these 
 complete -c kcovdbg -n '_shtab_kcovdbg_using info' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using info' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using info' -s h -l help -d 'show help for this command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a monitor -d 'watch tasks and buffers of a running kernel, or record them'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l record -xka "(__fish_complete_path (commandline -ct))" -d 'record every look in a file'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l summary -d 'summarize a recording'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'write the summary as an HTML page with plots; - for standard output'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l interval -x -d 'time from look to look, at least; default 0.25'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l cpu -x -d 'percentage of one core that looking may take; default 4'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l seconds -x -d 'end after this time'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l no-records -d 'read no records to see where they went'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l json -d 'write one JSON array'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l csv -d 'write CSV with the same keys'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l fields -x -d 'write only these keys, in this order, with --json, --jsonl and --csv'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l columns -x -d 'show these columns, named by heading or key, in this order'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l wide -d 'show all columns, and all text in them'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l vertical -d 'show a line for each value'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -s h -l help -d 'show help for this command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using monitor; and test $_shtab_kcovdbg_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'a recording to play back'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a objects -d 'list every struct kcov and the references to it'
 complete -c kcovdbg -n '_shtab_kcovdbg_using objects' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using objects' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
@@ -265,6 +294,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using top' -l wide -d 'show all columns, 
 complete -c kcovdbg -n '_shtab_kcovdbg_using top' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using top' -s h -l help -d 'show help for this command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a trace -d 'show the functions of a buffer in short, in order of appearance'
+complete -c kcovdbg -n '_shtab_kcovdbg_using trace' -l against -x -d 'show the differences from this buffer, the older one'
 complete -c kcovdbg -n '_shtab_kcovdbg_using trace' -l unique -d 'list each function once'
 complete -c kcovdbg -n '_shtab_kcovdbg_using trace' -l include -xka "locking rcu memory-allocation scheduling instrumentation copy time all" -d 'also show functions of this class'
 complete -c kcovdbg -n '_shtab_kcovdbg_using trace' -l classes -d 'list the classes'
@@ -333,7 +363,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l columns -x -d 'show the
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "areas check info objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'the command to run'
+complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'the command to run'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a doctor -d 'check whether kcovdbg can work on this machine'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
@@ -486,7 +516,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l columns -x -d 'show these 
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "areas check info objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a mcp -d 'serve read-only commands to programs, through the Model Context Protocol'
 complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the directory for slices and trace files'
 complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -l json -d 'write one JSON array'
@@ -516,4 +546,4 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l columns -x -d 'show these
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using watch; and test $_shtab_kcovdbg_npos -ge 1' -ka "areas check info objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command with its arguments'
+complete -c kcovdbg -n '_shtab_kcovdbg_using watch; and test $_shtab_kcovdbg_npos -ge 1' -ka "areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command with its arguments'

@@ -18,6 +18,10 @@ from docs.generate.terminal_picture import CELL, INK, LINE, MARGIN, Terminal, ce
 DOCS = Path(__file__).parents[1]
 SIDES = ("41", "34")
 VIEW_SIZE = (118, 28)
+RECORDING = DOCS.parent / "examples/fuzz.jsonl"
+MONITOR_SIZE = (100, 24)
+# At this look, a buffer is full and a section runs.
+LOOK = 30
 SHELL_SIZE = (106, 36)
 # What one types first, and for how many seconds one looks at the answer.
 LINES = (
@@ -49,6 +53,18 @@ def draw_view() -> str:
         terminal.wait(lambda: "leave" in display.display[-1] and "│" in display.display[1])
         body = (part for row in range(rows) for part in draw_row(cells_of(display, row), MARGIN + row * LINE))
         return "\n".join(draw_frame(columns, rows, "Two traces side by side in a terminal", body)) + "\n"
+
+
+def draw_monitor() -> str:
+    """Return the monitor, which plays a recording, as SVG."""
+    columns, rows = MONITOR_SIZE
+    with run_terminal(["--color", "always", "monitor", str(RECORDING)], columns, rows) as terminal:
+        display = terminal.screen
+        terminal.wait(lambda: "Quit" in display.display[-1])
+        terminal.type(" 0" + "]" * LOOK)
+        terminal.wait(lambda: f"look {LOOK + 1}/" in display.display[-2])
+        body = (part for row in range(rows) for part in draw_row(cells_of(display, row), MARGIN + row * LINE))
+        return "\n".join(draw_frame(columns, rows, "The monitor in a terminal", body)) + "\n"
 
 
 def record_shell() -> tuple[list[Moment], float]:
@@ -124,7 +140,11 @@ def _film(moments: list[Moment], end: float, width: float) -> Iterator[str]:
 
 def main() -> int:
     """Draw the pictures."""
-    pictures: dict[str, Any] = {"view.svg": draw_view, "first-minute.svg": lambda: draw_recording(*record_shell())}
+    pictures: dict[str, Any] = {
+        "view.svg": draw_view,
+        "monitor.svg": draw_monitor,
+        "first-minute.svg": lambda: draw_recording(*record_shell()),
+    }
     for name in sys.argv[1:] or pictures:
         (DOCS / name).write_text(pictures[name](), encoding="utf-8")
         print(f"docs/{name}")

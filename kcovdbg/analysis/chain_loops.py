@@ -125,6 +125,23 @@ def find_outermost(frames: FrameColumns, chains: array[int], *, native: bool | N
     return _find_ends(frames, chains, True, native)
 
 
+def flatten_chains(frames: FrameColumns, chains: array[int], *, native: bool | None = None) -> tuple[array[int], array[int]]:
+    """Return the length of each chain, and the numbers of the frames of all of them, innermost first."""
+    if _use(native):
+        ffi, lib = load_native()
+        lengths = zeros("I", len(chains))
+        within, _keep = _native_chains(frames)
+        arguments = within[0], _of("uint64_t[]", chains), len(chains), _of("uint32_t[]", lengths)
+        numbers = zeros("I", lib.kcovdbg_chains_flatten(*arguments, ffi.NULL))
+        lib.kcovdbg_chains_flatten(*arguments, _of("uint32_t[]", numbers))
+        return lengths, numbers
+    lengths, numbers = array("I"), array("I")
+    for chain in _python_chains(frames, chains):
+        lengths.append(len(chain))
+        numbers.extend(chain)
+    return lengths, numbers
+
+
 def combine_flags(frames: FrameColumns, chains: array[int], flags: bytes, *, native: bool | None = None) -> bytes:
     """Return the flags of all frames of each chain, combined by "or".
 

@@ -21,6 +21,8 @@ def find_lines(
     records: array[int],
     kinds: Iterable[PointKind],
     wanted: Callable[[Frame], bool] | None = None,
+    *,
+    has_unexecuted: bool = False,
 ) -> list[FileCoverage]:
     """Return the coverage of source lines, by file.
 
@@ -31,6 +33,7 @@ def find_lines(
     :param records: of each PC. Type code Q.
     :param kinds: of the points of the table that can have records.
     :param wanted: returns whether lines of a function or file are wanted; None if all are.
+    :param has_unexecuted: whether lines of functions that were not executed are wanted as well.
     """
     chains = columns.chains
     if any(columns.approximate):
@@ -38,7 +41,7 @@ def find_lines(
         chains, records = (array("Q", compress(column, exact)) for column in (chains, records))
     groups: list[tuple[array[int], array[int] | None]] = [(chains, records)]
     if columns.table is not None:
-        groups.append((_missed_points(columns, chains, kinds), None))
+        groups.append((_missed_points(columns, chains, kinds, has_unexecuted=has_unexecuted), None))
     lines, of_frame, names = _number_lines(columns, wanted)
     sums = add_lines(columns.frames, groups, of_frame, len(lines))
     numbers = low_halves(lines)
@@ -55,8 +58,8 @@ def find_lines(
     return found
 
 
-def _missed_points(columns: PcColumns, chains: array[int], kinds: Iterable[PointKind]) -> array[int]:
-    """Return the chains of points that were not recorded, in functions that were executed.
+def _missed_points(columns: PcColumns, chains: array[int], kinds: Iterable[PointKind], *, has_unexecuted: bool) -> array[int]:
+    """Return the chains of points that were not recorded, in functions that were executed, or in all.
 
     Inlined elsewhere, a function is another copy, which may not have been executed.
 
@@ -67,6 +70,8 @@ def _missed_points(columns: PcColumns, chains: array[int], kinds: Iterable[Point
     size = len(rows)
     missed = int.from_bytes(kind_flags(rows, kinds), "little") & ~int.from_bytes(columns.seen, "little")
     points = array("Q", compress(rows, missed.to_bytes(size, "little")))
+    if has_unexecuted:
+        return points
     executed = zeros("I", len(columns.places))
     for place in set(columns.outermost_places(chains)) - {NO_ID}:
         executed[place] = 1

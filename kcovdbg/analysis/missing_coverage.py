@@ -46,6 +46,7 @@ class Reason(str, Enum):
     """The code of an answer. Codes are part of the JSON and keep their meaning."""
 
     INTERRUPTED = "interrupted"
+    NOT_RECORDING = "not-recording-now"
     EXITING = "exiting"
     REMOTE_OWNER = "remote-owner"
     OBJECT_UNREADABLE = "object-unreadable"
@@ -100,6 +101,7 @@ class Reason(str, Enum):
     FUNCTION_COVERED_ELSEWHERE = "function-covered-elsewhere"
     SEARCH_LIMITED = "search-limited"
     FINDING = "finding"
+    KNOWN_BUG = "known-bug"
 
 
 AnswerValue: TypeAlias = "int | str | bool | Sequence[int | str | tuple[str, str] | None] | None"
@@ -136,6 +138,8 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
             {"frames": [frame.function for frame in interrupt if frame.function][-_NAMED:]},
             {"function": interrupt[-1].function},
         )
+    for pause in task.pauses:
+        yield Answer(Reason.NOT_RECORDING, pause, {"kcov_mode_raw": fields.kcov_mode})
     if fields.is_exiting:
         before = "" if own else "; whether it was enabled for this one is unknown"
         yield Answer(Reason.EXITING, f"exiting: KCOV is disabled when a task exits{before}", {"flags": fields.flags})

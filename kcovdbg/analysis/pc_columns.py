@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
-from kcovdbg.analysis.chain_loops import combine_flags, find_chains, find_innermost, find_outermost, gather
+from kcovdbg.analysis.chain_loops import combine_flags, find_chains, find_innermost, find_outermost, flatten_chains, gather
 from kcovdbg.analysis.native_loops import NO_ID, Numbering, zeros
 from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH, FrameColumns, chain_word, frames_of_chain
 from kcovdbg.model.location import Frame, Location
@@ -131,6 +131,10 @@ class PcColumns:
     def frames_of(self, chain: int) -> Sequence[int]:
         """Return the numbers of a chain's frames, innermost first."""
         return frames_of_chain(self.frames, chain)
+
+    def flatten(self, chains: array[int]) -> tuple[array[int], array[int]]:
+        """Return the length of each chain, and the numbers of the frames of all of them, innermost first."""
+        return flatten_chains(self.frames, chains)
 
     def frame(self, number: int) -> Frame:
         """Return a frame by its number."""

@@ -28,6 +28,8 @@ from kcovdbg.target.dump_file import ZSTD_MAGIC, FileKind, identify_start, path_
 
 FORMAT: Final = 1
 SUFFIX: Final = ".json"
+NAMES_MAY_BE_WRONG: Final = "names may be wrong"
+"""The end of the remark on a trace of another kernel."""
 # Larger than any buffer that a kernel allows; files are read whole.
 _MAX_BYTES: Final = 1 << 34
 _ORDERS: Final[tuple[Literal["little", "big"], ...]] = ("little", "big")
@@ -194,9 +196,10 @@ def read_trace(
     name = f"file:{path}"
     header = read_header(path)
     if header is not None:
-        buffer = _read_binary(name, data, header)
+        build = None if header.build_id is None else header.build_id.lower()
+        buffer = replace(_read_binary(name, data, header), build_id=build)
         if build_id and header.build_id and header.build_id.lower() != build_id.lower():
-            other = f"the trace is of another kernel ({header.release or 'build-id ' + header.build_id}): names may be wrong"
+            other = f"the trace is of another kernel ({header.release or 'build-id ' + header.build_id}): {NAMES_MAY_BE_WRONG}"
             buffer = replace(buffer, remarks=(*buffer.remarks, other))
     elif _looks_like_text(data):
         buffer = _as_recorded(_read_text(name, data), pc, call_length, find_points)

@@ -48,6 +48,8 @@ def _rows(workspace: Workspace) -> Iterator[_Row]:
         is_set = pair in settings.substitute_paths
         origin = settings.origin(f"substitute-paths.{pair[0]}") if is_set else _COMMAND_LINE
         yield _Row(f"substitute-paths.{pair[0]}", pair[1], origin)
+    for path in settings.symbol_tables:
+        yield _Row("symbol-tables", path, settings.origin("symbol-tables"))
     for command, columns in settings.columns.items():
         yield _Row(f"columns.{command}", ",".join(columns), settings.origin(f"columns.{command}"))
     for alias, words in settings.aliases.items():
@@ -78,8 +80,9 @@ COMMAND: Final = Command(
     ),
     description=(
         "Settings are read from $XDG_CONFIG_HOME/kcovdbg/config.toml, by default ~/.config/kcovdbg/config.toml: color, pager, "
-        "keys (auto, emacs, vi), source-dirs, and the tables substitute-paths, columns and aliases. Options of the command "
-        "line go before them. FROM is a file with its line, a variable of the environment, the command line, or default."
+        "keys (auto, emacs, vi), source-dirs, symbol-tables, and the tables substitute-paths, columns and aliases. Options of "
+        "the command line go before them. FROM is a file with its line, a variable of the environment, the command line, or "
+        "default."
     ),
     examples=(
         Example("config", "why is the pager another one?"),

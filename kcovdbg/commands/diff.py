@@ -7,22 +7,38 @@ from argparse import Namespace
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
 from kcovdbg.analysis.alignment import Alignment, align
-from kcovdbg.analysis.located_records import PcFilter, find_indices
+from kcovdbg.analysis.located_records import find_indices
 from kcovdbg.analysis.loop_folding import find_runs
 from kcovdbg.analysis.native_loops import Block
-from kcovdbg.analysis.pc_counts import pc_sequence
+from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
 from kcovdbg.analysis.set_expressions import is_expression
 from kcovdbg.engine.argument import SEPARATOR, Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
-from kcovdbg.engine.buffer_sources import FILE, find_buffer, find_counts, find_trace_files, kaslr_offset, name_remarks
+from kcovdbg.engine.buffer_sources import (
+    FILE,
+    BufferCounts,
+    TraceKernel,
+    find_buffer,
+    find_counts,
+    find_trace_files,
+)
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
+from kcovdbg.engine.trace_builds import (
+    BuildComparison,
+    TraceBuild,
+    build_remarks,
+    compare_builds,
+    find_builds,
+    find_offset,
+)
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
 from kcovdbg.render.grid import table_lines
@@ -44,25 +60,35 @@ class _DiffRow(NamedTuple):
     """A PC that not all runs have."""
 
     differing: DifferingPc
+    build: int
+    """The side whose build the PC is of: 0 for the left one."""
+    pc: int
     location: Location
     address: int
+    counterpart: int | None
+    """The PC in the other build."""
+    missing: str | None
+    """What the other build lacks."""
 
 
 _COLUMNS: Final = (
     Column("side", TEXT, value=lambda row: row.differing.side),
-    Column("pc", WORD, value=lambda row: row.differing.pc),
+    Column("pc", WORD),
     Column("address", ADDRESS),
     Column("count", NUMBER, value=lambda row: row.differing.records),
     Column("left_runs", NUMBER, value=lambda row: row.differing.left_runs),
     Column("right_runs", NUMBER, value=lambda row: row.differing.right_runs),
     frames_column(lambda row: row.location.frames),
 )
+_BUILD_COLUMNS: Final = (Column("counterpart", WORD), Column("missing", TEXT))
 
 
 _MEANINGS: Final = {
     "side": Meaning("`left`, `right`, or `flicker` where only some runs of a side have it"),
     "left_runs": Meaning("runs of the left side that have the PC", unit="runs"),
     "right_runs": Meaning("runs of the right side that have the PC", unit="runs"),
+    "counterpart": Meaning("the PC of the same point in the other build, null where that has none"),
+    "missing": Meaning("what the other build lacks: `function`, `line`; `location` where the PC has none; null for nothing"),
 }
 
 
@@ -100,36 +126,52 @@ def _split_sides(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     left, right = _split_sides(args.what)
+    if args.ordered and len(left) + len(right) > 2:
+        raise WordError("diff: more than two buffers given for --ordered", "--ordered")
+    builds = find_builds(context, (left, right))
     if args.ordered:
-        if len(left) + len(right) > 2:
-            raise WordError("diff: more than two buffers given for --ordered", "--ordered")
-        yield from _ordered(context, left[0], right[0], make_filter(context.workspace.names, args))
-        return
-    yield from _unordered(context, args, left, right)
+        yield from _ordered(context, args, (left[0], right[0]), builds)
+    else:
+        yield from _unordered(context, args, (left, right), builds)
 
 
-def _count_side(context: Context, words: Sequence[str]) -> tuple[RunCounts, list[str]]:
-    """Count the runs of one side, one trace in memory at a time.
+class _SideRuns(NamedTuple):
+    """What was read of one side."""
 
-    :return: the counts, and remarks about the traces.
-    """
-    runs = RunCounts()
-    remarks: list[str] = []
+    runs: RunCounts
+    remarks: Sequence[str]
+
+
+def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | None) -> Iterator[tuple[str, BufferCounts]]:
+    """Yield the counts of each run of one side after the word that names it, one trace in memory at a time."""
     for word in words:
         if is_expression(word) or not word.startswith(FILE):
-            counted = find_counts(context, word)
-            runs.add(counted.counts)
-            remarks += counted.remarks
+            yield word, find_counts(context, word, kernel)
             continue
-        paths = find_trace_files(context.workspace, word.removeprefix(FILE))
-        told: Counter[str] = Counter()
-        for path in paths:
+        for path in find_trace_files(context.workspace, word.removeprefix(FILE)):
             name = f"{FILE}{path}"
-            counted = find_counts(context, name)
-            runs.add(counted.counts)
-            told.update(remark.removeprefix(f"{name}: ") for remark in counted.remarks)
-        remarks += _sum_up_remarks(word, told, len(paths))
-    return runs, remarks
+            counted = find_counts(context, name, kernel)
+            remarks = tuple(remark.removeprefix(f"{name}: ") for remark in counted.remarks)
+            yield word, counted._replace(remarks=remarks)
+
+
+def _count_side(context: Context, words: Sequence[str], side: int, comparison: BuildComparison) -> _SideRuns:
+    """Count the runs of one side.
+
+    :param side: 0 for the left one.
+    """
+    runs = RunCounts()
+    told: dict[str, Counter[str]] = {word: Counter() for word in words}
+    traces: Counter[str] = Counter()
+    for word, counted in _read_runs(context, words, comparison.builds[side].kernel):
+        runs.add(comparison.count(side, counted.counts))
+        told[word].update(counted.remarks)
+        traces[word] += 1
+    remarks: list[str] = []
+    for word, its in told.items():
+        is_file = word.startswith(FILE) and not is_expression(word)
+        remarks += _sum_up_remarks(word, its, traces[word]) if is_file else its
+    return _SideRuns(runs, remarks)
 
 
 def _sum_up_remarks(word: str, told: Counter[str], traces: int) -> Iterator[str]:
@@ -140,23 +182,61 @@ def _sum_up_remarks(word: str, told: Counter[str], traces: int) -> Iterator[str]
         yield f"{word}: {len(told) - _MAX_REMARKS} more remarks about single traces"
 
 
-def _unordered(context: Context, args: Namespace, left: list[str], right: list[str]) -> Iterator[Renderable]:
-    names = context.workspace.names
-    left_runs, left_remarks = _count_side(context, left)
-    right_runs, right_remarks = _count_side(context, right)
-    remarks = list(dict.fromkeys((*name_remarks(context), *left_remarks, *right_remarks)))
-    difference = compare_runs(left_runs, right_runs)
-    names.learn(one.pc for one in difference.differences)
-    wanted = make_filter(names, args)
-    found = [one for one in difference.differences if wanted(one.pc)]
-    real = any(one.side is not DiffSide.FLICKER for one in found)
+def _compare(context: Context, sides: Sequence[Sequence[str]], builds: Sequence[TraceBuild]) -> BuildComparison:
+    """Return what makes the sides comparable; traces of two builds are read twice, since all PCs must be known first."""
+    if builds[0] is builds[1]:
+        return compare_builds(builds, ((), ()))
+    pcs: tuple[set[int], set[int]] = (set(), set())
+    for words, build, found in zip(sides, builds, pcs, strict=True):
+        for _, counted in _read_runs(context, words, build.kernel):
+            found.update(counted.counts)
+    return compare_builds(builds, pcs)
+
+
+def _unordered(
+    context: Context, args: Namespace, sides: Sequence[Sequence[str]], builds: Sequence[TraceBuild]
+) -> Iterator[Renderable]:
+    comparison = _compare(context, sides, builds)
+    left, right = (_count_side(context, words, side, comparison) for side, words in enumerate(sides))
+    remarks = [*build_remarks(context, builds), *left.remarks, *right.remarks, *comparison.remarks()]
+    remarks = list(dict.fromkeys(remarks))
+    difference = compare_runs(left.runs, right.runs)
+    rows = _find_rows(context, args, comparison, difference)
+    real = any(row.differing.side is not DiffSide.FLICKER for row in rows)
     context.status = 1 if real else 0
-    if real and not _is_of_several(difference) and not any(is_expression(what) for what in (*left, *right)):
+    if real and not _is_of_several(difference) and not any(is_expression(what) for words in sides for what in words):
         remarks.append(f"single runs vary; give several per side: {_SEVERAL}, or directories of trace files")
-    offset = kaslr_offset(context)
-    rows = [_DiffRow(one, names[one.pc], address_of(one.pc, offset)) for one in found]
-    data = Table(_COLUMNS, rows, errors=lambda row: approximate_errors(row.location))
-    yield Lines(_lines(context, difference, rows, names), data=data, remarks=remarks)
+    columns = _COLUMNS if comparison.match is None else (*_COLUMNS, *_BUILD_COLUMNS)
+    data = Table(columns, rows, errors=lambda row: approximate_errors(row.location))
+    yield Lines(_lines(context, difference, rows, comparison), data=data, remarks=remarks)
+
+
+def _find_rows(context: Context, args: Namespace, comparison: BuildComparison, difference: RunDifference) -> list[_DiffRow]:
+    """Return the differing PCs that pass the filters."""
+    filters = [make_filter(names, args) for names in comparison.names]
+    offsets = [find_offset(context, build) for build in comparison.builds]
+    placed: list[tuple[DifferingPc, int, int]] = []
+    for one in difference.differences:
+        # Where both builds have the point, the left one's PC stands for it, unless only the right side recorded it.
+        side = 1 if one.side is DiffSide.RIGHT or not one.left_runs else 0
+        pc = comparison.pc(one.pc, side)
+        assert pc is not None
+        placed.append((one, side, pc))
+    for side, names in enumerate(comparison.names):
+        names.learn(pc for _, its, pc in placed if its == side)
+    return [
+        _DiffRow(
+            one,
+            side,
+            pc,
+            comparison.names[side][pc],
+            address_of(pc, offsets[side]),
+            None if comparison.match is None else comparison.pc(one.pc, 1 - side),
+            comparison.missing(pc, side),
+        )
+        for one, side, pc in placed
+        if filters[side](pc)
+    ]
 
 
 def _is_of_several(difference: RunDifference) -> bool:
@@ -164,7 +244,7 @@ def _is_of_several(difference: RunDifference) -> bool:
 
 
 def _lines(
-    context: Context, difference: RunDifference, rows: Sequence[_DiffRow], names: Names
+    context: Context, difference: RunDifference, rows: Sequence[_DiffRow], comparison: BuildComparison
 ) -> Iterator[Sequence[tuple[str, str]]]:
     several = _is_of_several(difference)
     everywhere = "in every run" if several else "on both sides"
@@ -177,24 +257,26 @@ def _lines(
         chosen = [row for row in rows if row.differing.side is side]
         if side is DiffSide.FLICKER and not several:
             continue
-        groups = _group(chosen, names, difference if side is DiffSide.FLICKER else None)
+        groups = _group(chosen, comparison.names, difference if side is DiffSide.FLICKER else None)
         yield ()
-        yield ((style, f"{text}: {len(chosen)} points" + (f" in {len(groups)} functions" if groups else "")),)
+        missing = sum(row.missing is not None for row in chosen)
+        told = f", {missing} of them without a counterpart in the other build" if missing else ""
+        yield ((style, f"{text}: {len(chosen)} points" + (f" in {len(groups)} functions" if groups else "") + told),)
         if groups:
             yield from table_lines(Table(_GROUP_COLUMNS, groups), context.width)
 
 
-def _group(rows: Sequence[_DiffRow], names: Names, difference: RunDifference | None) -> list[_Group]:
+def _group(rows: Sequence[_DiffRow], names: Sequence[Names], difference: RunDifference | None) -> list[_Group]:
     by_function: dict[object, list[_DiffRow]] = {}
     for row in rows:
-        frame = names.frame(row.differing.pc)
+        frame = names[row.build].frame(row.pc)
         # An inlined function is told apart by its callers.
-        key = (function_text(row.location), frame.file) if frame.function else row.differing.pc
+        key = (function_text(row.location), frame.file) if frame.function else row.pc
         by_function.setdefault(key, []).append(row)
     groups = []
     for members in by_function.values():
-        frame = names.frame(members[0].differing.pc)
-        place = span_text((names.frame(row.differing.pc) for row in members), _LINES)
+        frame = names[members[0].build].frame(members[0].pc)
+        place = span_text((names[row.build].frame(row.pc) for row in members), _LINES)
         runs = ""
         if difference is not None:
             most = max(members, key=lambda row: row.differing.left_runs + row.differing.right_runs).differing
@@ -203,7 +285,7 @@ def _group(rows: Sequence[_DiffRow], names: Names, difference: RunDifference | N
             _Group(
                 len(members),
                 sum(row.differing.records for row in members),
-                function_text(members[0].location) if frame.function else f"{members[0].differing.pc:#x}",
+                function_text(members[0].location) if frame.function else f"{members[0].pc:#x}",
                 place,
                 runs,
             )
@@ -220,6 +302,8 @@ class _Change(NamedTuple):
     pc: int
     location: Location
     address: int
+    counterpart: int | None
+    missing: str | None
 
 
 _CHANGE_COLUMNS: Final = (
@@ -232,22 +316,26 @@ _CHANGE_COLUMNS: Final = (
 )
 
 
-def _ordered(context: Context, left: str, right: str, wanted: PcFilter) -> Iterator[Renderable]:
-    if is_expression(left) or is_expression(right):
-        raise WordError("diff: --ordered takes buffers, not expressions", left if is_expression(left) else right)
-    names = context.workspace.names
-    buffers = [find_buffer(context, what) for what in (left, right)]
-    remarks = [*name_remarks(context)]
+def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Sequence[TraceBuild]) -> Iterator[Renderable]:
+    for what in whats:
+        if is_expression(what):
+            raise WordError("diff: --ordered takes buffers, not expressions", what)
+    buffers = [find_buffer(context, what, build.kernel) for what, build in zip(whats, builds, strict=True)]
+    remarks = [*build_remarks(context, builds)]
     remarks += [f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks]
     if not all(buffer.encoding.has_count for buffer in buffers):
         remarks.append("a bitmap of the text has no order in time")
     sides = [pc_sequence(buffer) for buffer in buffers]
+    comparison = compare_builds(builds, [count_pcs(buffer) for buffer in buffers] if builds[0] is not builds[1] else ((), ()))
+    remarks += comparison.remarks()
     numbers: list[Sequence[int]] = [range(len(side)) for side in sides]
-    if not wanted.passes_all:
-        names.learn(pc for side in sides for pc in set(side) if pc)
-        numbers = [find_indices(buffer, wanted) for buffer in buffers]
-        sides = [array("Q", map(side.__getitem__, kept)) for side, kept in zip(sides, numbers, strict=True)]
-    alignment = align(*sides)
+    for side, (names, buffer) in enumerate(zip(comparison.names, buffers, strict=True)):
+        wanted = make_filter(names, args)
+        if not wanted.passes_all:
+            names.learn(pc for pc in set(sides[side]) if pc)
+            numbers[side] = find_indices(buffer, wanted)
+            sides[side] = array("Q", map(sides[side].__getitem__, numbers[side]))
+    alignment = align(*(comparison.translate(side, pcs) for side, pcs in enumerate(sides)))
     if alignment.is_coarse:
         remarks.append(f"{COARSE}: parts with records in common may be shown as different")
     context.status = 1 if alignment.common < max(alignment.left, alignment.right) else 0
@@ -256,14 +344,24 @@ def _ordered(context: Context, left: str, right: str, wanted: PcFilter) -> Itera
     def changes() -> Iterator[_Change]:
         for side, start, end in _spans(alignment):
             place = 0 if side is DiffSide.LEFT else 1
+            names = comparison.names[place]
             names.learn(pc for pc in sides[place][start:end] if pc)
             for index in range(start, end):
                 pc = sides[place][index]
-                yield _Change(side, numbers[place][index], pc, names[pc], address_of(pc, offsets[place]))
+                yield _Change(
+                    side,
+                    numbers[place][index],
+                    pc,
+                    names[pc],
+                    address_of(pc, offsets[place]),
+                    comparison.counterpart(pc, place),
+                    comparison.missing(pc, place),
+                )
 
+    columns = _CHANGE_COLUMNS if comparison.match is None else (*_CHANGE_COLUMNS, *_BUILD_COLUMNS)
     yield Lines(
-        _ordered_lines(alignment, sides, numbers, names),
-        data=Table(_CHANGE_COLUMNS, changes(), errors=lambda change: approximate_errors(change.location)),
+        _ordered_lines(alignment, sides, numbers, comparison.names),
+        data=Table(columns, changes(), errors=lambda change: approximate_errors(change.location)),
         remarks=remarks,
     )
 
@@ -280,7 +378,7 @@ def _spans(alignment: Alignment) -> Iterator[tuple[DiffSide, int, int]]:
 
 
 def _ordered_lines(
-    alignment: Alignment, sides: Sequence[Sequence[int]], numbers: Sequence[Sequence[int]], names: Names
+    alignment: Alignment, sides: Sequence[Sequence[int]], numbers: Sequence[Sequence[int]], names_of: Sequence[Names]
 ) -> Iterator[Sequence[tuple[str, str]]]:
     left, right = alignment.left - alignment.common, alignment.right - alignment.common
     yield (("header", f"{alignment.common} records in both, {left} only left, {right} only right"),)
@@ -294,8 +392,9 @@ def _ordered_lines(
             yield _equal_line(block, numbers)
             block = next(following, None)
         place, sign, style = (0, "-", "left") if side is DiffSide.LEFT else (1, "+", "right")
+        names = names_of[place]
         names.learn(pc for pc in sides[place][start:end] if pc)
-        for run in find_runs(sides[place], lambda pc: _run_name(names, pc), start, end):
+        for run in find_runs(sides[place], partial(_run_name, names), start, end):
             where = place_text(names.frame(sides[place][run.first]))
             text = f"{sign} {numbers[place][run.first]:>8}  {f'×{run.length}' if run.length > 1 else '':>6}  {run.group}"
             yield ((style, text), ("path", f"  {where}" if where else ""))
@@ -321,6 +420,8 @@ COMMAND: Final = Command(
     row_types=(
         RowType(_COLUMNS, _MEANINGS, errors=True, when="without options"),
         RowType(_CHANGE_COLUMNS, _MEANINGS, errors=True, when="with `--ordered`"),
+        RowType((*_COLUMNS, *_BUILD_COLUMNS), _MEANINGS, errors=True, when="between two builds"),
+        RowType((*_CHANGE_COLUMNS, *_BUILD_COLUMNS), _MEANINGS, errors=True, when="between two builds with `--ordered`"),
     ),
     description=(
         "Compares sets of PCs, by function; with --ordered, the sequences of records. Two runs of one workload never cover "
@@ -328,6 +429,10 @@ COMMAND: Final = Command(
         "other covers from what flickers. file:DIR stands for all trace files in a directory, and file:DIR/PATTERN for those "
         "that match; traces are read one at a time, so that thousands of them fit into memory.\n\n"
         "An expression can take the place of a buffer's name: '@a & @b', '@a | @b', '@a - @b', '@a ^ @b', with parentheses.\n\n"
+        "Traces of two builds of a kernel are compared by function and line: the side file of a trace says which build it is "
+        "of, and the program's option --other-vmlinux names the vmlinux of each build that is not the target's. Lines are "
+        "paired by a diff of the sources where both are at hand, or else by their order in each function; functions that were "
+        "moved or renamed are followed. What has no counterpart in the other build is counted.\n\n"
         "The exit status is 1 when there is a difference; flicker is not a difference."
     ),
     arguments=(

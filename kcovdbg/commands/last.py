@@ -37,7 +37,7 @@ from kcovdbg.render.paragraph import wrap_line
 from kcovdbg.render.record_columns import approximate_errors, frames_column
 from kcovdbg.render.renderable import Line, Lines, Renderable, Table
 from kcovdbg.render.value_kinds import ADDRESS, BOOL, COMM, NUMBER, PATH, PID, SYMBOL, TEXT, WORD
-from kcovdbg.render.wording import NO_ADDRESS, function_text, place_text, record_text
+from kcovdbg.render.wording import NO_ADDRESS, function_text, place_text, record_text, stack_frame_line
 from kcovdbg.walk.buffers import read_buffer
 
 _LINES: Final = 30
@@ -304,13 +304,8 @@ def _stack_lines(last: _LastSteps) -> Iterator[Line]:
     met = {number for part in last.parts for numbers in part.ending.meets.values() for number in numbers}
     yield (("key", "  stack"),)
     for number, frame in enumerate(last.stack):
-        mark = "=" if number in met else " "
-        place = f"  {frame.file}:{frame.line}" if frame.file else ""
-        inline = " (inlined)" if frame.is_inline else ""
-        yield (
-            ("symbol" if number in met else "", escape(f"  {mark} #{number:<3} {frame.function or hex(frame.pc)}{inline}")),
-            ("path", escape(place)),
-        )
+        mark, style = ("=", "symbol") if number in met else (" ", "")
+        yield stack_frame_line(number, frame, mark, style)
 
 
 def _step_errors(step: _Step) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.buffer_sources import find_counts
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.coverage_points import OwnPoint, find_own_points, find_point_table
+from kcovdbg.engine.coverage_points import OwnPoint, find_module_points, find_own_points, find_point_table
 from kcovdbg.engine.suggestions import suggest
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.model.location import Location
@@ -68,8 +68,27 @@ def _find_place(table: LocationTable, wanted: str) -> _Place:
         base_names = {file.rpartition("/")[2] for file in table.files()}
         hint = suggest(wanted.rpartition("/")[2], base_names) or "paths are relative to the build root, as in fs/open.c or fs"
         raise KcovdbgError(f"no code of a file or directory '{wanted}' in this kernel", hint=hint)
-    hint = suggest(wanted, {symbol.name for symbol in symbols}) or "it may be in a module"
+    hint = suggest(wanted, {symbol.name for symbol in symbols}) or "one of a module is known by its debug info: -s MODULE.ko"
     raise KcovdbgError(f"no function or directory '{wanted}' in this kernel", hint=hint)
+
+
+def _find_points(context: Context, wanted: str) -> tuple[Sequence[OwnPoint], str, tuple[str, ...]]:
+    """Return the points of a place, why there are none, and a remark on where they are from.
+
+    :raises KcovdbgError: when neither the kernel image nor a module that is known has code of that name.
+    """
+    table = find_point_table(context)
+    try:
+        pcs, absence = _find_place(table, wanted)
+    except KcovdbgError:
+        found = None if is_file_name(wanted) else find_module_points(context, wanted)
+        if found is None:
+            raise
+        absence = f"'{wanted}' of module {found.module} calls no callback: it is not instrumented"
+        remark = f"'{wanted}' is in module {found.module}; copies that are inlined into other functions are not searched"
+        return found.points, absence, (remark,)
+    rows = zip(pcs, table.get_rows(pcs), strict=True)
+    return [OwnPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows if row is not None], absence, ()
 
 
 def _explain_absence(table: LocationTable, function: str, units: Collection[str]) -> str:
@@ -133,15 +152,14 @@ def _run(context: Context, args: Namespace) -> Table:
     remarks: list[str] = []
     own = () if is_file_name(args.place) else find_own_points(context, args.place)
     if own:
-        found, absence = list(own), ""
+        found: Sequence[OwnPoint] = own
+        absence = ""
         remarks.append(
             f"the table of this build is still being built: points of '{args.place}' inlined into other functions are missing"
         )
     else:
-        table = find_point_table(context)
-        pcs, absence = _find_place(table, args.place)
-        rows_of_pcs = zip(pcs, table.get_rows(pcs), strict=True)
-        found = [OwnPoint(pc, PointKind(row[0]), row[1]) for pc, row in rows_of_pcs if row is not None]
+        found, absence, remark = _find_points(context, args.place)
+        remarks += remark
     counts: Counter[int] | None = None
     kinds = POINT_KINDS
     if args.what:
@@ -192,7 +210,8 @@ COMMAND: Final = Command(
         "A coverage point is a call of the sanitizer's callback, placed by the compiler; KCOV never sees code without one. An "
         "inlined function has its points in its callers. KIND is pc for a basic block and cmp for a comparison; the mode of a "
         "buffer decides which of the two it has. With WHAT, shows how often the buffers together have each point, and which "
-        "share of the points of their kinds is covered.\n\n"
+        "share of the points of their kinds is covered. Points of a function of a loaded module are read from its code in "
+        "memory; name the module's debug info with -s.\n\n"
         "The exit status is 1 when the function, file or directory exists but has no point; a message gives the reason."
     ),
     arguments=(

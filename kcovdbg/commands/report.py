@@ -7,26 +7,27 @@ import shlex
 from argparse import Namespace
 from array import array
 from collections.abc import Collection, Iterator, Sequence
+from itertools import compress, count
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
-from kcovdbg.abi.address import address_of
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.check.runner import check, find_rule
 from kcovdbg.analysis.located_records import locate_record
-from kcovdbg.analysis.pc_columns import PcColumns
-from kcovdbg.analysis.pc_counts import PcCounts, count_pcs, make_numbering, pc_sequence
-from kcovdbg.analysis.pc_names import Names
+from kcovdbg.analysis.pc_counts import PcCounts, as_counts, count_pcs, make_numbering, pc_sequence
+from kcovdbg.analysis.pc_names import UNKNOWN, Names
 from kcovdbg.analysis.top import count_repeats, rank
 from kcovdbg.collect.trace_file import read_header
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.argument_parser import parse_arguments
 from kcovdbg.engine.buffer_arguments import TEXT_PCS
-from kcovdbg.engine.buffer_sources import FILE, find_buffer, name_remarks
+from kcovdbg.engine.buffer_sources import FILE, find_buffer
+from kcovdbg.engine.build_changes import BuildTrace, find_source_changes
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.output_files import STDOUT, open_text
+from kcovdbg.engine.trace_builds import BuildComparison, TraceBuild, build_remarks, compare_builds, find_builds
 from kcovdbg.engine.trace_coverage import find_line_coverage
 from kcovdbg.errors import GoneError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
@@ -37,22 +38,21 @@ from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Fields, Lines, Renderable, Table
+from kcovdbg.render.report.changes import Change, ChangeLine, add_counts, change_markup, counts_text
 from kcovdbg.render.report.chart import Bar, chart_markup
 from kcovdbg.render.report.chunks import chunk_lines
 from kcovdbg.render.report.findings import findings_markup
-from kcovdbg.render.report.listing import Listing, folded_markup, lines_markup, listing_markup
+from kcovdbg.render.report.listing import Listing, folded_markup, listing_markup, packed_lines, packed_words
 from kcovdbg.render.report.page import PageSection, page_lines
 from kcovdbg.render.report.table import fields_markup, notes_markup, table_markup
-from kcovdbg.render.report.trace import MAX_RECORDS, Point, RowSpan, TraceData, trace_markup
+from kcovdbg.render.report.trace import MAX_RECORDS, ChunkedPoints, Point, PointChunk, RowSpan, TraceData, trace_markup
 from kcovdbg.render.value_kinds import BOOL, NUMBER, PATH, TEXT
-from kcovdbg.render.wording import COARSE, UNREADABLE, buffer_title, inlined_text, place_text, record_text
+from kcovdbg.render.wording import COARSE, UNREADABLE, buffer_title, place_text, record_text
 from kcovdbg.render.writer import Format
 from kcovdbg.symbols.coverage_points import recorded_kinds
 from kcovdbg.symbols.gc_pause import without_collection
 
 _BARS: Final = 25
-# Limit for frames that are kept in words.
-_KNOWN: Final = 1 << 14
 # Limit for lines of source with points that are in the page as they are: more rows make it slow to open.
 MAX_LINES: Final = 6000
 _STATE: Final = (
@@ -78,6 +78,7 @@ class _Trace(NamedTuple):
 
     buffer: Buffer
     counts: PcCounts
+    build: TraceBuild
 
 
 def _summary(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
@@ -86,18 +87,19 @@ def _summary(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
     if traces:
         buffers = [trace.buffer for trace in traces]
         notes = [f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks]
-        table = Table(_TRACE_COLUMNS, buffers, remarks=[*notes, *name_remarks(context)])
+        notes += build_remarks(context, [trace.build for trace in traces])
+        table = Table(_TRACE_COLUMNS, buffers, remarks=notes)
         yield from table_markup(table, "Traces")
 
 
-def _charts(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
-    names = context.workspace.names
+def _charts(traces: Sequence[_Trace]) -> Iterator[str]:
     yield (
         '<p><span class="key new"></span>records <span class="key repeated"></span>repeats among them: records of points that '
         "the same run of the function already had, as loops add them</p>"
     )
     yield '<div class="two">'
-    for buffer, counts in traces:
+    for buffer, counts, build in traces:
+        names = build.names
         columns = names.columns(counts.pcs)
         shares = rank(columns, counts.records, count_repeats(columns, pc_sequence(buffer)), "function")
         bars = []
@@ -146,12 +148,17 @@ class _File(NamedTuple):
         return -differing, -sum(sum(coverage.hits) for coverage in self.coverage if coverage is not None), self.file
 
 
-def _source(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
+def _source(context: Context, traces: Sequence[_Trace], comparison: BuildComparison | None) -> Iterator[str]:
     remarks: dict[str, None] = {}
-    tree = context.workspace.source
+    build = traces[-1].build
+    tree = build.source
+    counts = [trace.counts for trace in traces]
+    if comparison is not None and comparison.match is not None:
+        counts[0] = _count_on_right(comparison, counts[0])
+        remarks["the source of the second build; records of the first one where it has the same point"] = None
     by_name: dict[str, list[FileCoverage | None]] = {}
-    for number, trace in enumerate(traces):
-        found = find_line_coverage(context, trace.counts, recorded_kinds(trace.buffer.encoding.codec))
+    for number, (trace, recorded) in enumerate(zip(traces, counts, strict=True)):
+        found = find_line_coverage(context, recorded, recorded_kinds(trace.buffer.encoding.codec), build=build)
         remarks.update(dict.fromkeys(found.remarks))
         for coverage in found.files:
             by_name.setdefault(coverage.file, [None] * len(traces))[number] = coverage
@@ -175,8 +182,9 @@ def _source(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
         yield "<noscript><p>Showing the lines of the following files needs JavaScript.</p></noscript>"
         for number, file in enumerate(folded):
             yield folded_markup(number, file.file, file.covered, file.total, names)
-        listings = (Listing(file.file, file.lines, tree.read_once(file.file).lines) for file in folded)
-        yield from chunk_lines("source", ("".join(lines_markup(listing, names, has_colors=False)) for listing in listings))
+        yield packed_words(names)
+        parts = (packed_lines(file.file, file.coverage, tree.read_once(file.file).lines) for file in folded)
+        yield from chunk_lines("source", parts)
     if not files:
         yield '<p class="none">no source lines</p>'
 
@@ -186,18 +194,27 @@ def _differs(coverage: Sequence[LineCoverage | None]) -> bool:
     return len({found is not None and found.covered > 0 for found in coverage}) > 1
 
 
+def _count_on_right(comparison: BuildComparison, counts: PcCounts) -> PcCounts:
+    """Return the records of points that the right build has as well, by its PCs."""
+    found: dict[int, int] = {}
+    for number, records in comparison.count(0, counts).items():
+        pc = comparison.pc(number, 1)
+        if pc is not None:
+            found[pc] = found.get(pc, 0) + records
+    return as_counts(found)
+
+
 class _Points:
-    """Numbers what records are shown as.
+    """Numbers what records are shown as."""
 
-    :param names: of the PCs.
-    """
-
-    def __init__(self, names: Names) -> None:
-        self._names = names
+    def __init__(self) -> None:
         self._known: dict[Point, int] = {}
 
-    def records(self, buffer: Buffer, limit: int) -> array[int]:
-        """Return the number of each record's point."""
+    def records(self, buffer: Buffer, names: Names, limit: int) -> array[int]:
+        """Return the number of each record's point.
+
+        :param names: of the PCs.
+        """
         encoding, width = buffer.encoding, buffer.encoding.record_words
         count = min(buffer.count, limit)
         known: dict[object, int] = {}
@@ -213,7 +230,7 @@ class _Points:
                 point = (
                     Point(UNREADABLE.function)
                     if key is None
-                    else make_point(self._names, buffer, record.decode_record(words, index, encoding))
+                    else make_point(names, buffer, record.decode_record(words, index, encoding))
                 )
                 number = known[key] = self._known.setdefault(point, len(self._known))
             numbers[index] = number
@@ -230,7 +247,7 @@ class _Points:
 
 
 class PlainPoints:
-    """What distinct PCs are shown as, put into words while they are iterated over: a kernel has a million of them.
+    """What distinct PCs are shown as, as columns: a kernel has a million of them.
 
     :param names: of the PCs.
     :param buffer: any that has them.
@@ -246,50 +263,40 @@ class PlainPoints:
         """Return the number of points."""
         return len(self._words)
 
-    def __contains__(self, point: object) -> bool:
-        """Return whether a point is one of these."""
-        return any(point == one for one in self)
-
-    def __iter__(self) -> Iterator[Point]:
-        """Iterate over the points."""
+    def chunks(self, size: int) -> Iterator[PointChunk]:
+        """Iterate over chunks of a size, of which the last may be smaller."""
         buffer, words = self._buffer, self._words
-        if words and not words[0]:
-            yield make_point(self._names, buffer, record.decode_record(words, 0, buffer.encoding))
-            words = words[1:]
         columns = self._names.columns(words)
-        is_located = columns.exact
-        self._names.learn(pc for pc, located in zip(words, is_located, strict=True) if not located)
-        offset = buffer.kaslr_offset
-        known = _FrameTexts(columns)
-        # Without a step of the interpreter for each frame, and without Point's constructor.
-        texts_of, make = known.__getitem__, tuple.__new__
-        for pc, chain, located in zip(words, columns.chains, is_located, strict=True):
-            if not located:
-                yield make_point(self._names, buffer, record.decode_record(array("Q", [pc]), 0, buffer.encoding))
-                continue
-            if len(known) > _KNOWN:
-                # Frames recur near each other.
-                known.clear()
-            functions, places, texts = zip(*map(texts_of, columns.frames_of(chain)), strict=True)
-            head = f"{pc:#x} at {address_of(pc, offset):#x}  " if offset else f"{pc:#x}  "
-            yield make(Point, (inlined_text(functions[0], functions[-1]), places[0], texts, head))
-
-
-class _FrameTexts(dict[int, tuple[str, str, str]]):
-    """The function of a frame, its place, and both, by the frame's number."""
-
-    def __init__(self, columns: PcColumns) -> None:
-        super().__init__()
-        self._columns = columns
-
-    def __missing__(self, number: int) -> tuple[str, str, str]:
-        frame = self._columns.frame(number)
-        found = self[number] = frame.function or "?", place_text(frame), _frame_text(frame)
-        return found
+        # A word without an address is no PC, even if something is there.
+        exact = bytes(1) + columns.exact[1:] if words and not words[0] else columns.exact
+        self._names.learn(pc for pc, located in zip(words, exact, strict=True) if pc and not located)
+        for start in range(0, len(words), size):
+            part, is_located = words[start : start + size], exact[start : start + size]
+            in_words = {
+                index: make_point(self._names, buffer, record.decode_record(part, index, buffer.encoding))
+                for index, located in enumerate(is_located)
+                if not located
+            }
+            chains = columns.chains[start : start + size]
+            if in_words:
+                part, chains = (array("Q", compress(column, is_located)) for column in (part, chains))
+            lengths, numbers = columns.flatten(chains)
+            distinct = dict.fromkeys(numbers)
+            number_of = dict(zip(distinct, count()))
+            frames = list(map(columns.frame, distinct))
+            yield PointChunk(
+                part,
+                buffer.kaslr_offset,
+                lengths,
+                list(map(number_of.__getitem__, numbers)),
+                [frame.function or UNKNOWN for frame in frames],
+                list(map(place_text, frames)),
+                in_words,
+            )
 
 
 def _frame_text(frame: Frame) -> str:
-    return f"{frame.function or '?'} {place_text(frame)}"
+    return f"{frame.function or UNKNOWN} {place_text(frame)}"
 
 
 def make_point(names: Names, buffer: Buffer, found: record.Record) -> Point:
@@ -314,31 +321,33 @@ def _is_plain(buffers: Sequence[Buffer]) -> bool:
     return codecs == {record.PC} and not any(buffer.gaps for buffer in buffers) and len({b.kaslr_offset for b in buffers}) == 1
 
 
-def _number_records(context: Context, buffers: Sequence[Buffer]) -> tuple[list[array[int]], Collection[Point]]:
+def _number_records(traces: Sequence[_Trace]) -> tuple[list[array[int]], Collection[Point] | ChunkedPoints]:
     """Return the number of each record's point, and the points."""
-    names = context.workspace.names
-    if not _is_plain(buffers):
-        points = _Points(names)
-        for buffer in buffers:
-            names.learn(count_pcs(buffer))
-        return [points.records(buffer, MAX_RECORDS) for buffer in buffers], points
+    buffers = [trace.buffer for trace in traces]
+    names = traces[0].build.names
+    if not _is_plain(buffers) or any(trace.build is not traces[0].build for trace in traces):
+        points = _Points()
+        for trace in traces:
+            trace.build.names.learn(trace.counts)
+        return [points.records(trace.buffer, trace.build.names, MAX_RECORDS) for trace in traces], points
     words = [pc_sequence(buffer)[: min(buffer.count, MAX_RECORDS)] for buffer in buffers]
     numbering = make_numbering(words[0])
     distinct = numbering.number(*words)
     return [numbering.ids(part) for part in words], PlainPoints(names, buffers[0], distinct)
 
 
-def _records(context: Context, traces: Sequence[_Trace]) -> Iterator[str]:
+def _records(traces: Sequence[_Trace], comparison: BuildComparison | None) -> Iterator[str]:
     buffers = [trace.buffer for trace in traces]
     notes = [
         f"{buffer.name}: the first {MAX_RECORDS} of {buffer.count} records; view shows all"
         for buffer in buffers
         if buffer.count > MAX_RECORDS
     ]
-    numbered, points = _number_records(context, buffers)
+    numbered, points = _number_records(traces)
     segments: list[RowSpan] = []
-    if len(buffers) > 1:
-        left, right = (pc_sequence(buffer)[:MAX_RECORDS] for buffer in buffers)
+    if comparison is not None:
+        left, right = (comparison.translate(side, pc_sequence(buffer)[:MAX_RECORDS]) for side, buffer in enumerate(buffers))
+        notes += comparison.remarks()
         alignment = align(left, right)
         if alignment.is_coarse:
             notes.append(COARSE)
@@ -391,15 +400,52 @@ def _check(context: Context) -> Iterator[str]:
     yield from notes_markup(report.notes)
 
 
+def _changes(traces: Sequence[_Trace]) -> Iterator[str]:
+    """Yield the lines that differ between the sources of two builds."""
+    found = find_source_changes(
+        *(BuildTrace(trace.build, trace.counts, recorded_kinds(trace.buffer.encoding.codec)) for trace in traces)
+    )
+    if not found.compared:
+        yield from notes_markup(
+            ["the sources of both builds are needed: --other-source names the tree of the build that --other-vmlinux names"]
+        )
+        return
+    changes = [
+        Change(change.file, [[ChangeLine(*line) for line in hunk] for hunk in change.hunks], change.before, change.after)
+        for change in found.files
+    ]
+    total = add_counts(change.counts for change in changes)
+    yield f"<p>{len(changes)} files differ: {counts_text(total)}.</p>"
+    notes = []
+    if found.missing:
+        notes.append(f"the text of {found.missing} of {found.missing + found.compared} files is missing")
+    if found.left_out:
+        notes.append(f"{found.left_out} more files differ, of which neither trace executed anything")
+    room = MAX_LINES
+    # Those in which something was executed first.
+    changes.sort(key=lambda change: (-change.counts.covered_before - change.counts.covered_after, change.file))
+    for number, change in enumerate(changes):
+        room -= sum(map(len, change.hunks))
+        if room < 0 and number:
+            notes.append(f"the lines of {len(changes) - number} more files are left out")
+            break
+        yield from change_markup(change, is_open=number == 0)
+    yield from notes_markup(notes)
+
+
 def _sections(context: Context, traces: Sequence[_Trace]) -> Iterator[PageSection]:
+    comparison: BuildComparison | None = None
     if len(traces) > 1:
-        yield PageSection("records", "Differences, side by side", _records(context, traces))
+        comparison = compare_builds([trace.build for trace in traces], [trace.counts for trace in traces])
+        if comparison.match is not None:
+            yield PageSection("changes", "Changed lines", _changes(traces))
+        yield PageSection("records", "Differences, side by side", _records(traces, comparison))
     yield PageSection("summary", "Summary", _summary(context, traces))
     if traces:
-        yield PageSection("fill", "What fills the buffer", _charts(context, traces))
+        yield PageSection("fill", "What fills the buffer", _charts(traces))
         if len(traces) == 1:
-            yield PageSection("records", "Records", _records(context, traces))
-        yield PageSection("source", "Source", _source(context, traces))
+            yield PageSection("records", "Records", _records(traces, None))
+        yield PageSection("source", "Source", _source(context, traces, comparison))
     if context.workspace.optional_target is not None:
         yield PageSection("state", "State", _state(context))
         yield PageSection("check", "Check", _check(context))
@@ -436,13 +482,18 @@ def _run(context: Context, args: Namespace) -> Renderable:
         )
     if not args.what and context.workspace.optional_target is None:
         raise KcovdbgError(
-            f"report: no buffer and no kernel: {context.workspace.target_problem}", hint="report file:NAME.kcov -o FILE.html"
+            f"report: no buffer and no kernel: {context.workspace.target_problem}",
+            hint=context.workspace.target_hint or "report file:NAME.kcov -o FILE.html",
         )
-    traces = [_Trace(buffer, count_pcs(buffer)) for buffer in (find_buffer(context, what) for what in args.what)]
+    builds = find_builds(context, [[what] for what in args.what])
+    buffers = [find_buffer(context, what, build.kernel) for what, build in zip(args.what, builds, strict=True)]
+    traces = [_Trace(buffer, count_pcs(buffer), build) for buffer, build in zip(buffers, builds, strict=True)]
     target = context.workspace.optional_target
     kernel = "" if target is None else f"{target.name}, {target.release} ({target.machine})"
     heading = " beside ".join(_title(trace.buffer) for trace in traces) or "KCOV's state"
-    lines = page_lines(heading, kernel or "no kernel: PCs have no names", list(_sections(context, traces)))
+    images = [build.image for build in builds if build.kernel is not None and build.image is not None]
+    subtitle = ", ".join(filter(None, (kernel, *images))) or "no kernel: PCs have no names"
+    lines = page_lines(heading, subtitle, list(_sections(context, traces)))
     if args.output == STDOUT:
         return Lines((("", line),) for part in lines for line in part.splitlines())
     size = 0
@@ -470,6 +521,8 @@ COMMAND: Final = Command(
         "names, paths and source text: review it before you share it.\n\n"
         "The lines of source files beyond those with the most differences or records, and the records of long traces, are "
         "packed in the page, whose script unpacks what is opened.\n\n"
+        "Of traces of two builds, which are compared as by diff, the page begins with the lines that differ between their "
+        "sources: covered before, covered after, or never.\n\n"
         "In the page, n and p go to the next and the previous difference. For source text, name a tree with --source-dir."
     ),
     arguments=(

@@ -14,7 +14,7 @@ from kcovdbg.engine.batch_run import RUN_OPTIONS, SYMBOLS, TIMEOUT, error_text, 
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.completion.cursor import quote
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.manager_workdir import Crash, Dump, Manager, find_manager, find_program
+from kcovdbg.engine.manager_workdir import Crash, Dump, Manager, find_manager, find_program, names_another_task, read_log
 from kcovdbg.engine.output_files import open_text
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.render.column import Column
@@ -139,14 +139,9 @@ def _find_symbols(manager: Manager, args: Namespace) -> tuple[tuple[str | None, 
     return find_debug_info("syzkaller", places, unpacked=args.scheduler is None)
 
 
-def _write_program(dump: Dump, answers: Path, outcome: Outcome) -> Path | None:
-    """Write the program that the crashed task ran, and return the file; None where it is unknown.
-
-    :raises OSError: when the log cannot be read.
-    """
-    if dump.log is None or outcome.crash is None or outcome.crash.comm is None:
-        return None
-    program = find_program(dump.log, outcome.crash.comm)
+def _write_program(log: bytes, answers: Path, comm: str) -> Path | None:
+    """Write the program that the crashed task ran, and return the file; None where it is unknown."""
+    program = find_program(log, comm)
     if program is None:
         return None
     path = answers / _PROGRAM
@@ -156,9 +151,15 @@ def _write_program(dump: Dump, answers: Path, outcome: Outcome) -> Path | None:
 
 
 def _make_row(crash: Crash, dump: Dump, answers: Path, outcome: Outcome) -> _Row:
-    errors = () if outcome.crash is None else tuple(outcome.crash.errors)
+    crashed = outcome.crash
+    errors = () if crashed is None else tuple(crashed.errors)
+    if dump.log is None or crashed is None or crashed.comm is None or crashed.pid is None:
+        return _Row(crash, dump, answers, outcome, None, errors)
     try:
-        program = _write_program(dump, answers, outcome)
+        log = read_log(dump.log)
+        if names_another_task(log, crashed.pid, crashed.comm):
+            return _Row(crash, dump._replace(log=None), answers, outcome, None, errors)
+        program = _write_program(log, answers, crashed.comm)
     except OSError as error:
         return _Row(crash, dump, answers, outcome, None, (*errors, f"log: {error.strerror or error}"))
     return _Row(crash, dump, answers, outcome, program, errors)
@@ -222,7 +223,7 @@ COMMAND: Final = Command(
                 "build_id": Meaning("build ID of the dump's kernel", "it is unknown"),
                 "answers": Meaning("directory with the answers", "there is no dump"),
                 "slice": Meaning("path of the slice", "it was not written"),
-                "log": Meaning("log of the crash that was dumped", "there is none"),
+                "log": Meaning("log of the crash that was dumped", "there is none, or the manager overwrote it"),
                 "program": Meaning("file with the program that the crashed task ran", "the log does not have it"),
                 "logs": Meaning("number of logs of the crash", unit="logs"),
                 "reports": Meaning("number of reports of the crash", unit="reports"),

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Final, NamedTuple, TypeAlias
 
+from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.function_classes import CLASSES, OUTERMOST, find_class
 from kcovdbg.analysis.function_trace import TraceStep, chain_functions, list_functions, select_largest
 from kcovdbg.analysis.located_records import find_indices
@@ -19,9 +20,11 @@ from kcovdbg.analysis.pc_counts import pc_sequence
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
-from kcovdbg.engine.buffer_sources import find_buffer, name_remarks, recorded_syscall_remarks, syscall_remarks
+from kcovdbg.engine.buffer_sources import find_buffer, recorded_syscall_remarks, syscall_remarks
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
+from kcovdbg.engine.trace_builds import BuildComparison, TraceBuild, build_remarks, compare_builds, find_builds
+from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
@@ -75,6 +78,52 @@ _COLUMNS: Final = (
     Column("class", TEXT, value=lambda row: row.name, hide_empty=True, priority=2),
     where_column(lambda row: place_text(row.frame) or None, priority=1),
 )
+_BOTH: Final = "both"
+_WHAT: Final = "what"
+_AGAINST: Final = "against"
+_SIGNS: Final = {_BOTH: "", _WHAT: ">", _AGAINST: "<"}
+
+
+class _ComparedRow(NamedTuple):
+    """A function of one of two traces, or of both."""
+
+    row: _Row
+    other: _Row | None
+    """In the trace that is compared with, where both have it."""
+    side: str
+
+    @property
+    def step(self) -> TraceStep:
+        return self.row.step
+
+    @property
+    def location(self) -> Location:
+        return self.row.location
+
+    @property
+    def frame(self) -> Frame:
+        return self.row.frame
+
+    @property
+    def name(self) -> str | None:
+        return self.row.name
+
+    @property
+    def records(self) -> tuple[int | None, int | None]:
+        """In the trace that is compared with, and in the other one."""
+        own = self.row.step.records
+        if self.other is not None:
+            return self.other.step.records, own
+        return (own, None) if self.side == _AGAINST else (None, own)
+
+
+_COMPARED_COLUMNS: Final = (
+    Column("side", TEXT, text=lambda row: _SIGNS[row.side], title=""),
+    _COLUMNS[0],
+    Column("against_records", NUMBER, value=lambda row: row.records[0], title="AGAINST"),
+    Column("records", NUMBER, value=lambda row: row.records[1]),
+    *_COLUMNS[3:],
+)
 _CLASS_COLUMNS: Final = (
     Column("class", TEXT, value=lambda one: one.name),
     Column("summary", TEXT),
@@ -83,16 +132,44 @@ _CLASS_COLUMNS: Final = (
 )
 
 
+class _Story(NamedTuple):
+    """The functions of one trace."""
+
+    buffer: Buffer
+    names: Names
+    pcs: array[int]
+    """Of the records that are not left out."""
+    steps: list[TraceStep]
+    remarks: Sequence[str]
+
+
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     if args.classes:
         yield Table(_CLASS_COLUMNS, CLASSES)
         return
     if args.what is None:
         raise WordError("trace: buffer name is missing", None, hint="trace 41, for the buffer of task 41")
-    buffer = find_buffer(context, args.what)
-    names = context.workspace.names
-    remarks = [*syscall_remarks(context, buffer), *recorded_syscall_remarks(names, buffer)]
-    remarks += [*buffer.remarks, *name_remarks(context)]
+    classify = _make_classifier()
+    if args.against is not None:
+        yield from _compare(context, args, classify)
+        return
+    (build,) = find_builds(context, [[args.what]])
+    story = _read(context, args, args.what, build, classify)
+    shown, more = _choose(context, args, story.steps)
+    yield Lines(((("header", buffer_title(story.buffer)),),))
+    yield Table(
+        _COLUMNS,
+        tuple(_make_row(step, story, classify) for step in shown),
+        remarks=(*story.remarks, *build_remarks(context, [build]), *more),
+        empty="no records",
+        errors=lambda row: approximate_errors(row.location),
+    )
+
+
+def _read(context: Context, args: Namespace, what: str, build: TraceBuild, classify: _Classifier) -> _Story:
+    buffer = find_buffer(context, what, build.kernel)
+    names = build.names
+    remarks = [*syscall_remarks(context, buffer), *recorded_syscall_remarks(names, buffer), *buffer.remarks]
     if not buffer.encoding.has_count:
         remarks.append("a bitmap of the text has no order in time")
     pcs = pc_sequence(buffer)
@@ -100,21 +177,80 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     wanted = make_filter(names, args)
     if not wanted.passes_all:
         pcs = array("Q", (pcs[index] for index in find_indices(buffer, wanted)))
-    classify = _make_classifier()
     kept, left_out = _leave_out(pcs, names, frozenset(args.include or ()), classify)
     if left_out:
         named = ", ".join(f"{name} {count}" for name, count in left_out.most_common())
         remarks.append(f"{sum(left_out.values())} of {len(pcs)} records left out: {named}; --include {_ALL} shows them")
-    steps = _find_steps(kept, names, in_chain=not args.unique)
-    shown, more = _choose(context, args, steps)
-    yield Lines(((("header", buffer_title(buffer)),),))
+    return _Story(buffer, names, kept, _find_steps(kept, names, in_chain=not args.unique), remarks)
+
+
+def _compare(context: Context, args: Namespace, classify: _Classifier) -> Iterator[Renderable]:
+    """Yield the functions of two traces, aligned in their order."""
+    whats = (args.against, args.what)
+    builds = find_builds(context, [[what] for what in whats])
+    stories = [_read(context, args, what, build, classify) for what, build in zip(whats, builds, strict=True)]
+    remarks = [f"{story.buffer.name}: {remark}" for story in stories for remark in story.remarks]
+    comparison = compare_builds(builds, [set(story.pcs) for story in stories])
+    remarks += [*build_remarks(context, builds), *comparison.remarks()]
+    rows = list(_align(stories, comparison, classify))
+    differing = sum(row.side != _BOTH for row in rows)
+    context.status = 1 if differing else 0
+    shown = rows
+    if args.n is None and args.offset is None and context.format is Format.TEXT:
+        shown = [rows[at] for at in _find_context([row.side != _BOTH for row in rows], [row.step.depth for row in rows])]
+        if len(shown) < len(rows):
+            remarks.append(
+                f"{len(rows) - len(shown)} of {len(rows)} lines are in both traces and not shown; -n {len(rows)} shows all"
+            )
+    else:
+        first = args.offset or 0
+        shown = rows[first : len(rows) if args.n is None else first + args.n]
+    yield Lines(tuple((("header", f"{sign} {buffer_title(story.buffer)}"),) for sign, story in zip("<>", stories, strict=True)))
     yield Table(
-        _COLUMNS,
-        tuple(_make_row(step, kept, names, classify) for step in shown),
-        remarks=(*remarks, *more),
-        empty="no records",
+        _COMPARED_COLUMNS,
+        tuple(shown),
+        remarks=remarks,
+        empty="no difference" if rows else "no records",
         errors=lambda row: approximate_errors(row.location),
     )
+
+
+def _align(stories: Sequence[_Story], comparison: BuildComparison, classify: _Classifier) -> Iterator[_ComparedRow]:
+    """Yield the functions of both traces in order, those in both once."""
+    numbers: dict[object, int] = {}
+    rows = [[_make_row(step, story, classify) for step in story.steps] for story in stories]
+    sides = [array("Q", [_number(numbers, comparison, row, side) for row in its]) for side, its in enumerate(rows)]
+    i = j = 0
+    for left, right, length in (*align(*sides).blocks, (len(sides[0]), len(sides[1]), 0)):
+        yield from (_ComparedRow(row, None, _AGAINST) for row in rows[0][i:left])
+        yield from (_ComparedRow(row, None, _WHAT) for row in rows[1][j:right])
+        for at in range(length):
+            yield _ComparedRow(rows[1][right + at], rows[0][left + at], _BOTH)
+        i, j = left + length, right + length
+
+
+def _number(numbers: dict[object, int], comparison: BuildComparison, row: _Row, side: int) -> int:
+    key: object = comparison.function(row.frame, side) if row.frame.function else (side, row.location.address)
+    return numbers.setdefault(key, len(numbers) + 1)
+
+
+def _find_context(differs: Sequence[bool], depths: Sequence[int]) -> list[int]:
+    """Return the lines that differ, and those that they are below."""
+    found: set[int] = set()
+    for at in range(len(differs)):
+        if not differs[at]:
+            continue
+        found.add(at)
+        depth = depths[at]
+        for above in range(at - 1, -1, -1):
+            if depth == 0:
+                break
+            if depths[above] < depth:
+                if above in found:
+                    break
+                found.add(above)
+                depth = depths[above]
+    return sorted(found)
 
 
 def _leave_out(
@@ -175,8 +311,8 @@ def _choose(context: Context, args: Namespace, steps: list[TraceStep]) -> tuple[
     return shown, ()
 
 
-def _make_row(step: TraceStep, pcs: Sequence[int], names: Names, classify: _Classifier) -> _Row:
-    location = names[pcs[step.first]]
+def _make_row(step: TraceStep, story: _Story, classify: _Classifier) -> _Row:
+    location = story.names[story.pcs[step.first]]
     return _Row(step, location, classify(_outer_frame(location)))
 
 
@@ -191,6 +327,18 @@ COMMAND: Final = Command(
             {"rounds": Meaning("how often a loop was folded into this line", unit="rounds")},
             errors=True,
             when="without `--classes`",
+        ),
+        RowType(
+            _COMPARED_COLUMNS,
+            {
+                "side": Meaning("`what` or `against` where only one of the traces has the line, or `both`"),
+                "records": Meaning("records of WHAT, null where it has none", unit="records"),
+                "against_records": Meaning(
+                    "records of the trace that is compared with, null where it has none", unit="records"
+                ),
+            },
+            errors=True,
+            when="with `--against`",
         ),
         RowType(
             _CLASS_COLUMNS,
@@ -210,11 +358,15 @@ COMMAND: Final = Command(
         "is listed once, in order of first appearance. Inlined functions are part of the function that they are in.\n\n"
         "Functions of the kernel's infrastructure are left out by class; --classes lists the classes, and --include shows "
         "those of one. The functions of system calls always stay.\n\n"
+        "With --against, the functions of two traces are aligned in their order: < marks those of the other trace alone, and > "
+        "those of WHAT alone. Text shows these and what they are below. Functions of two builds of a kernel are matched as by "
+        "diff. The exit status is 1 where there is a difference.\n\n"
         f"Of a long trace the {_LINES} largest lines are shown, by their records and those of the lines below them; with -n or "
         "--offset, so many lines from a line on. JSON has all lines."
     ),
     arguments=(
         Argument(("what",), Value.BUFFER, "the buffer", count=Count.OPTIONAL, metavar="WHAT"),
+        Argument(("--against",), Value.BUFFER, "show the differences from this buffer, the older one", metavar="OTHER"),
         Argument(("--unique",), Value.FLAG, "list each function once"),
         Argument(
             ("--include",),
@@ -234,6 +386,7 @@ COMMAND: Final = Command(
         Example("trace 41", "what did task 41 do?"),
         Example("trace @run --unique --not-function 'x86_*'", "each function once, without some"),
         Example("trace 41 --offset 100 -n 100", "the second hundred of all lines"),
+        Example("trace file:new.kcov --against file:old.kcov", "functions that only one of two traces has, in order"),
         Example("trace 41 --include locking", "with the locks that it took"),
     ),
     needs=frozenset(),

@@ -5,78 +5,21 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
-from kcovdbg.analysis.located_records import PcFilter
-from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_arguments import NOT_FUNCTION, TEXT_PCS
-from kcovdbg.engine.buffer_sources import (
-    FD,
-    find_buffer,
-    name_remarks,
-    read_both_views,
-    recorded_syscall_remarks,
-    syscall_remarks,
-)
+from kcovdbg.engine.buffer_view import make_view
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.trace_view import TracePane, TraceView
-from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.engine.trace_view import TraceView
+from kcovdbg.errors import CapabilityError
 from kcovdbg.render.renderable import Line, Lines
 
 # Without a terminal: enough for two functions with their places.
 _WIDTH: Final = 160
 _LEAST: Final = 20
 _MOST: Final = 10_000
-
-
-def make_view(context: Context, what: str, other: str | None, wanted: PcFilter, *, by_index: bool) -> TraceView:
-    """Read the buffers and make a view of them.
-
-    :param wanted: leaves out the other records.
-    :raises KcovdbgError: when one cannot be read.
-    """
-    names = context.workspace.names
-    if other is None and what.startswith(FD):
-        target = context.workspace.optional_target
-        if target is not None and is_this_machine(target):
-            return _make_both_views(context, what, wanted)
-    left = TracePane(find_buffer(context, what), names, wanted)
-    right = None if other is None else TracePane(find_buffer(context, other), names, wanted)
-    same = right is not None and right.buffer.address == left.buffer.address is not None
-    # A task may have both buffers.
-    buffers = [pane.buffer for pane in filter(None, (left, right))]
-    remarks = [remark for buffer in buffers for remark in syscall_remarks(context, buffer)]
-    remarks += [remark for buffer in buffers for remark in recorded_syscall_remarks(names, buffer)]
-    remarks = [*dict.fromkeys(remarks), *name_remarks(context)]
-    return TraceView(left, right, by_index=by_index or same, source=context.workspace.source, remarks=remarks)
-
-
-def _make_both_views(context: Context, what: str, wanted: PcFilter) -> TraceView:
-    """Make a view of the user's and the kernel's side of a buffer."""
-    try:
-        return _read_both_views(context, what, wanted)
-    except KcovdbgError as error:
-        # The kernel's side needs no process that maps the buffer.
-        remarks = [f"kernel's view only: {error}", *name_remarks(context)]
-        side = TracePane(find_buffer(context, what), context.workspace.names, wanted)
-        return TraceView(side, source=context.workspace.source, remarks=remarks)
-
-
-def _read_both_views(context: Context, what: str, wanted: PcFilter) -> TraceView:
-    compared = read_both_views(context, what)
-    found = [f"FINDING: {finding}" for finding in compared.findings] or ["the user's view and the kernel's are equal"]
-    names = context.workspace.names
-    return TraceView(
-        TracePane(compared.user, names, wanted),
-        TracePane(compared.kernel, names, wanted),
-        by_index=True,
-        source=context.workspace.source,
-        remarks=[*found, *name_remarks(context)],
-        renew=lambda: _read_both_views(replace(context, _reader=None), what, wanted),
-    )
 
 
 def _run(context: Context, args: Namespace) -> Lines | None:
@@ -88,8 +31,7 @@ def _run(context: Context, args: Namespace) -> Lines | None:
             "view: standard output is not a terminal" if show is not None else "view: no full-screen view here",
             hint="view --text prints the same",
         )
-    wanted = PcFilter(context.workspace.names, None, None, args.not_function)
-    view = make_view(context, args.what, args.other, wanted, by_index=args.by_index)
+    view = make_view(context, args.what, args.other, args.not_function or (), by_index=args.by_index)
     if args.fold:
         view.rows = view.folded()
     if args.text or show is None:
@@ -115,6 +57,7 @@ COMMAND: Final = Command(
         "buffer, records are paired by index. On this machine's own kernel, fd:PID/FD alone shows the user's view of the "
         "buffer beside the kernel's, rereads both every second, and reports differences beyond the record in flight as "
         "findings; user:PID/FD names the user's view. At the last record the view follows new ones. ? shows the keys.\n\n"
+        "Traces of two builds of a kernel are aligned by function and line, as diff compares them.\n\n"
         "--text prints the two sides instead, as wide as the terminal or as --width says: < marks records only on the left, > "
         "only on the right, | a pair that differs."
     ),

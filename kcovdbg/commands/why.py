@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import itemgetter
@@ -31,9 +32,10 @@ from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_sources import BufferCounts, find_counts, find_tid, is_address
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.coverage_points import find_point_table
+from kcovdbg.engine.coverage_points import find_module_points, find_point_table
 from kcovdbg.engine.remote_sites import find_remote_sites
 from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.model.finding import Cause, Certainty, Finding
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, State
@@ -74,7 +76,9 @@ class _Row:
 _ELSEWHERE: Final = 5
 # Limit for the other buffers that are read: a fuzzing machine has hundreds.
 _LOOKED_AT: Final = 64
-_FORMS: Final = "a thread id (see tasks), a handle such as usb:1 (see remote), the address of a struct kcov, or a function"
+_FORMS: Final = (
+    "a thread id or a name (see tasks -a), a handle such as usb:1 (see remote), the address of a struct kcov, or a function"
+)
 _QUESTION: Final = "where is the coverage of "
 # The title is the name in the evidence.
 _VALUES: Final = (
@@ -97,6 +101,7 @@ _VALUES: Final = (
     Column("kaslr_offset", WORD, title="KASLR offset"),
     Column("kcov", ADDRESS),
     Column("kcov_handle", HANDLE),
+    Column("kcov_mode_raw", WORD, title="kcov_mode"),
     Column("kcov_sequence", NUMBER, title="kcov sequence"),
     Column("kcov_softirq", NUMBER),
     Column("mode", MODE),
@@ -111,6 +116,7 @@ _VALUES: Final = (
     Column("remote", BOOL),
     Column("remote_size", NUMBER),
     Column("rule", TEXT),
+    Column("rules", LIST, title="rule"),
     Column("saved_area", ADDRESS, title="saved area"),
     Column("section_sequence", NUMBER, title="section sequence"),
     Column("sequence", NUMBER),
@@ -151,6 +157,7 @@ _MEANINGS: Final = {
     "values.function": Meaning("name of the function that the answer is about"),
     "values.generation": Meaning("generation of KCOV, as in docs/generations.md"),
     "values.handles": Meaning("number of handles that lead to the object", unit="handles"),
+    "values.kcov_mode_raw": Meaning("`task_struct.kcov_mode` as stored"),
     "values.kcov_sequence": Meaning("`kcov.sequence`"),
     "values.mode": Meaning("mode of the task or the object, without prefix"),
     "values.object": Meaning("what the finding of `check` is about"),
@@ -162,6 +169,7 @@ _MEANINGS: Final = {
     "values.points": Meaning("number of the function's points", unit="points"),
     "values.registered": Meaning("number of handles that are registered", unit="handles"),
     "values.rule": Meaning("rule of `check`"),
+    "values.rules": Meaning("rules of `check` that the bug violates here"),
     "values.saved_area": Meaning("saved address of the area or buffer"),
     "values.section_sequence": Meaning("sequence number that the section began with"),
     "values.sequence": Meaning("sequence number of the session or object"),
@@ -261,12 +269,7 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
                 named,
             )
         elif (address := _find_symbol(context, function)) is not None and what is None:
-            yield Answer(
-                Reason.FUNCTION_UNKNOWN,
-                f"{function}() is in a module, whose points are not known; name a task to ask whether it was covered there",
-                {"address": address},
-                named,
-            )
+            yield _explain_module_function(context, function, address)
         elif address is not None:
             yield Answer(
                 Reason.FUNCTION_NOT_COVERED,
@@ -310,6 +313,24 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
     elif any(pc not in table and wanted(pc) for pc in counts):
         answer += ", but other addresses in it are: is the vmlinux another build's?"
     yield Answer(Reason.FUNCTION_NOT_COVERED, answer, uncovered, named)
+
+
+def _explain_module_function(context: Context, function: str, address: int) -> Answer:
+    """Return whether a function outside of the image can be covered."""
+    problem = "whose points are not known"
+    found = None
+    try:
+        found = find_module_points(context, function)
+    except KcovdbgError as error:
+        problem = f"whose points are not known: {error}"
+    if found is None:
+        answer = f"{function}() is in a module, {problem}; name a task to ask whether it was covered there"
+        return Answer(Reason.FUNCTION_UNKNOWN, answer, {"address": address}, {"function": function})
+    points = sum(point.kind in (PointKind.PC, PointKind.ENTRY) for point in found.points)
+    is_instrumented = "is instrumented" if points else "is not instrumented and cannot be covered"
+    code = Reason.FUNCTION_INSTRUMENTED if points else Reason.FUNCTION_NOT_INSTRUMENTED
+    answer = f"{function}() of module {found.module} {is_instrumented}"
+    return Answer(code, answer, {"points": points, "address": address}, {"function": function})
 
 
 def _find_symbol(context: Context, function: str) -> int | None:
@@ -396,10 +417,15 @@ def _explain_work(context: Context, state: State, subject: str, question: str) -
 
 
 def _find_subject(context: Context, text: str) -> str:
-    """Return the thread id of the task with this name; anything else is returned as it is."""
+    """Return the thread id of the task with this name; anything else is returned as it is.
+
+    A name of a function is that of a task only where the task has KCOV state.
+    """
     if text.isdecimal() or is_address(text) or ":" in text:
         return text
     tid = find_tid(context, text)
+    if tid is None and _find_symbol(context, text) is None:
+        tid = find_tid(context, text, is_any=True)
     return text if tid is None else str(tid)
 
 
@@ -429,8 +455,25 @@ def _run(context: Context, args: Namespace) -> Lines:
         )
         for finding in report.findings
     ]
+    answers += _name_bugs(report.findings)
     rows = [_make_row(question, answer) for answer in answers]
     return Lines(_lines(question, rows), data=Table(_COLUMNS, rows), remarks=(*context.notes, *remarks), is_prose=True)
+
+
+def _name_bugs(findings: Sequence[Finding]) -> Iterator[Answer]:
+    """Yield the known bugs that leave what was found, each once with the rules that it violates, the likeliest first."""
+    causes: dict[str, list[tuple[Finding, Cause]]] = defaultdict(list)
+    for finding in findings:
+        for cause in finding.causes:
+            causes[str(cause)].append((finding, cause))
+    order = list(Certainty)
+    for bug, found in sorted(causes.items(), key=lambda item: min(order.index(cause.certainty) for _, cause in item[1])):
+        _, best = min(found, key=lambda pair: order.index(pair[1].certainty))
+        yield Answer(
+            Reason.KNOWN_BUG,
+            f"a known bug leaves such state, {best.certainty.value} ({best.reason}): {bug}",
+            {"rules": list(dict.fromkeys(finding.rule for finding, _ in found))},
+        )
 
 
 def _make_row(question: str, answer: Answer) -> _Row:
@@ -451,7 +494,16 @@ def _lines(question: str, rows: list[_Row]) -> Iterator[Line]:
     for row in rows:
         yield (("", escape(f"- {row.answer}")),)
         if row.evidence:
-            yield (("remark", escape(f"    {', '.join(row.evidence)}")),)
+            yield (("remark", escape(f"    {', '.join(_join_lists(row.evidence))}")),)
+
+
+def _join_lists(evidence: Iterable[str]) -> Iterator[str]:
+    """Yield evidence with the name of a list before its first item only."""
+    last = ""
+    for text in evidence:
+        name, equals, value = text.partition("=")
+        yield value if equals and name == last else text
+        last = name if equals else ""
 
 
 COMMAND: Final = Command(

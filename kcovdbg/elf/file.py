@@ -279,3 +279,21 @@ class ElfFile:
         if table.link >= len(self.sections):
             raise self._damaged("no names of symbols")
         return SymbolTable(self.read_section(table), self.read_section(self.sections[table.link]), header, self.name)
+
+
+def open_image(path: str | os.PathLike[str], code: str | os.PathLike[str] | None = None) -> ElfFile:
+    """Open a kernel's image; a stripped one with the symbols of its file of debug info.
+
+    :param path: the image, or its file of debug info.
+    :param code: the stripped image, when the first one is the file of debug info.
+    :raises ElfError: when one of them cannot be read or is damaged, or when they are of different builds.
+    """
+    if code is None:
+        return ElfFile(path)
+    image = ElfFile(code)
+    with ElfFile(path) as debug_file:
+        if image.build_id != debug_file.build_id:
+            raise ElfError(f"{image.name} and {debug_file.name} are of different builds")
+        if not len(image.symbols):
+            image.symbols = debug_file.symbols
+    return image

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from array import array
 from bisect import bisect_right
@@ -23,6 +24,13 @@ _NAMING: Final = frozenset({_STT_NOTYPE, _STT_OBJECT, _STT_FUNC, _STT_GNU_IFUNC}
 # ELF64_ST_TYPE() of each byte.
 _TYPE_OF_INFO: Final = bytes(info & 0xF for info in range(256))
 _MAX_NESTING: Final = 64
+# What compilers append to the names of functions that they changed or split; names in DWARF have none.
+_CLONE_SUFFIX: Final = re.compile(r"\.(?:isra|constprop|part|cold|lto_priv|llvm)\b.*")
+
+
+def strip_clone_suffix(name: str) -> str:
+    """Return the name that a function has in the source: without ``.isra.0``, ``.part.1``, ``.cold`` and the like."""
+    return _CLONE_SUFFIX.sub("", name)
 
 
 class ElfSymbol(NamedTuple):
@@ -36,6 +44,15 @@ class ElfSymbol(NamedTuple):
     is_function: bool
     section: int
     """Index of the section that it is in, 0 when the file does not define it."""
+
+
+class FunctionColumns(NamedTuple):
+    """Functions, as columns."""
+
+    names: list[bytes]
+    addresses: array[int]
+    sizes: array[int]
+    """In bytes."""
 
 
 class _Layout(NamedTuple):
@@ -73,9 +90,9 @@ class SymbolTable:
         self._file_name = file_name
 
     def _column(self, code: str, first: int) -> array[int]:
-        column = array(code)
-        step = self._layout.size // column.itemsize
-        column.extend(memoryview(self._data).cast(code)[first::step].tolist())  # type: ignore[call-overload]
+        members = array(code)
+        members.frombytes(self._data)
+        column = members[first :: self._layout.size // members.itemsize]
         if self._must_swap:
             column.byteswap()
         return column
@@ -123,16 +140,29 @@ class SymbolTable:
         columns = [compress(column, are_functions) for column in (self._addresses, self._sizes, self._sections)]
         return map(ElfSymbol, names, columns[0], columns[1], repeat(True), columns[2])
 
-    def find_containing(self, text: str) -> Iterator[ElfSymbol]:
-        """Iterate over the symbols whose names contain a text, without looking at every name."""
-        wanted = text.encode()
+    def function_columns(self) -> FunctionColumns:
+        """Return the functions that have a size, in the order of the table; quicker than :meth:`functions`."""
+        are_functions = compress(range(len(self)), [kind == _STT_FUNC for kind in self._types])
+        indexes = [index for index in are_functions if self._sizes[index]]
+        strings = self._strings
+        try:
+            names = [strings[offset : strings.index(b"\0", offset)] for offset in map(self._names.__getitem__, indexes)]
+        except ValueError:
+            raise damaged(self._file_name, "a name of a function is outside the string table") from None
+        return FunctionColumns(
+            names, *(array("Q", map(column.__getitem__, indexes)) for column in (self._addresses, self._sizes))
+        )
+
+    def find_containing(self, *texts: str) -> Iterator[ElfSymbol]:
+        """Iterate over the symbols whose names contain one of some texts, without looking at every name."""
         offsets: set[int] = set()
-        position = self._strings.find(wanted)
-        while position >= 0:
-            # Names may start inside one another.
-            offsets.update(range(self._strings.rfind(b"\0", 0, position) + 1, position + 1))
-            position = self._strings.find(wanted, position + 1)
-        return (self[index] for index, offset in enumerate(self._names) if offset in offsets)
+        for wanted in map(str.encode, texts):
+            position = self._strings.find(wanted)
+            while position >= 0:
+                # Names may start inside one another.
+                offsets.update(range(self._strings.rfind(b"\0", 0, position) + 1, position + 1))
+                position = self._strings.find(wanted, position + 1)
+        return map(self.__getitem__, compress(range(len(self)), map(offsets.__contains__, self._names)))
 
     def _name_at(self, offset: int) -> str:
         try:

@@ -14,6 +14,8 @@ from kcovdbg.errors import UsageError
 
 # More than any buffer has records, and small enough to calculate with in C.
 LARGEST_NUMBER: Final = (1 << 31) - 1
+# Of times; without one, a number is of seconds.
+_UNITS: Final[Mapping[str, int]] = {"s": 1, "m": 60, "h": 3600}
 # Waiting functions take milliseconds in a C int.
 _LONGEST_TIME: Final = 1e6
 
@@ -203,7 +205,8 @@ def _parse_number(word: str) -> int:
 
 
 def _parse_seconds(word: str) -> float:
-    value = float(word)
+    unit = _UNITS.get(word[-1:])
+    value = float(word) if unit is None else float(word[:-1]) * unit
     # Python reads "nan" and "inf" as numbers.
     if not 0 <= value <= _LONGEST_TIME:
         raise ValueError(word)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,7 +17,7 @@ from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.recorded_syscalls import find_recorded_syscalls
 from kcovdbg.analysis.set_expressions import evaluate, is_expression
 from kcovdbg.collect.machine import is_this_machine
-from kcovdbg.collect.trace_file import find_traces, read_trace
+from kcovdbg.collect.trace_file import NAMES_MAY_BE_WRONG, find_traces, read_trace
 from kcovdbg.collect.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.suggestions import suggest
@@ -34,6 +34,8 @@ from kcovdbg.walk.buffers import read_buffer
 
 _ADDRESS: Final = re.compile(r"0[xX][0-9a-fA-F]+|[0-9a-fA-F]{16}")
 
+# The path of a trace file, in an expression as well.
+_OPERAND: Final = re.compile(r"file:([^\s&|^()]+)")
 # Limit for thread ids in a hint.
 _NAMED: Final = 8
 # Limit for system calls in a remark.
@@ -43,16 +45,31 @@ USER = "user:"
 FD = "fd:"
 
 
-def find_buffer(context: Context, what: str) -> Buffer:
+class TraceKernel(NamedTuple):
+    """The kernel that a trace is read for."""
+
+    build_id: str | None
+    kaslr_offset: int
+    machine: str
+    find_points: Callable[[], Container[int] | None]
+    """Returns the PCs that it can record, None where they are unknown."""
+
+
+def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) -> Buffer:
     """Read the buffer with this name; the name of a task stands for its thread id.
 
+    :param kernel: that a trace is of, if that is not the workspace's.
     :raises UsageError: when it is not a buffer name.
     :raises KcovdbgError: when there is no such buffer, or it cannot be read.
     """
     if what.startswith("@"):
-        return restore(find_kept(context, what))
+        buffer = restore(find_kept(context, what))
+        if kernel is not None and kernel.build_id == buffer.build_id:
+            remarks = tuple(remark for remark in buffer.remarks if not remark.endswith(NAMES_MAY_BE_WRONG))
+            return replace(buffer, kaslr_offset=kernel.kaslr_offset, remarks=remarks)
+        return buffer
     if what.startswith(FILE):
-        return read_trace_file(context.workspace, what.removeprefix(FILE), context.pc)
+        return read_trace_file(context.workspace, what.removeprefix(FILE), context.pc, kernel)
     if what.startswith(USER):
         if context.workspace.confinement is not None:
             raise CapabilityError("the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}")
@@ -74,12 +91,15 @@ def is_address(text: str) -> bool:
     return bool(_ADDRESS.fullmatch(text))
 
 
-def find_tid(context: Context, comm: str) -> int | None:
+def find_tid(context: Context, comm: str, *, is_any: bool = False) -> int | None:
     """Return the thread id of the task with KCOV state that has this name, None where there is none.
 
+    :param is_any: whether the task may also have no KCOV state.
     :raises UsageError: when several tasks have this name.
     """
-    found = [task.fields.pid for task in context.state(Part.TASKS).tasks if task.fields.comm == comm]
+    state = context.state(Part.TASKS)
+    tasks = state.task_fields if is_any else [task.fields for task in state.tasks]
+    found = [task.pid for task in tasks if task.comm == comm]
     if len(found) > 1:
         more = ", …" if len(found) > _NAMED else ""
         hint = f"use a thread id: {', '.join(map(str, found[:_NAMED]))}{more}"
@@ -87,24 +107,36 @@ def find_tid(context: Context, comm: str) -> int | None:
     return found[0] if found else None
 
 
-def read_trace_file(workspace: Workspace, path: str, pc: str = "auto") -> Buffer:
-    """Read a trace file, with the KASLR offset and the coverage points of the workspace's kernel where there is one.
+def read_trace_file(workspace: Workspace, path: str, pc: str = "auto", kernel: TraceKernel | None = None) -> Buffer:
+    """Read a trace file, with the KASLR offset and the coverage points of its kernel.
 
     :param pc: what PCs in a text file are: ``raw``, ``call`` or ``auto``.
+    :param kernel: that it is of; by default the workspace's, where there is one.
     :raises KcovdbgError: when it cannot be read.
     """
-    path = _confine(workspace, path)
-    target = workspace.optional_target
-    if target is None:
+    path = confine(workspace, path)
+    target = workspace.optional_target if kernel is None else None
+    if target is not None:
+        kernel = TraceKernel(target.build_id, target.kaslr_offset, target.machine, lambda: _find_points(workspace))
+    if kernel is None:
         return read_trace(path, pc=pc, call_length=CALL_LENGTHS.get(platform.machine(), 0))
     return read_trace(
         path,
-        kaslr_offset=target.kaslr_offset,
-        build_id=target.build_id,
+        kaslr_offset=kernel.kaslr_offset,
+        build_id=kernel.build_id,
         pc=pc,
-        call_length=CALL_LENGTHS.get(target.machine, 0),
-        find_points=lambda: _find_points(workspace),
+        call_length=CALL_LENGTHS.get(kernel.machine, 0),
+        find_points=kernel.find_points,
     )
+
+
+def find_trace_operands(word: str) -> set[str]:
+    """Return the paths of trace files, directories of them, and patterns that a buffer's name or an expression may name."""
+    names = {match[1] for match in _OPERAND.finditer(word)}
+    if word.startswith(FILE):
+        # A path alone may contain what is an operator elsewhere.
+        names.add(word.removeprefix(FILE))
+    return names
 
 
 def find_trace_files(workspace: Workspace, path: str) -> Sequence[Path]:
@@ -112,10 +144,14 @@ def find_trace_files(workspace: Workspace, path: str) -> Sequence[Path]:
 
     :raises KcovdbgError: as :func:`~kcovdbg.collect.trace_file.find_traces`.
     """
-    return find_traces(_confine(workspace, path))
+    return find_traces(confine(workspace, path))
 
 
-def _confine(workspace: Workspace, path: str) -> str:
+def confine(workspace: Workspace, path: str) -> str:
+    """Return the path of a file that an argument names.
+
+    :raises KcovdbgError: when arguments may not name it.
+    """
     return path if workspace.confinement is None else str(workspace.confinement.find_input(path))
 
 
@@ -185,16 +221,17 @@ class BufferCounts(NamedTuple):
     """The kinds of points that can be in the buffers."""
 
 
-def find_counts(context: Context, what: str) -> BufferCounts:
+def find_counts(context: Context, what: str, kernel: TraceKernel | None = None) -> BufferCounts:
     """Count the PCs of a buffer or of an expression over buffers.
 
+    :param kernel: as for :func:`find_buffer`.
     :raises KcovdbgError: as :func:`find_buffer`.
     """
     remarks: dict[str, None] = {}
     kinds: set[PointKind] = set()
 
     def find(name: str) -> Mapping[int, int]:
-        buffer = find_buffer(context, name)
+        buffer = find_buffer(context, name, kernel)
         kinds.update(recorded_kinds(buffer.encoding.codec))
         remarks.update(dict.fromkeys(f"{name}: {remark}" for remark in buffer.remarks))
         return count_pcs(buffer)

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from kcovdbg.engine.argument import Argument, Count, Value
@@ -112,30 +113,46 @@ COMMON_OPTIONS = (
 """Options that every command has."""
 
 
+def _load_none(name: str) -> None:
+    del name
+
+
 class CommandTable:
     """The commands, by their names and aliases.
 
-    :param commands: in any order; the table has them by topic and name.
+    :param commands: in any order; the table has them by topic and name. They are taken when one is looked for that cannot be
+        loaded alone: the modules of all take ten megabytes.
+    :param load: returns the command with a name, None where it does not know one.
     """
 
-    def __init__(self, commands: Iterable[Command]) -> None:
+    def __init__(self, commands: Iterable[Command], load: Callable[[str], Command | None] = _load_none) -> None:
+        self._given = commands
+        self._load = load
+
+    @cached_property
+    def _commands(self) -> tuple[Command, ...]:
         topics = list(Topic)
-        self._commands = tuple(sorted(commands, key=lambda command: (topics.index(command.topic), command.name)))
-        self._by_name = {name: command for command in self._commands for name in command.names}
+        return tuple(sorted(self._given, key=lambda command: (topics.index(command.topic), command.name)))
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Command]:
+        return {name: command for command in self._commands for name in command.names}
 
     def __iter__(self) -> Iterator[Command]:
         return iter(self._commands)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._by_name
+        # Paths are no names.
+        return isinstance(name, str) and "/" not in name and (self._load(name) is not None or name in self._by_name)
 
     def find(self, name: str) -> Command:
         """Return the command with this name or alias, or the only one whose name begins so.
 
         :raises UsageError: when there is none, or more than one.
         """
-        if name in self._by_name:
-            return self._by_name[name]
+        loaded = self._load(name) or self._by_name.get(name)
+        if loaded is not None:
+            return loaded
         # The prefix of a name goes before that of an alias, which help shows second.
         for known in ({command.name: command for command in self._commands}, self._by_name):
             found = {command.name: command for text, command in known.items() if name and text.startswith(name)}

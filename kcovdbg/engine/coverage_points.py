@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from kcovdbg.analysis.function_coverage import FunctionPoints, PointRows
-from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.file import open_image
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.symbol_sources import find_image
+from kcovdbg.engine.symbol_sources import find_code, find_image
 from kcovdbg.engine.table_progress import wait_with_progress
-from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.errors import CapabilityError, KcovdbgError, ReadError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.render.writer import Format
-from kcovdbg.symbols.coverage_points import PointKind, find_points_between
+from kcovdbg.symbols.coverage_points import PointKind, can_find_points, find_loaded_points, find_points_between
 from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.symbolizer import Modules
 
 # Building a table takes some seconds, but minutes with drgn alone.
 _PATIENCE: Final = 180.0
@@ -89,7 +90,7 @@ def find_own_points(context: Context, function: str) -> tuple[OwnPoint, ...]:
         return ()
     rows: list[tuple[int, PointKind]] = []
     try:
-        with ElfFile(image) as elf:
+        with open_image(image, find_code(context.target)) as elf:
             for symbol in elf.symbols.find_containing(function):
                 # The symbols of clones have suffixes.
                 if symbol.is_function and symbol.size and symbol.name.split(".")[0] == function:
@@ -101,6 +102,48 @@ def find_own_points(context: Context, function: str) -> tuple[OwnPoint, ...]:
     rows.sort()
     locations = symbolizer.locate_all([pc for pc, _ in rows])
     return tuple(OwnPoint(pc, kind, location.frames) for (pc, kind), location in zip(rows, locations, strict=True))
+
+
+class ModulePoints(NamedTuple):
+    """The points in the code of a module's function."""
+
+    module: str
+    points: tuple[OwnPoint, ...]
+    """With PCs as recorded: minus the KASLR offset."""
+
+
+def find_module_points(context: Context, function: str) -> ModulePoints | None:
+    """Return the points of a function of a loaded module, from its code in memory; None where no known module has it.
+
+    :raises KcovdbgError: when a module has it, but its points cannot be found.
+    """
+    target, symbolizer = context.target, context.workspace.symbolizer
+    modules = cast("Modules | None", getattr(target, "lines", None))
+    if modules is None or symbolizer is None:
+        return None
+    try:
+        symbol = target.symbol(function)
+    except KcovdbgError:
+        return None
+    module = modules.name_at(symbol.address)
+    if module is None:
+        return None
+    image, offset = find_image(target), target.kaslr_offset
+    if image is None:
+        raise CapabilityError(
+            f"{function}() is in module {module}, which calls callbacks of the kernel: no kernel image", hint="-s VMLINUX"
+        )
+    with open_image(image, find_code(target)) as elf:
+        if not can_find_points(elf.header.machine):
+            raise CapabilityError(f"coverage points are not recognized on {elf.header.machine_name}")
+        try:
+            text = target.read(symbol.address, symbol.size)
+        except ReadError as error:
+            raise CapabilityError(f"the code of {function}() in module {module} is unreadable: {error}") from None
+        found = find_loaded_points(text, symbol.address, elf, offset)
+    locations = symbolizer.locate_all([at - offset for at, _ in found])
+    rows = zip(found, locations, strict=True)
+    return ModulePoints(module, tuple(OwnPoint(at - offset, kind, location.frames) for (at, kind), location in rows))
 
 
 class FunctionTable(NamedTuple):

@@ -4,19 +4,15 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import Final
 
 from kcovdbg.collect.trace_file import find_traces, side_path
 from kcovdbg.engine.argument import Value
-from kcovdbg.engine.buffer_sources import FILE
+from kcovdbg.engine.buffer_sources import find_trace_operands
 from kcovdbg.engine.command import Command
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
-
-_OPERAND: Final = re.compile(rf"{FILE}([^\s&|^()]+)")
 
 
 def find_input_files(workspace: Workspace, command: Command, args: Namespace) -> Iterator[str]:
@@ -34,11 +30,7 @@ def find_input_files(workspace: Workspace, command: Command, args: Namespace) ->
 
 def _find_trace_files(word: str) -> Iterator[str]:
     """Iterate over the trace files that a word names, and their side files."""
-    names = {match[1] for match in _OPERAND.finditer(word)}
-    if word.startswith(FILE):
-        # A path alone may contain what is an operator elsewhere.
-        names.add(word.removeprefix(FILE))
-    for name in names:
+    for name in find_trace_operands(word):
         with contextlib.suppress(KcovdbgError, OSError):
             for path in find_traces(name):
                 yield str(path)

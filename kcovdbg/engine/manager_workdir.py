@@ -34,6 +34,8 @@ _EXECUTED: Final = re.compile(
     rb"executing program (?P<proc>\d+) \(id=(?P<id>\d+)\):[^\n]*\n(?P<program>.*?)(?:\n\n|\Z)", re.DOTALL
 )
 _EXECUTOR: Final = re.compile(r"syz\.(?P<proc>\d+)\.(?P<id>\d+)")
+# What the kernel prints of the task in a report or a panic.
+_PRINTED: Final = re.compile(rb"PID: (?P<pid>\d+) Comm: (?P<comm>[^\n]{1,15})")
 # A name in the kernel is cut off after 15 bytes.
 _MAX_COMM: Final = 15
 
@@ -112,7 +114,24 @@ def find_manager(place: str) -> Manager:
     return Manager(workdirs[0], path.resolve(), _find_images(path))
 
 
-def find_program(log: Path, comm: str) -> str | None:
+def read_log(path: Path) -> bytes:
+    """Return the log of a crash.
+
+    :raises OSError: when it cannot be read.
+    """
+    return _read_regular(path, _MAX_LOG)
+
+
+def names_another_task(log: bytes, pid: int, comm: str) -> bool:
+    """Return whether a log is of another crash: it says of which task its reports are, and none is this one.
+
+    A manager keeps the first dump of a title, and overwrites the oldest of its logs when there are ``max_crash_logs``.
+    """
+    printed = [(int(found["pid"]), found["comm"].decode("utf-8", "replace")) for found in _PRINTED.finditer(log)]
+    return bool(printed) and not any(number == pid and name.startswith(comm) for number, name in printed)
+
+
+def find_program(log: bytes, comm: str) -> str | None:
     """Return the program that an executor ran when the machine crashed; None where the log does not have it.
 
     :param comm: the name of the crashed task, which the executor makes of its number and the program's.
@@ -122,7 +141,7 @@ def find_program(log: Path, comm: str) -> str | None:
         return None
     cut = len(comm) >= _MAX_COMM
     found = None
-    for match in _EXECUTED.finditer(_read_regular(log, _MAX_LOG)):
+    for match in _EXECUTED.finditer(log):
         number = match["id"].decode()
         is_same = number.startswith(executor["id"]) if cut else number == executor["id"]
         if match["proc"].decode() == executor["proc"] and is_same:
@@ -203,8 +222,9 @@ def _read_configuration(path: Path) -> dict[str, Any]:
     :raises KcovdbgError: when it cannot be read.
     """
     try:
-        text = _COMMENT.sub(b"", _read_regular(path, _MAX_CONFIGURATION))
-        settings = json.loads(text)
+        text = _COMMENT.sub(b"", _read_regular(path, _MAX_CONFIGURATION)).decode("utf-8", "replace").lstrip()
+        # As for Go's decoder, what follows the first value does not count.
+        settings, _ = json.JSONDecoder().raw_decode(text)
     except OSError as error:
         raise KcovdbgError(f"could not read '{path}': {error.strerror or error}") from None
     except ValueError as error:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from kcovdbg.engine.argument import WordError
 from kcovdbg.engine.argument_parser import parse_arguments
@@ -25,9 +27,13 @@ from kcovdbg.errors import GoneError, KcovdbgError, LineError, UsageError
 from kcovdbg.render.error_lines import error_lines
 from kcovdbg.render.renderable import Clear, Fields, Flush, Lines, Renderable, Table
 from kcovdbg.render.writer import Format, Output, write
+from kcovdbg.target.protocol import Target
 
 FAILED = KcovdbgError.status
 INTERRUPTED = 130
+# How long the end of a machine whose memory is gone is waited for, and between looks.
+_END_SECONDS: Final = 1.0
+_END_INTERVAL: Final = 0.01
 
 
 def run_line(workspace: Workspace, source: str, terminal: Terminal | None = None) -> int:
@@ -154,11 +160,22 @@ def _noticing_end(context: Context) -> Iterator[None]:
     try:
         yield
     except (OSError, KcovdbgError) as error:
-        if isinstance(error, GoneError) or not context.uses_target or not context.workspace.target.is_gone():
+        if isinstance(error, GoneError) or not context.uses_target or not _has_ended(context.workspace.target, error):
             raise
         raise GoneError(context.workspace.target.name) from error
     if context.uses_target and context.workspace.target.is_gone():
         raise GoneError(context.workspace.target.name)
+
+
+def _has_ended(target: Target, error: Exception) -> bool:
+    """Return whether a target's machine has ended, when reading it failed."""
+    # A process that is killed loses its memory before its sockets are closed.
+    deadline = time.monotonic() + (_END_SECONDS if isinstance(error, ProcessLookupError) else 0)
+    while not target.is_gone():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_END_INTERVAL)
+    return True
 
 
 @contextlib.contextmanager

@@ -37,6 +37,8 @@ class Settings:
     keys: str = "auto"
     source_dirs: tuple[str, ...] = ()
     substitute_paths: tuple[tuple[str, str], ...] = ()
+    symbol_tables: tuple[str, ...] = ()
+    """Location tables that were built elsewhere; a kernel takes the one of its build."""
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The columns in text of a command, by its name."""
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -115,6 +117,7 @@ class _File:
             "keys": ("keys", lambda name, value: self._choice(name, value, KEYS)),
             "source-dirs": ("source_dirs", self._texts),
             "substitute-paths": ("substitute_paths", self._substitutions),
+            "symbol-tables": ("symbol_tables", self._texts),
             "columns": ("columns", self._columns),
             "aliases": ("aliases", self._aliases),
         }

@@ -15,6 +15,7 @@ from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.remote_calls import RemoteCalls
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Modules, Symbolizer, open_symbolizer
+from kcovdbg.symbols.table_cache import choose_table_file
 from kcovdbg.target.protocol import Target
 
 
@@ -37,14 +38,22 @@ def find_image(target: Target) -> str | None:
     return image
 
 
-def find_symbolizer(target: Target | None, table_file: str | None = None) -> Symbolizer | None:
+def find_code(target: Target) -> str | None:
+    """Return the path of a target's stripped kernel image, None where :func:`find_image` returns the one with the code."""
+    code: str | None = getattr(target, "code", None)
+    return code
+
+
+def find_symbolizer(target: Target | None, table_file: str | None = None, tables: Sequence[str] = ()) -> Symbolizer | None:
     """Return the symbolizer of a target; where its build has no table yet, one is made in the background.
 
     :param table_file: a table that was built elsewhere.
-    :raises TargetError: when that cannot be read, or is of another build.
+    :param tables: such tables of any builds, for want of that one.
+    :raises TargetError: when one of them cannot be read, or ``table_file`` is of another build.
     """
     if target is None:
         return None
+    table_file = table_file or choose_table_file(tables, target.build_id)
     lines = cast("LineSource | None", getattr(target, "lines", None))
     if lines is None:
 
@@ -64,8 +73,7 @@ def find_symbolizer(target: Target | None, table_file: str | None = None) -> Sym
         target.kaslr_offset,
         build_id=target.build_id,
         image=lines.image,
-        # A stripped image beside its debug file.
-        code=getattr(target, "code", None),
+        code=find_code(target),
         fallback=lines.frames_at,
         modules=lines,
         word_size=target.word_size,
@@ -76,12 +84,12 @@ def find_symbolizer(target: Target | None, table_file: str | None = None) -> Sym
 def find_point_proof(target: Target) -> CodeProof:
     """Return what proves that records are coverage points: the kernel's image and its modules."""
     modules = cast("LineSource | None", getattr(target, "lines", None))
-    return CodeProof(find_image(target), target.build_id, target.kaslr_offset, modules)
+    return CodeProof(find_image(target), target.build_id, target.kaslr_offset, modules, code=find_code(target))
 
 
 def find_remote_calls(target: Target) -> RemoteCalls:
     """Return the calls of a kernel that announce remote handles."""
-    return RemoteCalls(find_image(target), target.build_id, target.kaslr_offset)
+    return RemoteCalls(find_image(target), target.build_id, target.kaslr_offset, code=find_code(target))
 
 
 def make_source_tree(

@@ -16,6 +16,7 @@ from kcovdbg.analysis.line_coverage import find_lines
 from kcovdbg.analysis.pc_counts import PcCounts, as_counts
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import find_point_table
+from kcovdbg.engine.trace_builds import TraceBuild
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.coverage import FileCoverage, PointCoverage
 from kcovdbg.model.location import Frame
@@ -46,20 +47,26 @@ def find_line_coverage(
     counts: Mapping[int, int],
     kinds: Iterable[PointKind],
     wanted: Callable[[Frame], bool] | None = None,
+    build: TraceBuild | None = None,
 ) -> CoveredLines:
     """Return the lines with points in functions that were executed.
 
     :param counts: PC -> records.
     :param kinds: of the points that can be among them.
     :param wanted: of which functions or files the lines are of interest; None for all.
+    :param build: that was executed; None for the kernel.
     """
     remarks: tuple[str, ...] = ()
+    names = context.workspace.names if build is None else build.names
     try:
-        find_point_table(context)
+        if build is None:
+            find_point_table(context)
+        else:
+            build.find_table()
     except CapabilityError as error:
         remarks = (f"uncovered lines are unavailable: {error}",)
     known = as_counts(counts)
-    columns = context.workspace.names.columns(known.pcs)
+    columns = names.columns(known.pcs)
     unknown = columns.approximate.count(1)
     if unknown:
         told = f"{unknown} of {len(counts)} PCs are left out: recorded by tail calls from unknown functions"

@@ -25,6 +25,7 @@ from kcovdbg.analysis.view_rows import (
     fold_equal,
     fold_groups,
 )
+from kcovdbg.engine.trace_builds import BuildComparison
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.located_record import LocatedRecord
 from kcovdbg.model.location import Location
@@ -127,6 +128,7 @@ class TraceView:
     :param right: the right one, if any.
     :param by_index: pair records by index instead of aligning the traces: for two readings of one buffer.
     :param source: finds source files.
+    :param comparison: what makes records of two builds comparable; None for one build.
     :param remarks: of the command that made it.
     :param renew: reads the buffers again and returns a new view; None where they do not change. May raise KcovdbgError.
     """
@@ -138,29 +140,40 @@ class TraceView:
         *,
         by_index: bool = False,
         source: SourceTree | None = None,
+        comparison: BuildComparison | None = None,
         remarks: Sequence[str] = (),
         renew: Callable[[], TraceView] | None = None,
     ) -> None:
         self.left, self.right = left, right
         self.renew = renew
-        self.source = source
+        self._sources = (source, source) if comparison is None else tuple(build.source for build in comparison.builds)
         self.remarks = list(remarks)
         for side in filter(None, (left, right)):
             self.remarks += [remark if right is None else f"{side.buffer.name}: {remark}" for remark in side.buffer.remarks]
         self.rows: Rows
         if right is None:
             self.rows = SingleRows(len(left))
-        elif by_index:
+        elif by_index and comparison is None:
             width = left.buffer.encoding.record_words
             if width == right.buffer.encoding.record_words:
                 self.rows = IndexRows(left.buffer.words, right.buffer.words, width)
             else:
                 self.rows = IndexRows(_words(left.buffer), _words(right.buffer))
         else:
-            alignment = align(pc_sequence(left.buffer), pc_sequence(right.buffer))
+            sides = pc_sequence(left.buffer), pc_sequence(right.buffer)
+            if comparison is not None:
+                sides = comparison.translate(0, sides[0]), comparison.translate(1, sides[1])
+            if by_index:
+                self.rows = IndexRows(*sides)
+                return
+            alignment = align(*sides)
             if alignment.is_coarse:
                 self.remarks.append(COARSE)
             self.rows = ContentRows(alignment)
+
+    def source(self, row: ViewRow) -> SourceTree | None:
+        """Return what finds source files of a row's record, of two the left one's."""
+        return self._sources[0 if row.left is not None else 1]
 
     def line(self, row: ViewRow, width: int, *, fill: bool = True) -> list[Fragment]:
         """Return a row in so many columns.

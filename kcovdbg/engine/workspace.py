@@ -28,6 +28,7 @@ from kcovdbg.walk.state import StateReader
 
 if TYPE_CHECKING:
     from kcovdbg.collect.background_job import Jobs
+    from kcovdbg.engine.monitor_source import MonitorSource
     from kcovdbg.engine.trace_view import TraceView
     from kcovdbg.symbols.location_table import LocationTable
     from kcovdbg.symbols.remote_calls import RemoteCalls
@@ -52,6 +53,9 @@ class Workspace:
     """Returns what locates the PCs of the kernel, which is None where there is no kernel."""
     show_view: Callable[[TraceView], None] | None = None
     """Shows a view full-screen and returns when the user leaves it; None where a frontend cannot."""
+    show_monitor: Callable[[MonitorSource, float | None, Callable[[str], str | None]], None] | None = None
+    """Shows what a source has full-screen until the user leaves; None where a frontend cannot. Takes the share of a core that
+    looking may take, and what views a buffer and returns why it could not."""
     serve_tools: Callable[[Workspace, FileConfinement], None] | None = None
     """Serves commands to another program on standard input and output until it hangs up; None where a frontend cannot."""
     jobs: Jobs | None = None
@@ -62,6 +66,10 @@ class Workspace:
     """Roots of source trees that the user named."""
     substitutions: Sequence[tuple[str, str]] = ()
     """Prefixes of source paths, as debug info names them and as they are here."""
+    other_vmlinux: Sequence[str] = ()
+    """Images and location tables of other builds, which traces may be of."""
+    other_sources: Sequence[str] = ()
+    """The source trees that these were built from, in the same order; there may be fewer."""
     named_files: Sequence[str] = ()
     """Files named on the command line: dump, debug info, script."""
     find_gdb_arguments: Callable[[], Sequence[str]] = tuple
@@ -75,6 +83,8 @@ class Workspace:
     any file."""
     kept: dict[str, Kept] = field(default_factory=dict)
     """Kept buffers, by their ``@name``."""
+    stop_reason: str | None = None
+    """Where a command stopped the kernel for the user to look at it there: "at the write …"; None where none did."""
     latest: StateReader | None = field(default=None, init=False)
     """The reader of the latest command, for completion."""
 
@@ -97,6 +107,11 @@ class Workspace:
     def target_problem(self) -> str:
         """Why there is no :attr:`optional_target`."""
         return "no kernel is given" if self._target_error is None else str(self._target_error)
+
+    @property
+    def target_hint(self) -> str | None:
+        """What to do about :attr:`target_problem`, such as to end another client of the socket."""
+        return None if self._target_error is None else self._target_error.hint
 
     @cached_property
     def _target_error(self) -> KcovdbgError | None:
@@ -176,6 +191,7 @@ class Workspace:
         opened = vars(self)
         yield from getattr(opened.get("target"), "files", ())
         yield from self.source_folders
+        yield from self.other_sources
         yield from (new for _, new in self.substitutions)
         if "source" in opened:
             yield from map(str, self.source.paths)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from kcovdbg import __version__
 from kcovdbg.collect.background_job import Jobs
@@ -24,7 +25,7 @@ from kcovdbg.engine.help_text import command_list_lines
 from kcovdbg.engine.runner import INTERRUPTED, explain, report, run_reporting, run_words
 from kcovdbg.engine.settings import read_settings
 from kcovdbg.engine.symbol_sources import find_symbolizer
-from kcovdbg.engine.terminal import find_terminal
+from kcovdbg.engine.terminal import find_terminal, write_remarks
 from kcovdbg.engine.trace_view import TraceView
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
@@ -43,6 +44,7 @@ from kcovdbg.render.theme import Color
 from kcovdbg.target.protocol import Target
 
 if TYPE_CHECKING:
+    from kcovdbg.engine.monitor_source import MonitorSource
     from kcovdbg.target.opener import TargetOptions
 
 
@@ -60,6 +62,11 @@ def open_with_drgn(options: TargetOptions) -> Target:
 def show_view(view: TraceView) -> None:
     """Show a view full-screen; importing prompt_toolkit takes a tenth of a second, so only views do."""
     import_module("kcovdbg.frontends.shell.view").show_view(view)
+
+
+def show_monitor(source: MonitorSource, share: float | None, view: Callable[[str], str | None]) -> None:
+    """Show a monitor full-screen; only monitors and views import prompt_toolkit."""
+    import_module("kcovdbg.frontends.shell.monitor").show_monitor(source, share, view)
 
 
 def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:
@@ -103,12 +110,15 @@ def main(
             commands,
             lambda: _tell_if_stopped(open_target(options.target), options, color),
             color=color,
-            find_symbolizer=partial(find_symbolizer, table_file=options.symbol_table),
+            find_symbolizer=partial(find_symbolizer, table_file=options.symbol_table, tables=settings.symbol_tables),
             show_view=show_view,
+            show_monitor=show_monitor,
             serve_tools=serve_tools,
             jobs=Jobs(_background_program(options)),
             source_folders=(*options.source_folders, *settings.source_dirs, *_find_demo_source(options)),
             substitutions=(*options.substitutions, *settings.substitute_paths),
+            other_vmlinux=options.other_vmlinux,
+            other_sources=options.other_sources,
             settings=settings,
             named_files=_find_named_files(options),
             find_gdb_arguments=lambda: _find_gdb_arguments(options),
@@ -129,6 +139,14 @@ def main(
         status = explain(error).status
     _settle_stdout()
     return status
+
+
+def end_by_signal(number: int, _frame: FrameType | None) -> NoReturn:
+    """Exit as a shell reports a signal.
+
+    A signal's own way would leave behind what was decompressed, gigabytes for some dumps, and a terminal in disorder.
+    """
+    sys.exit(128 + number)
 
 
 def _tell_if_stopped(target: Target, options: Options, color: Color) -> Target:
@@ -161,7 +179,8 @@ def _find_gdb_arguments(options: Options) -> Sequence[str]:
 def _find_named_files(options: Options) -> tuple[str, ...]:
     """Return the files on the command line, which no output may overwrite; commands may also come from standard input."""
     target = options.target
-    named = (target.core, *target.symbols, *target.files, options.script, options.symbol_table, "/dev/stdin")
+    named = (target.core, *target.symbols, *target.files, *options.other_vmlinux)
+    named += (options.script, options.symbol_table, "/dev/stdin")
     return tuple(path for path in named if path is not None)
 
 
@@ -183,22 +202,40 @@ def _run(workspace: Workspace, options: Options) -> int:
         return _print_help(workspace)
     if options.words:
         try:
-            return run_words(workspace, options.words)
+            status = run_words(workspace, options.words)
         except WordError as error:
             raise _explain_misplaced(error) from error
+        return _go_on_where_stopped(workspace, options, status)
     if options.commands:
-        return max(run_reporting(workspace, line) for line in options.commands)
+        status = max(run_reporting(workspace, line) for line in options.commands)
+        return _go_on_where_stopped(workspace, options, status)
     if options.script is not None:
         with Path(options.script).open(encoding="utf-8", errors="surrogateescape") as script:
-            return _run_script(workspace, script, options.script)[0]
+            return _go_on_where_stopped(workspace, options, _run_script(workspace, script, options.script)[0])
     if not sys.stdin.isatty():
         status, is_empty = _run_script(workspace, sys.stdin, "standard input")
         target = options.target
         if is_empty and (target.core or target.qemu or target.gdb_remote or target.files):
             # Nothing else reports a named target that cannot be opened.
             _ = workspace.target
-        return status
+        return _go_on_where_stopped(workspace, options, status)
     return _start_shell(workspace, options)
+
+
+def _go_on_where_stopped(workspace: Workspace, options: Options, status: int) -> int:
+    """Open the shell where a command stopped the kernel; without a terminal, leave the kernel stopped there.
+
+    :param status: of the commands, returned as it is.
+    """
+    if workspace.stop_reason is None:
+        return status
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        _start_shell(workspace, options)
+        return status
+    note = workspace.target.leave_stopped(workspace.stop_reason)
+    if note is not None:
+        write_remarks(workspace.terminal(), [note])
+    return status
 
 
 def _run_script(workspace: Workspace, lines: Iterable[str], name: str) -> tuple[int, bool]:

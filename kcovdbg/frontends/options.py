@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
-from collections.abc import Collection, Sequence
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -35,6 +35,10 @@ class Options:
     """A location table that was built elsewhere."""
     substitutions: tuple[tuple[str, str], ...] = ()
     """Prefixes of source paths, as debug info names them and as they are here."""
+    other_vmlinux: tuple[str, ...] = ()
+    """Images and location tables of other builds."""
+    other_sources: tuple[str, ...] = ()
+    """Their source trees, in the same order."""
     quiet: bool = False
     color: Color | None = None
     """None where the user gave none."""
@@ -72,6 +76,8 @@ GENERAL_OPTIONS: Final = (
     Option(("--symbol-table",), "the kernel's location table, as written by: symbols build -o FILE", "FILE"),
     Option(("--source-dir",), "the kernel's source tree", "PATH", repeatable=True),
     Option(("--substitute-path",), "look in TO for source that debug info has in FROM", "FROM=TO", repeatable=True),
+    Option(("--other-vmlinux",), "a vmlinux (or location table) of another build, for its traces", "FILE", repeatable=True),
+    Option(("--other-source",), "the source tree of that build; given in the same order", "PATH", repeatable=True),
     Option(("-q", "--quiet"), "show no banner"),
     Option(("--color",), "use color", "WHEN", choices=tuple(color.value for color in Color)),
     Option(("--debug",), "show where errors come from"),
@@ -86,17 +92,25 @@ class _Parser(ArgumentParser):
         raise UsageError(message, hint="kcovdbg --help lists the options")
 
 
+def _read_word(text: str) -> str:
+    """Refuse an empty word: a variable of a script that is not set must not open another target."""
+    if not text:
+        raise ArgumentTypeError("the value is empty")
+    return text
+
+
 def _make_parser() -> ArgumentParser:
     parser = _Parser(prog="kcovdbg", add_help=False, allow_abbrev=False)
     for option in OPTIONS:
+        read = str if option.metavar == "COMMAND" else _read_word
         if option.metavar is None:
             parser.add_argument(*option.names, action="store_true")
         elif option.repeatable:
-            parser.add_argument(*option.names, action="append", default=[], metavar=option.metavar)
+            parser.add_argument(*option.names, action="append", default=[], metavar=option.metavar, type=read)
         elif option.choices:
             parser.add_argument(*option.names, choices=option.choices)
         else:
-            parser.add_argument(*option.names, metavar=option.metavar)
+            parser.add_argument(*option.names, metavar=option.metavar, type=read)
     parser.add_argument("paths", nargs="*")
     return parser
 
@@ -116,7 +130,7 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
     """
     from kcovdbg.target.opener import TargetOptions
 
-    start = _find_command(arguments, {*commands.names, *aliases})
+    start = _find_command(arguments, lambda word: word in aliases or word in commands)
     args, unknown = _make_parser().parse_known_intermixed_args(arguments[:start])
     if unknown:
         raise _refuse_option(unknown[0])
@@ -128,6 +142,8 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
         raise UsageError(f"script '{scripts[0]}' cannot be combined with a command", hint="give one of them")
     if len(scripts) > 1:
         raise UsageError(f"more than one script given: {', '.join(scripts)}")
+    if len(args.other_source) > len(args.other_vmlinux):
+        raise UsageError("--other-source: more source trees than --other-vmlinux", hint="name a vmlinux for each")
     return Options(
         target=TargetOptions(
             core=args.core,
@@ -144,6 +160,8 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
         source_folders=tuple(args.source_dir),
         symbol_table=args.symbol_table,
         substitutions=tuple(_parse_substitution(text) for text in args.substitute_path),
+        other_vmlinux=tuple(args.other_vmlinux),
+        other_sources=tuple(args.other_source),
         quiet=args.quiet,
         color=None if args.color is None else Color(args.color),
         debug=args.debug,
@@ -152,7 +170,7 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
     )
 
 
-def _find_command(arguments: Sequence[str], names: Collection[str]) -> int:
+def _find_command(arguments: Sequence[str], is_name: Callable[[str], bool]) -> int:
     """Return the index of the command's name: all words after it are the command's."""
     takes_value = {name for option in OPTIONS if option.metavar is not None for name in option.names}
     flags = {name for option in OPTIONS if option.metavar is None for name in option.names}
@@ -165,7 +183,7 @@ def _find_command(arguments: Sequence[str], names: Collection[str]) -> int:
             # The last of several short options in one word, as in -qe, may take a value.
             cluster = len(word) > 2 and word[1] != "-" and all(f"-{letter}" in flags for letter in word[1:-1])
             index += 2 if word in takes_value or (cluster and f"-{word[-1]}" in takes_value) else 1
-        elif word in names:
+        elif is_name(word):
             return index
         else:
             index += 1
@@ -185,7 +203,8 @@ def _find_scripts(paths: Sequence[str], commands: CommandTable) -> tuple[list[st
     files: list[str] = []
     scripts: list[str] = []
     for path in paths:
-        if not Path(path).exists():
+        # An empty path is that of the current directory.
+        if not path or not Path(path).exists():
             hint = suggest(path, commands.names) or "kcovdbg help lists the commands"
             if "/" in path:
                 raise UsageError(f"no such file: '{path}'", hint=path_hint(path))

@@ -43,6 +43,8 @@ class Buffer:
     """The ``struct kcov`` that owns the buffer, or for which a section collects."""
     kaslr_offset: int = 0
     """Add it to a recorded PC for the address in the running kernel."""
+    build_id: str | None = None
+    """Of the kernel that recorded a trace, hexadecimal, as its side file has it."""
     live: bool = False
     private: bool = False
     """Whether user space cannot write it: the area of a section."""

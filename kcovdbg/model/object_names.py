@@ -32,7 +32,7 @@ def name_kcov(address: int) -> str:
     return f"kcov {address:#x}"
 
 
-def name_some(names: Sequence[str]) -> str:
+def name_some(names: Sequence[str], most: int = _NAMED) -> str:
     """Return a list of names: of many the first ones, and how many more there are."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

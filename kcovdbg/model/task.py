@@ -121,6 +121,8 @@ class Task:
     """How many records fit that buffer."""
     full: bool | None
     saved: SavedState | None
+    pauses: tuple[str, ...] = ()
+    """Why nothing is recorded in it for the moment; of posted series."""
     interrupted: Session | None = None
     """The session in ``saved``, which a softirq section interrupted."""
     errors: tuple[str, ...] = ()

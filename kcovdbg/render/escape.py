@@ -9,6 +9,7 @@ idempotent.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 # str.isprintable() refuses categories Cc, Cf (bidirectional controls, zero-width joiners, soft hyphens), Cs, Co, Cn, Zl, Zp and
@@ -28,9 +29,18 @@ def _escape_character(character: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
+def _is_safe(text: str) -> bool:
+    return text.isprintable() and (text.isascii() or not _HAS_INVISIBLE.search(text))
+
+
+def escape_all(texts: Sequence[str]) -> Sequence[str]:
+    """Return texts that are safe for a terminal, each on one line."""
+    return texts if _is_safe("".join(texts)) else list(map(escape, texts))
+
+
 def escape(text: str) -> str:
     """Return text that is safe for a terminal, on one line."""
-    if text.isprintable() and (text.isascii() or not _HAS_INVISIBLE.search(text)):
+    if _is_safe(text):
         return text
     return "".join(
         character if character.isprintable() and not _HAS_INVISIBLE.match(character) else _escape_character(character)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from kcovdbg.errors import CapabilityError
 from kcovdbg.output_file import open_output
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _LARGEST: Final = (1 << 63) - 1
 _NUMBERS: Final = frozenset({"number", "pid", "cpu"})
+_FRACTIONS: Final = frozenset({"share", "seconds"})
+_LISTS: Final = frozenset({"list", "addresses"})
 _BATCH: Final = 65536
 
 
@@ -63,11 +65,11 @@ def _find_type(arrow: Any, column: Column) -> Any:
         return arrow.list_(arrow.struct(members))
     if column.kind.name in _NUMBERS:
         return arrow.int64()
-    if column.kind.name == "share":
+    if column.kind.name in _FRACTIONS:
         return arrow.float64()
     if column.kind.name == "bool":
         return arrow.bool_()
-    return arrow.list_(arrow.string()) if column.kind.name == "list" else arrow.string()
+    return arrow.list_(arrow.string()) if column.kind.name in _LISTS else arrow.string()
 
 
 def write_parquet(path: Path, tables: Iterable[Table | Fields], constants: Mapping[str, str | None]) -> int:
@@ -101,18 +103,61 @@ def write_parquet(path: Path, tables: Iterable[Table | Fields], constants: Mappi
     return number
 
 
+class ParquetRows:
+    """A Parquet file that rows are added to, one after another.
+
+    :param stream: written to; it is complete after :meth:`close`.
+    :param columns: of the rows.
+    :param batch: rows that are kept until they are written together.
+    :raises CapabilityError: when pyarrow is not installed.
+    """
+
+    def __init__(self, stream: BinaryIO, columns: Sequence[Column], batch: int) -> None:
+        self._arrow = import_arrow()
+        self._schema = make_schema(columns, errors=False)
+        self._writer = self._arrow.parquet.ParquetWriter(stream, self._schema, compression="zstd")
+        self._batch = batch
+        self._rows: list[dict[str, object]] = []
+
+    def add(self, row: Mapping[str, object]) -> None:
+        """Add an encoded row."""
+        self._rows.append(_fit(row, self._schema))
+        if len(self._rows) >= self._batch:
+            self._write()
+
+    def close(self) -> None:
+        """Write what is left, and what readers need."""
+        self._write()
+        self._writer.close()
+
+    def _write(self) -> None:
+        if self._rows:
+            self._writer.write_table(self._arrow.Table.from_pylist(self._rows, schema=self._schema))
+            self._rows.clear()
+
+
+def read_parquet(path: str) -> Iterator[dict[str, object]]:
+    """Iterate over the rows of a Parquet file.
+
+    :raises CapabilityError: when pyarrow is not installed.
+    :raises ValueError: when it is not a Parquet file, or a damaged one.
+    """
+    arrow = import_arrow()
+    try:
+        with arrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                yield from batch.to_pylist()
+    except (arrow.ArrowException, OSError) as error:
+        raise ValueError(str(error).splitlines()[0]) from None
+
+
 def _fit(row: Mapping[str, object], schema: pa.Schema) -> dict[str, object]:
     """Return a row with the types of the schema; a number that is too large is left out, and noted in the row's errors."""
     arrow = import_arrow()
     fitted: dict[str, object] = {}
     unfit: list[str] = []
     for key, value in row.items():
-        kind = schema.field(key).type
-        if isinstance(value, int) and not isinstance(value, bool) and arrow.types.is_int64(kind) and abs(value) > _LARGEST:
-            unfit.append(f"{key}: {value} does not fit a signed 64-bit number")
-            fitted[key] = None
-        else:
-            fitted[key] = _convert(arrow, value, kind)
+        fitted[key] = _convert(arrow, value, schema.field(key).type, key, unfit)
     if unfit and "errors" in fitted:
         fitted["errors"] = [*_texts(fitted["errors"]), *unfit]
     return fitted
@@ -122,11 +167,25 @@ def _texts(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else []
 
 
-def _convert(arrow: Any, value: object, kind: Any) -> object:
+def _convert(arrow: Any, value: object, kind: Any, path: str, unfit: list[str]) -> object:
+    """Return a value with a type of Arrow's; what does not fit is left out and noted."""
     if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and arrow.types.is_int64(kind) and abs(value) > _LARGEST:
+        unfit.append(f"{path}: {value} does not fit a signed 64-bit number")
         return None
     if arrow.types.is_string(kind):
         return value if isinstance(value, str) else json.dumps(value)
-    if arrow.types.is_list(kind) and arrow.types.is_string(kind.value_type) and isinstance(value, list):
+    if not arrow.types.is_list(kind) or not isinstance(value, list):
+        return value
+    if arrow.types.is_string(kind.value_type):
         return [item if item is None or isinstance(item, str) else json.dumps(item) for item in value]
+    if arrow.types.is_struct(kind.value_type):
+        types = {member.name: member.type for member in kind.value_type}
+        return [
+            {key: _convert(arrow, member, types[key], f"{path}[].{key}", unfit) for key, member in item.items()}
+            if isinstance(item, dict)
+            else item
+            for item in value
+        ]
     return value

@@ -16,10 +16,13 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.kcov import Reference
 from kcovdbg.model.located_record import LocatedRecord
 from kcovdbg.model.location import Frame, Location
+from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.session import Role
 from kcovdbg.model.syscall import Syscall
 from kcovdbg.model.task import Task
+from kcovdbg.render.escape import escape
+from kcovdbg.render.renderable import Line
 
 COARSE: Final = "the traces differ too much for a full alignment"
 """A remark on an alignment that was cut short."""
@@ -191,6 +194,19 @@ def count_text(count: int | None, capacity: int | None, full: bool | None) -> st
     shown = str(count) if count < _IMPOSSIBLE_COUNT else f"{count:.1e}".replace("e+", "e")
     text = shown if capacity is None else f"{shown}/{capacity}"
     return f"FULL {text}" if full else text
+
+
+def stack_frame_line(number: int, frame: StackFrame, mark: str = " ", style: str = "") -> Line:
+    """Return the line of one frame of a kernel stack.
+
+    :param mark: a character before it.
+    """
+    place = f"  {frame.file}:{frame.line}" if frame.file else ""
+    inline = " (inlined)" if frame.is_inline else ""
+    return (
+        (style, escape(f"  {mark} #{number:<3} {frame.function or hex(frame.pc)}{inline}")),
+        ("path", escape(place)),
+    )
 
 
 def role_text(task: Task) -> str:

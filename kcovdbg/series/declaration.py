@@ -56,6 +56,10 @@ class ModeFlag(NamedTuple):
     bit: int
     remark: str | None = None
     """What to say if it is set."""
+    effect: str | None = None
+    """What it means for a task that is not switched out: why its coverage is not recorded."""
+    stays_when_switched_out: bool = False
+    """Whether every task keeps it while it is switched out. There, it is remarked on only if most other tasks lack it."""
 
 
 class BufferPlace(NamedTuple):

@@ -16,5 +16,12 @@ SERIES: Final = Series(
     name="KCOV_PAUSED",
     feature="paused-flag",
     # No mode of any kernel is as large.
-    flags=(ModeFlag(PAUSED, "bit 29 of kcov_mode is set: KCOV_PAUSED of a posted series, or damage"),),
+    flags=(
+        ModeFlag(
+            PAUSED,
+            "bit 29 of kcov_mode is set: KCOV_PAUSED of a posted series, or damage",
+            "KCOV_PAUSED is set: it is in __schedule(), try_to_wake_up() or wake_up_new_task(), whose callees are not recorded",
+            stays_when_switched_out=True,
+        ),
+    ),
 )

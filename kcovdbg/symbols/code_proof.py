@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, address_of, page_align_down
 from kcovdbg.abi.record import Codec
-from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_S390, EM_X86_64
 from kcovdbg.elf.symbol_table import ElfSymbol
 from kcovdbg.errors import ReadError, TargetError
@@ -290,12 +290,20 @@ class CodeProof:
     :param build_id: the build ID that it must have, hexadecimal; None for any.
     :param kaslr_offset: of the kernel.
     :param modules: the loaded modules; None when the target does not have them.
+    :param code: path of the stripped image, when the first one is its file of debug info.
     """
 
     def __init__(
-        self, image: str | os.PathLike[str] | None, build_id: str | None, kaslr_offset: int, modules: Modules | None
+        self,
+        image: str | os.PathLike[str] | None,
+        build_id: str | None,
+        kaslr_offset: int,
+        modules: Modules | None,
+        *,
+        code: str | os.PathLike[str] | None = None,
     ) -> None:
         self._path = image
+        self._code = code
         self._build_id = build_id
         self._offset = kaslr_offset
         self._modules = modules
@@ -305,7 +313,7 @@ class CodeProof:
         if self._path is None:
             return "no kernel image is given"
         try:
-            elf = ElfFile(self._path)
+            elf = open_image(self._path, self._code)
             if self._build_id is not None and elf.build_id != self._build_id:
                 return "the kernel image is of another build"
             if elf.is_relocatable or not can_find_points(elf.header.machine):

@@ -7,9 +7,11 @@ Callers have something slower for installations without the compiled module. The
 from __future__ import annotations
 
 import mmap
+import os
 import sys
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
 from functools import cache
 from importlib.util import find_spec
@@ -17,13 +19,22 @@ from typing import Any, Final, NamedTuple
 
 from kcovdbg.elf.compile_units import CompileUnit
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_X86_64
 from kcovdbg.symbols.numbered_locations import LocationArrays, LocationError
 
 NO_UNIT: Final = 0xFFFFFFFF
 """The number of the unit of an address that is in none; of the chain of one whose unit cannot be read."""
 
+SEARCHED: Final = {
+    EM_X86_64: "kcovdbg_x86_branches",
+    EM_386: "kcovdbg_x86_branches",
+    EM_AARCH64: "kcovdbg_arm64_branches",
+}
+"""The machines whose branches the compiled module finds, each with the function that does."""
 # BranchColumns in one call.
-_BRANCHES: Final = 1 << 16
+_BRANCHES: Final = 1 << 12
+# Bytes of text for a thread; in whole instructions of arm64.
+_SEARCHED_BYTES: Final = 1 << 20
 _SECTIONS: Final = ("info", "abbrev", "line", "str", "line_str", "str_offsets", "addr", "ranges", "rnglists")
 
 
@@ -54,37 +65,58 @@ class BranchColumns(NamedTuple):
 
 
 class BranchKind(IntEnum):
-    """The kinds of x86 branches, as native/branches.h numbers them."""
+    """The kinds of branches, as native/branches.h numbers them."""
 
     CALL = 0
     JUMP = 1
     SHORT_JUMP = 2
+    INDIRECT_CALL = 3
+    INDIRECT_JUMP = 4
 
 
-def find_x86_branches(
-    texts: Sequence[tuple[int, bytes | memoryview]], targets: Collection[int], kind: BranchKind
+def core_count() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def find_branches(
+    texts: Sequence[tuple[int, bytes | memoryview]], machine: int, targets: Collection[int], kind: BranchKind
 ) -> BranchColumns:
-    """Return the branches of a kind in some texts that lead to targets.
+    """Return the branches of a kind in some texts that lead to targets; all cores search.
+
+    Of indirect calls, all are returned but those that end where a call of a target does.
 
     :param texts: addresses and contents.
+    :param machine: a key of :data:`SEARCHED`.
     """
     ffi, lib = _native()
+    search = getattr(lib, SEARCHED[machine])
     wanted = lib.kcovdbg_targets_new(array_pointer("Q", array("Q", targets)), len(targets))
     if wanted == ffi.NULL:
         raise MemoryError
     wanted = ffi.gc(wanted, lib.kcovdbg_targets_free)
+
+    def find(part: tuple[int, Any, int]) -> BranchColumns:
+        address, text, first = part
+        found = BranchColumns(array("Q"), array("Q"))
+        columns = [array("Q", bytes(8 * _BRANCHES)) for _ in found]
+        pointers = [array_pointer("Q", column) for column in columns]
+        start, stop = ffi.new("size_t *", first), first + _SEARCHED_BYTES
+        while start[0] < stop:
+            count = search(text, len(text), address, kind, wanted, start, stop, *pointers, _BRANCHES)
+            for column, piece in zip(found, columns, strict=True):
+                column.extend(piece[:count])
+        return found
+
+    parts = [
+        (address, ffi.from_buffer(text), first) for address, text in texts for first in range(0, len(text), _SEARCHED_BYTES)
+    ]
     found = BranchColumns(array("Q"), array("Q"))
-    columns = [array("Q", bytes(8 * _BRANCHES)) for _ in found]
-    pointers = [array_pointer("Q", column) for column in columns]
-    start = ffi.new("size_t *")
-    for address, text in texts:
-        start[0] = 0
-        while start[0] < len(text):
-            count = lib.kcovdbg_x86_branches(
-                ffi.from_buffer(text), len(text), address, kind, wanted, start, *pointers, _BRANCHES
-            )
-            for column, part in zip(found, columns, strict=True):
-                column.extend(part[:count])
+    with ThreadPoolExecutor(core_count()) as pool:
+        # C code runs in parallel.
+        for more in pool.map(find, parts):
+            for column, piece in zip(found, more, strict=True):
+                column.extend(piece)
     return found
 
 

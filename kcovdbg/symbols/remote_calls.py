@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.abi.remote_start import START
-from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.elf.header import EM_386, EM_X86_64
 from kcovdbg.errors import CapabilityError, ReadError, TargetError
 from kcovdbg.symbols.coverage_points import SCANNERS, can_find_points
@@ -87,10 +87,19 @@ class RemoteCalls:
     :param image: path of the kernel's image; None when there is none.
     :param build_id: the build ID that it must have, hexadecimal; None for any.
     :param kaslr_offset: of the kernel.
+    :param code: path of the stripped image, when the first one is its file of debug info.
     """
 
-    def __init__(self, image: str | os.PathLike[str] | None, build_id: str | None, kaslr_offset: int) -> None:
+    def __init__(
+        self,
+        image: str | os.PathLike[str] | None,
+        build_id: str | None,
+        kaslr_offset: int,
+        *,
+        code: str | os.PathLike[str] | None = None,
+    ) -> None:
         self._path = image
+        self._code = code
         self._build_id = build_id
         self._offset = kaslr_offset
 
@@ -103,7 +112,7 @@ class RemoteCalls:
         if self._path is None:
             raise CapabilityError("no kernel image is given", hint="-s VMLINUX")
         try:
-            elf = ElfFile(self._path)
+            elf = open_image(self._path, self._code)
             if self._build_id is not None and elf.build_id != self._build_id:
                 raise CapabilityError(f"{self._path} is the image of another build")
             if not elf.text_sections():

@@ -83,8 +83,10 @@ class SourceTree:
         return next((path for path in self._candidates(file) if path.is_file() and self._is_allowed(path)), None)
 
     def _is_allowed(self, path: Path) -> bool:
+        if self._roots is None:
+            return True
         real = Path(os.path.realpath(path))
-        return self._roots is None or any(real.is_relative_to(root) for root in self._roots)
+        return any(real.is_relative_to(root) for root in self._roots)
 
     def _candidates(self, file: str) -> Iterable[Path]:
         absolute = file if file.startswith("/") else None
@@ -127,10 +129,10 @@ class SourceTree:
             return SourceText(None, (), NOT_FOUND.format(file=file) if has_tree else NO_TREE)
         self._paths[path] = None
         try:
-            # Lines end at newlines only, as for a compiler: kernel sources have form feeds.
+            # Lines end at newlines only, in any convention, as for a compiler: kernel sources have form feeds.
             lines = path.read_text("utf-8", "replace").split("\n")
         except OSError as error:
             return SourceText(path, (), f"no source text: {path}: {error.strerror}")
         if lines[-1] == "":
             lines.pop()
-        return SourceText(path, tuple(line.removesuffix("\r") for line in lines))
+        return SourceText(path, tuple(lines))

@@ -11,7 +11,6 @@ import argparse
 import fcntl
 import multiprocessing
 import os
-import re
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
@@ -25,10 +24,10 @@ from typing import Final, NamedTuple
 
 from kcovdbg.elf.compile_units import CompileUnit, read_units
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
+from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.model.location import Frame
-from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, NativeLocations, has_reader
+from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, NativeLocations, core_count, has_reader
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.gc_pause import without_collection
 from kcovdbg.symbols.llvm_symbolizer import find_symbolizer, symbolize
@@ -37,8 +36,6 @@ from kcovdbg.symbols.numbered_locations import LocationError, Locations, PythonL
 from kcovdbg.symbols.part_store import LocatedPart, PartStore
 from kcovdbg.symbols.table_cache import lock_path, open_table, table_path
 
-# Suffixes of compilers to ELF symbols of functions that they changed or split; names in DWARF have none.
-_SUFFIX = re.compile(r"\.(?:isra|constprop|part|cold|lto_priv|llvm)\b.*")
 # Parts are small enough that all cores have work to the end and that little is lost when a build is killed, and large enough
 # that starting llvm-symbolizer for each costs little.
 _PART_BYTES: Final = 8 << 20
@@ -46,10 +43,6 @@ _LLVM_PART: Final = 1 << 16
 _DRGN_PART: Final = 2000
 # Memory of drgn's Programs.
 _MAX_PROCESSES: Final = 4
-
-
-def _core_count() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _text_ranges(elf: ElfFile) -> list[TextRange]:
@@ -70,7 +63,7 @@ def _complete_names(symbolizer: str, image: Path, span: tuple[int, int], address
     except (ImportError, KcovdbgError):
         chains = symbolize(symbolizer, image, addresses, lambda frame: frame, function_names="linkage")
         return [
-            tuple(frame._replace(function=frame.function and _SUFFIX.sub("", frame.function)) for frame in frames)
+            tuple(frame._replace(function=frame.function and strip_clone_suffix(frame.function)) for frame in frames)
             for frames in chains
         ]
 
@@ -125,7 +118,7 @@ class _SymbolNames:
         """Return the name of the function that an address is in, or of the label before it in assembly; None for neither."""
         index = bisect_right(self._starts, address) - 1
         if index >= 0 and address < self._starts[index] + self._functions[index].size:
-            return _SUFFIX.sub("", self._functions[index].name)
+            return strip_clone_suffix(self._functions[index].name)
         if not is_assembly:
             return None
         labels, starts = self._labels
@@ -300,7 +293,7 @@ class _Locator:
             return array("I", [NO_UNIT if chain == NO_UNIT else numbers[chain] for chain in part.chains])
 
     def _locate_by_reader(self, reader: DwarfReader, parts: Sequence[_Part]) -> Iterator[LocatedPart]:
-        with ThreadPoolExecutor(_core_count()) as pool:
+        with ThreadPoolExecutor(core_count()) as pool:
             # C code runs in parallel.
             for chains, locations in pool.map(lambda part: reader.locate(*part), parts):
                 yield LocatedPart(chains, locations)
@@ -308,7 +301,7 @@ class _Locator:
     def _locate_by_pool(self, parts: Sequence[_Part]) -> Iterator[LocatedPart]:
         if not parts:
             return
-        processes = max(1, min(_core_count(), len(parts), _MAX_PROCESSES))
+        processes = max(1, min(core_count(), len(parts), _MAX_PROCESSES))
         # Not by fork: drgn has threads of its own.
         context = multiprocessing.get_context("spawn")
         with context.Pool(processes, _Worker.open, (self._symbolizer, self._elf.path, self._span)) as pool:

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -130,13 +131,28 @@ def open_table_file(path: str | os.PathLike[str], build_id: str | None) -> Locat
     :raises TargetError: when it cannot be read, is no table, or is of another build.
     """
     try:
-        return LocationTable(path, build_id)
+        return LocationTable(Path(path).expanduser(), build_id)
     except OSError as error:
         raise TargetError(f"{path}: {error.strerror or error}") from error
     except TableError as error:
         raise TargetError(
             str(error), hint="build it from this kernel's vmlinux: kcovdbg symbols build VMLINUX -o FILE"
         ) from error
+
+
+def choose_table_file(paths: Iterable[str], build_id: str | None) -> str | None:
+    """Return the first of some tables that is of a build, None where none is.
+
+    :param build_id: of the kernel, hexadecimal; None when unknown.
+    :raises TargetError: when one cannot be read, or is no table.
+    """
+    for path in () if build_id is None else paths:
+        table = open_table_file(path, None)
+        found = table.build_id
+        table.close()
+        if found == build_id:
+            return path
+    return None
 
 
 class TableBuild:

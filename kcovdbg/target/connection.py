@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 
-from kcovdbg.errors import TargetError
+from kcovdbg.errors import CapabilityError, TargetError
 
 
 @contextlib.contextmanager
@@ -52,6 +52,14 @@ def _not_stopped() -> str | None:
     return None
 
 
+def _cannot_stop() -> None:
+    raise CapabilityError("this is not a machine that kcovdbg can stop")
+
+
+def _is_still(_reason: str) -> str | None:
+    return None
+
+
 def _not_stopped_by_kcovdbg() -> str | None:
     raise TargetError("this is not a machine that kcovdbg stopped")
 
@@ -75,6 +83,14 @@ class Connection:
 
     :raises TargetError: when none did.
     """
+    stop: Callable[[], None] = _cannot_stop
+    """Stop the machine until the target is closed.
+
+    :raises CapabilityError: when it cannot be stopped.
+    """
+    leave_stopped: Callable[[str], str | None] = _is_still
+    """Leave a machine that kcovdbg stopped so when the target is closed, for a reason that later runs of kcovdbg give; return a
+    note for the user, None where closing the target lets nothing go on."""
     close: Callable[[], None] = _nothing
     """Close it; may be called twice."""
     files: tuple[str, ...] = ()

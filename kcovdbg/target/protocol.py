@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A kernel that can be read: memory, symbols and types, whatever debugger provides them.
 
-Every implementation has what :class:`Target` has. What some lack (VMAs, vmalloc areas, stacks, slab objects) is a capability:
-an attribute that is None when it is missing.
+Every implementation has what :class:`Target` has. What some lack (VMAs, vmalloc areas, stacks, slab objects, watchpoints) is a
+capability: an attribute that is None when it is missing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.target.connection import MachineState
+from kcovdbg.target.watchpoints import Watchpoints
 
 
 class Symbol(NamedTuple):
@@ -170,6 +171,10 @@ class Target(Protocol):
     def stacks(self) -> StackSource | None:
         """Kernel stacks."""
 
+    @property
+    def watchpoints(self) -> Watchpoints | None:
+        """Hardware watchpoints."""
+
     def state(self) -> MachineState | None:
         """Ask what the machine does at the moment; None for a dump."""
 
@@ -180,6 +185,19 @@ class Target(Protocol):
         """Let a machine go on that an ended run of kcovdbg left stopped; return a note for the user.
 
         :raises TargetError: when none did.
+        """
+
+    def stop(self) -> None:
+        """Stop the machine until the target is closed.
+
+        :raises CapabilityError: when it cannot be stopped.
+        """
+
+    def leave_stopped(self, reason: str) -> str | None:
+        """Leave a machine that kcovdbg stopped so when the target is closed.
+
+        :param reason: what later runs of kcovdbg give as the reason.
+        :return: a note for the user, None where closing the target lets nothing go on.
         """
 
     def is_gone(self) -> bool:

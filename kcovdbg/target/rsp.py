@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import re
+import select
 import socket
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE
-from kcovdbg.errors import TargetError
+from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.socket_address import SocketAddress, connect, is_closed_by_peer
 from kcovdbg.target.stop_record import describe_record, read_record, remove_record, signals_delayed, write_record
@@ -25,6 +26,18 @@ _RETRIES: Final = 3
 
 class StubReadError(Exception):
     """The stub cannot read memory at this address."""
+
+
+class StopReply(NamedTuple):
+    """How a machine stopped."""
+
+    has_ended: bool
+    thread: int | None
+    """The stub's number of the CPU, from 1; None when it does not tell."""
+    watch: int | None
+    """An address in the memory of the watchpoint that was hit; None when none was, or the stub does not tell."""
+    signal: int
+    """The signal that the stub gives as the reason; 5, SIGTRAP, for breakpoints and watchpoints."""
 
 
 class RspClient:
@@ -45,6 +58,7 @@ class RspClient:
         self._process = "1"
         self._is_physical = False
         self.was_running = True
+        self._is_running = False
         self.reads = 0
         try:
             if self._socket.family == socket.AF_INET:
@@ -117,8 +131,17 @@ class RspClient:
             if self.was_running:
                 remove_record(self.address)
 
+    def leave_stopped(self, reason: str) -> str:
+        """Leave the machine stopped at :meth:`close`, and record why, for later runs of kcovdbg; return a note for the user."""
+        if not self.was_running:
+            return "the machine was stopped before kcovdbg attached, and remains so"
+        self.was_running = False
+        write_record(self.address, reason)
+        return "the machine stays stopped; resume lets it go on"
+
     def _detach(self) -> None:
         try:
+            self.stop()
             if self._is_physical:
                 # QEMU keeps it for the next client, which would read physical memory unknowingly.
                 self.use_virtual_memory()
@@ -139,6 +162,54 @@ class RspClient:
     def state(self) -> MachineState:
         """Return what the machine does: it is stopped as long as the stub is connected."""
         return MachineState.GONE if self.is_gone() else MachineState.STOPPED
+
+    def insert_watchpoint(self, address: int, size: int) -> None:
+        """Set a hardware watchpoint for writes, on all CPUs.
+
+        :raises CapabilityError: when the stub has none, or no more.
+        """
+        reply = self._ask(b"Z2,%x,%x" % (address, size))
+        if reply != b"OK":
+            detail = f": {reply[:20].decode(errors='replace')}" if reply else ""
+            raise CapabilityError(f"the stub at {self.address.text} has no hardware watchpoint for {address:#x}{detail}")
+
+    def remove_watchpoint(self, address: int, size: int) -> None:
+        """Remove a watchpoint; one that is not set is no error."""
+        self._ask(b"z2,%x,%x" % (address, size))
+
+    def run(self, seconds: float | None) -> StopReply | None:
+        """Let the machine run until it stops; return how, None when the time has passed, after which it still runs.
+
+        :raises TargetError: when the connection is lost.
+        """
+        if not self._is_running:
+            self._send(b"c")
+            self._is_running = True
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while _PACKET.search(self._buffer) is None:
+            remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
+            if not select.select([self._socket], [], [], remaining)[0]:
+                return None
+            self._fill(time.monotonic() + self._timeout)
+        return self._receive_stop()
+
+    def _receive_stop(self) -> StopReply:
+        while True:
+            reply = self._receive(time.monotonic() + self._timeout)
+            # The machine may print to the debugger meanwhile.
+            if reply[:1] in (b"T", b"S", b"W", b"X"):
+                self._is_running = False
+                return _parse_stop(reply)
+
+    def stop(self) -> StopReply | None:
+        """Stop a machine that :meth:`run` left running; return how it stopped, None when it did not run."""
+        if not self._is_running:
+            return None
+        try:
+            self._socket.sendall(b"\x03")
+        except OSError as error:
+            raise self._lost(error) from None
+        return self._receive_stop()
 
     def use_physical_memory(self) -> bool:
         """Make later reads physical; return whether the stub can, as QEMU's does."""
@@ -272,6 +343,18 @@ class RspClient:
             f"lost the GDB stub at {self.address.text}: {error.strerror or error}",
             hint="the machine may have ended, or another debugger uses the stub",
         )
+
+
+def _parse_stop(reply: bytes) -> StopReply:
+    thread = re.search(rb"thread:(?:p[0-9a-fA-F]+\.)?([0-9a-fA-F]+)", reply)
+    watch = re.search(rb"[^r]watch:([0-9a-fA-F]+)", reply)
+    signal = re.match(rb"[0-9a-fA-F]{2}", reply[1:3])
+    return StopReply(
+        reply[:1] in (b"W", b"X"),
+        None if thread is None else int(thread[1], 16),
+        None if watch is None else int(watch[1], 16),
+        0 if signal is None else int(signal[0], 16),
+    )
 
 
 def _split_feature(item: str) -> tuple[str, str]:

@@ -44,6 +44,8 @@ class StopRecord(NamedTuple):
     """Start time of the process, which tells it from later ones with its number."""
     command: str
     stopped_at: str
+    reason: str = ""
+    """Why the run left the machine stopped on purpose; empty for one that would have let it go on."""
 
     @property
     def is_running(self) -> bool:
@@ -99,11 +101,14 @@ def signals_delayed() -> Iterator[None]:
             signal.raise_signal(which)
 
 
-def write_record(address: SocketAddress) -> None:
-    """Record that this run stops the machine at an address; without a place for it, there is no record."""
-    record = StopRecord(
-        os.getpid(), _start_time(os.getpid()), shlex.join(["kcovdbg", *sys.argv[1:]]), time.strftime("%Y-%m-%d %H:%M:%S")
-    )
+def write_record(address: SocketAddress, reason: str = "") -> None:
+    """Record that this run stops the machine at an address; without a place for it, there is no record.
+
+    :param reason: why it leaves the machine stopped, if it does.
+    """
+    command = shlex.join(["kcovdbg", *sys.argv[1:]])
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
+    record = StopRecord(os.getpid(), _start_time(os.getpid()), command, now, reason)
     path = _find_path(address)
     with contextlib.suppress(OSError):
         if address.path is None:
@@ -118,7 +123,13 @@ def read_record(address: SocketAddress) -> StopRecord | None:
     """Return the record of the run that stopped the machine at an address, None when there is none."""
     try:
         found = json.loads(_find_path(address).read_text(encoding="utf-8", errors="surrogateescape"))
-        return StopRecord(int(found["pid"]), str(found["started"]), str(found["command"]), str(found["stopped_at"]))
+        return StopRecord(
+            int(found["pid"]),
+            str(found["started"]),
+            str(found["command"]),
+            str(found["stopped_at"]),
+            str(found.get("reason", "")),
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -128,6 +139,8 @@ def describe_record(record: StopRecord) -> str:
     run = f"'{record.command}' (process {record.pid})"
     if record.is_running:
         return f"the machine is stopped by {run}, which still runs"
+    if record.reason:
+        return f"the machine is stopped: {run} left it so at {record.stopped_at}, {record.reason}; resume lets it go on"
     return f"the machine is stopped: {run} stopped it at {record.stopped_at} and was killed; resume lets it go on"
 
 

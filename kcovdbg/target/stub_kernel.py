@@ -75,7 +75,7 @@ class RamRange(NamedTuple):
 
 
 class CachedMemory:
-    """Memory of a stopped machine: each page is read once.
+    """Memory of a stopped machine: each page is read once while it stands.
 
     :param read: reads from the machine.
     """
@@ -83,6 +83,10 @@ class CachedMemory:
     def __init__(self, read: ReadMemory) -> None:
         self._read = read
         self._pages: dict[int, bytes] = {}
+
+    def forget(self) -> None:
+        """Read every page again: the machine has run."""
+        self._pages.clear()
 
     def read(self, address: int, size: int) -> bytes:
         """Return any span of memory.
@@ -179,6 +183,20 @@ def make_notes(client: RspClient, vmcoreinfo: bytes) -> bytes:
             break
         notes += make_note("CORE", NT_PRSTATUS, _make_prstatus(cpu, registers))
     return notes + make_note(VMCOREINFO, 0, vmcoreinfo)
+
+
+# Members of struct pt_regs in the order of GDB's registers.
+_PT_REGS: Final = tuple("ax bx cx dx si di bp sp r8 r9 r10 r11 r12 r13 r14 r15 ip flags".split())
+
+
+def parse_pt_regs(registers: bytes) -> dict[str, int]:
+    """Return x86-64 registers by the members of ``struct pt_regs``.
+
+    :param registers: as a stub sends them; empty gives nothing.
+    """
+    if len(registers) < _GDB_REGISTERS.size:
+        return {}
+    return dict(zip(_PT_REGS, _GDB_REGISTERS.unpack_from(registers), strict=False))
 
 
 def _make_prstatus(cpu: int, registers: bytes) -> bytes:

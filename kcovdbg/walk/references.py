@@ -40,11 +40,14 @@ class ReferenceWalk:
 
     :param cache: its structures.
     :param sessions: its sessions.
+    :param searches_slab: whether to search slab memory for objects that nothing leads to.
     """
 
-    def __init__(self, cache: StructureCache, sessions: SessionWalk) -> None:
+    def __init__(self, cache: StructureCache, sessions: SessionWalk, *, searches_slab: bool = True) -> None:
         self._cache = cache
         self._target = cache.target
+        self._slab = cache.target.slab if searches_slab else None
+        self._searches_slab = searches_slab
         self._layout = cache.layout
         self._sessions = sessions
         self._roads: dict[int, list[str]] = defaultdict(list)
@@ -130,8 +133,9 @@ class ReferenceWalk:
         lost = buffers - self._known_areas()
         if not lost and not any(map(self._is_unbalanced, self._roads)):
             return
-        if self._target.slab is None:
-            self._lacking[Source.SLAB] = ("this target cannot search slab memory: files that no process holds are not found",)
+        if self._slab is None:
+            why = "this target cannot search slab memory" if self._searches_slab else "slab memory was not searched"
+            self._lacking[Source.SLAB] = (f"{why}: files that no process holds are not found",)
         else:
             for found in self._of_unlisted_files():
                 self._add(found)
@@ -160,7 +164,7 @@ class ReferenceWalk:
 
     def _of_unlisted_files(self) -> Iterator[_Found]:
         """Yield files that are in flight over a socket, registered with io_uring, or leaked."""
-        slab = self._target.slab
+        slab = self._slab
         assert slab is not None
         known = {reference.file for found in self._references.values() for reference in found}
         walk = FileWalk(self._target)
@@ -178,7 +182,7 @@ class ReferenceWalk:
 
     def _of_slab_objects(self, areas: set[int]) -> Iterator[_Found]:
         """Yield what looks like the ``struct kcov`` of a buffer to which nothing leads (kcov-abi.md 10.7)."""
-        layout, slab = self._layout.kcov, self._target.slab
+        layout, slab = self._layout.kcov, self._slab
         assert layout is not None
         assert slab is not None
         try:

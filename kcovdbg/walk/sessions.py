@@ -129,7 +129,12 @@ class SessionWalk:
             fields = fields._replace(cpu=read_stack_cpu(self._target, layout.stack_cpu, fields.address))
         errors += [f"{name} is unreadable" for name in layout.task.names[:TASK_FIELD_COUNT] if self._is_lost(fields, name)]
         word = fields.kcov_mode
-        errors += [flag.remark for flag in layout.traits.flags if flag.remark and (word or 0) & layout.mode_flags & flag.bit]
+        in_ctxsw: bool | None = None
+        if word is not None and layout.modes and self._generation.has(Feature.CTXSW_FLAG):
+            in_ctxsw = bool(word & layout.in_ctxsw)
+        flags = [flag for flag in layout.traits.flags if (word or 0) & layout.mode_flags & flag.bit]
+        usual = self._usual_flags if in_ctxsw and flags else 0
+        errors += [flag.remark for flag in flags if flag.remark and not flag.bit & usual]
         session = self._decide_own(fields)
         errors += session.errors
         saved = self._saved_of(fields)
@@ -152,9 +157,8 @@ class SessionWalk:
         capacity = find_capacity(layout, mode_of_buffer, size, trace_size) if is_named else None
         return Task(
             fields=fields,
-            in_ctxsw=bool(word & layout.in_ctxsw)
-            if word is not None and layout.modes and self._generation.has(Feature.CTXSW_FLAG)
-            else None,
+            in_ctxsw=in_ctxsw,
+            pauses=() if in_ctxsw else tuple(flag.effect for flag in flags if flag.effect),
             session=session,
             interrupted=interrupted,
             owns_remote=owned.owns,
@@ -164,6 +168,14 @@ class SessionWalk:
             saved=saved,
             errors=tuple(dict.fromkeys(errors)),
         )
+
+    @cached_property
+    def _usual_flags(self) -> int:
+        """Flag bits that stay set in tasks that are switched out, and are set in most of them."""
+        layout = self._layout
+        words = [fields.kcov_mode for fields in self._cache.task_fields if (fields.kcov_mode or 0) & layout.in_ctxsw]
+        bits = (flag.bit for flag in layout.traits.flags if flag.stays_when_switched_out)
+        return sum(bit for bit in bits if 2 * sum(bool((word or 0) & bit) for word in words) > len(words))
 
     def _is_lost(self, fields: TaskFields, name: str) -> bool:
         """Return whether a member that this kernel has is on an unreadable page."""

@@ -43,6 +43,7 @@ _MAX_WORDS: Final = 1 << 23
 _HELD_WORDS: Final = 1 << 24
 # Unwinding is slow: limit for the stacks that one reader unwinds.
 _MAX_STACKS: Final = 4000
+_MAX_BRIEF_STACKS: Final = 64
 
 
 class StateReader:
@@ -51,13 +52,25 @@ class StateReader:
     :param target: the kernel.
     :param layout: of this kernel.
     :param proof: judges records by the kernel's code; None where no image is known.
+    :param known_tasks: reads these tasks again instead of walking the lists of tasks; None to walk.
+    :param is_brief: whether to leave out what takes long: the search of slab memory, and all but a few stacks.
     """
 
-    def __init__(self, target: Target, layout: Layout, proof: PointProof | None = None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        layout: Layout,
+        proof: PointProof | None = None,
+        *,
+        known_tasks: Collection[TaskFields] | None = None,
+        is_brief: bool = False,
+    ) -> None:
         self.target = target
         self.layout = layout
         self._proof = proof
-        self._cache = StructureCache(target, layout)
+        self._is_brief = is_brief
+        self._max_stacks = _MAX_BRIEF_STACKS if is_brief else _MAX_STACKS
+        self._cache = StructureCache(target, layout, known_tasks)
         self._sessions = SessionWalk(self._cache)
         self._known: dict[Part, Mapping[str, object]] = {}
         self._stacks: dict[int, tuple[StackFrame, ...] | None] = {}
@@ -85,7 +98,7 @@ class StateReader:
 
     def renew(self) -> StateReader:
         """Return a new look at the same kernel."""
-        return StateReader(self.target, self.layout, self._proof)
+        return StateReader(self.target, self.layout, self._proof, is_brief=self._is_brief)
 
     def read(self, parts: Part, *, stacks: Collection[int] = (), syscalls: Collection[TaskFields] = ()) -> State:
         """Return the State with some parts, and what of them could not be read.
@@ -149,7 +162,7 @@ class StateReader:
             is_rt=is_preempt_rt(target),
             spin_lock=find_spin_lock(target),
             lists_vmas=target.vmas is not None,
-            searches_slab=target.slab is not None,
+            searches_slab=target.slab is not None and not self._is_brief,
         )
 
     def _has(self, feature: Feature) -> bool:
@@ -181,7 +194,7 @@ class StateReader:
 
     @cached_property
     def _objects(self) -> Mapping[int, Kcov]:
-        objects, lacking = ReferenceWalk(self._cache, self._sessions).find_objects()
+        objects, lacking = ReferenceWalk(self._cache, self._sessions, searches_slab=not self._is_brief).find_objects()
         self._cache.lacking.update(lacking)
         return objects
 
@@ -345,9 +358,9 @@ class StateReader:
     def _unwind(self, task: int) -> tuple[StackFrame, ...] | None:
         if task not in self._stacks:
             source = self.target.stacks
-            if source is not None and len(self._stacks) >= _MAX_STACKS:
+            if source is not None and len(self._stacks) >= self._max_stacks:
                 self._cache.lacking[Source.STACKS] = (
-                    f"only {_MAX_STACKS} stacks are unwound; those of other tasks are unknown",
+                    f"only {self._max_stacks} stacks are unwound; those of other tasks are unknown",
                 )
                 return None
             try:

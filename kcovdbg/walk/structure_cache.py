@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 
 from kcovdbg.errors import MissingTypeError, ReadError
@@ -20,7 +20,7 @@ from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import read_kcov
 from kcovdbg.walk.remote import RemoteMap, read_remote_map
 from kcovdbg.walk.saved import read_per_cpu
-from kcovdbg.walk.tasks import TaskWalk, find_current_tasks, is_pid, read_task
+from kcovdbg.walk.tasks import TaskWalk, find_current_tasks, is_pid, read_known_tasks, read_task
 
 
 class StructureCache:
@@ -28,11 +28,13 @@ class StructureCache:
 
     :param target: the kernel.
     :param layout: of this kernel.
+    :param known_tasks: reads these tasks again instead of walking the lists of tasks; None to walk.
     """
 
-    def __init__(self, target: Target, layout: Layout) -> None:
+    def __init__(self, target: Target, layout: Layout, known_tasks: Collection[TaskFields] | None = None) -> None:
         self.target = target
         self.layout = layout
+        self._known_tasks = known_tasks
         self.lacking: dict[Source, tuple[str, ...]] = {}
         """What could not be read, by source."""
         self._owners: dict[int, tuple[int | None, str | None, str | None]] = {}
@@ -41,6 +43,9 @@ class StructureCache:
     @cached_property
     def task_fields(self) -> tuple[TaskFields, ...]:
         """Every task as read."""
+        if self._known_tasks is not None:
+            self.lacking[Source.TASKS] = ()
+            return tuple(read_known_tasks(self.target, self.layout, self._known_tasks))
         walk = TaskWalk(self.target, self.layout)
         found = tuple(walk)
         self.lacking[Source.TASKS] = tuple(walk.remarks)

@@ -7,7 +7,7 @@ a cut or looped list gives the tasks that can be reached, from the other end too
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Final
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
@@ -318,3 +318,17 @@ def read_task(target: Target, layout: Layout, address: int) -> TaskFields:
     """
     check_pointer(target, address, TASK)
     return _make_fields(address, layout.task.read(target, address))
+
+
+def read_known_tasks(target: Target, layout: Layout, known: Iterable[TaskFields]) -> Iterator[TaskFields]:
+    """Read tasks again that an earlier look found; those that have ended are left out.
+
+    The memory of a task that has ended may hold anything: it counts as the same task while it has the same ids.
+    """
+    for before in known:
+        try:
+            fields = read_task(target, layout, before.address)
+        except ReadError:
+            continue
+        if (fields.pid, fields.tgid) == (before.pid, before.tgid):
+            yield fields

@@ -3,6 +3,10 @@
 
 python -m tests.bench.scale VMLINUX [--core DUMP] [--source-dir TREE] [--other NAME=COMMAND]... [--json]
 
+syzkaller's own reader, built with go from its source, writes into the current directory:
+
+--other "syz-cover=sh -c 'cd /tmp/cover && syz-cover -force -config manager.cfg {rawcover}'"
+
 The trace has every point of the image, in order. Without a dump, commands run on a stand-in for one: its kernel has no memory,
 and opening it costs nothing. Memory is the sum of the resident memory of all processes, at its highest.
 """
@@ -114,6 +118,11 @@ def _commands(trace: Path, scratch: Path, source_dir: str | None) -> Iterator[Li
     yield Line("report", [*tree, "-e", f"report {name} -o {scratch}/report.html"], "12 s, 700 MB", "report.html")
 
 
+def _file_name(line: str) -> str:
+    """Return a name without spaces, which another reader's command may contain unquoted."""
+    return f"{line.replace(' ', '-')}.out"
+
+
 def _write_trace(table: LocationTable, scratch: Path) -> tuple[Path, Path, int]:
     """Write a trace of all points, and their addresses for a symbolizer."""
     pcs = table.pcs()
@@ -198,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if line.name == "tasks" and options.core is None:
                 continue
             output = None if line.output is None else scratch / line.output
-            cost = measure([*kcovdbg, *line.arguments], scratch / f"{line.name}.out", written=output)
+            cost = measure([*kcovdbg, *line.arguments], scratch / _file_name(line.name), written=output)
             rows.append((line.name, cost, line.goal))
         symbolizer = shutil.which("llvm-symbolizer")
         if symbolizer is not None:
@@ -206,9 +215,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows.append(("llvm-symbolizer", measure(command, scratch / "llvm.out", stdin=addresses), ""))
         for other in options.other:
             name, _, text = other.partition("=")
-            replaced = {"image": options.image, "rawcover": f"{scratch}/export rawcover.out", "trace": str(trace)}
+            replaced = {"image": options.image, "rawcover": str(scratch / _file_name("export rawcover")), "trace": str(trace)}
             command = [word.format(**replaced) for word in shlex.split(text)]
-            rows.append((name, measure(command, scratch / "other.out"), ""))
+            try:
+                rows.append((name, measure(command, scratch / "other.out"), ""))
+            except subprocess.CalledProcessError as error:
+                print(f"{name}: {error.stderr.decode(errors='replace').strip()}", file=sys.stderr)
     if options.json:
         print(json.dumps({"points": count, "lines": [{"name": name, **cost._asdict()} for name, cost, _ in rows]}, indent=1))
         return 0

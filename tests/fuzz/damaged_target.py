@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import drgn
-from drgn.helpers.linux import slab
-from drgn.helpers.linux.mm import PageSlab, follow_phys, for_each_page
+from drgn.helpers.linux.mm import follow_phys
 
 from kcovdbg.elf.note import make_note, parse_notes
 from kcovdbg.errors import KcovdbgError
@@ -208,56 +207,16 @@ class MemoVmalloc:
 
 
 class MemoSlab:
-    """Slab objects.
+    """Slab objects."""
 
-    drgn looks at each page of the machine for those of a cache: here at those that belonged to the slab allocator in the
-    healthy state, and at those whose ``struct page`` is damaged. Where page tables are damaged it looks at all.
-    """
-
-    def __init__(self, source: Any, memo: Memo, prog: drgn.Program, physical: Callable[[int], int]) -> None:
+    def __init__(self, source: Any, memo: Memo) -> None:
         self._source, self._memo = source, memo
-        self._slabs: list[drgn.Object] = []
-        self._by_line: dict[int, drgn.Object] = {}
-        places: dict[int, int] = {}
-        with memo.memory.recording() as lines:
-            for page in for_each_page(prog):
-                address = page.value_()
-                start = address & -PAGE
-                if start not in places:
-                    places[start] = physical(start)
-                # drgn's struct page is as long as a line, and begins with one.
-                self._by_line[(places[start] + address - start) // LINE] = page
-                with contextlib.suppress(drgn.FaultError):
-                    if PageSlab(page):
-                        self._slabs.append(page)
-        self._others = frozenset(lines - self._by_line.keys())
-
-    @contextlib.contextmanager
-    def _few_pages(self) -> Iterator[None]:
-        damaged = self._memo.memory.damaged
-        if not damaged.isdisjoint(self._others):
-            yield
-            return
-        more = [self._by_line[line] for line in damaged if line in self._by_line]
-        pages = sorted({page.value_(): page for page in (*self._slabs, *more)}.items())
-        # drgn's walk of the slab caches asks its own module for the pages.
-        module: Any = slab
-        original = module.for_each_page
-        module.for_each_page = lambda _prog: (page for _, page in pages)
-        try:
-            yield
-        finally:
-            module.for_each_page = original
-
-    def _list(self, walk: Callable[[], Iterator[Any]]) -> _Listed:
-        with self._few_pages():
-            return _exhaust(walk())
 
     def for_each_file(self) -> Iterator[int]:
-        yield from self._memo.ask(("files",), lambda: self._list(self._source.for_each_file)).replay()
+        yield from self._memo.ask(("files",), lambda: _exhaust(self._source.for_each_file())).replay()
 
     def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
-        yield from self._memo.ask(("slab", size), lambda: self._list(lambda: self._source.for_each_slab_object(size))).replay()
+        yield from self._memo.ask(("slab", size), lambda: _exhaust(self._source.for_each_slab_object(size))).replay()
 
 
 class MemoStacks:
@@ -288,7 +247,7 @@ class DamagedTarget(DrgnTarget):
         self.quick: tuple[Any, ...] = (
             MemoVmas(self.vmas, memo),
             MemoVmalloc(self.vmalloc, memo),
-            None if self.slab is None else MemoSlab(self.slab, memo, prog, self.physical),
+            MemoSlab(self.slab, memo),
             MemoStacks(self.stacks, memo),
         )
 

@@ -141,3 +141,24 @@ def test_calls_are_for_tree_and_speedscope(unpacked: Path, tmp_path: Path) -> No
     assert max(row["depth"] for row in rows) > 5
     assert end
     speedscope_rules.check_file(json.loads(output.read_text()))
+
+
+@pytest.mark.skipif(shutil.which("objcopy") is None, reason="needs binutils")
+def test_code_and_debug_info_in_two_files(tmp_path: Path) -> None:
+    """Commands that read code answer as with the image that has both, in either order."""
+    folder = find_demo()
+    whole, image, debug_file = (tmp_path / name for name in ("vmlinux", "image", "vmlinux.debug"))
+    with (folder / "vmlinux.zst").open("rb") as packed, whole.open("wb") as unpacked:
+        zstandard.ZstdDecompressor().copy_stream(packed, unpacked)
+    subprocess.run(["objcopy", "--only-keep-debug", whole, debug_file], check=True)
+    subprocess.run(["strip", "-o", image, whole], check=True)
+
+    def ask(*symbols: Path) -> tuple[int, list[str]]:
+        named = [word for path in symbols for word in ("-s", path)]
+        done = run_kcovdbg("-c", folder / "demo.slice.zst", *named, "-q", "-e", "sites --json", "-e", "check")
+        return done.returncode, done.stdout.splitlines()
+
+    expected = ask(whole)
+    # The remark on the rule that it replaces.
+    assert "B12" in expected[1][-1]
+    assert ask(image, debug_file) == ask(debug_file, image) == expected

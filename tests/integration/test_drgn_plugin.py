@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """drgn imports the plugin at every start: it has to be next to nothing."""
 
+import json
+import os
 import subprocess
 import sys
 
 import pytest
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.model.location import Frame
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import TableWriter, TextRange
 
 pytest.importorskip("drgn")
 
@@ -18,3 +25,29 @@ def test_the_plugin_imports_next_to_nothing():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert result.stdout.split() == ["kcovdbg", "kcovdbg.frontends", "kcovdbg.frontends.drgn", "kcovdbg.frontends.drgn.plugin"]
+
+
+def test_the_symbol_table_of_the_build_in_the_configuration(tmp_path):
+    demo = tmp_path / "demo"
+    subprocess.run([sys.executable, "-m", "kcovdbg", "demo", str(demo)], check=True, stdout=subprocess.DEVNULL)
+    with ElfFile(demo / "vmlinux") as elf:
+        writer = TableWriter(
+            elf.build_id, [TextRange(text.address, text.address + text.size, ".text") for text in elf.text_sections()]
+        )
+        pc = elf.section(".text").address + 9
+    writer.add_frames(pc, PointKind.PC, (Frame("from_the_table", "a.c", 7, None),))
+    writer.write(tmp_path / "table")
+    (tmp_path / "kcovdbg").mkdir()
+    (tmp_path / "kcovdbg/config.toml").write_text(f'symbol-tables = ["{tmp_path}/table"]\n')
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
+    in_drgn = (
+        "import drgn, sys; from kcovdbg.frontends.drgn.commands import run_in_drgn; prog = drgn.Program()\n"
+        f"prog.set_core_dump('{demo}/vmcore'); prog.load_debug_info(['{demo}/vmlinux'])\n"
+        f"sys.exit(run_in_drgn(prog, 'sym {pc:#x} --json'))"
+    )
+    alone = [sys.executable, "-m", "kcovdbg", f"{demo}/vmcore", f"{demo}/vmlinux", "sym", f"{pc:#x}", "--json"]
+    for command in ([sys.executable, "-c", in_drgn], alone):
+        result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+        assert result.returncode == 0, result.stderr
+        (row,) = json.loads(result.stdout)
+        assert row["frames"][0]["function"] == "from_the_table"

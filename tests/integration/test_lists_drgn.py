@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Mappings and vmalloc areas as drgn's helpers list them, on every kept slice."""
+"""Mappings, vmalloc areas and slab objects as drgn's helpers list them, on every kept slice."""
 
 from pathlib import Path
 
@@ -8,7 +8,10 @@ import pytest
 from drgn.helpers.linux.list import list_for_each_entry
 from drgn.helpers.linux.mm import for_each_vma, for_each_vmap_area
 
+from kcovdbg.errors import ReadError
 from kcovdbg.target.drgn.programs import open_core
+from kcovdbg.target.drgn.target import DrgnSlab
+from kcovdbg.target.slab_memory import SlabWalk
 from tests.lab.golden import DEBUG_INFO, DESTINATION, SLICE
 
 KEPT = sorted(path for path in DESTINATION.iterdir() if path.is_dir())
@@ -41,3 +44,22 @@ def test_vmalloc_areas(target):
     found = list(target.vmalloc.for_each_vmalloc_area())
     assert [(area.start, area.has_user_pages) for area in found] == expected
     assert len(found) > 50
+
+
+def test_slab_objects(target):
+    if target.machine != "x86_64":
+        pytest.skip("only x86-64 kernels have a walk of their own")
+    assert isinstance(target.slab, SlabWalk)
+    helpers = DrgnSlab(target.prog)
+    files = list(helpers.for_each_file())
+    assert len(files) > 50
+    assert sorted(target.slab.for_each_file()) == sorted(files)
+    for size in (target.type_size("struct kcov"), 96, 192):
+        # Slices have what was searched: these caches of some kernels only, as one was searched for lost buffers.
+        try:
+            objects = sorted(helpers.for_each_slab_object(size))
+        except ReadError:
+            with pytest.raises(ReadError):
+                list(target.slab.for_each_slab_object(size))
+        else:
+            assert sorted(target.slab.for_each_slab_object(size)) == objects

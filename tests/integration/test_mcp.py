@@ -204,7 +204,7 @@ def test_a_dump_is_walked_for_files_once(box: ToolBox, monkeypatch: pytest.Monke
     assert slab is not None
     first = list(slab.for_each_file())
     assert first
-    monkeypatch.setattr("kcovdbg.target.drgn.target.for_each_slab_cache", lambda _prog: iter(()))
+    monkeypatch.setattr("kcovdbg.target.slab_memory.SlabWalk._for_each_object", lambda *_: iter(()))
     assert list(slab.for_each_file()) == first
 
 

@@ -182,3 +182,20 @@ sys.exit(main())
         preexec_fn=restore_signals,
     )
     assert (done.returncode, done.stderr) in ((-signal.SIGINT, ""), (130, ""))
+
+
+def test_an_interrupt_before_signals_are_set_shows_no_traceback():
+    code = f"""
+import os, sys
+sys.path.insert(0, {str(ROOT)!r})
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "signal":
+            os.kill(os.getpid(), {int(signal.SIGINT)})
+sys.meta_path.insert(0, Interrupt())
+import kcovdbg.__main__
+"""
+    # Without site, which may have imported the module.
+    command = [sys.executable, "-S", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, preexec_fn=restore_signals)
+    assert (done.returncode, done.stderr) == (130, "")

@@ -65,6 +65,16 @@ def test_calls_of_an_image(image):
     assert list(RemoteCalls(image, None, 0x10000).of_image) == [(address + 0x10000, name) for address, name in expected]
 
 
+def test_calls_of_a_stripped_image(image, tmp_path):
+    debug_file, stripped = tmp_path / "a.debug", tmp_path / "a.stripped"
+    subprocess.run(["objcopy", "--only-keep-debug", image, debug_file], check=True)
+    subprocess.run(["strip", "-o", stripped, image], check=True)
+    split, whole = RemoteCalls(debug_file, None, 0, code=stripped), RemoteCalls(image, None, 0)
+    assert list(split.of_image) == by_objdump(image)
+    for back, _ in split.of_image:
+        assert split.symbol_of(back - 1) == whole.symbol_of(back - 1)
+
+
 def test_calls_of_a_module(image):
     """Its code is in memory; a page of it may be missing."""
     calls, expected = RemoteCalls(image, None, 0), by_objdump(image)

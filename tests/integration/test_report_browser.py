@@ -240,25 +240,39 @@ def test_what_is_packed_opens_on_demand(page, reports, tmp_path, monkeypatch):
     monkeypatch.setattr("kcovdbg.render.report.trace.MAX_INLINE", 1)
     streams = Streams()
     workspace = make_workspace(streams, monkeypatch)
-    workspace.names, workspace.symbolizer, workspace.optional_target = names(), None, None
+    workspace.names, workspace.symbolizer = names(), None
+    monkeypatch.setattr(report_command, "_check", lambda _context: iter(()))
     workspace.source_folders = (str(reports),)
     assert run_line(workspace, f"report file:{reports}/a -o {tmp_path}/packed.html") == 0
+    listings = (
+        "[...document.querySelectorAll('table.source tr')].map((row) => "
+        "[row.className, [...row.cells].map((cell) => [cell.className, cell.title, cell.textContent])])"
+    )
+    details = (
+        "[...Array(20).keys()].map((row) => { document.querySelector(`#row0-${row}`).click(); "
+        "return [...document.querySelectorAll(`#row0-${row} > *, #detail div`)].map((part) => part.textContent); })"
+    )
+    whole = page(reports / "one.html")
+    expected = whole.run(listings), whole.run(details)
+    whole.requests.clear()
     browser = page(tmp_path / "packed.html")
     rows = "document.querySelectorAll('table.source tr').length"
     assert browser.run(rows) == 0
-    browser.run("document.querySelector('details.file').open = true")
-    browser.run(f"new Promise((done) => {{ const look = () => ({rows} ? done() : setTimeout(look, 20)); look(); }})")
+    browser.run("document.querySelectorAll('details.file').forEach((file) => { file.open = true; })")
+    files = "document.querySelectorAll('table.source').length === document.querySelectorAll('details.file').length"
+    browser.run(f"new Promise((done) => {{ const look = () => ({files} ? done() : setTimeout(look, 20)); look(); }})")
     assert browser.run("document.querySelectorAll('tr.c-all').length") > 0
     assert browser.run("document.querySelectorAll('img').length") == 0
     shown = "document.querySelector('.row .function').textContent"
     browser.run(f"new Promise((done) => {{ const look = () => ({shown} !== '…' ? done() : setTimeout(look, 20)); look(); }})")
     assert browser.run(shown).startswith("fn_")
+    assert (browser.run(listings), browser.run(details)) == expected
     browser.press("/", "f", "n", "_", "6", "Enter")
     browser.run(
         "new Promise((done) => { const look = () => "
         f"({POSITION}.startsWith('row') ? done() : setTimeout(look, 20)); look(); }})"
     )
-    assert browser.run(CURRENT) == [6]
+    assert browser.run(CURRENT) == [20]
 
 
 def test_contrast_is_really_measured(page, reports):

@@ -6,18 +6,22 @@ import shutil
 import struct
 import subprocess
 from array import array
+from random import Random
 
 import pytest
 
 from kcovdbg.abi.record import CMP, PC
 from kcovdbg.elf.compile_units import read_comp_dir, read_units
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import EM_AARCH64, EM_X86_64
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.symbols import coverage_points as points
 from kcovdbg.symbols.code_proof import CodeProof
+from kcovdbg.symbols.compiled_reader import has_reader
 from kcovdbg.symbols.coverage_points import find_points, find_points_between
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")
+needs_reader = pytest.mark.skipif(not has_reader(), reason="needs the compiled module")
 
 SOURCE = """
 __attribute__((no_sanitize_coverage)) void __sanitizer_cov_trace_pc(void) { asm volatile(""); }
@@ -84,6 +88,16 @@ def test_code_proves_what_can_be_recorded(built):
             return bytes(code)
 
         assert proof.judge([pc], PC, read_patched).wrong == {}
+        # Code in one file, symbols and debug info in another.
+        stripped, debug_file = built / "stripped", built / "a.debug"
+        subprocess.run(["strip", "-o", stripped, image], check=True)
+        subprocess.run(["objcopy", "--only-keep-debug", image, debug_file], check=True)
+        split = CodeProof(debug_file, elf.build_id, 0, None, code=stripped)
+        for codec in (PC, CMP):
+            asked = [*pcs, *cmps, *tails, *wrong]
+            assert split.judge(asked, codec, read) == proof.judge(asked, codec, read)
+    assert CodeProof(debug_file, None, 0, None).problem() == "the kernel image has no code"
+    assert "different builds" in (CodeProof(debug_file, None, 0, None, code="/bin/true").problem() or "")
     assert CodeProof(image, "00" * 20, 0, None).problem() == "the kernel image is of another build"
     assert CodeProof(None, None, 0, None).problem() == "no kernel image is given"
 
@@ -225,6 +239,53 @@ def test_s390_branches():
     assert code.calls == ([0x1006], [0x1010])
     assert code.jumps == ([0x100C], [0x1000])
     assert code.indirect == [0x100E]
+
+
+@needs_reader
+@pytest.mark.parametrize("machine", [EM_X86_64, EM_AARCH64])
+def test_compiled_search_finds_what_python_finds(machine):
+    """In random code with many branches, of more than one part for the threads, whose borders cut through some of them."""
+    random = Random(machine)
+    size, address = (1 << 21) + 77, 0x1000000
+    text = bytearray(random.randbytes(size))
+    for at in [random.randrange(size - 8) & ~3 for _ in range(60000)] + [(1 << 20) - back for back in (1, 3, 4, 6)]:
+        displacement = struct.pack("<i", random.randrange(-at, size - at))
+        words = struct.pack("<I", random.choice((0x94000000, 0x14000000)) | (random.randrange(-at, size - at) // 4 & 0x3FFFFFF))
+        register = struct.pack("<I", random.choice((0xD63F0000, 0xD61F0000)) | random.randrange(32) << 5)
+        x86 = (
+            b"\xe8" + displacement,
+            b"\xe9" + displacement,
+            b"\x0f\x84" + displacement,
+            b"\xff\xd0",
+            b"\xff\x50\x08",
+            b"\xff\xe2",
+        )
+        branch = random.choice(x86 if machine == EM_X86_64 else (words, register))
+        text[at : at + len(branch)] = branch
+    targets = {address + random.randrange(size) & ~3 for _ in range(200000)}
+    code = points.SCANNERS[machine](bytes(text), address, False)
+    compiled = points._CompiledCode([(address, bytes(text))], machine, True)
+    assert compiled.calls_to(targets) == code.calls_to(targets)
+    assert compiled.jumps_to(targets) == code.jumps_to(targets)
+    if machine == EM_X86_64:
+        code.indirect.extend(points._scan_x86_indirect(bytes(text), address))
+        code.indirect_jumps.extend(address + match.start() for match in points._X86_INDIRECT_JUMP.finditer(text))
+        short = compiled.short_jumps_to(targets)
+        found = [match.end() for match in points.X86_SHORT.finditer(text, 0, size - 1)]
+        ends = {at: address + at + 1 + (text[at] ^ 0x80) - 0x80 for at in found}
+        assert {at for target in targets for at in short(target)} == {address + at for at, to in ends.items() if to in targets}
+    assert set(compiled.indirect_beside(targets)) == set(code.indirect_beside(targets))
+    assert list(compiled.indirect_jumps) == code.indirect_jumps
+    assert min(len(compiled.calls_to(targets).back), len(code.indirect), len(code.indirect_jumps)) > 500
+
+
+@needs_gcc
+@needs_reader
+def test_points_without_the_compiled_module(built, monkeypatch):
+    with ElfFile(built / "a") as elf:
+        expected = find_points(elf)
+        monkeypatch.setattr(points, "has_reader", lambda: False)
+        assert find_points(elf) == expected
 
 
 def test_x86_calls_within_another_calls_bytes():

@@ -5,7 +5,9 @@ import drgn
 import pytest
 
 from kcovdbg.errors import ReadError
+from kcovdbg.target.drgn.page_recorder import record
 from kcovdbg.target.drgn.target import DrgnSlab, _walking
+from kcovdbg.target.opener import TargetOptions, open_target
 
 PLACE = 0xFFFFFFFF82000000
 
@@ -48,3 +50,13 @@ def test_what_drgn_has_no_class_for_is_a_gap():
     # What is a fault of the program stays one.
     with pytest.raises(RuntimeError), _walking("the slab cache of files"):
         raise RuntimeError("a bug")
+
+
+def test_a_slice_maps_the_whole_image():
+    """Debuggers that do not walk page tables find what only drgn has read."""
+    target = open_target(TargetOptions(demo=True))
+    assert target.kaslr_offset
+    recording = record(target, lambda recorder: None)
+    start, end = (target.symbol(name).address for name in ("_text", "__bss_stop"))
+    assert any(run.vaddr <= start and end <= run.vaddr + run.size for run in recording.mapped)
+    target.close()

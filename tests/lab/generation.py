@@ -197,6 +197,8 @@ GENERATIONS = {
             era="E7",
             variants=("KCOV_TRACE_PC_EXT v1 (2026)",),
         ),
+        # The series leaves no trace in types.
+        Generation(recipe("paused-flag", fragments=PATCHED, patches=("paused-flag.patch",)), era="E9a", kept=False),
     ]
 }
 

@@ -55,14 +55,16 @@ def crash_and_dump(
     how: str = "",
     formats: Iterable[str] = FORMATS,
     timeout: float = 600,
+    capture: Kernel | None = None,
 ) -> KdumpCrash:
     """Boot a guest with the standing states, crash it, and wait until its second kernel has written the dumps.
 
     :param directory: where the dumps go.
     :param how: as for the workload's command ``crash``.
+    :param capture: the second kernel, by default the same: one with KASAN does not fit into what is reserved for it.
     """
     formats = tuple(formats)
-    shutil.copyfile(kernel.image, directory / "kernel")
+    shutil.copyfile((capture or kernel).image, directory / "kernel")
     _pack(directory / "capture.cpio", userland)
     machine = Machine(cpus=2, memory_mib=MEMORY_MIB, append=f"crashkernel={RESERVED_MIB}M", exchange=str(directory))
     with Guest(kernel, userland, machine) as guest:

@@ -2,7 +2,7 @@
 """Dumps by a second kernel, as syzkaller and distributions take them, say what the guest printed before it died.
 
 One crash and syzkaller's format are the main case. ``--exhaustive`` adds the others; hung tasks and soft lockups need the
-recipe ``lockups``.
+recipe ``lockups``, and those of syzbot's kernel and KASAN's reports the recipe ``syzbot-gcc``.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 SYZKALLER = "flattened"
+FILTERED = "filtered"
 PAGE = 4096
 
 
@@ -138,6 +139,10 @@ def test_a_capture_without_pages(crash: KdumpCrash, tmp_path: Path) -> None:
         ("default", "warn", (SYZKALLER,)),
         ("lockups", "hung", (SYZKALLER,)),
         ("lockups", "lockup", (SYZKALLER,)),
+        # Of two gigabytes: what distributions keep of them.
+        ("syzbot-gcc", "kasan", (FILTERED,)),
+        ("syzbot-gcc", "hung", (FILTERED,)),
+        ("syzbot-gcc", "lockup", (FILTERED,)),
     ],
 )
 def test_other_crashes(request: pytest.FixtureRequest, tmp_path: Path, recipe: str, how: str, formats: tuple[str, ...]) -> None:
@@ -147,6 +152,6 @@ def test_other_crashes(request: pytest.FixtureRequest, tmp_path: Path, recipe: s
     if kernel is None:
         pytest.skip(f"python -m tests.lab build --recipe {recipe}")
     userland = make_userland(kernel)
-    crash = crash_and_dump(kernel, userland, tmp_path, how, formats, timeout=1800)
+    crash = crash_and_dump(kernel, userland, tmp_path, how, formats, 1800, kernels.find(RECIPES["default"]))
     for name in formats:
         assert_tells_the_crash(crash, name, kernel, userland)

@@ -6,6 +6,7 @@ Every coverage point with KCOVDBG_LAB_ALL_POINTS=1, which takes some minutes for
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -14,11 +15,14 @@ import pytest
 
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind, find_points
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.table_builder import _SUFFIX, _frames_by_drgn, build_table
+from kcovdbg.symbols.table_builder import _frames_by_drgn, build_table
 from tests.lab import kernel, recipe
+from tests.lab.comparison import parse_outputs
+from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
 
 pytestmark = pytest.mark.lab
 ALL = os.environ.get("KCOVDBG_LAB_ALL_POINTS") == "1"
@@ -123,7 +127,7 @@ def test_table_equals_llvm_symbolizer(image, table):
             continue
         for mine, other in zip(row[1], relative, strict=True):
             if mine.function != other.function:
-                is_suffix = mine.function is not None and _SUFFIX.sub("", other.function or "") == mine.function
+                is_suffix = mine.function is not None and strip_clone_suffix(other.function or "") == mine.function
                 names["suffix" if is_suffix else "other"] += 1
     print(f"llvm-symbolizer: {len(pcs)} points, differences {dict(counts)}, names {dict(names)}")
     assert counts == {"": len(pcs)}
@@ -144,3 +148,29 @@ def test_table_equals_drgn(image, table, tmp_path):
     counts, examples = compare(table, pcs, theirs)
     print(f"drgn: {len(pcs)} points, differences {dict(counts)}")
     assert not counts, examples
+
+
+def test_points_of_a_module(standing_dump, userland):
+    """Points in the code of a loaded module, by objdump from the relocations of its file; the guest says where it is."""
+    dump = standing_dump()
+    (told,) = [line for line in dump.lines if line.get("state") == "kc-keep"]
+    (file,) = [path for path in userland.modules if path.stem == "kcovlab_keep"]
+    shown = subprocess.run(["objdump", "-dr", file], capture_output=True, text=True, check=True).stdout
+    for function in ("kcovlab_keep_inner", "kcovlab_keep_outer"):
+        code = shown.partition(f" <{function}>:")[2].partition("\n\n")[0]
+        calls = re.findall(r"([0-9a-f]+): R_X86_64_(?:PLT32|PC32)\t__sanitizer_cov_trace_(\w+)-0x4", code)
+        start = int(shown.partition(f" <{function}>:")[0].split()[-1], 16)
+        base = int(told["functions"][function], 16) - start
+        expected = [(base + int(at, 16) + 4, "pc" if name == "pc" else "cmp") for at, name in calls]
+        done = run_kcovdbg(
+            *("-c", dump.path, *symbol_options(dump.kernel, dump.userland)),
+            *("-e", f"points {function} fd:{told['tid']}/{told['fds'][0]} --json", "-e", f"why {function} --json"),
+        )
+        assert done.returncode == 0, done.stderr
+        answers = parse_outputs(done.stdout, ["points", "why"])
+        assert [(int(row["address"], 16), row["kind"]) for row in answers["points"]] == expected
+        assert {row["symbol"] for row in answers["points"]} == {function}
+        assert any(row["hits"] for row in answers["points"])
+        (about,) = answers["why"]
+        assert about["code"] == "function-instrumented"
+        assert about["values"]["points"] == [name for _, name in calls].count("pc")

@@ -14,6 +14,7 @@ from kcovdbg.errors import CapabilityError, MissingSymbolError, MissingTypeError
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.protocol import Member, SlabObject, Symbol, Vma
+from kcovdbg.target.watchpoints import Watchpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class MemoryTarget:
     vmalloc: MemoryVmalloc | None = None
     slab: MemorySlab | None = None
     stacks: MemoryStacks | None = None
+    watchpoints: Watchpoints | None = None
     reads: list[tuple[int, int]] = field(default_factory=list)
     """What has been read, address and size, failed reads included."""
     _starts: list[int] = field(default_factory=list, init=False, repr=False)
@@ -80,6 +82,12 @@ class MemoryTarget:
 
     def resume(self) -> str | None:
         raise TargetError("not a machine")
+
+    def stop(self) -> None:
+        raise CapabilityError("not a machine")
+
+    def leave_stopped(self, reason: str) -> str | None:
+        return None
 
     def is_gone(self) -> bool:
         return self.machine_state is MachineState.GONE

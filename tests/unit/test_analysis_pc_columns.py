@@ -201,6 +201,7 @@ def test_damaged_numbers_do_no_harm(chain_frame, chains, values, data):
     for loop, *arguments in (
         (chain_loops.find_innermost, frames, chains),
         (chain_loops.find_outermost, frames, chains),
+        (chain_loops.flatten_chains, frames, chains),
         (chain_loops.combine_flags, frames, chains, flags),
         (chain_loops.add_lines, frames, [(chains, hits), (chains, None)], values, 9),
         (chain_loops.gather, chain_frame, values, 77),

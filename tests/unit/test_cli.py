@@ -98,6 +98,13 @@ def test_targets(arguments, expected):
     assert options.commands == ("info",)
 
 
+@pytest.mark.parametrize("arguments", [[""], ["-c", ""], ["--core="], ["-s", ""], ["--qemu", ""], ["--gdb-remote", ""]])
+def test_empty_values_are_refused(arguments):
+    """A variable of a script that is not set must not open the running kernel."""
+    with pytest.raises(UsageError):
+        parse_options([*arguments, "-e", "info"], COMMANDS)
+
+
 def test_where_the_source_is():
     options = parse_options(["--source-dir", "/src", "--substitute-path", "/build/linux=/src=old", "-e", "info"], COMMANDS)
     assert options.source_folders == ("/src",)

@@ -9,7 +9,10 @@ import pytest
 from kcovdbg.commands import COMMANDS
 from kcovdbg.frontends.cli import main
 from kcovdbg.model.memory import StackFrame
+from kcovdbg.model.state import Part
 from kcovdbg.render.json_schema import schema_of
+from kcovdbg.walk.layout import detect_layout
+from kcovdbg.walk.state import read_state
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E2, E6, E7, E9A, E9B
 from tests.support.kernels.scenario import usb
@@ -308,6 +311,29 @@ def test_answers_have_values(ask):
     assert carried == {"tasks": [hex(owner), hex(kernel.tasks[51])], "pids": [50, 51]}
 
 
+def test_lists_in_text(capsys):
+    """The name of a list stands before its first item only."""
+    kernel = Kernel(E9A)
+    give_stack(kernel, 60, "give_back", "handle_softirqs", "asm_sysvec_apic_timer_interrupt", "vfs_read")
+    main(["why", "60"], open_target=lambda _options: kernel.target)
+    assert capsys.readouterr().out.count("frame=") == 1
+
+
+def test_known_bugs(ask):
+    """Of what check found, each known bug is named once."""
+    kernel = Kernel(E6)
+    kcov(kernel, "remote", t=0)
+    said = ask(kernel, "usb:1")
+    assert ask.codes.count("finding") > 1
+    assert ask.codes.count("known-bug") == 1
+    assert set(ask.values["known-bug"]["rules"]) <= {"K5", "K6", "T1", "T4", "R5", "X3"}
+    assert said.count("lost remote references") == 1
+
+
+def test_names_of_tasks_without_state(ask):
+    assert "/sys/kernel/debug/kcov neither open nor mapped" in ask(Kernel(E9A), "init")
+
+
 def test_values_of_a_finding(ask):
     kernel = Kernel(E6)
     kcov(kernel, "remote", t=0)
@@ -316,3 +342,34 @@ def test_values_of_a_finding(ask):
     assert values["rule"]
     assert {pair["name"] for pair in values["finding"]}
     assert values["object"]
+
+
+def set_bits(kernel, bits, tids):
+    for tid in tids:
+        task = kernel.tasks[tid]
+        word = int.from_bytes(kernel.target.read(task + kernel.offset("struct task_struct", "kcov_mode"), 4), "little")
+        kernel.put(task, "struct task_struct", kcov_mode=word | bits)
+
+
+def test_a_paused_task(ask):
+    kernel = Kernel(E9B)
+    switched_out = [tid for tid, task in kernel.truth.tasks.items() if task.ran and not task.running]
+    assert len(switched_out) > 3
+    set_bits(kernel, 1 << 29, switched_out)
+    # Where every task keeps the bit while it is switched out, it says nothing there.
+    ask(kernel, "40")
+    assert "not-recording-now" not in ask.codes
+    tasks = read_state(kernel.target, detect_layout(kernel.target), Part.ALL_TASKS).all_tasks
+    assert not any("29" in error for task in tasks for error in task.errors)
+    running = next(tid for tid, task in kernel.truth.tasks.items() if task.running and task.session)
+    set_bits(kernel, 1 << 29, [running])
+    ask(kernel, str(running))
+    assert ask.codes[0] == "not-recording-now"
+    assert int(ask.values["not-recording-now"]["kcov_mode_raw"], 16) & 1 << 29
+
+
+def test_a_single_paused_task_may_be_damaged():
+    kernel = Kernel(E9B)
+    set_bits(kernel, 1 << 29, [40])
+    tasks = read_state(kernel.target, detect_layout(kernel.target), Part.ALL_TASKS).all_tasks
+    assert [task.fields.pid for task in tasks if any("29" in error for error in task.errors)] == [40]

@@ -156,6 +156,24 @@ def test_one_shot_commands_load_nothing_heavy():
     assert result.stderr == "[]\n"
 
 
+def test_a_command_is_loaded_alone():
+    """The modules of all commands would take ten megabytes of each process."""
+    for words in (["-e", "jobs"], ["jobs"]):
+        code = (
+            f"import sys; from kcovdbg.frontends.cli import main; main({words})\n"
+            "print([name for name in sys.modules if name.startswith('kcovdbg.commands.')], file=sys.stderr)"
+        )
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent)
+        assert result.stderr == "['kcovdbg.commands.jobs']\n"
+
+
+def test_every_command_has_the_name_of_its_file():
+    names = {
+        name.removeprefix("kcovdbg.commands.").replace("_", "-") for name in MODULES if name.startswith("kcovdbg.commands.")
+    }
+    assert {command.name for command in COMMANDS} == names
+
+
 def classes_of(module):
     for node in ast.parse(MODULES[module].read_text()).body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):

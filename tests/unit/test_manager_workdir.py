@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from kcovdbg.engine.manager_workdir import find_manager, find_program
+from kcovdbg.engine.manager_workdir import find_manager, find_program, names_another_task, read_log
 from kcovdbg.errors import KcovdbgError
 
 # As pkg/rpcserver/last_executing.go writes them; syzkaller's programs have no empty lines.
@@ -57,13 +57,48 @@ def make_crash(workdir, name, **files):
 )
 def test_program(tmp_path, comm, program):
     (tmp_path / "log0").write_text(LOG)
-    assert find_program(tmp_path / "log0", comm) == program
+    assert find_program(read_log(tmp_path / "log0"), comm) == program
 
 
-def test_program_of_a_name_that_was_cut(tmp_path):
-    (tmp_path / "log0").write_text("1s ago: executing program 12 (id=123456789):\nsync()\n\n")
-    assert find_program(tmp_path / "log0", "syz.12.12345678") == "sync()"
-    assert find_program(tmp_path / "log0", "syz.12.1234567") is None
+def test_program_of_a_name_that_was_cut():
+    log = b"1s ago: executing program 12 (id=123456789):\nsync()\n\n"
+    assert find_program(log, "syz.12.12345678") == "sync()"
+    assert find_program(log, "syz.12.1234567") is None
+
+
+@pytest.mark.parametrize(
+    ("log", "other"),
+    [
+        (b"[  31.9] CPU: 1 UID: 0 PID: 77 Comm: syz.1.45 Not tainted 6.12.0 #1\n", False),
+        (b"[ 31.9][ T78] CPU: 1 PID: 78 Comm: syz.1.46 Not tainted\n[ 32.0] CPU: 1 PID: 77 Comm: syz.1.45 Tainted: G\n", False),
+        # Another boot's task had the number, or the name.
+        (b"[  31.9] CPU: 1 UID: 0 PID: 77 Comm: kworker/0:1 Not tainted 6.12.0 #1\n", True),
+        (b"[  31.9] CPU: 1 UID: 0 PID: 99 Comm: syz.1.45 Not tainted 6.12.0 #1\n", True),
+        (b"Kernel panic - not syncing: nobody is named\n", False),
+    ],
+)
+def test_a_log_of_another_crash(log, other):
+    """A manager overwrites the oldest log and keeps the oldest dump."""
+    assert names_another_task(log, 77, "syz.1.45") is other
+
+
+def test_every_file_that_a_manager_writes(workdir):
+    """SaveCrash and SaveRepro of pkg/manager/crash.go, tail reports and dumps as of January 2026."""
+    text = dict.fromkeys(("log0", "tag0", "report0", "machineInfo0", "log1", "tag1", "machineInfo1", "repro0", "repro1"), "x")
+    repro = {f"repro.{end}": "x" for end in ("prog", "cprog", "tag", "log", "report", "stats")}
+    folder = make_crash(workdir, "2411dc8cd4c3f9814e20779d67f47dddbf55c9f6", description="BUG: x\n", vmcore="", **text)
+    for name in (*repro, "strace.log", "title-stat", "mount_0.gz"):
+        (folder / name).write_text("x")
+    (crash,) = find_manager(str(workdir)).crashes()
+    assert (crash.title, crash.logs, crash.reports, crash.has_program) == ("BUG: x", 2, 1, True)
+    assert [dump.path.name for dump in crash.dumps] == ["vmcore"]
+
+
+def test_a_configuration_that_go_reads(workdir):
+    """Bytes that are no UTF-8 become others, and what follows the first value is ignored."""
+    (workdir.parent / "syz.cfg").write_bytes(b' {"name": "\xff", "workdir": "workdir"}\n# end\n{"more": 1}')
+    manager = find_manager(str(workdir.parent / "syz.cfg"))
+    assert manager.workdir == workdir.resolve()
 
 
 def test_crashes(workdir):
@@ -102,7 +137,7 @@ def test_files_that_would_wait_or_never_end(workdir):
     (folder / "log0").symlink_to("/dev/zero")
     (crash,) = find_manager(str(workdir)).crashes()
     assert (crash.title, crash.dumps) == ("", ())
-    assert find_program(folder / "log0", "syz.1.45") is None
+    assert find_program(read_log(folder / "log0"), "syz.1.45") is None
 
 
 def test_bytes_that_are_no_text(workdir):

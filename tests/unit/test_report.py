@@ -21,7 +21,7 @@ from kcovdbg.analysis.pc_names import Names
 from kcovdbg.collect.trace_file import side_path
 from kcovdbg.commands import report as report_command
 from kcovdbg.engine.runner import run_line
-from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.errors import KcovdbgError, TargetError, UsageError
 from kcovdbg.model.coverage import LineCoverage
 from kcovdbg.model.finding import Cause, Certainty, Finding, Severity
 from kcovdbg.render.column import Column
@@ -160,6 +160,13 @@ def test_lines_of_source():
     assert "2 of 3 lines covered" in page.text()
 
 
+def test_text_that_ends_before_the_lines():
+    """Of another version of the kernel."""
+    lines = {line: [LineCoverage("a.c", line, 1, 1, 1)] for line in (9, 12)}
+    page = parse(listing_markup(Listing("a.c", lines, ["x"] * 10), ["41"]))
+    assert [row.get("class") for row in page.all("tr")[1:]] == [None, None, None, "c-all", None, None, "c-all"]
+
+
 def test_lines_of_two_traces():
     hit, miss = (LineCoverage("a.c", 1, hits, 1, hits) for hits in (1, 0))
     found = [[hit, hit], [hit, miss], [None, hit], [miss, None]]
@@ -293,11 +300,14 @@ def test_files_that_are_too_much_are_packed(workspace, streams, trace, tmp_path,
     (folded,) = [details for details in page.all("details") if "data-chunk" in details]
     (content,) = unpack((tmp_path / "s.html").read_text("utf-8"), "source")
     assert folded["data-chunk"] == "source-0"
-    lines = Page(content)
-    assert [row.get("class") for row in lines.all("tr")] == [
-        row.get("class") for row in Page(one_file(tmp_path / "r.html", "dir/file_0.c")).all("tr")
-    ]
-    assert "if (a < 3) // one" in lines.text()
+    name, ((first, last, text),), lines, states, (hits,) = json.loads(content)
+    rows = Page(one_file(tmp_path / "r.html", "dir/file_0.c")).all("tr")[1:]
+    assert (name, first, last) == ("dir/file_0.c", max(1, lines[0] - 3), first + len(rows) - 1)
+    assert text.split("\n") == ["        if (a < 3) // one"] * len(rows)
+    kinds = json.loads(re.search('id="sources">([^<]*)<', (tmp_path / "s.html").read_text("utf-8"))[1])[1]
+    of_line = {line: f"c-{kinds[state][0]}" for line, state in zip(lines, states, strict=True)}
+    assert [row.get("class") for row in rows] == [of_line.get(line) for line in range(first, last + 1)]
+    assert [hit > 0 for hit in hits] == [kinds[state][0] != "none" for state in states]
 
 
 def one_file(path, file):
@@ -315,12 +325,12 @@ def test_many_points_are_packed(monkeypatch):
     markup = "\n".join(trace_markup(TraceData(["a"], points, [array("I", range(9000))], [])))
     data = json.loads(re.search('id="trace">([^<]*)<', markup)[1])
     assert "points" not in data
-    read = []
-    for chunk in unpack(markup, "points"):
-        texts, part = json.loads(chunk)
-        assert len(part) <= data["chunk"]
-        read += [Point(texts[one], texts[two], tuple(texts[n] for n in rest), texts[head]) for one, two, head, *rest in part]
-    assert read == points
+    read = [
+        chunk["words"][str(number)]
+        for chunk in map(json.loads, unpack(markup, "points"))
+        for number in range(len(chunk["words"]))
+    ]
+    assert read == [[point.function, point.place, point.head + " ← ".join(point.frames)] for point in points]
     assert data["widest"] == 22 + len("a.c:8999")
 
 
@@ -347,7 +357,12 @@ def test_points_of_plain_traces_are_those_of_their_records(words, offset):
             report_command.make_point(known, buffer, decode_record(buffer.words, index, buffer.encoding))
             for index in range(buffer.count)
         ]
-        assert (list(points), len(points)) == (expected, len(words))
+        chunks = list(points.chunks(7))
+        assert [point for chunk in chunks for point in chunk.points()] == expected
+        assert all(len(chunk) == 7 for chunk in chunks[:-1])
+        assert len(points) == len(words)
+        widths = [max(len(point.function), 22) + len(point.place) for point in expected]
+        assert max((chunk.widest for chunk in chunks), default=0) == max(widths, default=0)
 
 
 def test_standard_output_is_the_same_page(workspace, streams, trace, tmp_path):
@@ -364,6 +379,22 @@ def test_what_it_needs(workspace, trace, tmp_path):
         run_line(workspace, f"report {trace('a', WORDS)} {trace('b', WORDS)} {trace('c', WORDS)} -o {tmp_path}/x")
     with pytest.raises(KcovdbgError, match="no kernel"):
         run_line(workspace, f"report -o {tmp_path}/x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_busy_socket(streams, monkeypatch, tmp_path):
+    """What another client of the socket means for the user is in the hint of the target's own error."""
+    problem = TargetError("QMP at vm.qmp: no greeting within 5 s", hint="one client at a time")
+
+    def fail():
+        raise problem
+
+    workspace = make_workspace(streams, monkeypatch)
+    workspace.__dict__.pop("target", None)
+    workspace.open_target = fail
+    with pytest.raises(KcovdbgError, match="no greeting within 5 s") as caught:
+        run_line(workspace, f"report -o {tmp_path}/x")
+    assert caught.value.hint == problem.hint
     assert not (tmp_path / "x").exists()
 
 

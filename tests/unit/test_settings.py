@@ -45,7 +45,7 @@ def test_without_a_file(write, capsys):
 
 def test_what_is_in_force_and_from_where(write, capsys):
     path = write(
-        'color = "never"\nkeys = "vi"\nsource-dirs = ["/src"]\n\n[substitute-paths]\n"/b=" = "/s"\n'
+        'color = "never"\nkeys = "vi"\nsource-dirs = ["/src"]\nsymbol-tables = ["/t"]\n[substitute-paths]\n"/b=" = "/s"\n'
         '[columns]\n"tasks" = ["pid"]\n[aliases]\nfz = "tasks \'a b\'"\n'
     )
     assert origins(capsys, "--source-dir", "/mine") == {
@@ -53,6 +53,7 @@ def test_what_is_in_force_and_from_where(write, capsys):
         "pager": ("less", "default"),
         "keys": ("vi", f"{path}:2"),
         "source-dirs": ("/src", f"{path}:3"),
+        "symbol-tables": ("/t", f"{path}:4"),
         "substitute-paths./b=": ("/s", f"{path}:6"),
         "columns.tasks": ("pid", f"{path}:8"),
         "aliases.fz": ("tasks 'a b'", f"{path}:10"),

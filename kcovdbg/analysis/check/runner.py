@@ -155,6 +155,42 @@ def check(
     )
 
 
+def find_violations(source: StateSource, groups: Collection[str]) -> tuple[Finding, ...]:
+    """Return the violations in one look at a kernel whose writer is known, so that nothing excuses them.
+
+    :param groups: the letters of the groups of rules to apply.
+    """
+    kernel = source.read(Part.NOTHING).kernel
+    rules = [
+        rule
+        for rule in list_rules()
+        if rule.name[0] in groups and rule.applies(kernel.generation) and rule.name not in kernel.excluded_rules
+    ]
+    found = _look(rules, source, False, (), _SHOWN, excused=False)
+    return tuple(finding for finding in _findings_of(found) if finding.severity.is_violation)
+
+
+def check_briefly(source: StateSource, parts: Part) -> tuple[Finding, ...]:
+    """Apply the rules that need no more than some parts and no stacks, in one look.
+
+    Of a kernel that runs, a finding of one look may be transient: see :func:`check`.
+
+    :param source: the look.
+    :param parts: what it has read, or may read.
+    """
+    kernel = source.read(Part.NOTHING).kernel
+    chosen = [
+        rule
+        for rule in list_rules()
+        if not rule.needs & ~parts
+        and rule.stacks is None
+        and rule.severity is not Severity.ADVICE
+        and rule.applies(kernel.generation)
+        and rule.name not in kernel.excluded_rules
+    ]
+    return _findings_of(_look(chosen, source, False, (), _SHOWN))
+
+
 def _findings_of(found: Iterable[_RuleFindings]) -> tuple[Finding, ...]:
     return tuple(chain.from_iterable(of_rule.findings for of_rule in found))
 
@@ -210,16 +246,19 @@ def _compare(before: Iterable[Finding], after: Iterable[Finding]) -> Iterator[Fi
 
 
 def _look(
-    rules: Sequence[Rule], source: StateSource, advice: bool, about: Collection[str], most: int
+    rules: Sequence[Rule], source: StateSource, advice: bool, about: Collection[str], most: int, *, excused: bool = True
 ) -> tuple[_RuleFindings, ...]:
-    """Apply rules to one look at the kernel."""
+    """Apply rules to one look at the kernel.
+
+    :param excused: whether what is about to become consistent is transient.
+    """
     parts = Part.NOTHING
     for rule in rules:
         parts |= rule.needs
     state = source.read(parts)
     stacks = [task for rule in rules if rule.stacks is not None for task in rule.stacks(state)]
     state = source.read(parts, stacks=stacks) if stacks else state
-    excuses = Excuses(source)
+    excuses = Excuses(source) if excused else None
 
     def apply(rule: Rule) -> _RuleFindings:
         obstacle = None if rule.obstacle is None else rule.obstacle(state)
@@ -245,12 +284,12 @@ def _look(
     return tuple(map(apply, rules))
 
 
-def _judge(rule: Rule, violation: Violation, severity: Severity, kernel: KernelFacts, excuses: Excuses) -> Finding:
+def _judge(rule: Rule, violation: Violation, severity: Severity, kernel: KernelFacts, excuses: Excuses | None) -> Finding:
     """Return a violation as a finding: with what may explain it, and the known bugs that leave it."""
     certainty, reason = violation.certainty, violation.reason
     if severity.is_violation:
-        excuse = excuses.find(violation)
-        if excuse is None and kernel.live and not rule.about_leaks:
+        excuse = None if excuses is None else excuses.find(violation)
+        if excuses is not None and excuse is None and kernel.live and not rule.about_leaks:
             excuse = excuses.find_doubtful_object(violation)
         if excuse is not None:
             severity, certainty, reason = Severity.TRANSIENT, Certainty.UNSURE, excuse

@@ -7,6 +7,7 @@ Pipes and redirections are ours: drgn hands a raw command its whole line.
 from __future__ import annotations
 
 import os
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from drgn.commands import CommandError
 from kcovdbg.commands import COMMANDS
 from kcovdbg.engine.runner import run_line
 from kcovdbg.engine.settings import read_settings
+from kcovdbg.engine.symbol_sources import find_symbolizer
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.helpers import program_target
@@ -23,6 +25,9 @@ from kcovdbg.render.error_lines import error_lines
 from kcovdbg.render.paint import Painter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcovdbg.engine.monitor_source import MonitorSource
     from kcovdbg.engine.trace_view import TraceView
 
 _WORKSPACE = "kcovdbg_workspace"
@@ -33,12 +38,19 @@ def _show_view(view: TraceView) -> None:
     import_module("kcovdbg.frontends.shell.view").show_view(view)
 
 
+def _show_monitor(source: MonitorSource, share: float | None, view: Callable[[str], str | None]) -> None:
+    """Show a monitor full-screen; only monitors and views import prompt_toolkit."""
+    import_module("kcovdbg.frontends.shell.monitor").show_monitor(source, share, view)
+
+
 def _make_workspace(prog: Program) -> Workspace:
     settings = read_settings(COMMANDS, os.environ)
     return Workspace(
         COMMANDS,
         lambda: program_target(prog),
+        find_symbolizer=partial(find_symbolizer, tables=settings.symbol_tables),
         show_view=_show_view,
+        show_monitor=_show_monitor,
         color=settings.color,
         source_folders=settings.source_dirs,
         substitutions=settings.substitute_paths,

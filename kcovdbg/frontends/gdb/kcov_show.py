@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import gdb
@@ -24,6 +26,7 @@ from kcovdbg.render.paint import Painter
 from kcovdbg.render.theme import Color
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer, open_symbolizer
+from kcovdbg.symbols.table_cache import choose_table_file
 from kcovdbg.target.gdb.opener import open_target
 from kcovdbg.target.gdb.target import GdbTarget
 from kcovdbg.target.protocol import Target
@@ -40,8 +43,12 @@ def commands_in_gdb() -> CommandTable:
     )
 
 
-def find_symbolizer(target: Target | None) -> Symbolizer | None:
-    """Return what names the PCs of GDB's kernel: the table of the kernel's build, and GDB where there is none."""
+def find_symbolizer(target: Target | None, tables: Sequence[str]) -> Symbolizer | None:
+    """Return what names the PCs of GDB's kernel: the table of the kernel's build, and GDB where there is none.
+
+    :param tables: those that were built elsewhere, of any builds.
+    :raises TargetError: when one of them cannot be read.
+    """
     if not isinstance(target, GdbTarget):
         return None
     # Building a table is left to another program: it takes drgn, and all CPUs for a while.
@@ -52,6 +59,7 @@ def find_symbolizer(target: Target | None) -> Symbolizer | None:
         fallback=target.frames_at,
         word_size=target.word_size,
         may_build=False,
+        table_file=choose_table_file(tables, target.build_id),
     )
 
 
@@ -87,7 +95,7 @@ class Show:
             substitutions=settings.substitute_paths,
             settings=settings,
             find_terminal=find_terminal,
-            find_symbolizer=find_symbolizer,
+            find_symbolizer=partial(find_symbolizer, tables=settings.symbol_tables),
             format=parameters.output_format(),
             debug=parameters.is_debugging(),
             kept=self.kept,

@@ -145,7 +145,8 @@ class SourceControl(UIControl):
         return None if row is None else self._state.view.location(row)
 
     def _text(self, frame: Frame) -> SourceText | None:
-        tree = self._state.view.source
+        row = self._state.current()
+        tree = None if row is None else self._state.view.source(row)
         return None if tree is None else tree.read(frame.file)
 
     def _lines(self, width: int, height: int) -> list[StyleAndTextTuples]:

@@ -6,12 +6,11 @@ A package is a directory and a class a file. As in lcov's tracefile there are no
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from posixpath import dirname
 from typing import NamedTuple
-from xml.sax.saxutils import escape as escape_markup
-from xml.sax.saxutils import quoteattr
 
 from kcovdbg.model.coverage import FileCoverage
 from kcovdbg.render.escape import escape
@@ -46,7 +45,7 @@ def cobertura_lines(coverage: Iterable[FileCoverage], place_of: Callable[[str], 
     yield " <sources>"
     for root in dict.fromkeys(place.root for place, _ in placed):
         if root is not None:
-            yield f"  <source>{escape_markup(escape(root))}</source>"
+            yield f"  <source>{html.escape(escape(root))}</source>"
     yield " </sources>"
     yield " <packages>"
     for directory, members in groupby(files, key=lambda item: dirname(item[0])):
@@ -73,7 +72,7 @@ def _package(directory: str, files: Sequence[tuple[str, FileCoverage]]) -> Itera
 
 
 def _quote(text: str) -> str:
-    return quoteattr(escape(text))
+    return f'"{html.escape(escape(text))}"'
 
 
 def _sums(files: Iterable[FileCoverage]) -> tuple[int, int]:

@@ -6,13 +6,45 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kcovdbg.model.coverage import LineCoverage
+from kcovdbg.model.coverage import FileCoverage, LineCoverage
+from kcovdbg.render.escape import escape, escape_all
 from kcovdbg.render.highlight import TAB, highlight
 from kcovdbg.render.renderable import Fragment
-from kcovdbg.render.report.markup import path_text, source_text, text
+from kcovdbg.render.report.markup import json_text, packed_text, path_text, source_text, text
 from kcovdbg.render.source_hunks import find_hunks
 
-_WORDS: Final = {"both": "covered by both", "all": "covered", "part": "covered in part", "none": "not covered"}
+
+class _State(NamedTuple):
+    """What is said of a line."""
+
+    name: str
+    sign: str
+    words: str
+
+
+_NONE: Final = _State("none", "!", "not covered")
+
+
+def _states(names: Sequence[str]) -> Sequence[_State]:
+    """Return the states that lines can have.
+
+    :param names: of the traces. Of one, lines are covered whole, in part, or not; of two, by both, by one of them, or by none.
+    """
+    if len(names) == 1:
+        return _State("all", "+", "covered"), _State("part", "~", "covered in part"), _NONE
+    left, right = names
+    both = _State("both", "=", "covered by both")
+    return both, _State("left", "<", f"only {left}"), _State("right", ">", f"only {right}"), _NONE
+
+
+def _state_of_one(covered: int, points: int) -> int:
+    """Return the index of the state of a line of one trace."""
+    return 2 - (covered > 0) * (1 + (covered == points))
+
+
+def _state_of_two(left: int, right: int) -> int:
+    """Return the index of the state of a line of two traces, of whose points each covers some."""
+    return 3 - 2 * (left > 0) - (right > 0)
 
 
 class Listing(NamedTuple):
@@ -35,6 +67,37 @@ def listing_markup(listing: Listing, names: Sequence[str], *, is_open: bool = Fa
     yield summary_markup(listing.file, counted, len(listing.lines), names)
     yield from lines_markup(listing, names)
     yield "</details>"
+
+
+def packed_words(names: Sequence[str]) -> str:
+    """Return a script element with what the files of :func:`packed_lines` share.
+
+    :param names: of the traces.
+    """
+    states = [[state.name, state.sign, escape(state.words)] for state in _states(names)]
+    return f'<script type="application/json" id="sources">{json_text([list(map(escape, _headings(names))), states])}</script>'
+
+
+def packed_lines(file: str, coverage: Sequence[FileCoverage | None], source: Sequence[str]) -> str:
+    """Return JSON of which the page's script makes what :func:`lines_markup` returns, but for colors.
+
+    :param coverage: of the file's lines by each trace; None where a trace executed nothing of the file.
+    :param source: the file's text, empty where it is missing.
+    """
+    one = coverage[0]
+    if len(coverage) == 1 and one is not None:
+        lines, hits = one.lines, [one.hits]
+        states = list(map(_state_of_one, one.covered, one.points))
+    else:
+        lines = sorted({line for found in coverage if found is not None for line in found.lines})
+        known = [{} if found is None else dict(zip(found.lines, found.hits, strict=True)) for found in coverage]
+        hits = [[hits_of.get(line, 0) for line in lines] for hits_of in known]
+        states = list(map(_state_of_two, *hits))
+    hunks = []
+    for first, last in find_hunks(lines, len(source)):
+        part = "\n".join(source[first - 1 : last]).expandtabs(TAB).split("\n")
+        hunks.append((first, last, "\n".join(escape_all(part))))
+    return packed_text([escape(file), hunks, list(lines), states, list(map(list, hits))])
 
 
 def folded_markup(number: int, file: str, counted: Sequence[int], total: int, names: Sequence[str]) -> str:
@@ -62,26 +125,27 @@ def summary_markup(file: str, counted: Sequence[int], total: int, names: Sequenc
     return f'<summary><span class="path">{path_text(file)}</span> {text(said)}</summary>'
 
 
-def lines_markup(listing: Listing, names: Sequence[str], *, has_colors: bool = True) -> Iterator[str]:
+def _headings(names: Sequence[str]) -> list[str]:
+    return [*(f"Records in {name}" if len(names) > 1 else "Records" for name in names), "Coverage", "Line", "Text"]
+
+
+def lines_markup(listing: Listing, names: Sequence[str]) -> Iterator[str]:
     """Yield the lines around those that have points.
 
     :param names: of the traces.
-    :param has_colors: whether the syntax is highlighted, which takes most of the time.
     """
     yield f'<div class="scroll" role="region" aria-label="{text(listing.file)}" tabindex="0">'
     yield f'<table class="source"><caption class="hidden">{text(listing.file)}</caption><thead class="hidden"><tr>'
-    for name in names:
-        yield f'<th scope="col">Records{text(f" in {name}" if len(names) > 1 else "")}</th>'
-    yield '<th scope="col">Coverage</th><th scope="col">Line</th><th scope="col">Text</th></tr></thead>'
+    yield "".join(f'<th scope="col">{text(heading)}</th>' for heading in _headings(names))
+    yield "</tr></thead>"
     for first, last in find_hunks(sorted(listing.lines), len(listing.text)):
         yield "<tbody>"
         part = listing.text[first - 1 : last]
-        if has_colors and part:
-            codes = [_code(fragments) for fragments in highlight(part, listing.file)]
-        else:
-            codes = [source_text(line.expandtabs(TAB)) for line in part]
-        for number in range(first, last + 1):
-            yield _row(number, listing.lines.get(number), codes[number - first] if part else "", names)
+        codes = [_code(fragments) for fragments in highlight(part, listing.file)] if part else []
+        # The text may be of another version, and shorter.
+        codes += [""] * (last + 1 - first - len(codes))
+        for number, code in enumerate(codes, first):
+            yield _row(number, listing.lines.get(number), code, names)
         yield "</tbody>"
     yield "</table></div>"
 
@@ -96,20 +160,15 @@ def _code(fragments: Sequence[Fragment]) -> str:
 def _row(number: int, found: Sequence[LineCoverage | None] | None, code: str, names: Sequence[str]) -> str:
     if found is None:
         return f'<tr>{"<td></td>" * (len(names) + 1)}<td class="line">{number}</td><td class="code">{code}</td></tr>'
-    covered = [_is_covered(coverage) for coverage in found]
-    if len(names) > 1:
-        state = "both" if all(covered) else "left" if covered[0] else "right" if covered[1] else "none"
-        words = f"only {text(names[covered.index(True)])}" if state in ("left", "right") else _WORDS[state]
-        sign = {"both": "=", "left": "<", "right": ">", "none": "!"}[state]
-    else:
-        whole = covered[0] and found[0] is not None and found[0].covered == found[0].points
-        state = "all" if whole else "part" if covered[0] else "none"
-        words = _WORDS[state]
-        sign = {"all": "+", "part": "~", "none": "!"}[state]
+    covered = [0 if coverage is None else coverage.covered for coverage in found]
+    one = found[0]
+    number_of_state = _state_of_two(*covered) if len(found) > 1 else _state_of_one(covered[0], one.points if one else 0)
+    state = _states(names)[number_of_state]
     hits = "".join(f'<td class="hits">{coverage.hits if coverage and coverage.covered else ""}</td>' for coverage in found)
     return (
-        f'<tr class="c-{state}">{hits}<td class="mark" title="{words}"><span aria-hidden="true">{text(sign)}</span>'
-        f'<span class="hidden">{words}</span></td><td class="line">{number}</td><td class="code">{code}</td></tr>'
+        f'<tr class="c-{state.name}">{hits}<td class="mark" title="{text(state.words)}">'
+        f'<span aria-hidden="true">{text(state.sign)}</span><span class="hidden">{text(state.words)}</span></td>'
+        f'<td class="line">{number}</td><td class="code">{code}</td></tr>'
     )
 
 

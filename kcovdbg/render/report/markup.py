@@ -30,7 +30,12 @@ def source_text(value: str) -> str:
 
 def json_text(value: object) -> str:
     """Return JSON for a script element."""
-    encoded = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    encoded = packed_text(value)
     for character, replacement in _IN_SCRIPT.items():
         encoded = encoded.replace(character, replacement)
     return escape_surrogates(encoded)
+
+
+def packed_text(value: object) -> str:
+    """Return JSON for a chunk."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))

@@ -6,12 +6,44 @@ async function unpack(id) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
 }
 
-// Files of source.
+// Files of source: what listing.py makes of those that are not packed.
+function sourceMarkup([name, hunks, lines, states, hits]) {
+  const [headings, kinds] = JSON.parse(document.getElementById("sources").textContent);
+  const plain = (text) => text.replace(/[&<>"]/g, (character) => `&#${character.charCodeAt(0)};`);
+  const parts = [
+    `<div class="scroll" role="region" aria-label="${plain(name)}" tabindex="0">`,
+    `<table class="source"><caption class="hidden">${plain(name)}</caption><thead class="hidden"><tr>`,
+    ...headings.map((heading) => `<th scope="col">${plain(heading)}</th>`),
+    "</tr></thead>",
+  ];
+  const marks = kinds.map(([, sign, words]) =>
+    `<td class="mark" title="${plain(words)}"><span aria-hidden="true">${plain(sign)}</span>`
+    + `<span class="hidden">${plain(words)}</span></td>`);
+  const empty = "<td></td>".repeat(hits.length + 1);
+  let at = 0;
+  for (const [first, last, text] of hunks) {
+    const codes = text.split("\n");
+    parts.push("<tbody>");
+    for (let line = first; line <= last; line += 1) {
+      const code = `<td class="line">${line}</td><td class="code">${plain(codes[line - first] ?? "")}</td></tr>`;
+      if (lines[at] === line) {
+        const cells = hits.map((counts) => `<td class="hits">${counts[at] || ""}</td>`).join("");
+        parts.push(`<tr class="c-${kinds[states[at]][0]}">${cells}${marks[states[at]]}${code}`);
+        at += 1;
+      } else {
+        parts.push(`<tr>${empty}${code}`);
+      }
+    }
+    parts.push("</tbody>");
+  }
+  return `${parts.join("")}</table></div>`;
+}
+
 document.addEventListener("toggle", async ({target: file}) => {
   const chunk = file.dataset?.chunk;
   if (!chunk || !file.open) return;
   delete file.dataset.chunk;
-  file.insertAdjacentHTML("beforeend", await unpack(chunk));
+  file.insertAdjacentHTML("beforeend", sourceMarkup(JSON.parse(await unpack(chunk))));
   watchWidths(file);
 }, true);
 
@@ -20,28 +52,52 @@ document.addEventListener("toggle", async ({target: file}) => {
   if (!holder) return;
   const data = JSON.parse(holder.textContent);
   const pair = data.records.length > 1;
-  // Points, of which a large trace has chunks; null while one is unpacked.
+  // Points, of which a large trace has chunks: a promise while one is unpacked, then a function of a point's index.
   const chunks = [];
+  const WAITING = ["…", "", ""];
   function pointAt(number) {
     if (data.points) return data.points[number];
     const chunk = Math.floor(number / data.chunk);
-    const points = chunks[chunk];
-    if (points instanceof Array) return points[number % data.chunk];
-    if (!points) loadChunk(chunk).then(draw);
+    if (typeof chunks[chunk] === "function") return chunks[chunk](number % data.chunk);
+    if (!chunks[chunk]) loadChunk(chunk).then(draw);
     return WAITING;
   }
-  const WAITING = ["…", "", ""];
   function loadChunk(chunk) {
-    if (!chunks[chunk]) {
-      chunks[chunk] = unpack(`points-${chunk}`).then((text) => {
-        const [texts, points] = JSON.parse(text);
-        chunks[chunk] = points.map(([name, place, head, ...frames]) => {
-          const shown = frames.map((frame) => texts[frame]).join(data.arrow);
-          return [texts[name], texts[place], texts[head] + shown];
-        });
-      });
-    }
+    chunks[chunk] ??= unpack(`points-${chunk}`).then((text) => {
+      chunks[chunk] = chunkReader(JSON.parse(text));
+    });
     return Promise.resolve(chunks[chunk]);
+  }
+  // What PointChunk.points() in trace.py returns.
+  function chunkReader({base, offset, pcs, lengths, frames, functions, places, words}) {
+    const size = pcs.length + Object.keys(words).length;
+    // Of each point the index of its PC and that of its first frame.
+    const plain = new Int32Array(size).fill(-1);
+    const starts = new Int32Array(pcs.length);
+    for (let index = 0, next = 0, start = 0; index < size; index += 1) {
+      if (index in words) continue;
+      starts[next] = start;
+      start += lengths[next];
+      plain[index] = next;
+      next += 1;
+    }
+    const hex = (value) => `0x${BigInt.asUintN(64, value).toString(16)}`;
+    const read = (index) => {
+      const at = plain[index];
+      if (at < 0) return words[index];
+      const pc = BigInt(base) + BigInt(pcs[at]);
+      const chain = frames.slice(starts[at], starts[at] + lengths[at]);
+      const inner = functions[chain[0]];
+      const outer = functions[chain.at(-1)];
+      const head = BigInt(offset) ? `${hex(pc)} at ${hex(pc + BigInt(offset))}  ` : `${hex(pc)}  `;
+      return [
+        inner === outer ? inner : inner + data.arrow + outer,
+        places[chain[0]],
+        head + chain.map((number) => `${functions[number]} ${places[number]}`).join(data.arrow),
+      ];
+    };
+    read.size = size;
+    return read;
   }
   const records = data.records.map(({bits, words}) => {
     const bytes = Uint8Array.from(atob(words), (character) => character.charCodeAt(0));
@@ -226,7 +282,7 @@ document.addEventListener("toggle", async ({target: file}) => {
     for (let chunk = 0; document.getElementById(`points-${chunk}`); chunk += 1) {
       position.textContent = said = `looking for ${wanted}`;
       await loadChunk(chunk);
-      for (const point of chunks[chunk]) found.push(has(point));
+      for (let index = 0; index < chunks[chunk].size; index += 1) found.push(has(chunks[chunk](index)));
     }
     return found;
   }

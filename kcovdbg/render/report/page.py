@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcovdbg.render.report.markup import text
 
@@ -20,7 +20,10 @@ class PageSection(NamedTuple):
     markup: Iterable[str]
 
 
-def page_lines(title: str, subtitle: str, sections: Sequence[PageSection]) -> Iterator[str]:
+_FOOTER: Final = "Made by kcovdbg. KCOV records no time; numbers count records."
+
+
+def page_lines(title: str, subtitle: str, sections: Sequence[PageSection], footer: str = _FOOTER) -> Iterator[str]:
     """Yield the page.
 
     Its content security policy allows only its own style and script, by their hashes: no network, and no code in text.
@@ -44,7 +47,7 @@ def page_lines(title: str, subtitle: str, sections: Sequence[PageSection]) -> It
         yield f'<h2 id="{section.anchor}-title">{text(section.title)}</h2>'
         yield from section.markup
         yield "</section>"
-    yield "</main><footer><p>Made by kcovdbg. KCOV records no time; numbers count records.</p></footer>"
+    yield f"</main><footer><p>{text(footer)}</p></footer>"
     yield f"<script>{script}</script></body></html>"
 
 

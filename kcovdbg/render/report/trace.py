@@ -6,23 +6,24 @@ from __future__ import annotations
 import sys
 from array import array
 from base64 import b64encode
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
-from typing import Final, NamedTuple
+from itertools import accumulate, islice
+from typing import Final, NamedTuple, Protocol
 
-from kcovdbg.render.escape import escape
+from kcovdbg.abi.address import address_of
+from kcovdbg.render.escape import escape, escape_all
 from kcovdbg.render.report.chunks import chunk_lines
-from kcovdbg.render.report.markup import json_text, text
+from kcovdbg.render.report.markup import json_text, packed_text, text
+from kcovdbg.render.wording import inlined_text
 
 MAX_RECORDS: Final = 1 << 20
 """Limit for the records of a trace; further ones are left out."""
 _SMALL: Final = 1 << 16
-_IN_CHUNK: Final = 1 << 12
+_IN_CHUNK: Final = 1 << 14
 _NARROWEST: Final = 22
 _ARROW: Final = " ← "
-MAX_INLINE: Final = 4 * _IN_CHUNK
+MAX_INLINE: Final = 1 << 14
 """Limit for the points that are in the page as they are; more are in chunks."""
 
 
@@ -35,6 +36,89 @@ class Point(NamedTuple):
     """All frames, innermost first."""
     head: str = ""
     """The address and operands, shown before the frames."""
+
+
+class PointChunk(NamedTuple):
+    """Consecutive points as columns. The page's script puts them into words as :meth:`points` does: a kernel has a million."""
+
+    pcs: Sequence[int] = ()
+    """Of the points without words, ascending."""
+    offset: int = 0
+    """The KASLR offset."""
+    lengths: Sequence[int] = ()
+    """How many frames each of them has."""
+    frames: Sequence[int] = ()
+    """The numbers of their frames, innermost first."""
+    functions: Sequence[str] = ()
+    """Of each frame."""
+    places: Sequence[str] = ()
+    """Of each frame."""
+    words: Mapping[int, Point] = {}
+    """Points in words, by their index in the chunk."""
+
+    def __len__(self) -> int:
+        """Return the number of points."""
+        return len(self.pcs) + len(self.words)
+
+    def points(self) -> Iterator[Point]:
+        """Iterate over the points."""
+        frames = iter(self.frames)
+        columns = zip(self.pcs, self.lengths, strict=True)
+        for index in range(len(self)):
+            if index in self.words:
+                yield self.words[index]
+                continue
+            pc, length = next(columns)
+            chain = list(islice(frames, length))
+            functions = [self.functions[number] for number in chain]
+            texts = [f"{self.functions[number]} {self.places[number]}" for number in chain]
+            head = f"{pc:#x} at {address_of(pc, self.offset):#x}  " if self.offset else f"{pc:#x}  "
+            yield Point(inlined_text(functions[0], functions[-1]), self.places[chain[0]], tuple(texts), head)
+
+    @property
+    def widest(self) -> int:
+        """Characters of the widest row."""
+        names, places = list(map(len, self.functions)), list(map(len, self.places))
+        ends = list(accumulate(self.lengths))
+        inner = [self.frames[end - length] for end, length in zip(ends, self.lengths, strict=True)]
+        outer = [self.frames[end - 1] for end in ends]
+        arrow = len(_ARROW)
+        widths = [
+            places[first] + max(names[first] if first == last else names[first] + arrow + names[last], _NARROWEST)
+            for first, last in zip(inner, outer, strict=True)
+        ]
+        widths += [max(len(point.function), _NARROWEST) + len(point.place) for point in self.words.values()]
+        return max(widths, default=0)
+
+    def text(self) -> str:
+        """Return the JSON that the page's script reads."""
+        base = self.pcs[0] if self.pcs else 0
+        return packed_text(
+            {
+                "base": f"{base:#x}",
+                "offset": f"{self.offset:#x}",
+                "pcs": [pc - base for pc in self.pcs],
+                "lengths": list(self.lengths),
+                "frames": list(self.frames),
+                "functions": escape_all(self.functions),
+                "places": escape_all(self.places),
+                "words": {index: _shown(point) for index, point in self.words.items()},
+            }
+        )
+
+
+class ChunkedPoints(Protocol):
+    """Points of which there are many."""
+
+    def __len__(self) -> int:
+        """Return their number."""
+
+    def chunks(self, size: int) -> Iterator[PointChunk]:
+        """Iterate over chunks of a size, of which the last may be smaller."""
+
+
+def _shown(point: Point) -> list[str]:
+    return [escape(point.function), escape(point.place), escape(point.head + _ARROW.join(point.frames))]
 
 
 class RowSpan(NamedTuple):
@@ -54,8 +138,7 @@ class TraceData:
 
     names: Sequence[str]
     """Of the traces: one or two."""
-    points: Collection[Point]
-    """Made while they are iterated over, where there are many."""
+    points: Collection[Point] | ChunkedPoints
     records: Sequence[array[int]]
     """Of each trace: the number of each record's point; typecode I."""
     segments: Sequence[RowSpan]
@@ -93,13 +176,10 @@ def trace_markup(data: TraceData) -> Iterator[str]:
         "records": [_encode(records, len(data.points)) for records in data.records],
         "segments": [[int(part) for part in segment] for segment in data.segments],
     }
+    chunks = _Chunks(data.points)
     if len(data.points) <= MAX_INLINE:
-        content["points"] = [
-            [escape(point.function), escape(point.place), escape(point.head + _ARROW.join(point.frames))]
-            for point in data.points
-        ]
+        content["points"] = [_shown(point) for chunk in chunks.parts() for point in chunk.points()]
     else:
-        chunks = _Chunks(data.points)
         yield from chunk_lines("points", chunks)
         content |= {"chunk": _IN_CHUNK, "arrow": _ARROW, "widest": chunks.widest}
     yield f'<script type="application/json" id="trace">{json_text(content)}'
@@ -107,21 +187,27 @@ def trace_markup(data: TraceData) -> Iterator[str]:
 
 
 class _Chunks:
-    """Points in parts, in each of which equal texts are shared."""
+    """Points in parts."""
 
-    def __init__(self, points: Iterable[Point]) -> None:
-        self._points = iter(points)
+    def __init__(self, points: Collection[Point] | ChunkedPoints) -> None:
+        self._points = points
         self.widest = 0
         """Characters of the widest row, known after iterating."""
 
+    def parts(self) -> Iterator[PointChunk]:
+        """Iterate over the parts."""
+        if not isinstance(self._points, Collection):
+            yield from self._points.chunks(_IN_CHUNK)
+            return
+        points = iter(self._points)
+        while part := list(islice(points, _IN_CHUNK)):
+            yield PointChunk(words=dict(enumerate(part)))
+
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the parts as JSON: texts, and the numbers of the texts of each point, its head before the frames."""
-        while part := list(islice(self._points, _IN_CHUNK)):
-            numbers: defaultdict[str, int] = defaultdict(count().__next__)
-            number = numbers.__getitem__
-            points = [[*map(number, (function, place, head, *frames))] for function, place, frames, head in part]
-            self.widest = max(self.widest, max(max(len(point.function), _NARROWEST) + len(point.place) for point in part))
-            yield json_text([list(map(escape, numbers)), points])
+        """Iterate over the parts as JSON."""
+        for part in self.parts():
+            self.widest = max(self.widest, part.widest)
+            yield part.text()
 
 
 def _encode(records: array[int], points: int) -> dict[str, object]:

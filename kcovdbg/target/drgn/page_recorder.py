@@ -213,7 +213,8 @@ def _find_image(target: RecordingTarget) -> Iterator[PageRun]:
     """Yield the mapping of the kernel's image, which is contiguous in physical memory."""
     try:
         start = page_align_down(target.symbol("_text").address)
-        end = target.symbol("_end").address
+        # drgn relocates symbols within the image, and _end is behind it.
+        end = target.symbol("__bss_stop").address
     except MissingSymbolError:
         return
     physical = _translate(target.prog, start)

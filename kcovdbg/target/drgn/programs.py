@@ -20,6 +20,7 @@ from kcovdbg.elf.header import EM_X86_64, ET_CORE, ET_REL, Header, NotElfError
 from kcovdbg.elf.note import find_vmcoreinfo, parse_notes
 from kcovdbg.elf.qemu_note import find_qemu_cpus
 from kcovdbg.errors import CapabilityError, GoneError, TargetError
+from kcovdbg.model.memory import StackFrame
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target import stub_kernel
 from kcovdbg.target.connection import Connection, MachineState, keeps_running
@@ -35,6 +36,7 @@ from kcovdbg.target.rsp import RspClient, StubReadError
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.socket_address import parse_address
 from kcovdbg.target.stop_record import signals_as_exit
+from kcovdbg.target.stub_watchpoints import StubWatchpoints
 
 _VMLINUX_HINT: Final = (
     "give the vmlinux with debug info: -s VMLINUX; it is in the build directory or the distribution's debug package"
@@ -151,7 +153,17 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
                 )
             notes += _load_symbols(prog, files)
         notes += warnings.notes
-        connection = Connection(qmp.read_notes, qmp.paused, qmp.state, qmp.is_gone, qmp.stop_note, qmp.resume, qmp.close)
+        connection = Connection(
+            qmp.read_notes,
+            qmp.paused,
+            qmp.state,
+            qmp.is_gone,
+            qmp.stop_note,
+            qmp.resume,
+            stop=qmp.hold,
+            leave_stopped=qmp.leave_stopped,
+            close=qmp.close,
+        )
         return _make_target(
             prog,
             f"QEMU guest at {address}",
@@ -285,14 +297,17 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
             else "the machine was stopped before kcovdbg attached, and remains so"
         )
         connection = Connection(
-            lambda: stub.elf_notes,
+            stub.read_notes,
             state=client.state,
             is_gone=client.is_gone,
             stop_note=client.stop_note,
             resume=client.resume,
+            leave_stopped=client.leave_stopped,
             close=close,
         )
-        return _make_target(stub.prog, f"GDB stub at {address}", False, notes, connection, code=_find_code(files))
+        target = _make_target(stub.prog, f"GDB stub at {address}", False, notes, connection, code=_find_code(files))
+        target.watchpoints = _make_watchpoints(target, client, stub)
+        return target
     except BaseException:
         close()
         raise
@@ -384,10 +399,31 @@ class _StubProgram(NamedTuple):
     """A Program that reads memory through a GDB stub."""
 
     prog: drgn.Program
-    elf_notes: bytes
-    """With the registers of each CPU; empty when the stub has none."""
+    memory: stub_kernel.CachedMemory
+    read_notes: Callable[[], bytes]
+    """Returns the ELF notes of a dump, with the registers of each CPU; empty when the stub has none."""
     notes: tuple[str, ...]
     """For the user."""
+    has_registers: bool
+    """Whether the stub has the registers of x86-64."""
+
+
+def _make_watchpoints(target: DrgnTarget, client: RspClient, stub: _StubProgram) -> StubWatchpoints:
+    def forget() -> None:
+        stub.memory.forget()
+        target.forget()
+        if stub.has_registers:
+            # The Program has those of when it was opened.
+            target.stacks.current_registers = lambda cpu: stub_kernel.parse_pt_regs(client.registers(cpu + 1)) or None
+
+    def unwind(registers: bytes) -> Sequence[StackFrame]:
+        found = stub_kernel.parse_pt_regs(registers)
+        # An address in the instruction before: the one that wrote.
+        return target.stacks.unwind({**found, "ip": found["ip"] - 1}) if found else ()
+
+    return StubWatchpoints(
+        client, target.name, forget, lambda registers: stub_kernel.parse_pt_regs(registers).get("ip", 0), unwind
+    )
 
 
 def _open_stub_program(client: RspClient, kernel: DebugFile) -> _StubProgram:
@@ -402,12 +438,15 @@ def _open_stub_program(client: RspClient, kernel: DebugFile) -> _StubProgram:
     if cpu is not None:
         found = _find_kernel(client.address.text, cpu, memory.read, kernel)
         ram = stub_kernel.find_ram(client.monitor("info mtree -f") or "")
-        elf_notes = stub_kernel.make_notes(client, found.vmcoreinfo)
-        prog = open_empty_program(kernel.header.machine, elf_notes)
+
+        def read_notes() -> bytes:
+            return stub_kernel.make_notes(client, found.vmcoreinfo)
+
+        prog = open_empty_program(kernel.header.machine, read_notes())
         for start, end in ram or [stub_kernel.RamRange(0, PHYSICAL_SIZE)]:
             prog.add_memory_segment(start, end - start, read, physical=True)
         refuse_user_addresses(prog)
-        return _StubProgram(prog, elf_notes, ())
+        return _StubProgram(prog, memory, read_notes, (), has_registers=True)
     # By virtual addresses, VMCOREINFO is found only if KASLR did not move the kernel.
     try:
         vmcoreinfo = stub_kernel.read_vmcoreinfo(memory.read, _read_addresses(kernel), 0)
@@ -420,7 +459,8 @@ def _open_stub_program(client: RspClient, kernel: DebugFile) -> _StubProgram:
     prog.set_linux_kernel_custom(vmcoreinfo, False)
     # Added last: setting the kernel adds a segment that translates virtual addresses, which needs physical memory.
     prog.add_memory_segment(0, WORD_MASK if kernel.header.is_64bit else 1 << 32, read)
-    return _StubProgram(prog, b"", ("the stub reads virtual memory only, as mapped by the stopped CPU",))
+    note = "the stub reads virtual memory only, as mapped by the stopped CPU"
+    return _StubProgram(prog, memory, bytes, (note,), has_registers=kernel.header.machine == EM_X86_64)
 
 
 def _make_reader(read: Callable[[int, int], bytes]) -> Callable[[int, int, int, bool], bytes]:

@@ -20,27 +20,30 @@ from drgn.helpers.linux.slab import for_each_slab_cache, slab_cache_for_each_all
 
 from kcovdbg.abi.address import word_mask
 from kcovdbg.elf.note import parse_vmcoreinfo
+from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError, GoneError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.connection import Connection, MachineState
 from kcovdbg.target.drgn.address_range import exclude_per_cpu_data
 from kcovdbg.target.drgn.live_lines import DrgnLines
 from kcovdbg.target.mappings import MappingWalk, find_mappings
+from kcovdbg.target.page_array import find_page_array
 from kcovdbg.target.pointer import UPPER_HALF_START
-from kcovdbg.target.protocol import Member, SlabObject, Symbol
+from kcovdbg.target.protocol import Member, SlabObject, SlabSource, Symbol
+from kcovdbg.target.slab_memory import find_slab_memory
 from kcovdbg.target.vmalloc_areas import VmallocWalk, find_vmalloc_areas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from kcovdbg.target.watchpoints import Watchpoints
+
     StoppedProgram = Callable[[], AbstractContextManager[drgn.Program]]
+    CurrentRegisters = Callable[[int], Mapping[str, int] | None]
 
 # Architectures whose kernels are in the upper half of the address space.
 _UPPER_HALF: Final = frozenset({drgn.Architecture.X86_64, drgn.Architecture.AARCH64, drgn.Architecture.RISCV64})
-
-# Suffixes of compilers to the names of static symbols, for link-time optimization and clones.
-_SYMBOL_SUFFIX: Final = re.compile(r"\.(?:llvm|lto_priv|constprop|isra|part|cold)\b.*$")
 
 # General slab caches of GFP_KERNEL: kmalloc-64, kmalloc-rnd-03-64 (CONFIG_RANDOM_KMALLOC_CACHES), kmalloc-part-02-64; without
 # those for DMA and for accounted or reclaimable objects.
@@ -115,11 +118,13 @@ class DrgnTarget:
         self.release = prog["UTS_RELEASE"].string_().decode(errors="backslashreplace")
         self.machine = _find_machine(prog, platform)
         self.build_id = _find_build_id(prog)
-        self.slab = DrgnSlab(prog, is_still=not live) if _has_page_array(prog) else None
         self.stacks = DrgnStacks(prog, self.symbol_name, self.kernel_range, self._stopped_for_good)
         self.lines = DrgnLines(prog)
+        self.watchpoints: Watchpoints | None = None
+        """Of a machine that stops at them."""
         # Called most often by the walkers.
         self._stopped = stopped
+        self.reads = 0
         self._read: Callable[[int, int], bytes] = prog.read
         self._members: dict[tuple[str, str], Member] = {}
         self._types: dict[str, drgn.Type] = {}
@@ -137,6 +142,16 @@ class DrgnTarget:
     def vmalloc(self) -> VmallocWalk | None:
         """The vmalloc areas."""
         return find_vmalloc_areas(self)
+
+    @cached_property
+    def slab(self) -> SlabSource | None:
+        """The slab caches: by drgn where kcovdbg's own walk does not know the machine or the allocator."""
+        own = find_slab_memory(self, find_page_array(self))
+        return own or (DrgnSlab(self.prog, is_still=not self.live) if _has_page_array(self.prog) else None)
+
+    def forget(self) -> None:
+        """Forget what was kept of memory that stood still: the machine has run."""
+        vars(self).pop("slab", None)
 
     def close(self) -> None:
         """Close the connection: a machine behind a GDB stub continues. Done at exit as well."""
@@ -163,6 +178,17 @@ class DrgnTarget:
         """
         return self.connection.resume()
 
+    def stop(self) -> None:
+        """Stop the machine until the target is closed.
+
+        :raises CapabilityError: when it cannot be stopped.
+        """
+        self.connection.stop()
+
+    def leave_stopped(self, reason: str) -> str | None:
+        """Leave a machine that kcovdbg stopped so when the target is closed; return a note for the user."""
+        return self.connection.leave_stopped(reason)
+
     def is_gone(self) -> bool:
         """Return whether the machine has ended, without asking it."""
         return self.connection.is_gone()
@@ -173,6 +199,7 @@ class DrgnTarget:
         :raises ReadError: when any of it cannot be read.
         :raises GoneError: when the machine has ended.
         """
+        self.reads += 1
         try:
             return self._read(address, size)
         except drgn.FaultError as error:
@@ -397,7 +424,7 @@ class _SymbolTable:
                 table[full] = Symbol(full, address, size)
             for full, symbol in list(table.items()):
                 if "." in full:
-                    table.setdefault(_SYMBOL_SUFFIX.sub("", full), symbol)
+                    table.setdefault(strip_clone_suffix(full), symbol)
             self._by_name = table
         return self._by_name.get(name)
 
@@ -493,14 +520,19 @@ class DrgnStacks:
         self._symbol_name = symbol_name
         self._kernel_range = kernel_range
         self._stopped = stopped
+        self.current_registers: CurrentRegisters | None = None
+        """Returns the registers of a CPU now, by name; None where those that the Program has are right."""
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
-        """Return a task's kernel stack, innermost frame first.
+        """Return a task's kernel stack, innermost frame first. Errors do not name the task.
 
         :param task: ``struct task_struct *``.
         :raises CapabilityError: when it cannot be unwound: a running task of a live kernel, whose registers are not saved.
         :raises ReadError: when the task or its stack cannot be read.
         """
+        registers = self._find_registers(task)
+        if registers is not None:
+            return self.unwind(registers)
         try:
             try:
                 return self._unwind(self._prog, task)
@@ -511,25 +543,47 @@ class DrgnStacks:
             with stopped as prog:
                 return self._unwind(prog, task)
         except drgn.UnsupportedOperation as error:
+            reason = "it is running" if "running" in str(error) else error
             raise CapabilityError(
-                f"cannot unwind the stack of task {task:#x}: {error}", hint="try again when it sleeps, or use a dump"
+                f"cannot unwind its stack: {reason}", hint="try again when it sleeps, or use a dump"
             ) from None
 
+    def _find_registers(self, task: int) -> Mapping[str, int] | None:
+        """Return the registers of the CPU that a task runs on; None where it runs on none, or the Program has them."""
+        if self.current_registers is None:
+            return None
+        with _walking(f"the CPU of task {task:#x}"):
+            for cpu in for_each_possible_cpu(self._prog):
+                if int(cpu_curr(self._prog, cpu)) == task:
+                    return self.current_registers(cpu)
+        return None
+
+    def unwind(self, registers: Mapping[str, int]) -> Sequence[StackFrame]:
+        """Return the kernel stack of a CPU, innermost frame first.
+
+        :param registers: by the names of the members of ``struct pt_regs``.
+        :raises CapabilityError: when it cannot be unwound.
+        """
+        return self._make_trace(self._prog, drgn.Object(self._prog, "struct pt_regs", registers), "the CPU's stack")
+
     def _unwind(self, prog: drgn.Program, task: int) -> Sequence[StackFrame]:
+        return self._make_trace(prog, drgn.Object(prog, "struct task_struct *", value=task), "its stack")
+
+    def _make_trace(self, prog: drgn.Program, thread: drgn.Object, what: str) -> Sequence[StackFrame]:
         try:
-            trace = prog.stack_trace(drgn.Object(prog, "struct task_struct *", value=task))
+            trace = prog.stack_trace(thread)
         except drgn.UnsupportedOperation:
             raise
         except drgn.FaultError as error:
-            raise ReadError(f"could not read the stack of task {task:#x}: {_first_line(error)}", error.address) from None
+            raise ReadError(f"could not read {what}: {_first_line(error)}", error.address) from None
         except _WALK_ERRORS as error:
             # A running task, when the dump has no registers of its CPU.
-            raise CapabilityError(f"cannot unwind the stack of task {task:#x}: {_first_line(error)}") from None
+            raise CapabilityError(f"cannot unwind {what}: {_first_line(error)}") from None
         except Exception as error:
             if type(error) is not Exception:
                 raise
             # libdw's, of debug info that lacks a section.
-            raise CapabilityError(f"cannot unwind the stack of task {task:#x}: {_first_line(error)}") from None
+            raise CapabilityError(f"cannot unwind {what}: {_first_line(error)}") from None
         frames = [self._make_frame(frame) for frame in trace]
         # Frames beyond the entry from user space are guesses.
         low = self._kernel_range[0]

@@ -12,17 +12,22 @@ from typing import Final, NamedTuple
 import gdb
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, address_of, word_mask
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import MissingSymbolError, TargetError
+from kcovdbg.errors import CapabilityError, MissingSymbolError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.gdb.kernel import GdbKernel
 from kcovdbg.target.gdb.lines import LineTables
+from kcovdbg.target.gdb.stacks import GdbStacks, find_stacks
 from kcovdbg.target.gdb.types import array_length, member_names, type_name
+from kcovdbg.target.gdb.watchpoints import GdbWatchpoints
 from kcovdbg.target.kaslr import Read, find_release, read_banner
 from kcovdbg.target.mappings import MappingWalk, find_mappings
+from kcovdbg.target.page_array import find_page_array
 from kcovdbg.target.pointer import UPPER_HALF_START
-from kcovdbg.target.protocol import Member, SlabSource, StackSource, Symbol
+from kcovdbg.target.protocol import Member, Symbol
+from kcovdbg.target.slab_memory import SlabWalk, find_slab_memory
 from kcovdbg.target.vmalloc_areas import VmallocWalk, find_vmalloc_areas
+from kcovdbg.target.watchpoints import Watchpoints
 
 # QEMU's stub sends 4096 characters at most, two for each byte.
 _PACKET_SIZE: Final = 2048
@@ -46,8 +51,7 @@ class GdbTarget:
     :param read: reads its memory, and only that.
     """
 
-    slab: SlabSource | None = None
-    stacks: StackSource | None = None
+    watchpoints: Watchpoints | None = None
     packet_size: int | None = None
     """Bytes of memory in one packet of a stub; None for a core."""
 
@@ -60,6 +64,7 @@ class GdbTarget:
         connection = gdb.selected_inferior().connection
         if connection is not None and "remote" in connection.type:
             self.packet_size = _PACKET_SIZE
+            self.watchpoints = GdbWatchpoints(self)
         self.live = core is not None and core.path == Path("/proc/kcore")
         self.word_size = kernel.image.header.word_size
         self.big_endian = kernel.image.header.big_endian
@@ -79,6 +84,26 @@ class GdbTarget:
     def vmalloc(self) -> VmallocWalk | None:
         """The vmalloc areas."""
         return find_vmalloc_areas(self)
+
+    @cached_property
+    def slab(self) -> SlabWalk | None:
+        """The slab caches; None where the pages of a machine are too many for the connection, as with kgdb."""
+        return find_slab_memory(self, find_page_array(self)) if self._is_fast else None
+
+    @cached_property
+    def stacks(self) -> GdbStacks | None:
+        """Kernel stacks."""
+        return find_stacks(self, self._core)
+
+    @cached_property
+    def _is_fast(self) -> bool:
+        """Whether megabytes can be read: a core, or a guest of QEMU; kgdb's serial line takes minutes for one."""
+        if self.packet_size is None:
+            return True
+        try:
+            return re.match(r"\d+\.\d+", gdb.execute("monitor info version", to_string=True)) is not None
+        except gdb.error:
+            return False
 
     @property
     def files(self) -> Iterator[str]:
@@ -119,6 +144,21 @@ class GdbTarget:
         :raises TargetError: always.
         """
         raise TargetError("GDB controls the machine", hint="continue")
+
+    def stop(self) -> None:
+        """Refuse: GDB's user stops the machine.
+
+        :raises CapabilityError: always.
+        """
+        raise CapabilityError("GDB controls the machine", hint="interrupt, or C-c")
+
+    def leave_stopped(self, reason: str) -> str | None:  # noqa: ARG002
+        """Return None: GDB's user lets the machine go on."""
+        return None
+
+    def forget(self) -> None:
+        """Forget what was kept of memory that stood still: the machine has run."""
+        vars(self).pop("slab", None)
 
     def is_gone(self) -> bool:
         """Return False: GDB notices by itself, and then has no target."""

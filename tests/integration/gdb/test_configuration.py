@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.model.location import Frame
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import TableWriter, TextRange
 from tests.integration.gdb.conftest import Imitation
 from tests.support.gdb_run import Said, run_gdb
 
@@ -51,3 +55,21 @@ def test_gdbs_parameter_goes_before_the_file(imitation: Imitation, path: Path) -
     said = ask(path, ["kcov-show tasks", "set kcov color never", "kcov-show tasks"], imitation)
     assert "\x1b[" in said.answers[0]
     assert "\x1b[" not in said.answers[2]
+
+
+def test_the_symbol_table_of_the_build(imitation: Imitation, path: Path) -> None:
+    with ElfFile(imitation.program) as elf:
+        build_id, text = elf.build_id or "", elf.section(".text")
+    assert text is not None
+    pc = text.address + 9
+    for name, of in (("other", "00" * 20), ("mine", build_id)):
+        writer = TableWriter(of, [TextRange(text.address, text.address + text.size, ".text")])
+        writer.add_frames(pc, PointKind.PC, (Frame(f"from_{name}", "a.c", 7, None),))
+        writer.write(path.parent / name)
+    path.write_text(f'symbol-tables = ["{path.parent}/other", "{path.parent}/mine"]\n')
+    (row,) = ask(path, [f"kcov-show sym {pc:#x} --json"], imitation).json()
+    assert row["frames"][0]["function"] == "from_mine"
+    path.write_text('symbol-tables = ["/nosuch"]\n')
+    said = ask(path, [f"kcov-show sym {pc:#x}"], imitation)
+    assert "/nosuch" in said.stderr
+    assert "Traceback" not in said.stderr

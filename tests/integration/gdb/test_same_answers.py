@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""kcov-show's JSON in GDB is kcovdbg's on the same guest or dump, byte for byte, but for the roads that GDB's target lacks."""
+"""kcov-show's JSON in GDB is kcovdbg's on the same guest or dump, byte for byte."""
 
 from __future__ import annotations
 
@@ -110,85 +110,40 @@ def lines_about(tasks: Rows, buffers: dict[int, Rows], directory: Path) -> list[
         f"sym {' '.join(hex(pc) for pc in dict.fromkeys(pcs))}",
         f"sym {buffers[second][0]['address']} --address",
         f"why {first}",
-        # Who else executed a function is asked of all objects, and GDB doesn't find those that only a mapping holds.
         f"why {second}",
         *handles,
     ]
 
 
-STATE = ("remote", "percpu")
+STATE = ("tasks -a", "objects", "areas", "remote", "percpu", "check", "check -a", "last -a")
+# A state that is as it should be has no findings, and not every one has areas or interrupted sessions.
+MAYBE_NOTHING = ("areas", "percpu", "check")
 
 
-def gather(ask: Callable[[Sequence[str]], Answers], directory: Path, compared: int = 5) -> tuple[list[str], list[str], Answers]:
-    """What kcovdbg answers; the lines whose answers must be the same, and those that take GDB's lack of roads into account."""
+def gather(ask: Callable[[Sequence[str]], Answers], directory: Path, compared: int = 5) -> tuple[list[str], Answers]:
+    """Return the lines, and what kcovdbg answers to them."""
     tasks = ask(["tasks"]).rows("tasks")
-    # Of tasks that sleep: in a section in flight the stack tells what is left out at the end.
+    # Of tasks that sleep: their buffers are the same whenever they are read.
     covered = [row["pid"] for row in tasks if row["count"] and row["role"] == "local" and row["beneath"] is None][:compared]
     assert len(covered) == compared
     buffers = ask([f"buffer {pid}" for pid in covered])
-    lines = [*STATE, *lines_about(tasks, {pid: buffers.rows(f"buffer {pid}") for pid in covered}, directory)]
-    others = ["tasks -a", "objects", "areas", "check", "check -a", *(f"last {pid}" for pid in covered)]
-    return lines, others, ask([*lines, *others])
+    running = [row["pid"] for row in tasks if not row["in_ctxsw"] and row["kcov"] not in (None, "0x0")]
+    lines = [
+        *STATE,
+        *lines_about(tasks, {pid: buffers.rows(f"buffer {pid}") for pid in covered}, directory),
+        *(f"last {pid}" for pid in covered),
+        *(f"why {pid}" for pid in running),
+    ]
+    lines = list(dict.fromkeys(lines))
+    return lines, ask(lines)
 
 
-def check_same(lines: Sequence[str], others: Sequence[str], in_gdb: Answers, outside: Answers) -> None:
+def check_same(lines: Sequence[str], in_gdb: Answers, outside: Answers) -> None:
     for line in lines:
-        assert line == "percpu" or outside.rows(line), f"{line} answers nothing: it proves nothing"
+        assert line in MAYBE_NOTHING or outside.rows(line), f"{line} answers nothing: it proves nothing"
         assert in_gdb.texts[line] == outside.texts[line], line
-    check_tasks(in_gdb, outside)
-    check_objects(in_gdb, outside)
-    assert in_gdb.rows("areas") == outside.rows("areas")
-    check_findings(in_gdb, outside)
-    for line in others:
-        if line.startswith("last"):
-            assert without_stacks(in_gdb.rows(line)) == without_stacks(outside.rows(line)) != []
-    # Each road that isn't there is named.
-    for road in ("slab", "stacks"):
-        assert road in in_gdb.remarks
-    assert not any(road in in_gdb.remarks for road in ("mappings", "vmalloc"))
-
-
-def without_stacks(rows: Rows) -> Rows:
-    return [{**row, "stack": None} for row in rows]
-
-
-def check_tasks(in_gdb: Answers, outside: Answers) -> None:
-    """Without stacks it is unknown where a running task entered the kernel, and so its system call."""
-    ours, theirs = in_gdb.rows("tasks -a"), outside.rows("tasks -a")
-    unknown = {row["task"] for row in ours if row["errors"]}
-    assert len(unknown) <= len({row["cpu"] for row in ours})
-    for row, other in zip(ours, theirs, strict=True):
-        if row["task"] in unknown:
-            assert (row["syscall"], len(row["errors"])) == (None, 1)
-            row, other = ({**one, "syscall": None, "errors": []} for one in (row, other))
-        assert row == other
-
-
-def check_objects(in_gdb: Answers, outside: Answers) -> None:
-    """Where nobody can search the slab allocator for files, these references aren't found."""
-
-    def known(rows: Rows) -> Rows:
-        found = []
-        for row in rows:
-            kept = [one for one in row["references"] if one["kind"] != "fd" or one["fd"] is not None]
-            if kept:
-                found.append({**row, "references": kept, "counted": sum(one["counts"] for one in kept)})
-        return found
-
-    assert known(in_gdb.rows("objects")) == known(outside.rows("objects")) != []
-
-
-def check_findings(in_gdb: Answers, outside: Answers) -> None:
-    """What GDB's check is sure of is what kcovdbg finds; what it isn't sure of names the road."""
-    known = {row["kcov"] for row in in_gdb.rows("objects")}
-    for line in ("check", "check -a"):
-        sure = [row for row in in_gdb.rows(line) if row["certainty"] != "unsure"]
-        expected = [
-            row for row in outside.rows(line) if row["object"].removeprefix("kcov ") in known or "kcov " not in row["object"]
-        ]
-        assert sure == expected, line
-        for row in in_gdb.rows(line):
-            assert row in sure or any(road in row["reason"] for road in ("files", "slab")), row
+    # Where part of an answer is missing, a remark says so.
+    assert not any(part in in_gdb.remarks for part in ("mappings", "vmalloc", "slab", "stacks"))
 
 
 @pytest.mark.parametrize("state", situation.SITUATIONS)
@@ -196,8 +151,8 @@ def test_on_a_dump(kernel, image, inflight_dump, state, tmp_path):
     path = inflight_dump(state, "elf-paging").path
     # Buffers of tasks that sleep are the same in all of them.
     compared = 5 if state == situation.STANDING else 2
-    lines, others, outside = gather(lambda asked: ask_kcovdbg(["-c", path], kernel.vmlinux, asked), tmp_path, compared)
-    check_same(lines, others, ask_gdb([kernel.vmlinux, path], [*lines, *others]), outside)
+    lines, outside = gather(lambda asked: ask_kcovdbg(["-c", path], kernel.vmlinux, asked), tmp_path, compared)
+    check_same(lines, ask_gdb([kernel.vmlinux, path], lines), outside)
 
 
 def test_through_the_stub(kernel, image, standing_guest, tmp_path):
@@ -205,18 +160,18 @@ def test_through_the_stub(kernel, image, standing_guest, tmp_path):
     # GDB comes last: a stub that is left lets the guest run.
     with guest.paused():
         asked = ["--qemu", guest.sockets.debugger_qmp]
-        lines, others, outside = gather(lambda lines: ask_kcovdbg(asked, kernel.vmlinux, lines), tmp_path)
+        lines, outside = gather(lambda lines: ask_kcovdbg(asked, kernel.vmlinux, lines), tmp_path)
         connect = [f"target remote {guest.sockets.gdb_remote}", _VIRTUAL]
-        in_gdb = ask_gdb([kernel.vmlinux], [*lines, *others], connect)
-    check_same(lines, others, in_gdb, outside)
+        in_gdb = ask_gdb([kernel.vmlinux], lines, connect)
+    check_same(lines, in_gdb, outside)
 
 
 def test_on_a_slice(kernel, image, standing_dump, tmp_path):
     path = tmp_path / "slice.elf"
     command = [sys.executable, "-m", "kcovdbg", "-c", standing_dump().path, "-s", kernel.vmlinux, "-e", f"slice -o {path}"]
     subprocess.run(command, check=True, cwd=ROOT, capture_output=True)
-    lines, others, outside = gather(lambda asked: ask_kcovdbg(["-c", path], kernel.vmlinux, asked), tmp_path)
-    check_same(lines, others, ask_gdb([kernel.vmlinux, path], [*lines, *others]), outside)
+    lines, outside = gather(lambda asked: ask_kcovdbg(["-c", path], kernel.vmlinux, asked), tmp_path)
+    check_same(lines, ask_gdb([kernel.vmlinux, path], lines), outside)
 
 
 def test_lcov_has_the_same_paths(kernel, image, standing_dump, tmp_path):

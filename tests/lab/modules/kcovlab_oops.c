@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
  * Dereferences NULL three calls deep inside a write(): a crash whose last steps are in whatever KCOV
- * buffer the writer has. Or warns, sleeps for ever or loops for ever: crashes by what watches for that.
+ * buffer the writer has. Or warns, reads what it has freed, sleeps for ever or loops for ever: crashes by what watches for that.
  */
 #include <linux/debugfs.h>
 #include <linux/err.h>
 #include <linux/fs.h>
 #include <linux/module.h>
 #include <linux/sched.h>
+#include <linux/slab.h>
 #include <linux/uaccess.h>
 
 static struct dentry *directory;
@@ -45,6 +46,17 @@ static noinline void kcovlab_oops_warn(void)
 	WARN(1, "kcovlab_oops\n");
 }
 
+static noinline int kcovlab_oops_kasan(void)
+{
+	int *freed = kmalloc(sizeof(*freed), GFP_KERNEL);
+
+	if (!freed || !IS_ENABLED(CONFIG_KASAN))
+		return -EOPNOTSUPP;
+	WRITE_ONCE(*freed, 1);
+	kfree(freed);
+	return READ_ONCE(*(volatile int *)freed);
+}
+
 static noinline void kcovlab_oops_hung(void)
 {
 	set_current_state(TASK_UNINTERRUPTIBLE);
@@ -67,6 +79,8 @@ static ssize_t kcovlab_oops_write(struct file *file, const char __user *data, si
 	case 'w':
 		kcovlab_oops_warn();
 		return size;
+	case 'k':
+		return kcovlab_oops_kasan();
 	case 'h':
 		kcovlab_oops_hung();
 		return size;

@@ -115,6 +115,8 @@ static bool traffic(const char *kind)
 		start("kc-plugging", usb_traffic_plug, free_controller(), 5000);
 	else if (!strcmp(kind, "vhost"))
 		start("kc-traffic-v", vhost_traffic, 0, 5000);
+	else if (!strcmp(kind, "interrupt"))
+		start("kc-traffic-i", interrupt_traffic, 0, 20000);
 	else
 		return false;
 	return true;
@@ -243,6 +245,7 @@ static const struct {
 } crashes[] = {
 	{ "oops", "3", "/proc/sys/kernel/panic_on_oops", "1" },
 	{ "warn", "w", "/proc/sys/kernel/panic_on_warn", "1" },
+	{ "kasan", "k", "/proc/sys/kernel/panic_on_warn", "1" },
 	{ "hung", "h", "/proc/sys/kernel/hung_task_panic", "1" },
 	{ "lockup", "l", "/proc/sys/kernel/softlockup_panic", "1" },
 };

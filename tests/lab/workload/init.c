@@ -159,6 +159,10 @@
  *                 kernel's command line; the task then owns that bus's handle), else on
  *                 dummy_hcd.0 for kc-usb, and kc-gadget is ended
  *   traffic vhost kc-traffic-v: packets through a vhost worker without end, for an owner of its own
+ *   traffic interrupt
+ *                 kc-traffic-i: a task with KCOV enabled that computes in user space, interrupted by a timer without end. Each
+ *                 interrupt runs a softirq, then work of the task, which is interrupted again. `recorded` says how many records
+ *                 the kernel made in each of these contexts, `functions` what to stop at
  *   inflight hub  kc-mute: a gadget that doesn't answer. hub_event sits inside its remote section
  *                 for four seconds from the answer on, and again and again, with short gaps.
  *                 Controller as above; state `hub-section` says whose the handle is (`held_by`)
@@ -183,9 +187,9 @@
  *   kdump ARGUMENTS
  *                 load a kernel that takes over after a panic, with these on its command line; see
  *                 capture.c
- *   crash [oops|warn|hung|lockup]
+ *   crash [oops|warn|kasan|hung|lockup]
  *                 kc-crash is enabled and triggers a crash by sysrq, or in a module: by a NULL
- *                 dereference, a warning with panic_on_warn, a hung task, a soft lockup. Its line and
+ *                 dereference, a warning or a report of KASAN's with panic_on_warn, a hung task, a soft lockup. Its line and
  *                 the answer come
  *                 before that: the line is what its state is going to be, with an empty buffer.
  *                 `expect_functions` will be among its records; what follows them there is the

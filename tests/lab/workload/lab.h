@@ -160,6 +160,7 @@ void states_dead(void);
 void states_remote(void);
 void states_modules(void);
 int module_load(const char *name);
+void module_functions(struct slot *s, const char *module);
 
 /* vhost.c */
 struct vhost {
@@ -193,6 +194,9 @@ bool usb_have_gadget(void);
 void usb_start(void);
 void usb_finish(void);
 int usb_transfers(struct slot *s, unsigned long rounds);
+
+/* interrupt.c */
+void interrupt_traffic(struct slot *s);
 
 /* puzzle.c */
 bool puzzle(const char *name, void (*begin)(const char *state, void (*fn)(struct slot *s)));

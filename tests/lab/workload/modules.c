@@ -41,7 +41,7 @@ static unsigned long section(const char *module, const char *name)
  * went. /proc/kallsyms has the same, behind a hundred thousand symbols of the kernel, which takes
  * an emulated machine a second to print.
  */
-static void note_functions(struct slot *s, const char *module)
+void module_functions(struct slot *s, const char *module)
 {
 	static char file[1 << 20];
 	unsigned long text = section(module, ".text");
@@ -88,7 +88,7 @@ static int run(struct slot *s, const char *module, uint64_t words, enum trace mo
 		slot_missing(s, "module %s: %s", module, strerror(errno));
 		return -1;
 	}
-	note_functions(s, module);
+	module_functions(s, module);
 	snprintf(path, sizeof(path), "/sys/kernel/debug/%s/run", module);
 	fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0) {

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The lines that a function has in two builds: by a diff of its sources, or else by the order of its lines with points."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from kcovdbg.analysis.alignment import align
+from kcovdbg.analysis.function_pairs import BuildFunctions, number_lines
+from kcovdbg.analysis.native_loops import Block
+
+
+class LinePairs(NamedTuple):
+    """The lines with points that two versions of a function have in common."""
+
+    to_right: Mapping[int, int]
+    """Line in the left build -> line in the right one."""
+    is_by_source: bool
+    """Whether the sources of both were compared."""
+
+
+class Renames:
+    """New names of functions in source text.
+
+    :param old_names: new name -> old name.
+    """
+
+    def __init__(self, old_names: Mapping[str, str]) -> None:
+        self._old_names = old_names
+        self._pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, old_names))})\b") if old_names else None
+
+    def restore(self, text: list[str]) -> list[str]:
+        """Return a text with the old names: a line that only calls a renamed function is the same."""
+        if self._pattern is None:
+            return text
+        return [self._pattern.sub(lambda found: self._old_names[found[0]], line) for line in text]
+
+
+def pair_lines(left: BuildFunctions, left_place: int, right: BuildFunctions, right_place: int, renames: Renames) -> LinePairs:
+    """Return the lines that a function has in two builds."""
+    lines = left.lines(left_place), right.lines(right_place)
+    if not lines[0] or not lines[1]:
+        return LinePairs({}, False)
+    texts = left.text(left_place), renames.restore(right.text(right_place))
+    if texts[0] and texts[1]:
+        return LinePairs(_pair_by_text(lines, texts), True)
+    return LinePairs(_pair_by_order(*lines), False)
+
+
+def _pair_by_text(lines: Sequence[Sequence[int]], texts: Sequence[Sequence[str]]) -> dict[int, int]:
+    first, other = lines[0][0], lines[1][0]
+    blocks: Sequence[Block] = (Block(0, 0, len(texts[0])),)
+    if texts[0] != texts[1]:
+        blocks = align(*number_lines(*texts)).blocks
+    right = set(lines[1])
+    of_text = {first + left + at: other + there + at for left, there, length in blocks for at in range(length)}
+    return {line: of_text[line] for line in lines[0] if of_text.get(line) in right}
+
+
+def _pair_by_order(left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
+    """Pair lines by their distances from those before; between such runs, by their order where there are equally many."""
+    # Distances agree again after a line that only one side has.
+    steps = [array("Q", [1, *(b - a + 1 for a, b in pairwise(side))]) for side in (left, right)]
+    pairs: dict[int, int] = {}
+    i = j = 0
+    for start, other, length in (*align(*steps).blocks, (len(left), len(right), 0)):
+        if start - i == other - j:
+            pairs.update(zip(left[i:start], right[j:other], strict=True))
+        elif length and i < start and j < other:
+            # The first distance of a run is that from the lines before it.
+            pairs[left[start - 1]] = right[other - 1]
+        pairs.update(zip(left[start : start + length], right[other : other + length], strict=True))
+        i, j = start + length, other + length
+    return pairs

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Recordings of ``monitor``: a row per look, as JSON Lines or as Parquet."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+from kcovdbg.engine.output_files import Inputs, no_inputs, refuse_input
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.sample import RecordedRun, Sample
+from kcovdbg.output_file import open_output
+from kcovdbg.render.json_array import json_lines, row_encoder
+from kcovdbg.render.parquet import ParquetRows, import_arrow, read_parquet
+from kcovdbg.render.renderable import Fields
+from kcovdbg.render.sample_rows import SAMPLE_COLUMNS, make_row, read_row
+
+PARQUET: Final = ".parquet"
+_MAGIC: Final = b"PAR1"
+# Looks that a Parquet file keeps in memory until they are written together.
+_BATCH: Final = 256
+
+
+class RecordingWriter:
+    """A recording that samples are added to.
+
+    :param stream: written to.
+    :param facts: target, release and build ID.
+    :param is_parquet: whether to write Parquet.
+    """
+
+    def __init__(self, stream: BinaryIO, facts: Mapping[str, str | None], *, is_parquet: bool) -> None:
+        self._stream = stream
+        self._facts = facts
+        self._encode = row_encoder(Fields(SAMPLE_COLUMNS, None))
+        self._parquet = ParquetRows(stream, SAMPLE_COLUMNS, _BATCH) if is_parquet else None
+        self.samples = 0
+
+    def add(self, sample: Sample) -> None:
+        """Add a sample."""
+        row = make_row(sample, self._facts)
+        self.samples += 1
+        if self._parquet is not None:
+            self._parquet.add(self._encode(row))
+            return
+        for line in json_lines(Fields(SAMPLE_COLUMNS, row)):
+            self._stream.write(line.encode())
+
+    def close(self) -> None:
+        """Write what readers need after the last sample."""
+        if self._parquet is not None:
+            self._parquet.close()
+
+
+@contextlib.contextmanager
+def open_recording(path: str, facts: Mapping[str, str | None], inputs: Inputs = no_inputs) -> Iterator[RecordingWriter]:
+    """Open a recording for writing: Parquet where the name ends so, otherwise JSON Lines.
+
+    The file gets its name when the block ends. C-c and what ends the process in order end the block; what was recorded is kept.
+
+    :param inputs: what must not be overwritten.
+    :raises CapabilityError: when Parquet is wanted and pyarrow is not installed.
+    :raises KcovdbgError: when it cannot be written.
+    """
+    is_parquet = Path(path).suffix == PARQUET
+    if is_parquet:
+        # Known before anything is recorded.
+        import_arrow()
+    end: BaseException | None = None
+    try:
+        with open_output(path, check=partial(refuse_input, path, inputs)) as stream:
+            writer = RecordingWriter(stream, facts, is_parquet=is_parquet)
+            try:
+                yield writer
+            except OSError as error:
+                if error.filename is None:
+                    # Of the recording itself: what is written of it is of no use.
+                    raise
+                end = error
+            except BaseException as error:  # noqa: BLE001 (raised again once the recording is complete)
+                end = error
+            writer.close()
+    except OSError as error:
+        raise KcovdbgError(f"could not write '{path}': {error.strerror or error}") from error
+    if end is not None:
+        raise end
+
+
+class RecordedSample(NamedTuple):
+    """A sample of a recording with what does not change."""
+
+    sample: Sample
+    facts: Mapping[str, str | None]
+
+
+def read_samples(path: str) -> Iterator[RecordedSample]:
+    """Iterate over the samples of a recording.
+
+    :raises KcovdbgError: when it is not a recording, or cannot be read.
+    """
+    number = 0
+    try:
+        with Path(path).expanduser().open("rb") as stream:
+            is_parquet = stream.read(len(_MAGIC)) == _MAGIC
+        rows = read_parquet(str(Path(path).expanduser())) if is_parquet else _read_lines(path)
+        for row in rows:
+            number += 1
+            yield RecordedSample(*read_row(row))
+    except OSError as error:
+        raise KcovdbgError(f"could not read '{path}': {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        where = f"row {max(number, 1)}: " if number else ""
+        raise KcovdbgError(
+            f"'{path}' is not a recording of monitor: {where}{error}", hint="monitor --record FILE writes one"
+        ) from None
+    if not number:
+        raise KcovdbgError(f"'{path}' is empty", hint="monitor --record FILE writes a recording")
+
+
+def read_run(path: str) -> RecordedRun:
+    """Read a recording.
+
+    :raises KcovdbgError: when it is not one, or cannot be read.
+    """
+    found = list(read_samples(path))
+    return RecordedRun(tuple(row.sample for row in found), found[0].facts)
+
+
+def _read_lines(path: str) -> Iterator[Mapping[str, object]]:
+    with Path(path).expanduser().open("rb") as stream:
+        for line in stream:
+            if not line.strip():
+                continue
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError("a line is not an object")  # noqa: TRY004 (of the file)
+            yield row

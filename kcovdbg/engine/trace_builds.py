@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The builds that traces are of, and comparisons of two of them.
+
+The side file of a trace has the build ID of its kernel. Its names come from the location table of that build: from a vmlinux
+that the user names, or from the cache, where the table is if kcovdbg has ever seen that vmlinux.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import re
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from kcovdbg.analysis.build_match import BuildMatch, BuildPoints, Unmatched, match_builds
+from kcovdbg.analysis.function_pairs import BuildFunctions, PairKind
+from kcovdbg.analysis.pc_names import Names
+from kcovdbg.collect.trace_file import find_traces, read_header
+from kcovdbg.elf.compile_units import read_comp_dir
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import NotElfError
+from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.engine.buffer_sources import FILE, TraceKernel, confine, find_trace_operands, kaslr_offset, name_remarks
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.coverage_points import find_point_table
+from kcovdbg.engine.symbol_sources import find_image
+from kcovdbg.engine.table_progress import wait_with_progress
+from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.model.location import Frame
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.source_tree import SourceTree
+from kcovdbg.symbols.symbolizer import Symbolizer
+from kcovdbg.symbols.table_cache import CACHE_HINT, TableBuild, find_usable_cache, open_table, open_table_file
+from kcovdbg.target.dump_file import unpack
+
+_BUILD_ID: Final = re.compile(r"[0-9a-f]+")
+_PATIENCE: Final = 600.0
+# Limit for functions in a remark.
+_NAMED: Final = 4
+
+
+@dataclass(frozen=True, eq=False)
+class TraceBuild:
+    """A build of a kernel that traces are of."""
+
+    build_id: str | None
+    names: Names
+    find_tree: Callable[[], SourceTree]
+    """Returns the source files that there are."""
+    image: str | None
+    """Its vmlinux, None where that is unknown."""
+    has_own_source: bool
+    """Whether the user named its source tree."""
+    find_table: Callable[[], LocationTable]
+    """Returns the table of its points; may raise CapabilityError."""
+    kernel: TraceKernel | None = None
+    """What its traces are read for; None for the workspace's kernel."""
+    strangers: tuple[str, ...] = ()
+    """Build IDs of traces that are taken as its own because nothing is known of their builds."""
+
+    @property
+    def source(self) -> SourceTree:
+        """Its source files."""
+        return self.find_tree()
+
+    def find_source(self, file: str) -> Path | None:
+        """Return the path of a source file; None where it is not at hand as it was built.
+
+        Files that were changed after the image was built are left out, unless the user named the tree.
+        """
+        path = self.source.find(file)
+        if path is None or self.has_own_source:
+            return path
+        try:
+            is_older = self.image is not None and path.stat().st_mtime <= Path(self.image).stat().st_mtime
+        except OSError:
+            return None
+        return path if is_older else None
+
+    def read_text(self, file: str) -> Sequence[str]:
+        """Return the lines of a source file, none where it is not at hand as it was built."""
+        return () if self.find_source(file) is None else self.source.read(file).lines
+
+
+def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceBuild]:
+    """Return the build that the traces of each side are of; sides of one build have the same one.
+
+    :param sides: names of buffers, and expressions over them.
+    :raises KcovdbgError: when traces of one side are of several builds, or a file cannot be read.
+    """
+    own = _make_own(context)
+    sources = context.workspace.other_sources
+    named = [
+        _open_named(context, name, sources[number] if number < len(sources) else None)
+        for number, name in enumerate(context.workspace.other_vmlinux)
+    ]
+    found: list[TraceBuild | None] = []
+    strangers: list[str] = []
+    for words in sides:
+        ids = {build_id for word in words for build_id in _find_build_ids(context, word, own.build_id)} - {None}
+        if len(ids) > 1:
+            raise KcovdbgError(f"{' '.join(words)}: traces of {len(ids)} builds on one side", hint="give one build per side")
+        known = next(iter(ids), None)
+        of_file = all(word.startswith(FILE) for word in words)
+        build = own if known is None and not of_file else None if known is None else _choose(context, known, own, named)
+        if build is own and known not in (None, own.build_id):
+            strangers.append(str(known))
+        found.append(build)
+    # Text files do not say which build they are of.
+    free = [build for build in named if build not in found]
+    unknown = [number for number, build in enumerate(found) if build is None]
+    for number, build in zip(reversed(unknown), reversed(free), strict=False):
+        found[number] = build
+    if strangers:
+        own = replace(own, strangers=tuple(dict.fromkeys(strangers)))
+    by_id: dict[str | None, TraceBuild] = {}
+    chosen = [own if build is None or build.kernel is None else build for build in found]
+    return [by_id.setdefault(build.build_id, build) if build.build_id else build for build in chosen]
+
+
+def _find_build_ids(context: Context, word: str, own: str | None) -> Iterator[str | None]:
+    """Yield the build IDs of the traces that a word names; None for one that has none."""
+    paths = find_trace_operands(word)
+    if not paths:
+        kept = context.workspace.kept.get(word)
+        yield own if kept is None else kept.shell.build_id or own
+    for path in paths:
+        with contextlib.suppress(KcovdbgError, OSError):
+            # What cannot be read is reported when it is.
+            for trace in find_traces(confine(context.workspace, path)):
+                header = read_header(trace)
+                build_id = None if header is None or header.build_id is None else header.build_id.lower()
+                # Tables are found by it: a path would lead elsewhere.
+                yield build_id if build_id is not None and _BUILD_ID.fullmatch(build_id) else None
+
+
+def _choose(context: Context, build_id: str, own: TraceBuild, named: Sequence[TraceBuild]) -> TraceBuild:
+    """Return the build with a build ID."""
+    build = next((build for build in (own, *named) if build.build_id == build_id), None)
+    if build is not None:
+        return build
+    table = open_table(build_id)
+    if table is not None:
+        return _make_foreign(context, table, None, None)
+    if named:
+        raise KcovdbgError(
+            f"no vmlinux of the build with build-id {build_id} is given",
+            hint="name it as well: kcovdbg --other-vmlinux FILE --other-vmlinux FILE",
+        )
+    return own
+
+
+def _make_own(context: Context) -> TraceBuild:
+    workspace = context.workspace
+    target = workspace.optional_target
+
+    build_id = None if target is None or target.build_id is None else target.build_id.lower()
+    return TraceBuild(
+        build_id,
+        workspace.names,
+        lambda: workspace.source,
+        None if target is None else find_image(target),
+        bool(workspace.source_folders),
+        lambda: find_point_table(context),
+    )
+
+
+def _open_named(context: Context, name: str, source: str | None) -> TraceBuild:
+    """Open an image or a location table that the user named."""
+    image = str(unpack(name).path)
+    try:
+        with ElfFile(image, name) as elf:
+            build_id = elf.build_id
+            if build_id is None:
+                raise CapabilityError(f"{name} has no build ID", hint="link the kernel with --build-id, the default")
+            has_lines = elf.has_lines
+    except NotElfError:
+        return _make_foreign(context, open_table_file(name, None), None, source)
+    table = open_table(build_id)
+    if table is None:
+        if not has_lines:
+            raise CapabilityError(
+                f"{name} has no debug info with source lines",
+                hint=f"with debug info in a file of its own, first give: symbols build {name} DEBUGFILE",
+            )
+        table = _build_table(context, image, build_id)
+    return _make_foreign(context, table, image, source)
+
+
+def _build_table(context: Context, image: str, build_id: str) -> LocationTable:
+    cache = find_usable_cache()
+    if cache.folder is None:
+        raise CapabilityError(f"the cache cannot be used: {cache.problem}", hint=CACHE_HINT)
+    build = TableBuild(image, build_id, cache.folder, nice=False)
+    try:
+        table = wait_with_progress(context.terminal, build.find, build.progress, _PATIENCE)
+    except KeyboardInterrupt:
+        build.stop()
+        raise
+    if table is None:
+        raise CapabilityError("the table is still being built in the background", hint="give the same command again")
+    return table
+
+
+def _make_foreign(context: Context, table: LocationTable, image: str | None, source: str | None) -> TraceBuild:
+    workspace = context.workspace
+    target = workspace.optional_target
+    machine = platform.machine() if target is None else target.machine
+    directory: str | None = None
+    if image is not None:
+        with ElfFile(image) as elf:
+            machine, directory = elf.header.machine_name, read_comp_dir(elf)
+    tree = SourceTree(
+        () if source is None else (source,),
+        build_directory=directory,
+        substitutions=() if source is not None else workspace.substitutions,
+        is_confined=workspace.confinement is not None,
+    )
+
+    symbolizer = Symbolizer(table=table)
+    names = Names(symbolizer.locate_all, lambda: table)
+    kernel = TraceKernel(table.build_id, 0, machine, lambda: table)
+    return TraceBuild(table.build_id, names, lambda: tree, image, source is not None, lambda: table, kernel)
+
+
+def find_offset(context: Context, build: TraceBuild) -> int:
+    """Return the KASLR offset of a build: 0 for one that is known by its vmlinux alone."""
+    return kaslr_offset(context) if build.kernel is None else build.kernel.kaslr_offset
+
+
+def build_remarks(context: Context, builds: Iterable[TraceBuild]) -> tuple[str, ...]:
+    """Return why PCs have no names, or wrong ones, where they have."""
+    own = [build for build in builds if build.kernel is None]
+    if not own:
+        return ()
+    unknown = (
+        f"nothing is known of the build with build-id {one}: --other-vmlinux names its vmlinux" for one in own[0].strangers
+    )
+    return (*name_remarks(context), *unknown)
+
+
+class BuildComparison:
+    """Records of two builds as numbers of points that both share; within one build, PCs are the numbers.
+
+    :param builds: the left one and the right one.
+    :param match: None where they are one build.
+    """
+
+    def __init__(self, builds: Sequence[TraceBuild], match: BuildMatch | None) -> None:
+        self.builds = tuple(builds)
+        self.match = match
+
+    @property
+    def names(self) -> tuple[Names, Names]:
+        """The names of the left build and of the right one."""
+        left, right = self.builds
+        return left.names, right.names
+
+    def count(self, side: int, counts: Mapping[int, int]) -> Mapping[int, int]:
+        """Return how often each point was recorded.
+
+        :param side: 0 for the left one.
+        :param counts: PC -> records.
+        """
+        return counts if self.match is None else self._points(side).count(counts)
+
+    def translate(self, side: int, pcs: array[int]) -> array[int]:
+        """Return the points of records."""
+        return pcs if self.match is None else self._points(side).translate(pcs)
+
+    def pc(self, number: int, side: int) -> int | None:
+        """Return the PC of a point in a build, None where that has none."""
+        return number if self.match is None else self.match.pcs[number][side] or None
+
+    def counterpart(self, pc: int, side: int) -> int | None:
+        """Return the PC of the same point in the other build, None where that has none."""
+        return None if self.match is None or not pc else self.pc(self._points(side).numbers[pc], 1 - side)
+
+    def missing(self, pc: int, side: int) -> str | None:
+        """Return what the other build lacks of a PC, None where it has a counterpart."""
+        if self.match is None:
+            return None
+        reason = self._points(side).unmatched.get(pc)
+        return None if reason is None else reason.value
+
+    def function(self, frame: Frame, side: int) -> tuple[str, str]:
+        """Return name and file of a frame's function, the left build's where both have it."""
+        function = strip_clone_suffix(frame.function or ""), frame.file or ""
+        return (
+            function if self.match is None or side == 0 else self.match.to_left.get(function, ("\0" + function[0], function[1]))
+        )
+
+    def _points(self, side: int) -> BuildPoints:
+        assert self.match is not None
+        return self.match.left if side == 0 else self.match.right
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what was matched how, and what was not."""
+        return () if self.match is None else tuple(_match_remarks(self.match))
+
+
+def compare_builds(builds: Sequence[TraceBuild], pcs: Sequence[Iterable[int]]) -> BuildComparison:
+    """Return what makes records of two sides comparable.
+
+    :param builds: of the left side and of the right one.
+    :param pcs: that were recorded on each side.
+    :raises CapabilityError: when the points of a build are unknown.
+    """
+    left, right = builds
+    if left is right:
+        return BuildComparison(builds, None)
+    functions = []
+    for build, recorded in zip(builds, pcs, strict=True):
+        build.find_table()
+        functions.append(BuildFunctions(build.names.columns(array("Q", sorted(recorded))), build.read_text))
+    return BuildComparison(builds, match_builds(*functions))
+
+
+_REASONS: Final = {
+    Unmatched.FUNCTION: "in functions that it lacks",
+    Unmatched.LINE: "on lines where it has no point",
+    Unmatched.LOCATION: "without a known location",
+}
+
+
+def _match_remarks(match: BuildMatch) -> Iterator[str]:
+    counts = match.functions
+    parts = [f"{counts.get(PairKind.SAME, 0)} functions in both"]
+    for kind, names in (
+        (PairKind.MOVED, [f"{name} ({old} → {new})" for name, old, new in match.moved]),
+        (PairKind.RENAMED, [f"{old} → {new}" for old, new in match.renamed]),
+    ):
+        if names:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            parts.append(f"{len(names)} {kind.value}: {', '.join(names[:_NAMED])}{more}")
+    yield f"two builds: {'; '.join(parts)}"
+    if match.by_source and match.by_order:
+        yield f"lines are paired by the sources of {match.by_source} functions, by their order in {match.by_order}"
+    elif match.by_order:
+        yield "lines are paired by their order: no sources of both builds; --other-source and --source-dir name them"
+    for side, points in (("left", match.left), ("right", match.right)):
+        if points.unmatched:
+            reasons = list(points.unmatched.values())
+            told = ", ".join(f"{reasons.count(reason)} {text}" for reason, text in _REASONS.items() if reason in reasons)
+            yield f"{len(reasons)} of {len(points.numbers)} points on the {side} have no counterpart in the other build: {told}"

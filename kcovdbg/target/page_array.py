@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The array of ``struct page``, and the address at which the kernel maps each page, over any target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_word
+from kcovdbg.target.protocol import Target
+from kcovdbg.target.struct_layout import read_partly
+
+PAGE: Final = "struct page"
+
+# arch/x86/include/asm/sparsemem.h; debug info has no macros.
+_SECTION_BITS: Final = 27
+# Flags of section_mem_map. The array of a section is aligned to a page.
+_SECTION_FLAGS: Final = PAGE_SIZE - 1
+_SECTION_PRESENT: Final = 1
+# With five-level page tables a machine has 52 bits of physical addresses.
+_MAX_SECTIONS: Final = 1 << 52 - _SECTION_BITS
+# arch/x86/include/asm/page_64_types.h: since Linux kernel commit d52888aa2753 ("x86/mm: Move LDT remap out of KASLR region on
+# 5-level paging") (in v4.20), and before.
+_DIRECT_MAPS: Final = (0xFFFF_8880_0000_0000, 0xFFFF_8800_0000_0000)
+# A section's part of the array.
+_CHUNK: Final = 2 << 20
+# Pages that are missing in a row before the rest of a part counts as missing: machines have holes of many sections.
+_PATIENCE: Final = 4
+
+
+class PageBlock(NamedTuple):
+    """Consecutive elements of the array."""
+
+    first: int
+    """Page frame number of the first one."""
+    address: int
+    """``struct page *`` of the first one."""
+    data: bytes
+    """Whole elements; zero where memory is missing."""
+
+
+class PageArray:
+    """The array of ``struct page`` of an x86-64 kernel.
+
+    :param target: the kernel.
+    :raises MissingTypeError: when the debug info lacks its types, or for another machine.
+    :raises MissingSymbolError: when the kernel has no such array.
+    """
+
+    def __init__(self, target: Target) -> None:
+        if target.machine != "x86_64":
+            raise MissingTypeError(f"the memory model of {target.machine} is unknown")
+        self._target = target
+        self.element_size = target.type_size(PAGE)
+        """Of ``struct page``, in bytes."""
+        self._is_sparse = True
+        try:
+            self._sections = target.symbol("mem_section").address
+        except MissingSymbolError:
+            self._is_sparse = False
+            self._array = target.symbol("mem_map").address
+            self._end = target.symbol("max_pfn").address
+            return
+        self._section_size = target.type_size("struct mem_section")
+        self._map = target.member("struct mem_section", "section_mem_map").offset
+        self._last = target.symbol("__highest_present_section_nr").address
+        kind, length = target.variable_type("mem_section")
+        # A pointer to an array of roots, an array of roots, or with CONFIG_SPARSEMEM_EXTREME=n an array of arrays.
+        self._has_pointer = length is None
+        if length is not None and "*" not in kind:
+            raise MissingTypeError("mem_section is an array of sections")
+
+    def direct_map(self) -> int:
+        """Return the address at which the kernel maps the first page of physical memory.
+
+        :raises ReadError: when it cannot be read.
+        """
+        try:
+            # With CONFIG_DYNAMIC_MEMORY_LAYOUT, which KASLR of memory and five-level page tables need.
+            variable = self._target.symbol("page_offset_base").address
+        except MissingSymbolError:
+            # Some structure that is not in the image.
+            cache = read_word(self._target, self._target.symbol("slab_caches").address)
+            return next((base for base in _DIRECT_MAPS if base <= cache), _DIRECT_MAPS[-1])
+        base = read_word(self._target, variable)
+        check_pointer(self._target, base, "page_offset_base", PAGE_SIZE)
+        return base
+
+    def for_each_block(self) -> Iterator[PageBlock]:
+        """Yield the parts of the array that can be read.
+
+        :raises ReadError: when it cannot be found.
+        """
+        size = self.element_size
+        for first, count, address in self._for_each_range():
+            step = _CHUNK // size
+            for start in range(0, count, step):
+                length = min(step, count - start)
+                data, _ = read_partly(self._target, address + start * size, length * size, _PATIENCE)
+                yield PageBlock(first + start, address + start * size, data[: len(data) // size * size])
+
+    def find_frame(self, page: int) -> int | None:
+        """Return the page frame number of a ``struct page *``, None when it is not in the array.
+
+        :raises ReadError: when the array cannot be found.
+        """
+        for first, count, address in self._for_each_range():
+            index, rest = divmod(page - address, self.element_size)
+            if 0 <= index < count and not rest:
+                return first + index
+        return None
+
+    def _for_each_range(self) -> Iterator[tuple[int, int, int]]:
+        """Yield for each part its first page frame number, its length, and the address of its first element."""
+        if not self._is_sparse:
+            array = read_word(self._target, self._array)
+            check_pointer(self._target, array, PAGE)
+            yield 0, read_word(self._target, self._end), array
+            return
+        last = read_word(self._target, self._last)
+        if last >= _MAX_SECTIONS:
+            raise ReadError(f"__highest_present_section_nr is {last:#x}", self._last)
+        frames = (1 << _SECTION_BITS) // PAGE_SIZE
+        per_root = PAGE_SIZE // self._section_size
+        roots = read_word(self._target, self._sections) if self._has_pointer else self._sections
+        check_pointer(self._target, roots, "mem_section")
+        for number in range(0, last + 1, per_root):
+            root = read_word(self._target, roots + number // per_root * self._target.word_size)
+            if not root:
+                continue
+            check_pointer(self._target, root, "struct mem_section")
+            count = min(per_root, last + 1 - number)
+            data = self._target.read(root, count * self._section_size)
+            for index in range(count):
+                offset = index * self._section_size + self._map
+                encoded = int.from_bytes(data[offset : offset + self._target.word_size], "little")
+                # It is relative to the first page of the machine.
+                first = (number + index) * frames
+                address = (encoded & ~_SECTION_FLAGS) + first * self.element_size
+                if encoded & _SECTION_PRESENT and is_kernel_pointer(self._target, address):
+                    yield first, frames, address
+
+
+def find_page_array(target: Target) -> PageArray | None:
+    """Return the array of a target's pages, None when the debug info, the kernel or the machine lacks what it needs."""
+    try:
+        return PageArray(target)
+    except (MissingTypeError, MissingSymbolError):
+        return None

@@ -1,0 +1,498 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Allocated objects of SLUB's caches, over any target.
+
+A full slab is on no list: the slabs of a cache are found by searching the array of ``struct page``.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
+from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.target.lists import Links, follow_list
+from kcovdbg.target.page_array import PAGE, PageArray, PageBlock
+from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_word
+from kcovdbg.target.protocol import SlabObject, Target
+from kcovdbg.target.struct_layout import BlockLayout, find_member, read_partly
+
+_CACHE: Final = "struct kmem_cache"
+_CPU_CACHE: Final = "struct kmem_cache_cpu"
+_CPU_SHEAVES: Final = "struct slub_percpu_sheaves"
+_SHEAF: Final = "struct slab_sheaf"
+_FILES: Final = "filp"
+# General caches of GFP_KERNEL: kmalloc-64, kmalloc-rnd-03-64 (CONFIG_RANDOM_KMALLOC_CACHES), kmalloc-part-02-64; without those
+# for DMA and for accounted or reclaimable objects.
+_GENERAL_CACHE: Final = re.compile(r"kmalloc-(?:(?!dma|cg|rcl)\w+-)*\d+[kM]?$")
+
+# Machines have some hundred.
+_MAX_CACHES: Final = 1 << 16
+_MAX_NODES: Final = 1 << 10
+_MAX_SHEAVES: Final = 1 << 16
+_NAME_SIZE: Final = 64
+# SLUB's counters have 15 or 16 bits for it.
+_MAX_OBJECTS: Final = (1 << 16) - 1
+# Slabs of larger orders are those of objects larger than a page, of which each has its own.
+_MAX_SLAB_SIZE: Final = 16 << 20
+# Reads of a slab that changes meanwhile, in a live kernel.
+_ATTEMPTS: Final = 4
+
+_FLAGS: Final = ("flags.f", "flags")
+_TYPE: Final = ("page_type", "_mapcount.counter")
+
+
+class _Cache(NamedTuple):
+    """``struct kmem_cache``."""
+
+    address: int
+    name: str
+    object_size: int
+    size: int
+    """From one object to the next."""
+    link: int
+    """Offset of a free object's link to the next one."""
+    first: int
+    """Offset of the first object in a slab."""
+    random: int | None
+    """What links are encoded with; None without CONFIG_SLAB_FREELIST_HARDENED."""
+    cpu_slab: int
+    """Per-CPU ``struct kmem_cache_cpu *``, as it is stored; 0 when there is none."""
+    sheaves: int
+    """Per-CPU ``struct slub_percpu_sheaves *``, as it is stored; 0 when there is none."""
+
+
+class _Slab(NamedTuple):
+    cache: _Cache
+    start: int
+    """Address of the first object."""
+    length: int
+    """The number of objects."""
+    free: int
+    """The first free object, 0 when there is none."""
+
+
+class SlabWalk:
+    """The caches of SLUB.
+
+    :param target: the kernel.
+    :param pages: its pages.
+    :raises MissingTypeError: when the debug info lacks their types, or the allocator is not SLUB.
+    :raises MissingSymbolError: when the kernel has no caches.
+    """
+
+    def __init__(self, target: Target, pages: PageArray) -> None:
+        self._target = target
+        self._pages = pages
+        self._caches = target.symbol("slab_caches").address
+        self._cache = BlockLayout(
+            target,
+            _CACHE,
+            {
+                "next": ("list.next",),
+                "prev": ("list.prev",),
+                **{name: (name,) for name in ("name", "object_size", "size", "offset", "red_left_pad", "random", "cpu_slab")},
+                "sheaves": ("cpu_sheaves",),
+            },
+        )
+        for name in ("next", "prev", "name", "object_size", "size", "offset"):
+            self._cache.offset(name)
+        # Linux kernel commit 2d517aa09bbc ("slab: add opt-in caching layer of percpu sheaves") (in v6.18). CPUs have nothing
+        # else since 32c894c7274b ("slab: remove struct kmem_cache_cpu") (in v7.0).
+        self._sheaves = _SheafWalk(target) if self._cache.has("sheaves") else None
+        self._cpu_cache: BlockLayout | None = None
+        if self._cache.has("cpu_slab") or self._sheaves is None:
+            # Linux kernel commit bb192ed9aa71 ("mm/slub: Convert most struct page to struct slab by spatch") (in v5.17).
+            self._cpu_cache = BlockLayout(target, _CPU_CACHE, {"freelist": ("freelist",), "slab": ("slab", "page")})
+            for name in self._cpu_cache.names:
+                self._cpu_cache.offset(name)
+            self._cache.offset("cpu_slab")
+        # Since Linux kernel commit d122019bf061 ("mm: Split slab into its own type") (in v5.17). It overlays struct page.
+        try:
+            self._slab = self._find_slab_layout("struct slab")
+        except MissingTypeError:
+            self._slab = self._find_slab_layout(PAGE)
+        self._is_slab = _find_slab_test(target)
+        self._files: tuple[int, ...] | None = None
+
+    def _find_slab_layout(self, type_name: str) -> BlockLayout:
+        layout = BlockLayout(self._target, type_name, {name: (name,) for name in ("slab_cache", "freelist", "objects")})
+        for name in layout.names:
+            layout.offset(name)
+        return layout
+
+    def for_each_slab_object(self, size: int) -> Iterator[SlabObject]:
+        """Yield allocated objects of the general caches that serve requests of this size.
+
+        :param size: in bytes.
+        :raises ReadError: when a cache cannot be read further.
+        """
+        for address in self._for_each_object(lambda caches: _choose_general(caches, size)):
+            try:
+                yield SlabObject(address, self._target.read(address, size))
+            except ReadError:
+                continue
+
+    def for_each_file(self) -> Iterator[int]:
+        """Yield every allocated ``struct file *``, whoever holds it.
+
+        :raises ReadError: when the cache cannot be read further.
+        """
+        if self._files is not None:
+            yield from self._files
+            return
+        seen: list[int] = []
+        for address in self._for_each_object(lambda caches: [cache for cache in caches if cache.name == _FILES]):
+            seen.append(address)
+            yield address
+        if not self._target.live:
+            self._files = tuple(seen)
+
+    def _for_each_object(self, choose: Callable[[list[_Cache]], Iterable[_Cache]]) -> Iterator[int]:
+        """Yield the allocated objects of caches by address: those that are certainly not free.
+
+        The first problem is raised at the end.
+        """
+        caches: list[_Cache] = []
+        problem: ReadError | None = None
+        try:
+            caches.extend(self._for_each_cache())
+        except ReadError as error:
+            problem = error
+        chosen = {cache.address: cache for cache in choose(caches)}
+        free: set[int] = set()
+        for address, cache in list(chosen.items()):
+            try:
+                free |= self._find_free_on_cpus(cache)
+            except ReadError as error:
+                problem = problem or error
+                del chosen[address]
+        for page, slab in self._for_each_slab(chosen) if chosen else ():
+            try:
+                in_slab = self._find_free(page, slab)
+            except ReadError as error:
+                problem = problem or error
+                continue
+            for number in range(slab.length):
+                address = slab.start + number * slab.cache.size
+                if address not in in_slab and address not in free:
+                    yield address
+        if problem is not None:
+            raise problem
+
+    def _for_each_cache(self) -> Iterator[_Cache]:
+        offset = self._cache.offset("next")
+
+        def read(link: int) -> tuple[_Cache, Links]:
+            address = link - offset
+            check_pointer(self._target, address, _CACHE)
+            following, before, name, object_size, size, place, pad, random, cpu_slab, sheaves = self._cache.read(
+                self._target, address
+            )
+            if not 0 < object_size <= size or place >= size:
+                raise ReadError(f"the slab cache {address:#x} has objects of {object_size} bytes in {size}", address)
+            cache = _Cache(
+                address, self._read_name(name), object_size, size, place, pad or 0, random, cpu_slab or 0, sheaves or 0
+            )
+            return cache, Links(following, before)
+
+        word = self._target.word_size
+        ends = Links(read_word(self._target, self._caches), read_word(self._target, self._caches + word))
+        problem = yield from follow_list(self._caches, ends, read, _MAX_CACHES, moving=self._target.live)
+        if problem is not None:
+            raise ReadError(f"could not read the list of slab caches: {problem}", self._caches)
+
+    def _read_name(self, address: int) -> str:
+        if not is_kernel_pointer(self._target, address, 1):
+            return ""
+        data, missing = read_partly(self._target, address, _NAME_SIZE)
+        name = data[: missing[0][0] if missing else None].partition(b"\0")[0]
+        return name.decode(errors="replace")
+
+    def _for_each_slab(self, caches: Mapping[int, _Cache]) -> Iterator[tuple[int, _Slab]]:
+        """Yield the slabs of caches, each with the address of its ``struct page``."""
+        base = self._pages.direct_map()
+        for block in self._pages.for_each_block():
+            for number in self._find_candidates(block, caches):
+                start = number * self._pages.element_size
+                page = block.data[start : start + self._pages.element_size]
+                slab = self._decode(page, base + (block.first + number) * PAGE_SIZE, caches)
+                if slab is not None and self._is_slab(page):
+                    yield block.address + start, slab
+
+    def _find_candidates(self, block: PageBlock, caches: Iterable[int]) -> Iterator[int]:
+        """Yield the numbers of elements that have one of these addresses where a slab has its cache."""
+        word = self._target.word_size
+        words = array("Q" if word == 8 else "I", block.data)
+        if (sys.byteorder == "big") != self._target.big_endian:
+            words.byteswap()
+        column = words[self._slab.offset("slab_cache") // word :: self._pages.element_size // word]
+        wanted = set(caches)
+        if wanted.isdisjoint(column):
+            return
+        yield from (number for number, cache in enumerate(column) if cache in wanted)
+
+    def _decode(self, page: bytes, address: int, caches: Mapping[int, _Cache]) -> _Slab | None:
+        cache, free, count = self._slab.decode(page[self._slab.start : self._slab.start + self._slab.span])
+        found = caches.get(cache)
+        if found is None or not 0 < count <= _MAX_OBJECTS or found.first + count * found.size > _MAX_SLAB_SIZE:
+            return None
+        return _Slab(found, address + found.first, count, free)
+
+    def _find_free(self, page: int, slab: _Slab) -> set[int]:
+        """Return the free objects on a slab's own list."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._follow_free(slab)
+            except ReadError:
+                if not self._target.live or attempt == _ATTEMPTS - 1:
+                    raise
+            now = self._slab.decode(self._target.read(page + self._slab.start, self._slab.span))
+            slab = slab._replace(free=now[1])
+        raise AssertionError
+
+    def _follow_free(self, slab: _Slab) -> set[int]:
+        """Return the objects that a list of free objects leads to.
+
+        :raises ReadError: when it cannot be read, has a cycle, or leaves the slab.
+        """
+        found: set[int] = set()
+        if not slab.free:
+            return found
+        cache = slab.cache
+        what = f"a list of free objects of {cache.name or 'a slab cache'}"
+        try:
+            memory = self._target.read(slab.start, slab.length * cache.size)
+        except ReadError:
+            # A slice may have the pages of free objects only.
+            memory = b""
+        order = "big" if self._target.big_endian else "little"
+        word = self._target.word_size
+        address = slab.free
+        while address:
+            number, rest = divmod(address - slab.start, cache.size)
+            if rest or not 0 <= number < slab.length:
+                raise ReadError(f"{what} leads to {address:#x}", address)
+            if address in found:
+                raise ReadError(f"{what} has a cycle at {address:#x}", address)
+            found.add(address)
+            place = number * cache.size + cache.link
+            stored = memory[place : place + word] or self._target.read(address + cache.link, word)
+            address = self._decode_link(slab, int.from_bytes(stored, order), address + cache.link)  # type: ignore[arg-type]
+        return found
+
+    def _decode_link(self, slab: _Slab, stored: int, place: int) -> int:
+        """Return a link to the next free object.
+
+        :param place: the address that it is stored at.
+        """
+        random = slab.cache.random
+        if random is None:
+            return stored
+        # Since Linux kernel commit 1ad53d9fa3f6 ("slub: improve bit diffusion for freelist ptr obfuscation") (in v5.7 and
+        # stable kernels), and before.
+        swapped = int.from_bytes(place.to_bytes(self._target.word_size, "little"), "big")
+        links = [stored ^ random ^ other for other in (swapped, place)]
+        end = slab.start + slab.length * slab.cache.size
+        return next((link for link in links if not link or slab.start <= link < end), links[0])
+
+    def _find_free_on_cpus(self, cache: _Cache) -> set[int]:
+        """Return the free objects that CPUs allocate from next."""
+        found: set[int] = set()
+        for offset in self._find_cpu_offsets():
+            if cache.cpu_slab and self._cpu_cache is not None:
+                found |= self._find_free_on_cpu(self._cpu_cache, cache, cache.cpu_slab + offset & WORD_MASK)
+            if cache.sheaves and self._sheaves is not None:
+                found |= self._sheaves.find_on_cpu(cache.sheaves + offset & WORD_MASK)
+        if cache.sheaves and self._sheaves is not None:
+            found |= self._sheaves.find_on_nodes(cache.address)
+        return found
+
+    def _find_free_on_cpu(self, layout: BlockLayout, cache: _Cache, address: int) -> set[int]:
+        for attempt in range(_ATTEMPTS):
+            check_pointer(self._target, address, _CPU_CACHE)
+            free, page = layout.read(self._target, address)
+            try:
+                slab = self._read_slab(page, {cache.address: cache}) if page else None
+                return set() if slab is None else self._follow_free(slab._replace(free=free))
+            except ReadError:
+                if not self._target.live or attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError
+
+    def _read_slab(self, page: int, caches: Mapping[int, _Cache]) -> _Slab | None:
+        """Read the slab of a ``struct page *``; None for one of other caches."""
+        check_pointer(self._target, page, PAGE)
+        frame = self._pages.find_frame(page)
+        if frame is None:
+            raise ReadError(f"the slab of a CPU {page:#x} is not in the array of pages", page)
+        data = self._target.read(page, self._pages.element_size)
+        return self._decode(data, self._pages.direct_map() + frame * PAGE_SIZE, caches)
+
+    def _find_cpu_offsets(self) -> list[int]:
+        """Return what is added to a per-CPU pointer, for each CPU."""
+        try:
+            table = self._target.symbol("__per_cpu_offset").address
+        except MissingSymbolError:
+            # CONFIG_SMP=n.
+            return [0]
+        return [read_word(self._target, table + cpu * self._target.word_size) for cpu in self._target.cpus()]
+
+
+class _SheafWalk:
+    """Arrays of free objects that CPUs and nodes keep.
+
+    :raises MissingTypeError: when the debug info lacks their types.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._cpu = BlockLayout(target, _CPU_SHEAVES, {name: (name,) for name in ("main", "spare")})
+        names = {"next": ("barn_list.next",), "prev": ("barn_list.prev",), "size": ("size",)}
+        self._sheaf = BlockLayout(target, _SHEAF, names)
+        for layout in (self._cpu, self._sheaf):
+            for name in layout.names:
+                layout.offset(name)
+        self._objects = target.member(_SHEAF, "objects").offset
+        self._full = target.member("struct node_barn", "sheaves_full").offset
+        self._node_size = target.word_size
+        try:
+            # Since Linux kernel commit 5ba6bc27b1f9 ("slab: decouple pointer to barn from kmem_cache_node") (in v7.1).
+            self._nodes = target.member(_CACHE, "per_node").offset
+        except MissingTypeError:
+            self._nodes = target.member(_CACHE, "node").offset
+            self._barn = target.member("struct kmem_cache_node", "barn").offset
+            self._has_nodes = True
+        else:
+            self._node_size = target.type_size("struct kmem_cache_per_node_ptrs")
+            self._barn = target.member("struct kmem_cache_per_node_ptrs", "barn").offset
+            self._has_nodes = False
+
+    def find_on_cpu(self, address: int) -> set[int]:
+        """Return the objects in the sheaves of a CPU.
+
+        :param address: ``struct slub_percpu_sheaves *``.
+        """
+        check_pointer(self._target, address, _CPU_SHEAVES)
+        found: set[int] = set()
+        for sheaf in self._cpu.read(self._target, address):
+            if sheaf:
+                check_pointer(self._target, sheaf, _SHEAF)
+                found.update(self._read_objects(sheaf, self._sheaf.read(self._target, sheaf)[2]))
+        return found
+
+    def find_on_nodes(self, cache: int) -> set[int]:
+        """Return the objects in the full sheaves of all nodes.
+
+        :param cache: ``struct kmem_cache *``.
+        """
+        found: set[int] = set()
+        for number in range(self._count_nodes()):
+            place = cache + self._nodes + number * self._node_size
+            if self._has_nodes:
+                place = read_word(self._target, place)
+                if not place:
+                    continue
+                check_pointer(self._target, place, "struct kmem_cache_node")
+            barn = read_word(self._target, place + self._barn)
+            if barn:
+                check_pointer(self._target, barn, "struct node_barn")
+                found.update(self._read_full(barn + self._full))
+        return found
+
+    def _count_nodes(self) -> int:
+        try:
+            address = self._target.symbol("nr_node_ids").address
+        except MissingSymbolError:
+            # CONFIG_NUMA=n.
+            return 1
+        number = int.from_bytes(self._target.read(address, 4), "big" if self._target.big_endian else "little")
+        if not 0 < number <= _MAX_NODES:
+            raise ReadError(f"nr_node_ids is {number}", address)
+        return number
+
+    def _read_full(self, head: int) -> Iterator[int]:
+        offset = self._sheaf.offset("next")
+
+        def read(link: int) -> tuple[tuple[int, int], Links]:
+            sheaf = link - offset
+            check_pointer(self._target, sheaf, _SHEAF)
+            following, before, size = self._sheaf.read(self._target, sheaf)
+            return (sheaf, size), Links(following, before)
+
+        word = self._target.word_size
+        ends = Links(read_word(self._target, head), read_word(self._target, head + word))
+        chain = follow_list(head, ends, read, _MAX_SHEAVES, moving=self._target.live)
+        while True:
+            try:
+                sheaf, size = next(chain)
+            except StopIteration as stop:
+                if stop.value is not None:
+                    raise ReadError(f"could not read a list of sheaves: {stop.value}", head) from None
+                return
+            yield from self._read_objects(sheaf, size)
+
+    def _read_objects(self, sheaf: int, size: int) -> tuple[int, ...]:
+        if size > _MAX_OBJECTS:
+            raise ReadError(f"the sheaf {sheaf:#x} has {size} objects", sheaf)
+        code = f"{'>' if self._target.big_endian else '<'}{size}{'Q' if self._target.word_size == 8 else 'I'}"
+        return struct.unpack(code, self._target.read(sheaf + self._objects, size * self._target.word_size)) if size else ()
+
+
+def _choose_general(caches: Iterable[_Cache], size: int) -> list[_Cache]:
+    """Return the smallest general caches with room for the size, one of each family."""
+    best: dict[str, _Cache] = {}
+    for cache in caches:
+        if not _GENERAL_CACHE.match(cache.name) or cache.object_size < size:
+            continue
+        family = cache.name.rpartition("-")[0]
+        if family not in best or cache.object_size < best[family].object_size:
+            best[family] = cache
+    return list(best.values())
+
+
+def _find_slab_test(target: Target) -> Callable[[bytes], bool]:
+    """Return what tells of a ``struct page`` whether it is a slab's first one.
+
+    The word that refers to a cache is all but proof; it may be left over in a page that was freed.
+    """
+    order = "big" if target.big_endian else "little"
+
+    def reader(paths: Iterable[str]) -> Callable[[bytes], int]:
+        member = find_member(target, PAGE, paths)
+        if member is None:
+            raise MissingTypeError(f"{PAGE} has none of {', '.join(paths)}")
+        return lambda page: int.from_bytes(page[member.offset : member.offset + member.size], order)  # type: ignore[arg-type]
+
+    try:
+        types = target.enumerators("enum pagetype")
+    except MissingTypeError:
+        types = {}
+    if "PGTY_slab" in types:
+        # Since Linux kernel commit 4ffca5a96678 ("mm: support only one page_type per page") (in v6.12).
+        read, value = reader(_TYPE), types["PGTY_slab"]
+        return lambda page: read(page) >> 24 == value
+    if "PG_slab" in types:
+        # Since Linux kernel commit ff202303c398 ("mm: convert page type macros to enum") (in v6.11): bits are cleared.
+        read, value = reader(_TYPE), types["PG_slab"]
+        return lambda page: not read(page) & value
+    flags = target.enumerators("enum pageflags")
+    if "PG_slab" in flags:
+        read, value = reader(_FLAGS), 1 << flags["PG_slab"]
+        return lambda page: bool(read(page) & value)
+    # Since Linux kernel commit 46df8e73a4a3 ("mm: free up PG_slab") (in v6.10) it is a macro.
+    return bool
+
+
+def find_slab_memory(target: Target, pages: PageArray | None) -> SlabWalk | None:
+    """Return the walk over a target's slabs, None when the debug info or the kernel lacks what it needs."""
+    if pages is None:
+        return None
+    try:
+        return SlabWalk(target, pages)
+    except (MissingTypeError, MissingSymbolError):
+        return None

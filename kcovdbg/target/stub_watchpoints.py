@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Hardware watchpoints through a GDB stub."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from kcovdbg.errors import GoneError, TargetError
+from kcovdbg.model.memory import StackFrame
+from kcovdbg.target.rsp import RspClient, StopReply
+from kcovdbg.target.stop_record import signals_delayed
+from kcovdbg.target.watchpoints import MemorySpan, RunEnd
+
+_SIGTRAP: Final = 5
+_MAX_CPUS: Final = 4096
+
+
+class StubWatchpoints:
+    """Watchpoints of the machine behind a stub.
+
+    :param client: the connection.
+    :param name: what messages call the machine.
+    :param forget: called whenever the machine has run: memory that was read may have changed.
+    :param find_pc: returns the program counter in a CPU's registers, as :meth:`RspClient.registers` returns them.
+    :param unwind: returns the stack of a CPU by its registers.
+    """
+
+    def __init__(
+        self,
+        client: RspClient,
+        name: str,
+        forget: Callable[[], None],
+        find_pc: Callable[[bytes], int],
+        unwind: Callable[[bytes], Sequence[StackFrame]],
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._forget = forget
+        self._find_pc = find_pc
+        self._unwind = unwind
+        self._thread: int | None = None
+
+    def run(self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None) -> RunEnd:
+        """Let the machine run until a wanted write; see :class:`~kcovdbg.target.watchpoints.Watchpoints`."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        with self._watching(spans):
+            try:
+                while True:
+                    end = self._run(spans, None if deadline is None else max(deadline - time.monotonic(), 0))
+                    if end is not RunEnd.WRITE or is_wanted():
+                        return end
+            except KeyboardInterrupt:
+                return RunEnd.INTERRUPT
+
+    @contextlib.contextmanager
+    def _watching(self, spans: Sequence[MemorySpan]) -> Iterator[None]:
+        """Watch memory during a block; at its end the machine is stopped, however it ends."""
+        inserted: list[MemorySpan] = []
+        try:
+            for span in spans:
+                inserted.append(span)
+                self._client.insert_watchpoint(*span)
+            yield
+        finally:
+            with signals_delayed(), self._naming_end():
+                self._note_stop(self._client.stop())
+                for span in inserted:
+                    self._client.remove_watchpoint(*span)
+                self._forget()
+
+    def _run(self, spans: Sequence[MemorySpan], seconds: float | None) -> RunEnd:
+        with self._naming_end():
+            reply = self._client.run(seconds)
+            if reply is None:
+                # A write may have come between.
+                reply = self._client.stop()
+                self._note_stop(reply)
+                if reply is None or not _is_hit(reply, spans):
+                    return RunEnd.TIME
+            self._note_stop(reply)
+            return RunEnd.WRITE if _is_hit(reply, spans) else RunEnd.OTHER
+
+    def _note_stop(self, reply: StopReply | None) -> None:
+        if reply is None:
+            return
+        if reply.has_ended:
+            raise GoneError(self._name)
+        self._thread = reply.thread
+        self._forget()
+
+    @contextlib.contextmanager
+    def _naming_end(self) -> Iterator[None]:
+        """Name the end of the machine as the cause of a lost connection."""
+        try:
+            yield
+        except (TargetError, OSError) as error:
+            if isinstance(error, GoneError) or not self._client.is_gone():
+                raise
+            raise GoneError(self._name) from error
+
+    @property
+    def cpu(self) -> int | None:
+        """The CPU that stopped, None where that is unknown."""
+        # Stubs number CPUs from 1.
+        return None if self._thread is None else self._thread - 1
+
+    @property
+    def pc(self) -> int:
+        """The address after the instruction that wrote."""
+        return self._find_pc(self._client.registers(self._thread))
+
+    def stack(self) -> Sequence[StackFrame]:
+        """Return the stack of the CPU that stopped."""
+        return self._unwind(self._client.registers(self._thread))
+
+    def stack_problem(self) -> str | None:
+        """Return why stacks lack callers."""
+        return None if self._client.registers(self._thread) else "the registers are unknown"
+
+    def other_stacks(self) -> Iterator[tuple[int, Sequence[StackFrame]]]:
+        """Iterate over the other CPUs, each with its stack."""
+        for thread in range(1, _MAX_CPUS + 1):
+            registers = self._client.registers(thread)
+            if not registers:
+                return
+            if thread != self._thread:
+                yield thread - 1, self._unwind(registers)
+
+
+def _is_hit(reply: StopReply, spans: Sequence[MemorySpan]) -> bool:
+    """Return whether a watchpoint was hit, as far as the stub tells."""
+    # Two CPUs may hit watchpoints at once: the second hit is reported when the machine goes on, as a trap, and perhaps of a
+    # watchpoint that is removed by then.
+    is_span = reply.watch is not None and any(span.address <= reply.watch < span.address + span.size for span in spans)
+    return is_span or reply.signal == _SIGTRAP

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Traces of two builds, before and after a patch whose effect is known: the programs say themselves what they executed."""
+
+import contextlib
+import io
+import json
+import os
+import re
+
+import pytest
+
+from kcovdbg.frontends import cli
+from tests.support.two_builds import AFTER, BEFORE, build_program
+
+VALUES = (150, 42, 9)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """Tables of these programs are of no use to anybody else."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory, cache):
+    return build_program(tmp_path_factory.mktemp("before") / "b", BEFORE)
+
+
+@pytest.fixture(scope="module")
+def after(tmp_path_factory, cache):
+    return build_program(tmp_path_factory.mktemp("after") / "a", AFTER)
+
+
+def ask(*words):
+    """Run the program; return its exit status and what it printed."""
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        status = cli.main([str(word) for word in words])
+    assert status in (0, 1), errors.getvalue()
+    text = out.getvalue()
+    return status, json.loads(text) if "--json" in words else text
+
+
+def images(*programs):
+    return [word for program in programs for word in ("--other-vmlinux", program.image)]
+
+
+def tags(program, rows, side):
+    """Return the tags on the innermost lines of rows of one side."""
+    return {program.tag(row["frames"][0]) for row in rows if row["side"] == side} - {None}
+
+
+def test_diff_finds_what_the_programs_say(before, after):
+    left, executed_before = before.run("diff", *VALUES)
+    right, executed_after = after.run("diff", *VALUES)
+    status, rows = ask(*images(before, after), "diff", left, right, "--json")
+    assert status == 1
+    # "high" is below a condition that the patch changes, "removed" and "added" are functions of one build.
+    assert tags(before, rows, "left") == executed_before - executed_after == {"high", "removed"}
+    assert tags(after, rows, "right") == executed_after - executed_before == {"new answer", "added"}
+    missing = {(row["side"], row["frames"][0]["function"]): row["missing"] for row in rows}
+    assert missing["left", "removed"] == missing["right", "added"] == "function"
+    # The line of "high" is in both builds: the patched program did not come to it.
+    (high,) = [row for row in rows if before.tag(row["frames"][0]) == "high"]
+    assert high["missing"] is None
+    assert int(high["counterpart"], 0)
+    assert {row["missing"] for row in rows if row["frames"][0]["function"] == "clamp"} == {"line", None}
+    # Moved, renamed, inlined: nothing of these differs.
+    assert not {row["frames"][-1]["function"] for row in rows} & {"moved", "old_name", "new_name"}
+    assert not {row["frames"][0]["function"] for row in rows} & {"helper"}
+
+
+def test_counterparts_are_on_the_same_text(before, after):
+    """Every line that both traces have, by its tag: a counterpart that is executed has the same one."""
+    left, _ = before.run("texts", -5, 3, 7, 9, 150)
+    right, _ = after.run("texts", 1)
+    _, rows = ask(*images(before, after), "diff", left, right, "--json")
+    executed = {before.tag(row["frames"][0]) for row in rows if row["missing"] is None} - {None}
+    # What an argument of 1 makes of it is on both sides.
+    assert executed == {"high", "moved seven", "nine", "renamed large", "helper odd"} - after.run("texts", 1)[1]
+
+
+def test_same_behavior_is_no_difference(before, after, tmp_path):
+    """A patch that moves, renames and shifts lines but changes nothing that runs."""
+    files = {
+        "src/calc.c": "\n\n\n" + BEFORE["src/calc.c"].replace("old_name", "very_new_name"),
+        "src/other.c": BEFORE["src/other.c"],
+    }
+    shifted = build_program(tmp_path / "shifted", files)
+    left, executed = before.run("same", -5, 9)
+    right, executed_too = shifted.run("same", -5, 9)
+    assert executed == executed_too
+    for words in (images(before, shifted), ()):
+        assert ask(*words, "diff", left, right, "--json") == (0, [])
+        assert ask(*words, "diff", "--ordered", left, right, "--json") == (0, [])
+        assert ask(*words, "trace", right, "--against", left)[0] == 0
+        text = ask(*words, "view", "--text", "--fold", left, right)[1]
+        heading, only, *_ = text.splitlines()
+        assert "same.kcov" in heading
+        assert "equal records" in only
+
+
+def test_order_of_lines_without_sources(before, after):
+    """The tables in the cache have no source: functions and the order of their lines decide."""
+    left, executed_before = before.run("order", *VALUES)
+    right, executed_after = after.run("order", *VALUES)
+    _, rows = ask("diff", left, right, "--json")
+    assert tags(before, rows, "left") >= {"removed"}
+    assert tags(after, rows, "right") >= {"added"}
+    assert not {row["frames"][-1]["function"] for row in rows} & {"moved", "old_name", "new_name"}
+    assert not tags(before, rows, "left") & executed_after
+    assert not tags(after, rows, "right") & executed_before
+
+
+def test_ordered_diff_shows_each_side_with_its_own_names(before, after):
+    left, _ = before.run("ordered", 2)
+    right, _ = after.run("ordered", 2)
+    status, rows = ask(*images(before, after), "diff", "--ordered", left, right, "--json")
+    assert status == 1
+    found = {(row["side"], row["frames"][-1]["function"]) for row in rows}
+    assert {("left", "removed"), ("right", "added")} <= found
+    assert not {function for _, function in found} & {"moved", "old_name", "new_name"}
+
+
+def test_trace_against_an_older_build(before, after):
+    left, _ = before.run("trace", *VALUES)
+    right, _ = after.run("trace", *VALUES)
+    status, rows = ask(*images(before, after), "trace", right, "--against", left, "--json")
+    assert status == 1
+    sides = {row["function"]: row["side"] for row in rows}
+    assert sides["removed"] == "against"
+    assert sides["added"] == "what"
+    # Named as in the newer build.
+    assert sides["new_name"] == sides["moved"] == sides["clamp"] == "both"
+    (moved,) = [row for row in rows if row["function"] == "moved"]
+    assert moved["file"] == "src/other.c"
+    assert moved["records"] == moved["against_records"] > 0
+
+
+@pytest.mark.parametrize("option", ["-O2", "-Og"])
+def test_compilers_differ_in_inlining(before, tmp_path, option):
+    """The same source by clang, and by gcc with other options: what the programs executed is the same."""
+    compiler = "clang" if option == "-O2" else "gcc"
+    other = build_program(tmp_path / "other", BEFORE, compiler, option)
+    left, executed = before.run("compiler", *VALUES)
+    right, executed_too = other.run("compiler", *VALUES)
+    assert executed == executed_too
+    _, rows = ask(*images(before, other), "diff", left, right, "--json")
+    # A compiler has points where the other one has none. What both have, both programs came to.
+    assert not [row for row in rows if row["missing"] is None]
+    # Every function was entered in both.
+    _, trace = ask(*images(before, other), "trace", right, "--against", left, "--json")
+    assert {row["side"] for row in trace} == {"both"}
+
+
+def test_report_shows_what_ran_of_a_patch(before, after, tmp_path):
+    left, executed_before = before.run("report", *VALUES)
+    right, executed_after = after.run("report", *VALUES)
+    page = tmp_path / "page.html"
+    status, _ = ask(*images(before, after), "report", left, right, "-o", page)
+    assert status == 0
+    changes = re.search(r'<section id="changes".*?</section>', page.read_text(), re.DOTALL)[0]
+    found = {}
+    for row in re.findall(r"<tr(?: class[^>]*)?><td.*?</tr>", changes, re.DOTALL):
+        sign, words = re.search(r'<td class="mark">(.?)</td><td class="covered">(.*?)</td>', row).groups()
+        tag = re.search(r"hit\(&quot;(.*?)&quot;\)|hit\(&#34;(.*?)&#34;\)|hit\(\"(.*?)\"\)", row)
+        if tag:
+            found[sign, next(filter(None, tag.groups()))] = words
+    # Moved to another file, so removed from one and added to the other.
+    assert found["\N{MINUS SIGN}", "moved loop"] == "covered before"
+    assert found["+", "moved loop"] == "covered after"
+    assert found["\N{MINUS SIGN}", "moved seven"] == found["+", "moved seven"] == "never covered"
+    assert found["+", "new answer"] == "covered after"
+    assert found["\N{MINUS SIGN}", "removed"] == "covered before"
+    assert found["+", "added"] == "covered after"
+    assert found["", "high"] == "covered before, not after"
+    # What the programs printed, of the lines of the diff.
+    for (sign, tag), words in found.items():
+        ran = {"\N{MINUS SIGN}": tag in executed_before, "+": tag in executed_after}.get(sign)
+        assert ran is None or words.startswith("covered") == ran
+    assert ask("report", left, right, "-o", page)[0] == 0
+    assert "--other-source" in re.search(r'<section id="changes".*?</section>', page.read_text(), re.DOTALL)[0]
+
+
+def test_text_traces_take_builds_in_order(before, after, tmp_path):
+    names = []
+    for program in (before, after):
+        program.run("text", 42)
+        names.append(tmp_path / f"{program.folder.name}.txt")
+        data = (program.folder / "text.kcov").read_bytes()
+        words = [int.from_bytes(data[at : at + 8], "little") for at in range(8, len(data), 8)]
+        names[-1].write_text("".join(f"{word:#x}\n" for word in words))
+    _, rows = ask(*images(before, after), "diff", *(f"file:{name}" for name in names), "--json")
+    assert tags(after, rows, "right") == {"new answer", "added"}
+
+
+def test_one_side_has_one_build(before, after):
+    left, _ = before.run("mixed", 1)
+    right, _ = after.run("mixed", 1)
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        assert cli.main(["diff", left, right, "--", left]) == 2
+    assert "2 builds" in errors.getvalue()
+
+
+def test_unknown_builds_are_said(before, after, tmp_path, monkeypatch):
+    left, _ = before.run("unknown", 1)
+    right, _ = after.run("unknown", 1)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    _, text = ask("diff", left, right)
+    assert before.build_id in text
+    assert after.build_id in text
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        assert cli.main([*map(str, images(before)), "diff", left, right]) == 2
+    assert after.build_id in errors.getvalue()
+
+
+@pytest.mark.parametrize("build_id", ["../../../etc/passwd", "", "zz", "/dev/stdin"])
+def test_build_ids_are_no_paths(before, build_id):
+    name, _ = before.run("hostile", 1)
+    side = before.folder / "hostile.kcov.json"
+    side.write_text(json.dumps({**json.loads(side.read_text()), "build_id": build_id}))
+    assert ask("diff", name, name, "--json") == (0, [])

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""`catch` stops at the write that breaks a rule, and at none of the thousands around it.
+
+A module overwrites fields of KCOV and says before which function will do it; a storm of legal changes goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lab.guest import Guest
+from tests.lab.initramfs import make_userland
+from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
+from tests.support.gdb_run import run_gdb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.lab.kernel import Kernel
+
+pytestmark = pytest.mark.lab
+
+SCRIBBLE = Path(__file__).parent / "scribble"
+# As far as a function of the module reaches.
+_FUNCTION_SIZE = 64
+
+
+@pytest.fixture(scope="module")
+def guest(kernel: Kernel) -> Iterator[Guest]:
+    """One for all tests here: the last ends it."""
+    with Guest(kernel, make_userland(kernel, workload=SCRIBBLE, modules=SCRIBBLE / "module")) as booted:
+        booted.wait_done()
+        yield booted
+
+
+def options(guest: Guest) -> list[str]:
+    (module,) = guest.userland.modules
+    return ["--gdb-remote", guest.sockets.gdb_remote, "-s", str(guest.kernel.vmlinux), "-s", str(module)]
+
+
+def start(guest: Guest, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "kcovdbg", *options(guest), *words]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1, text=True)
+    wait_stopped(guest)
+    return process
+
+
+def wait_stopped(guest: Guest) -> None:
+    """Wait until a debugger has stopped the guest: what the guest is told from then on, it does under the watchpoint."""
+    deadline = time.monotonic() + 60
+    while guest.qmp.running():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def wait_running(guest: Guest) -> None:
+    deadline = time.monotonic() + 60
+    while not guest.qmp.running():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def told(guest: Guest) -> dict[str, Any]:
+    """What the module said last."""
+    found: dict[str, Any] = json.loads(re.findall(r"SCRIBBLE (\{.*\})", guest.console())[-1])
+    return found
+
+
+def catch(guest: Guest, words: list[str], scribble: str) -> dict[str, Any]:
+    process = start(guest, "catch", *words, "--for", "60s", "--json")
+    guest.send(scribble)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 1, errors
+    (row,) = json.loads(output)
+    check_truth(guest, row)
+    return row
+
+
+def check_truth(guest: Guest, row: dict[str, Any]) -> None:
+    truth = told(guest)
+    assert {key: row[key] for key in ("memory", "old", "new")} == {key: truth[key] for key in ("memory", "old", "new")}
+    assert row["reason"] is None
+    assert 0 <= int(row["stack"][0]["address"], 16) - int(truth["writer"], 16) < _FUNCTION_SIZE
+
+
+@pytest.mark.gdb
+def test_gdb(guest: Guest) -> None:
+    if shutil.which("gdb") is None:
+        pytest.skip("needs gdb")
+    (module,) = guest.userland.modules
+    who = next(line for line in guest.truth.lines() if line.get("state") == "who")
+    done = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, "-s", guest.kernel.vmlinux, "info", "--json")
+    offset = json.loads(done.stdout)[0]["kaslr_offset"]
+    symbols = [f"symbol-file {guest.kernel.vmlinux} -o {offset}", f"add-symbol-file {module} {who['text']}"]
+
+    def run() -> Any:
+        return run_gdb(
+            before=[*symbols, f"target remote {guest.sockets.gdb_remote}", "maint packet Qqemu.PhyMemMode:0"],
+            ask=[
+                "kcov-show catch kc-victim kcov_mode --for 1s",
+                "kcov-show catch kc-victim kcov_mode --for 60s --json",
+                "kcov-show tasks kc-victim --json",
+                "info breakpoints",
+            ],
+        )
+
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(run)
+        wait_stopped(guest)
+        wait_running(guest)
+        # After the first second.
+        wait_stopped(guest)
+        time.sleep(2)
+        guest.send("mode {victim} 7")
+        said = running.result()
+    (row,) = said.json(1)
+    check_truth(guest, row)
+    names = [frame["function"] for frame in row["stack"]]
+    assert names[0] == "kcovlab_scribble_mode"
+    assert {"vfs_write", "ksys_write"} <= set(names)
+    assert "T5" in {finding["rule"] for finding in row["findings"]}
+    assert said.json(2)[0]["kcov_mode_raw"] == "0x7"
+    guest.ask("mode {victim} 0")
+    assert said.answers[3] == "No breakpoints or watchpoints."
+    assert int(re.search(r"(\d+) writes", said.answers[0])[1]) > 20
+
+
+def test_signal(guest: Guest) -> None:
+    process = start(guest, "catch", "kc-victim", "kcov_mode")
+    wait_running(guest)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    # No watchpoint is left, which the storm would hit.
+    time.sleep(0.3)
+    assert guest.qmp.running()
+
+
+def test_catch(guest: Guest) -> None:
+    qmp = ["--qemu", str(guest.sockets.debugger_qmp), "-s", str(guest.kernel.vmlinux)]
+    done = run_kcovdbg(*qmp, "-e", "objects --json", "-e", "areas --json")
+    objects, areas = map(json.loads, re.split(r"(?<=\])\n(?=\[)", done.stdout.strip()))
+    kcov = next(row["kcov"] for row in objects if row["comm"] == "kc-owner")
+    area = next(row["area"] for row in areas if row["list"] == "task")
+
+    # Legal changes, and one that changes nothing.
+    process = start(guest, "catch", "kc-victim", "kcov_mode", "--for", "2s")
+    guest.send("same {victim}")
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert int(re.search(r"(\d+) writes", output)[1]) > 20
+    assert told(guest)["what"] == "same"
+    assert guest.qmp.running()
+
+    row = catch(guest, ["kc-victim", "kcov_mode"], "mode {victim} 7")
+    assert "T5" in {finding["rule"] for finding in row["findings"]}
+    names = [frame["function"] for frame in row["stack"]]
+    assert names[0] == row["function"] == "kcovlab_scribble_mode"
+    assert {"vfs_write", "ksys_write"} <= set(names)
+    assert (row["cpu"], row["pid"], row["comm"]) == (0, 1, "init")
+    # It stands where the field was broken, and says so until it is told to go on.
+    assert not guest.qmp.running()
+    done = run_kcovdbg(*options(guest), "-e", "tasks kc-victim --json", "-e", "resume")
+    assert json.loads(done.stdout.partition("\n]")[0] + "]")[0]["kcov_mode_raw"] == "0x7"
+    assert "left it so" in done.stderr
+    assert guest.qmp.running()
+    guest.ask("mode {victim} 0")
+
+    # By the thread that also changes it legally, and what happens to the references meanwhile.
+    row = catch(guest, [f"kcov:{kcov}", "refcount"], "ref {owner} 9")
+    assert {finding["rule"] for finding in row["findings"]} == {"K1"}
+    guest.qmp.execute("cont")
+
+    row = catch(guest, [f"area:{area}", "header"], f"area {area}")
+    assert "A1" in {finding["rule"] for finding in row["findings"]}
+    assert [frame["function"] for frame in row["stack"]][:2] == ["kcovlab_scribble_area", "run_sections"]
+
+
+def test_gone(guest: Guest) -> None:
+    process = start(guest, "catch", "kc-owner", "kcov_mode")
+    wait_running(guest)
+    guest.stop()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "is gone" in errors

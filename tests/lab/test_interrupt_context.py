@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A guest stopped in each context that an interrupt runs code in: `why` says which are part of the task's coverage.
+
+The module kcovlab_interrupt counts what the kernel records in each of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lab.comparison import parse_outputs
+from tests.lab.dump import write_dump
+from tests.lab.guest import Guest, Machine
+from tests.lab.kcovdbg_run import run_kcovdbg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.lab.initramfs import Userland
+    from tests.lab.kernel import Kernel
+
+pytestmark = pytest.mark.lab
+
+ENTRY = "asm_sysvec_apic_timer_interrupt"
+# What is on the stack below an interrupt of the work that another interrupt's exit runs.
+OWN = {"run_work", "task_work_run", "irqentry_exit_to_user_mode"}
+# Context -> whether a dump is asked as well.
+CONTEXTS = {
+    "hardirq": False,
+    "softirq": False,
+    "work": True,
+    "hardirq_over_work": False,
+    "softirq_over_work": True,
+}
+
+
+@pytest.fixture(scope="module")
+def interrupted(kernel: Kernel, userland: Userland) -> Iterator[tuple[Guest, dict[str, Any]]]:
+    with Guest(kernel, userland, Machine(cpus=1, append="kcovlab.mode=none")) as guest:
+        guest.wait_done()
+        (told,) = [line for line in guest.ask("traffic interrupt") if line.get("state") == "kc-traffic-i"]
+        assert "missing" not in told
+        yield guest, told
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_context(interrupted: tuple[Guest, dict[str, Any]], tmp_path: Path, context: str) -> None:
+    guest, told = interrupted
+    tid, function = told["tid"], f"kcovlab_{context}"
+    is_recorded = told["recorded"][context] > 0
+    assert is_recorded == (context == "work")
+    asked = [f"why {tid}", f"why {tid} {function}", f"last {tid}", f"tasks {tid}"]
+    symbols = [word for path in (guest.kernel.vmlinux, *guest.userland.modules) for word in ("-s", str(path))]
+    words = [word for line in asked for word in ("-e", f"{line} --json")]
+    with guest.gdb() as stub:
+        address = int(told["functions"][function], 16)
+        stub.set_breakpoint(address)
+        stub.resume()
+        assert stub.wait_stop(60) is not None
+        stub.clear_breakpoint(address)
+        targets: list[tuple[str | Path, ...]] = [("--qemu", guest.sockets.debugger_qmp)]
+        if CONTEXTS[context]:
+            write_dump(guest, tmp_path / "dump")
+            targets.append(("-c", tmp_path / "dump"))
+        for target in targets:
+            done = run_kcovdbg(*target, *symbols, *words)
+            assert done.returncode == 0, done.stderr
+            answers = parse_outputs(done.stdout, asked)
+            (task,) = answers[asked[3]]
+            assert (task["role"], task["count"]) == ("local", stub.word(int(task["kcov_area"], 16)))
+            about = {row["code"]: row for row in answers[asked[0]]}
+            assert about["coverage"]["values"]["count"] == task["count"]
+            assert ("interrupted" in about) == (not is_recorded)
+            in_interrupt = {row["code"]: row for row in answers[asked[1]]}.get("function-in-interrupt")
+            assert (in_interrupt is None) == is_recorded
+            if in_interrupt is not None:
+                assert about["interrupted"]["values"]["function"] == ENTRY
+                frames = in_interrupt["values"]["frames"]
+                assert (frames[0], frames.count(ENTRY), frames[-1]) == (function, 1, ENTRY)
+                assert not OWN & set(frames)
+            # The records that work after the interrupt made are the task's last ones, and on its stack.
+            last = {frame["function"] for row in answers[asked[2]][-5:] for frame in row["frames"] or ()}
+            assert ("run_work" in last) == context.endswith("work")

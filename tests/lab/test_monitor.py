@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the monitor records of a guest is what the guest says that it did."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kcovdbg.analysis.sample_summary import summarize
+from kcovdbg.engine.sample_file import read_run
+from tests.lab.collect_guest import SHARED, put_programs
+from tests.lab.guest import Guest, Machine
+from tests.lab.kcovdbg_run import run_kcovdbg
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.lab.initramfs import Userland
+    from tests.lab.kernel import Kernel
+
+pytestmark = pytest.mark.lab
+
+FULL, SECTIONS = 4, 3
+SECONDS = 14
+MODULE = "kcovlab_sections.ko"
+HANDLE = 0x5EC7
+
+
+def test_counts_are_those_of_the_guest(kernel: Kernel, userland: Userland, tmp_path: Path) -> None:
+    put_programs(tmp_path, userland)
+    (module,) = [path for path in userland.modules if path.name == MODULE]
+    shutil.copy(module, tmp_path)
+    machine = Machine(memory_mib=256, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(tmp_path))
+    path = tmp_path / "run.jsonl"
+    with Guest(kernel, userland, machine) as guest:
+        guest.wait_done(300)
+        told: list[str] = []
+        script = f"insmod {SHARED}/{MODULE} && sleep 3 && {SHARED}/rounds {FULL} {SECTIONS}\n"
+        worker = threading.Thread(target=lambda: told.append(guest.run(script, 120).stdout))
+        worker.start()
+        target = ("--qemu", guest.sockets.debugger_qmp, "-s", kernel.vmlinux)
+        # As often as the machine can: what is asked for is whether anything is missed.
+        options = ("--interval", "0.1", "--cpu", "100", "--seconds", SECONDS)
+        done = run_kcovdbg(*target, "monitor", "--record", path, *options)
+        worker.join()
+    assert done.returncode == 0, done.stderr
+    truth = json.loads(told[0])
+    assert truth["status"] == 0
+    run = read_run(str(path))
+    summary = summarize(run.samples, run.facts)
+    (filled,) = [buffer for buffer in summary.buffers if buffer.tasks == (f"rounds-fill ({truth['pid']})",)]
+    assert filled.size == truth["words"]
+    assert filled.overflows == truth["full"]
+    assert 0.5 * 1.2 * FULL < filled.full_seconds < 1.5 * 1.2 * FULL
+    (sections,) = [found for found in summary.sections if found.key.handle == HANDLE]
+    assert sections.begun == truth["sections"]
+    areas = [buffer for buffer in summary.buffers if buffer.kind == "area" and "rounds-run" in buffer.tasks[0]]
+    assert sum(area.rounds for area in areas) == truth["sections"]
+    # Both objects came and went.
+    assert summary.came >= 2
+    assert summary.went >= 2
+    # What excludes a place from KCOV is in a Makefile that there is.
+    excluded = [place for place in (*summary.files, *summary.directories) if place.makefile is not None]
+    assert len(excluded) >= 4
+    for place in excluded:
+        assert place.makefile is not None
+        assert place.file is not None
+        if not place.file.startswith("modules/"):
+            assert (kernel.tree / place.file).exists(), place

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Samples of a running kernel, made by hand."""
+
+from kcovdbg.model.sample import ObjectSample, Sample, TaskSample
+
+KCOV, OTHER = 0xFFFF888003A51C00, 0xFFFF888003A51D00
+USB = 1 << 56 | 1
+
+
+def task(count, *, pid=41, capacity=511, **values):
+    known = {
+        "pid": pid,
+        "tgid": pid,
+        "comm": "syz-executor",
+        "task": 0xFFFF888004000000 + pid * 0x1000,
+        "kcov": KCOV,
+        "kcov_mode": "TRACE_PC",
+        "role": "local",
+        "beneath": None,
+        "owns_remote": False,
+        "kcov_sequence": 1,
+        "kcov_area": 0xFFFFC90000200000,
+        "kcov_size": capacity + 1,
+        "count": count,
+        "capacity": capacity,
+        "full": count is not None and count >= capacity,
+        "syscall": None,
+    }
+    return TaskSample(**{**known, **values})
+
+
+def section(count, *, pid=7, **values):
+    return task(count, pid=pid, comm="kworker/0:1", role="remote-section", kcov_area=0xFFFFC90000300000, **values)
+
+
+def owner(count, **values):
+    return task(count, pid=42, kcov_mode="REMOTE", role="none", owns_remote=True, kcov_area=0, kcov_size=0, **values)
+
+
+def kcov(address=KCOV, pid=41, handles=()):
+    return ObjectSample(address, "TRACE_PC", 512, 0xFFFFC90000200000, pid, "syz-executor", handles)
+
+
+def sample(time, *tasks, **values):
+    known = {"state": "running", "objects": None, "areas": (), "findings": None, "shares": (), "reads": 10, "seconds": 0.01}
+    return Sample(time=time, tasks=tasks, **{**known, **values})

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Points of two builds that are the same, on location tables made by hand."""
+
+import difflib
+import random
+from array import array
+
+import pytest
+
+from kcovdbg.analysis.build_match import Unmatched, match_builds
+from kcovdbg.analysis.function_pairs import BuildFunctions, PairKind
+from kcovdbg.analysis.pc_names import Names
+from kcovdbg.analysis.source_changes import find_changes
+from kcovdbg.model.location import Frame
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
+from kcovdbg.symbols.symbolizer import Symbolizer
+
+BASE = 0xFFFFFFFF81000000
+
+
+class Image:
+    """A build made by hand: functions with their points, each a chain of frames."""
+
+    def __init__(self, path, shift=0):
+        self.path = path
+        self.shift = shift
+        self.at = BASE + shift
+        self.points = {}
+        self.writer = TableWriter("ab" * 20, [TextRange(BASE, BASE + (1 << 24), ".text")])
+
+    def add(self, name, file, *chains, symbol=None):
+        """Add a function; a chain is its line, or the frames that are inlined into it, innermost first, and its line."""
+        start = self.at
+        for chain in chains:
+            *inlined, line = chain if isinstance(chain, tuple) else (chain,)
+            self.at += 16
+            frames = (*inlined, Frame(name, file, line, 1))
+            self.writer.add_frames(self.at + 5, PointKind.PC, frames)
+            self.points.setdefault((name, line), []).append(self.at + 5)
+        self.at += 16
+        self.writer.add_function(FunctionSymbol(symbol or name, start, self.at - start))
+        return self
+
+    def functions(self, recorded, text=None):
+        self.path.write_bytes(self.writer.to_bytes())
+        table = LocationTable(self.path)
+        names = Names(Symbolizer(table=table).locate_all, lambda: table)
+        texts = {} if text is None else text
+        return BuildFunctions(names.columns(array("Q", sorted(recorded))), lambda file: texts.get(file, ()))
+
+    def all(self):
+        return [pc for pcs in self.points.values() for pc in pcs]
+
+
+@pytest.fixture
+def sides(tmp_path):
+    return Image(tmp_path / "left"), Image(tmp_path / "right", 0x4000)
+
+
+def match(left, right, texts=(None, None)):
+    return match_builds(left.functions(left.all(), texts[0]), right.functions(right.all(), texts[1]))
+
+
+def same(found, left, right):
+    """Return whether two PCs have one number."""
+    return found.left.numbers[left] == found.right.numbers[right]
+
+
+def test_shifted_lines_are_paired_by_their_distances(sides):
+    left, right = sides
+    left.add("f", "a.c", 10, 12, 15, 20, 21)
+    right.add("f", "./a.c", 30, 32, 33, 35, 40, 41)
+    found = match(left, right)
+    for here, there in ((10, 30), (12, 32), (20, 40), (21, 41)):
+        assert same(found, left.points["f", here][0], right.points["f", there][0])
+    assert list(found.right.unmatched.values()) == [Unmatched.LINE]
+    assert not found.left.unmatched
+    assert (found.by_order, found.by_source) == (1, 0)
+
+
+def test_sources_decide_where_they_are_at_hand(sides):
+    left, right = sides
+    left.add("f", "a.c", 1, 2, 4)
+    right.add("f", "a.c", 1, 2, 4, 6)
+    old = ["int f(int a)", "if (a)", "{", "return g(a);", "}"]
+    new = ["int f(int a)", "if (b)", "{", "if (a)", "{", "return g(a);", "}"]
+    found = match(left, right, ({"a.c": old}, {"a.c": new}))
+    assert found.by_source == 1
+    assert same(found, left.points["f", 2][0], right.points["f", 4][0])
+    assert same(found, left.points["f", 4][0], right.points["f", 6][0])
+    assert found.right.unmatched == {right.points["f", 2][0]: Unmatched.LINE}
+
+
+def test_text_that_does_not_fit_the_build_is_not_used(sides):
+    left, right = sides
+    left.add("f", "a.c", 10, 12)
+    right.add("f", "a.c", 20, 22)
+    found = match(left, right, ({"a.c": ["too short"]}, {"a.c": ["too short"]}))
+    assert (found.by_order, found.by_source) == (1, 0)
+    assert not found.left.unmatched
+
+
+def test_functions_that_went_elsewhere(sides):
+    left, right = sides
+    left.add("moved", "a.c", 10, 11, 14)
+    left.add("old", "a.c", 20, 22, 23, 27, 29)
+    left.add("gone", "a.c", 40)
+    left.add("suffixed", "a.c", 50, 51, symbol="suffixed.isra.0")
+    right.add("moved", "b.c", 110, 111, 114)
+    right.add("new", "a.c", 60, 62, 63, 67, 69)
+    right.add("suffixed", "a.c", 150, 151, symbol="suffixed.constprop.0")
+    found = match(left, right)
+    assert found.moved == [("moved", "a.c", "b.c")]
+    assert found.renamed == [("old", "new")]
+    assert found.functions == {PairKind.SAME: 1, PairKind.MOVED: 1, PairKind.RENAMED: 1}
+    assert found.left.unmatched == {left.points["gone", 40][0]: Unmatched.FUNCTION}
+    assert not found.right.unmatched
+
+
+def test_static_functions_of_one_name_are_told_apart_by_their_files(sides):
+    left, right = sides
+    for image, folder in ((left, "old"), (right, "new")):
+        for file in ("x.c", "y.c"):
+            image.add("init", f"{folder}/{file}", *((10, 12) if file == "x.c" else (30, 35)))
+    found = match(left, right)
+    assert len(found.moved) == 2
+    assert not found.left.unmatched
+    assert same(found, left.points["init", 30][0], right.points["init", 30][0])
+
+
+def test_stubs_are_not_moved_functions(sides):
+    left, right = sides
+    left.add("__x64_sys_swapon", "mm/swapfile.c", 10)
+    right.add("__x64_sys_swapon", "kernel/sys_ni.c", 20)
+    assert set(match(left, right).left.unmatched.values()) == {Unmatched.FUNCTION}
+
+
+def test_points_of_one_line(sides):
+    left, right = sides
+    left.add("f", "a.c", 10, 11, 11, 13).add("g", "a.c", 20, 21, 21)
+    right.add("f", "a.c", 10, 11, 11, 13).add("g", "a.c", 20, 21)
+    found = match(left, right)
+    one, two = left.points["f", 11]
+    # As many in the same order: one by one.
+    assert found.left.numbers[one] != found.left.numbers[two]
+    assert [found.left.numbers[pc] for pc in (one, two)] == [found.right.numbers[pc] for pc in right.points["f", 11]]
+    # Otherwise as one.
+    assert {found.left.numbers[pc] for pc in left.points["g", 21]} == {found.right.numbers[right.points["g", 21][0]]}
+
+
+def test_blocks_are_not_comparisons(sides):
+    left, right = sides
+    for image, kinds in ((left, (PointKind.CMP, PointKind.PC)), (right, (PointKind.PC, PointKind.CMP))):
+        image.add("f", "a.c", 10, *[11] * 2)
+        for pc, kind in zip(image.points["f", 11], kinds, strict=True):
+            image.writer.add_frames(pc, kind, (Frame("f", "a.c", 11, 1),))
+    found = match(left, right)
+    assert same(found, left.points["f", 11][0], right.points["f", 11][1])
+    assert same(found, left.points["f", 11][1], right.points["f", 11][0])
+    assert not same(found, left.points["f", 11][0], right.points["f", 11][0])
+
+
+def test_inlining_differs(sides):
+    left, right = sides
+    helper = Frame("helper", "h.h", 5, 1)
+    left.add("f", "a.c", 10, (helper, 12)).add("other", "a.c", 30, (helper, 31))
+    right.add("f", "a.c", 10, 12).add("helper", "h.h", 5).add("other", "a.c", 30, 31)
+    found = match(left, right)
+    inlined, own = left.points["f", 12][0], right.points["helper", 5][0]
+    assert same(found, inlined, own)
+    assert same(found, left.points["other", 31][0], own)
+    # A copy in another function is another one.
+    alone = match_builds(left.functions([inlined]), Image(left.path.with_name("third")).add("f", "a.c", 10).functions([]))
+    assert alone.left.unmatched == {inlined: Unmatched.FUNCTION}
+
+
+def test_entries_are_the_same_whatever_line_a_compiler_gives_them(sides):
+    left, right = sides
+    left.add("f", "a.c", 11, 15)
+    right.add("f", "a.c", 9, 15)
+    found = match(left, right, ({"a.c": ["x"] * 20}, {"a.c": ["x"] * 20}))
+    assert same(found, left.points["f", 11][0], right.points["f", 9][0])
+
+
+def test_unknown_pcs_stay_apart(sides):
+    left, right = sides
+    left.add("f", "a.c", 10)
+    right.add("f", "a.c", 10)
+    wild = BASE + 0x900000
+    found = match_builds(left.functions([wild, *left.all()]), right.functions([wild, *right.all()]))
+    assert not same(found, wild, wild)
+    assert found.left.unmatched == found.right.unmatched == {wild: Unmatched.LOCATION}
+    assert list(found.left.translate(array("Q", [0, wild]))) == [0, found.left.numbers[wild]]
+    assert found.left.count({wild: 3}) == {found.left.numbers[wild]: 3}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_hunks_are_those_of_a_unified_diff(seed):
+    dice = random.Random(seed)
+    old = [f"line {dice.randrange(400)}" for _ in range(120)]
+    new = [line for line in old if dice.random() > 0.05]
+    for _ in range(dice.randrange(6)):
+        new.insert(dice.randrange(len(new)), f"new {dice.randrange(1000)}")
+    hunks = list(find_changes(old, new))
+    rebuilt = list(old)
+    for line in reversed([line for hunk in hunks for line in hunk]):
+        if line.right is None:
+            del rebuilt[line.left - 1]
+    for line in [line for hunk in hunks for line in hunk]:
+        if line.left is None:
+            rebuilt.insert(line.right - 1, line.text)
+    assert rebuilt == new
+    expected = [line for line in difflib.unified_diff(old, new, n=3) if line.startswith("@@")]
+    assert len(hunks) == len(expected)
+    assert sum(map(len, hunks)) <= sum(1 for _ in difflib.unified_diff(old, new, n=3)) + 6

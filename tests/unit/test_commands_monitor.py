@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``monitor`` as a command: what it refuses, what it writes, and the summary of the recording in the examples."""
+
+import html.parser
+import io
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from kcovdbg.commands import COMMANDS
+from kcovdbg.commands import monitor as command
+from kcovdbg.engine.runner import run_words
+from kcovdbg.engine.sample_file import read_run
+from kcovdbg.engine.terminal import Terminal
+from kcovdbg.engine.workspace import Workspace
+from kcovdbg.errors import GoneError, KcovdbgError
+from kcovdbg.render.json_schema import schema_of
+from kcovdbg.target.connection import MachineState
+from kcovdbg.target.watchpoints import RunEnd
+from tests.support.samples import kcov, sample, task
+from tests.support.state import make_layout, make_target
+
+EXAMPLE = str(Path(__file__).parents[2] / "examples/fuzz.jsonl")
+
+
+class FakeSampler:
+    answers = ()
+
+    def __init__(self, *_, **options):
+        self.options = options
+        self.left = list(self.answers)
+
+    def look(self):
+        answer = self.left.pop(0) if len(self.left) > 1 else self.left[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+class Machine:
+    """Runs between two looks, for no time at all."""
+
+    def __init__(self, *ends):
+        self.ends = list(ends)
+
+    def run(self, spans, _is_wanted, _seconds):
+        assert not spans
+        return self.ends.pop(0)
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    def make(*answers, is_terminal=False, **values):
+        FakeSampler.answers = answers
+        monkeypatch.setattr(command, "Sampler", FakeSampler)
+        target = make_target(**{"live": True, "state": lambda: MachineState.RUNNING, "watchpoints": None, **values})
+        workspace = Workspace(COMMANDS, lambda: target)
+        workspace.__dict__["layout"] = make_layout()
+        stdout = io.StringIO()
+        terminal = Terminal(stdout, io.StringIO(), 80 if is_terminal else None)
+        return workspace, terminal, stdout
+
+    return make
+
+
+def looks(count=5):
+    return [sample(number / 10, task(100 * number), objects=(kcov(),)) for number in range(count)]
+
+
+def run(made, *words):
+    workspace, terminal, stdout = made
+    status = run_words(workspace, ["monitor", *words], terminal)
+    return status, stdout.getvalue()
+
+
+def refuse(made, *words):
+    with pytest.raises(KcovdbgError) as refused:
+        run(made, *words)
+    return refused.value
+
+
+def test_without_a_terminal_it_names_what_works(kernel):
+    error = refuse(kernel(*looks()))
+    assert "--record" in error.hint
+    assert "--jsonl" in error.hint
+    error = refuse(kernel(*looks()), EXAMPLE)
+    assert error.hint == f"monitor {EXAMPLE} --summary"
+
+
+def test_a_dump_is_refused(kernel):
+    error = refuse(kernel(*looks(), live=False, state=lambda: None), "--record", "x.jsonl")
+    assert "vmcore" in str(error)
+    assert not Path("x.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--summary"],
+        ["-o", "page.html"],
+        [EXAMPLE, "--summary", "--record", "x"],
+        [EXAMPLE, "--record", "x"],
+        ["--record", "x", "--cpu", "0"],
+        ["--record", "x", "--cpu", "101"],
+        ["/nowhere/at/all.jsonl", "--summary"],
+        ["--record", "/nowhere/at/all.jsonl"],
+        [EXAMPLE, "--summary", "-o", EXAMPLE],
+        [EXAMPLE, "--summary", "--json", "-o", "-"],
+    ],
+)
+def test_what_makes_no_sense_is_refused(kernel, words):
+    refuse(kernel(*looks()), *words)
+    assert read_run(EXAMPLE).samples
+
+
+def test_rows_are_printed_one_by_one(kernel):
+    status, printed = run(kernel(*looks()), "--jsonl", "--seconds", "0.6", "--interval", "0.1", "--cpu", "100")
+    rows = [json.loads(line) for line in printed.splitlines()]
+    assert status == 0
+    assert len(rows) >= 3
+    assert [row["tasks"][0]["count"] for row in rows[:3]] == [0, 100, 200]
+    schema = schema_of("monitor", COMMANDS.find("monitor").row_types, closed=True)
+    jsonschema.validate(rows, schema)
+
+
+def test_a_recording_without_a_terminal(kernel, tmp_path):
+    path = tmp_path / "run.jsonl"
+    made = kernel(*looks())
+    status, printed = run(made, "--record", str(path), "--seconds", "0.5", "--interval", "0.1", "--cpu", "100")
+    assert status == 0
+    samples = read_run(str(path)).samples
+    assert f"{len(samples)} looks in" in printed
+    assert samples[:3] == tuple(looks()[:3])
+
+
+def test_interrupts_end_a_recording_and_keep_it(kernel, tmp_path):
+    path = tmp_path / "run.jsonl"
+    status, _ = run(kernel(*looks(2), KeyboardInterrupt()), "--record", str(path), "--interval", "0.01", "--cpu", "100")
+    assert status == 0
+    assert len(read_run(str(path)).samples) == 2
+
+
+def test_the_end_of_the_machine_ends_a_recording_and_keeps_it(kernel, tmp_path):
+    path = tmp_path / "run.jsonl"
+    made = kernel(*looks(2), GoneError("guest"))
+    status, _ = run(made, "--record", str(path), "--interval", "0.01", "--cpu", "100")
+    assert status == 0
+    assert [one.state for one in read_run(str(path)).samples] == ["running", "running", "gone"]
+
+
+def test_a_machine_behind_a_stub_runs_between_looks(kernel, tmp_path):
+    path = tmp_path / "run.jsonl"
+    machine = Machine(RunEnd.TIME, RunEnd.TIME, RunEnd.OTHER)
+    made = kernel(*looks(9), live=False, state=lambda: MachineState.STOPPED, watchpoints=machine)
+    status, _ = run(made, "--record", str(path), "--interval", "0.01", "--cpu", "100")
+    assert status == 0
+    samples = read_run(str(path)).samples
+    assert samples[-1].state == "stopped"
+    assert not machine.ends
+    machine = Machine(RunEnd.INTERRUPT)
+    made = kernel(*looks(9), live=False, state=lambda: MachineState.STOPPED, watchpoints=machine)
+    run(made, "--record", str(path), "--interval", "0.01", "--cpu", "100")
+    assert len(read_run(str(path)).samples) == 1
+
+
+def test_the_screen_gets_the_source_and_what_views_a_buffer(kernel, tmp_path):
+    made = kernel(*looks(), is_terminal=True)
+    shown, viewed = [], []
+
+    def show(source, share, view):
+        shown.append((source.activity.looks, share))
+        viewed.append(view("41"))
+
+    made[0].show_monitor = show
+    path = tmp_path / "run.jsonl"
+    status, printed = run(made, "--record", str(path), "--cpu", "5")
+    assert status == 0
+    assert shown == [(1, 0.05)]
+    assert viewed == ["no full-screen view here"]
+    assert "1 looks in" in printed
+    run(made, EXAMPLE)
+    assert shown[1] == (1, None)
+
+
+def test_errors_of_the_first_look_need_no_screen(kernel):
+    made = kernel(KcovdbgError("it cannot be read"), is_terminal=True)
+    made[0].show_monitor = lambda *_: pytest.fail("shown")
+    assert "it cannot be read" in str(refuse(made))
+
+
+def test_summary_of_the_example(kernel):
+    status, printed = run(kernel(), EXAMPLE, "--summary", "--json")
+    assert status == 0
+    rows = json.loads(printed)
+    jsonschema.validate(rows, schema_of("monitor", COMMANDS.find("monitor").row_types, closed=True))
+    (row,) = rows
+    # What the programs in the guest did: tests/lab/programs/rounds.c, called with 5 and 4.
+    (filled,) = [buffer for buffer in row["buffers"] if "rounds-fill" in buffer["tasks"][0]]
+    assert (filled["size"], filled["overflows"], filled["rounds"], filled["needed_size"]) == (512, 5, 5, 2048)
+    assert [(section["handle"], section["begun"]) for section in row["sections"]] == [("0x5ec7", 4)]
+    assert sum(place["share"] for place in row["functions"]) == pytest.approx(1)
+
+
+def test_summary_as_text_names_the_size_for_both(kernel):
+    _, printed = run(kernel(), EXAMPLE, "--summary")
+    assert "KCOV_INIT_TRACE, 2048" in printed
+    assert "kCoverSize = 2 << 10" in printed
+    assert "KCOV_INSTRUMENT_read_write.o := n" in printed
+
+
+class _Tags(html.parser.HTMLParser):
+    VOID = frozenset(("meta", "link", "line", "wbr"))
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen, self.attributes = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        self.attributes += attrs
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_page_is_whole_and_needs_no_other_file(kernel, tmp_path):
+    path = tmp_path / "page.html"
+    status, _ = run(kernel(), EXAMPLE, "-o", str(path))
+    assert status == 0
+    tags = _Tags()
+    tags.feed(path.read_text())
+    assert tags.open == []
+    assert tags.seen.count("svg") == tags.seen.count("polyline") == 4
+    # The page's policy allows no style attributes, and no network.
+    assert not [name for name, _ in tags.attributes if name == "style"]
+    assert not [value for name, value in tags.attributes if name in ("src", "href") and value.startswith(("http", "//"))]
+    assert "KCOV_INIT_TRACE, 2048" in path.read_text()
+    _, printed = run(kernel(), EXAMPLE, "-o", "-")
+    assert printed.rstrip("\n").splitlines() == path.read_text().splitlines()
+
+
+def test_names_in_a_page_cannot_become_markup(kernel, tmp_path):
+    rows = Path(EXAMPLE).read_text().replace("rounds-fill", "<script>x</script>")
+    recording, page = tmp_path / "a.jsonl", tmp_path / "a.html"
+    recording.write_text(rows)
+    run(kernel(), str(recording), "-o", str(page))
+    assert "<script>x" not in page.read_text()
+    assert "&lt;script&gt;x" in page.read_text()

@@ -1,0 +1,636 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The monitor's screen in a terminal that exists in memory only, its sources, and its recordings."""
+
+import asyncio
+import contextlib
+import json
+
+import pyte
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+from kcovdbg.analysis.activity import Activity
+from kcovdbg.engine.monitor_rows import Tab, bar_text
+from kcovdbg.engine.monitor_source import LiveSource, PlaybackSource
+from kcovdbg.engine.sample_file import open_recording, read_run
+from kcovdbg.engine.sampler import find_interval, make_task_sample
+from kcovdbg.errors import GoneError, KcovdbgError, TargetError
+from kcovdbg.frontends.shell.monitor import MonitorScreen
+from kcovdbg.frontends.shell.monitor_keys import KEYS, PLAYBACK_KEYS
+from kcovdbg.frontends.shell.monitor_state import MonitorState
+from kcovdbg.model.sample import AreaSample, FindingSample, RecordedRun, RecordShare
+from kcovdbg.model.session import Role
+from kcovdbg.model.state import State
+from kcovdbg.render.sample_summary_rows import handles_text, short_number
+from tests.support.samples import KCOV, OTHER, USB, kcov, owner, sample, section, task
+from tests.support.state import make_task
+
+FACTS = {"target": "QEMU guest at /run/qmp", "release": "6.12.0", "build_id": "ab" * 20}
+# Seconds until what was typed is on the screen; prompt_toolkit waits for the rest of an escape sequence.
+_STEP, _SHORT_STEP = 0.1, 0.04
+CALLS = ("read(3, 0x7f0000001000, 512)", "close(3)")
+
+
+def sequence(count=40):
+    """A task that fills its buffer in ten looks and empties it, one that stands, and a section now and then."""
+    for number in range(count):
+        filled = min(number % 12 * 60, 511)
+        tasks = [
+            task(filled, syscall=CALLS[number % 2]),
+            owner(100 + number, kcov=OTHER),
+            task(5, pid=77, comm="idle"),
+        ]
+        if number % 4 == 1:
+            tasks.append(section(9, kcov=OTHER))
+        objects = (kcov(), kcov(OTHER, 42, (USB,))) if number % 5 == 0 else None
+        if number >= 20 and objects is not None:
+            objects = objects[:1]
+        yield sample(
+            1_700_000_000 + number / 2,
+            *tasks,
+            objects=objects,
+            findings=None if objects is None else (FindingSample("K1", "error", f"kcov {KCOV:#x}", "refcount is 7, not 2"),),
+            areas=(AreaSample("task", "cached", 3, 1536),),
+            shares=(RecordShare("do_read", "fs/read_write.c", 40.0), RecordShare(None, None, 2.5)),
+        )
+
+
+class FakeSampler:
+    """Answers with samples made by hand; an exception among them is raised."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.looks = 0
+
+    def look(self):
+        self.looks += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Sink:
+    encoding = "utf-8"
+
+    def __init__(self, columns, rows):
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.Stream(self.screen)
+        self.raw = ""
+
+    def write(self, data):
+        self.raw += data
+        self._stream.feed(data)
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return True
+
+
+class Terminal:
+    """Types keys into a monitor and looks at its screen."""
+
+    def __init__(self, state, columns=80, rows=24):
+        self.state, self.columns, self.rows = state, columns, rows
+        self.sink = Sink(columns, rows)
+        self.result = None
+
+    def run(self, *steps):
+        frames = []
+
+        async def main():
+            with create_pipe_input() as keys:
+                output = Vt100_Output(self.sink, lambda: Size(self.rows, self.columns), term="xterm", enable_cpr=False)
+                with create_app_session(input=keys, output=output):
+                    self.shown = MonitorScreen(self.state, terminal_input=keys, terminal_output=output)
+                    running = asyncio.ensure_future(self.shown.application.run_async(handle_sigint=False))
+                    await asyncio.sleep(_STEP)
+                    for step in steps:
+                        drawn = self.shown.application.render_counter
+                        if callable(step):
+                            step(self)
+                            self.shown.application.invalidate()
+                        else:
+                            keys.send_text(step)
+                        for _ in range(200):
+                            # A busy machine may take long to answer.
+                            if running.done() or self.shown.application.render_counter > drawn:
+                                break
+                            await asyncio.sleep(0.01)
+                        await asyncio.sleep(_STEP if callable(step) or "\x1b" in step or "N" in step else _SHORT_STEP)
+                        frames.append(list(self.sink.screen.display))
+                    if not running.done():
+                        self.state.shows_help = False
+                        keys.send_text("q")
+                    self.result = await asyncio.wait_for(running, 5)
+
+        asyncio.run(main())
+        return frames
+
+    def resize(self, columns, rows):
+        self.columns, self.rows = columns, rows
+        self.sink.screen.resize(rows, columns)
+        self.shown.application._on_resize()
+
+
+def paused(count=40, at=0):
+    state = MonitorState(PlaybackSource(RecordedRun(tuple(sequence(count)), FACTS)))
+    state.is_frozen = True
+    state.playback.go_to(at)
+    state.refresh()
+    return state
+
+
+def text(frame):
+    return "\n".join(frame)
+
+
+def click(x, y):
+    """What a terminal sends for a click, from 0 on."""
+    return f"\x1b[<0;{x + 1};{y + 1}M\x1b[<0;{x + 1};{y + 1}m"
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (100, 30), (132, 50), (40, 10), (20, 5)])
+def test_screens_of_all_sizes(columns, rows):
+    (frame,) = Terminal(paused(at=10), columns, rows).run("N")
+    assert len(frame) == rows
+    assert "kcovdbg monitor" in frame[0]
+    if columns >= 80:
+        assert "3 tracing" not in frame[1]
+        heading = next(line for line in frame if "PID" in line)
+        assert heading.index("PID") < heading.index("COMM") < heading.index("MODE") < heading.index("FILL")
+        row = next(line for line in frame if " 41 syz-executor" in line)
+        assert "FULL" in row
+        assert "TRACE_PC" in row
+        assert "F1Help" in frame[-1]
+        assert frame[-1].rstrip().endswith("Quit")
+
+
+def test_rates_and_full_buffers_are_shown():
+    state = paused(at=8)
+    (found,) = [row.item for row in state.rows if row.item.task.pid == 41]
+    assert found.rate.per_second == 120
+    state = paused(at=30)
+    (found,) = [row.item for row in state.rows if row.item.task.pid == 41]
+    assert found.overflows == 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "column", "inverted"),
+    [
+        ("N", "PID", False),
+        ("P", "REC/S", False),
+        ("M", "FILL", False),
+        ("NI", "PID", True),
+        ("N>", "COMM", False),
+        ("N<", "SYSCALL", False),
+        ("N\x1b[17~", "COMM", False),
+    ],
+)
+def test_sorting(keys, column, inverted):
+    terminal = Terminal(paused(at=9))
+    (frame,) = terminal.run(keys)
+    state = terminal.state
+    sort = state._sorts[Tab.TASKS]
+    assert (state.columns[sort.column].title, sort.inverted) == (column, inverted)
+    orders = [state.columns[sort.column].order(row.item) for row in state.rows]
+    known = [order for order in orders if order is not None]
+    assert orders == known + [None] * (len(orders) - len(known))
+    assert known == sorted(known, reverse=state.columns[sort.column].is_descending is not inverted)
+    assert "▽" in text(frame) or "△" in text(frame)
+
+
+def test_a_click_on_a_title_sorts_and_another_one_inverts():
+    terminal = Terminal(paused(at=9))
+    places = {}
+
+    def find(shown):
+        y, line = next((y, line) for y, line in enumerate(shown.sink.screen.display) if " PID " in line)
+        places["comm"] = (line.index("COMM"), y)
+
+    terminal.run(find)
+    x, y = places["comm"]
+    for clicks, inverted in ((1, False), (2, True)):
+        terminal = Terminal(paused(at=9))
+        terminal.run(*[click(x, y)] * clicks)
+        sort = terminal.state._sorts[Tab.TASKS]
+        assert (terminal.state.columns[sort.column].title, sort.inverted) == ("COMM", inverted)
+
+
+def test_clicks_choose_rows_lists_and_keys():
+    terminal = Terminal(paused(at=9))
+
+    def click_on(wanted):
+        def find(shown):
+            y, line = next((y, line) for y, line in enumerate(shown.sink.screen.display) if wanted in line)
+            found.append((line.index(wanted), y))
+
+        return find
+
+    found = []
+    terminal.run(click_on("idle"), click_on(" Objects"), click_on("Help"))
+    terminal = Terminal(paused(at=9))
+    frames = terminal.run(click(*found[0]), click(found[1][0] + 1, found[1][1]), click(*found[2]))
+    assert terminal.state.tab is Tab.OBJECTS
+    assert "show this help" in text(frames[2])
+    terminal = Terminal(paused(at=9))
+    terminal.run(click(*found[0]))
+    assert terminal.state.selected.item.task.comm == "idle"
+
+
+def test_filter():
+    terminal = Terminal(paused(at=9))
+    frames = terminal.run("/", "IDL", "\r", "\x1b", "\x1bOS", "zzz", "\x7f\x7f\x7f", "\x7f")
+    assert "Filter:" in frames[0][-1]
+    assert "idle" in text(frames[1])
+    assert "syz-executor" not in "\n".join(line for line in frames[1] if "FULL" not in line)
+    assert "filter 'IDL': 1 rows" in text(frames[2])
+    assert "syz-executor" in text(frames[3])
+    assert "Filter:" in frames[4][-1]
+    assert "nothing matches 'zzz'" in text(frames[5])
+    assert terminal.state.filter == ""
+    assert not terminal.state.is_asking
+
+
+def test_lists():
+    terminal = Terminal(paused(at=39))
+    frames = terminal.run("\t", "\t", "\t", "\t", "\t", "\x1b[Z")
+    assert "usb:1" in text(frames[0])
+    assert "HANDLES" in text(frames[1])
+    assert "- kcov 0xffff888003a51d00" in text(frames[2])
+    assert "refcount is 7, not 2" in text(frames[3])
+    assert "SYSCALL" in text(frames[4])
+    assert terminal.state.tab is Tab.FINDINGS
+
+
+def test_the_cursor_stays_with_its_row():
+    state = paused(at=1)
+    state.sort_tasks("REC/S")
+    state.go_to(next(number for number, row in enumerate(state.rows) if row.item.task.comm == "idle"))
+    for index in range(2, 30):
+        state.playback.go_to(index)
+        state.refresh()
+        assert state.selected.item.task.comm == "idle"
+
+
+def test_moving():
+    tasks = [task(pid, pid=pid) for pid in range(1, 101)]
+    state = MonitorState(PlaybackSource(RecordedRun((sample(0, *tasks),), FACTS)))
+    terminal = Terminal(state)
+    for keys, cursor in (("G", 99), ("g", 0), ("jjk", 1), ("\x1b[6~", None), ("\x1b[F", 99), ("\x1b[H", 0)):
+        (frame,) = terminal.run(keys)
+        if cursor is not None:
+            assert state.cursor == cursor
+        assert f" {state.selected.item.task.pid} syz-executor" in text(frame)
+
+
+def test_help_names_every_key_and_any_key_closes_it():
+    terminal = Terminal(paused(), 100, 40)
+    frames = terminal.run("?", "x", "\x1bOP", "N")
+    for key in (*KEYS, *PLAYBACK_KEYS):
+        if key.help:
+            assert key.help in text(frames[0])
+    assert "show this help" not in text(frames[1])
+    assert "show this help" in text(frames[2])
+    assert "show this help" not in text(frames[3])
+    # What closed it did nothing else.
+    assert terminal.state.columns[terminal.state._sorts[Tab.TASKS].column].title == "REC/S"
+
+
+def test_help_fits_the_smallest_usual_screen():
+    (frame,) = Terminal(paused()).run("?")
+    assert PLAYBACK_KEYS[-1].help in text(frame)
+
+
+@pytest.mark.parametrize("key", ["q", "\x03", "\x1b[21~"])
+def test_ways_out(key):
+    terminal = Terminal(paused())
+    terminal.run(key)
+    assert terminal.result is None
+
+
+def test_unknown_keys_name_the_help():
+    (frame,) = Terminal(paused()).run("x")
+    assert "F1 lists the keys" in text(frame)
+
+
+def test_resize():
+    terminal = Terminal(paused(at=9))
+    frames = terminal.run("N", lambda shown: shown.resize(120, 40), lambda shown: shown.resize(60, 12))
+    assert "RECORDS" not in text(frames[0])
+    assert "RECORDS" in text(frames[1])
+    assert len(frames[2]) == 12
+    assert "F1Help" in frames[2][-1]
+
+
+def test_playback_seeks_and_stops_at_its_ends():
+    terminal = Terminal(paused(at=4))
+    (frame,) = terminal.run("]")
+    source = terminal.state.playback
+    assert source.index == 5
+    assert "look 6/40" in text(frame)
+    for keys, index in (("[[", 3), ("$", 39), ("]", 39), ("0", 0), ("[", 0), ("\x1b[C", 10), ("\x1b[D", 0)):
+        terminal.run(keys)
+        assert source.index == index, keys
+    terminal.run("+++")
+    assert source.speed == 8
+    terminal.run("-" * 20)
+    assert source.speed == 0.125
+
+
+def test_playback_goes_on_by_itself_and_pauses():
+    state = MonitorState(PlaybackSource(RecordedRun(tuple(sequence(40)), FACTS)))
+    state.playback.speed = 64
+    terminal = Terminal(state)
+    terminal.run("N", "N", "N")
+    played = state.playback.index
+    assert played > 0
+    state.is_frozen = False
+    terminal.run(" ", "N", "N")
+    assert state.is_frozen
+    index = state.playback.index
+    terminal.run("N", "N")
+    assert state.playback.index == index
+
+
+def test_seeking_shows_what_playing_shows():
+    samples = tuple(sequence(200))
+    source = PlaybackSource(RecordedRun(samples, FACTS))
+    activity = Activity()
+    played = [activity := activity.after(one) for one in samples]
+    for index in (150, 3, 199, 64, 63, 65, 0, 128):
+        source.go_to(index)
+        assert list(source.activity.tasks) == list(played[index].tasks)
+        assert source.activity.events == played[index].events
+        assert source.activity.sections == played[index].sections
+
+
+# A running kernel.
+
+
+def live(*answers, interval=0.01, share=1.0, **values):
+    source = LiveSource(FakeSampler(*answers), FACTS, interval, share, **values)
+    with contextlib.suppress(GoneError):
+        source.advance()
+    return source
+
+
+def test_live_screen_advances():
+    samples = list(sequence(6))
+    source = live(*samples)
+    terminal = Terminal(MonitorState(source, 0.04))
+    frames = terminal.run("N", "N", "N")
+    assert source.activity.looks > 3
+    assert "limit 4%" in text(frames[-1])
+
+
+def test_frozen_screen_reads_nothing_unless_it_records(tmp_path):
+    source = live(*sequence(3))
+    terminal = Terminal(MonitorState(source, 0.04))
+    terminal.run(" ")
+    looks = source._sampler.looks
+    terminal.run("N", "N")
+    assert source._sampler.looks == looks
+    with open_recording(str(tmp_path / "a.jsonl"), FACTS) as writer:
+        source = live(*sequence(3), writer=writer)
+        terminal = Terminal(MonitorState(source, 0.04))
+        frames = terminal.run(" ", "N", "N")
+        shown = terminal.state.activity.looks
+        assert source.activity.looks > shown
+        assert "FROZEN" in frames[-1][0]
+        assert "REC" in frames[-1][0]
+
+
+def test_a_machine_that_ends_stays_on_the_screen():
+    first, *_ = sequence(1)
+    source = live(first, GoneError("QEMU guest at /run/qmp"))
+    terminal = Terminal(MonitorState(source, 0.04))
+    frames = terminal.run("N", "N", "\t", "q")
+    assert "GONE" in frames[1][0]
+    assert "is gone" in text(frames[1])
+    assert "syz-executor" in text(frames[1])
+    assert source._sampler.looks == 2
+
+
+def test_a_look_that_fails_is_named_and_repeated():
+    first, second = sequence(2)
+    source = live(first, TargetError("could not read"), second)
+    terminal = Terminal(MonitorState(source, 0.04))
+    frames = terminal.run("N")
+    assert "could not read" in text(frames[0])
+    source._started = 0
+    frames = terminal.run("N", "N")
+    assert "could not read" not in text(frames[-1])
+    assert source.activity.looks >= 2
+
+
+def test_a_machine_that_is_stopped_says_so():
+    first, second = sequence(2)
+    frames = Terminal(MonitorState(live(first._replace(state="stopped"), second._replace(state="stopped")), 0.04)).run("N")
+    assert "STOPPED" in frames[0][0]
+    assert "the machine is stopped" in text(frames[0])
+
+
+def test_errors_of_the_recording_end_the_screen():
+    class Full:
+        def add(self, _sample):
+            raise OSError(28, "No space left on device")
+
+    source = live(*sequence(2))
+    source._writer = Full()
+    with pytest.raises(OSError, match="No space left"):
+        Terminal(MonitorState(source, 0.04)).run("N", "N")
+
+
+def test_enter_names_the_buffer_to_view():
+    first, *_ = sequence(2)
+    state = MonitorState(live(first, interval=60), 0.04)
+    state.sort_tasks("PID")
+    terminal = Terminal(state)
+    terminal.run("g\r")
+    assert terminal.result == "41"
+    # A recording has none.
+    terminal = Terminal(paused())
+    frames = terminal.run("\r")
+    assert "no buffers to view" in text(frames[0])
+
+
+def test_names_from_the_kernel_are_escaped():
+    evil = task(1, comm="evil\x1b[2J\u202e\n", syscall="x\x1b]0;y\x07")
+    state = MonitorState(live(sample(0, evil, objects=(kcov()._replace(comm="\x1b[31m"),)), interval=60), 0.04)
+    terminal = Terminal(state, 140, 30)
+    terminal.run("\t", "\t", "\t")
+    assert "\x1b[2J\u202e" not in terminal.sink.raw
+    assert "\x1b]0;y" not in terminal.sink.raw
+
+
+def test_interval_keeps_to_the_budget():
+    assert find_interval(0.04, 0.001, 0.0, 0.25) == 0.25
+    assert find_interval(0.04, 0.03, 0.0, 0.25) == pytest.approx(1.0)
+    # A machine that is stopped for each look is stopped for 2 % of the time, whole looks included.
+    assert find_interval(0.04, 0.001, 0.03, 0.25) == pytest.approx(2.0)
+    source = live(*(one._replace(objects=None, seconds=0.03) for one in sequence(3)), interval=0.25, share=0.04)
+    assert 0.9 < source.pause <= 1.0
+    source.note_frame(0.03)
+    assert 1.8 < source.pause <= 2.0
+
+
+def test_a_machine_that_is_stopped_for_each_look_runs_between_them():
+    first, second = sequence(2)
+    runs = []
+
+    def let_run(seconds):
+        runs.append(seconds)
+        return len(runs) < 5
+
+    source = live(first, second, let_run=let_run)
+    terminal = Terminal(MonitorState(source, 0.04))
+    # Also while the screen is frozen.
+    frames = terminal.run(" ", "N", "N", " ", "N")
+    assert len(runs) == 5
+    assert all(0 <= seconds <= 0.2 for seconds in runs)
+    assert "has stopped by itself" in text(frames[-1])
+    assert source.activity.sample.state == "stopped"
+    assert source.pause is None
+
+
+def test_a_machine_may_end_while_it_runs():
+    def let_run(_seconds):
+        raise GoneError("GDB stub at :1234")
+
+    first, *_ = sequence(1)
+    source = live(first, let_run=let_run)
+    source.wait(0.1)
+    assert source.is_gone
+    assert source.activity.sample.state == "gone"
+
+
+def test_a_count_that_no_section_can_have_is_unknown():
+    state = State(None, {})
+    found = make_task(7, role=Role.REMOTE_SECTION, count=0xFFFF888003A51C00, capacity=511, full=True)
+    assert make_task_sample(found, state).count is None
+    assert make_task_sample(found, state).full is None
+    # User space can write its own.
+    assert make_task_sample(make_task(7, count=1 << 60, capacity=511, full=True), state).full
+
+
+# Recordings.
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_recording_is_what_was_seen(tmp_path, name):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    path = str(tmp_path / name)
+    samples = tuple(sequence(300))
+    with open_recording(path, FACTS) as writer:
+        for one in samples:
+            writer.add(one)
+    run = read_run(path)
+    assert run.samples == samples
+    assert run.facts == FACTS
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit, KcovdbgError])
+def test_what_ends_a_recording_keeps_it(tmp_path, name, end):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    path = tmp_path / name
+    samples = tuple(sequence(3))
+
+    def record():
+        with open_recording(str(path), FACTS) as writer:
+            for one in samples:
+                writer.add(one)
+                # Under its name there is no half of a recording.
+                assert not path.exists()
+            raise end("now")
+
+    with pytest.raises(end):
+        record()
+    assert read_run(str(path)).samples == samples
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_a_count_that_no_column_holds_is_left_out(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = str(tmp_path / "a.parquet")
+    with open_recording(path, FACTS) as writer:
+        writer.add(sample(0, task((1 << 64) - 1)))
+    (found,) = read_run(path).samples
+    assert found.tasks[0].count is None
+    assert "tasks[].count" in found.errors[0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not json\n",
+        b"[]\n",
+        b"{}\n",
+        b'{"time": "now"}\n',
+        b"\x00\xff\xfe",
+        b"PAR1 and no more",
+        b"[" * 100_000,
+        b'{"time": 1e999',
+    ],
+)
+def test_what_is_no_recording(tmp_path, content):
+    path = tmp_path / "a"
+    path.write_bytes(content)
+    with pytest.raises(KcovdbgError):
+        read_run(str(path))
+
+
+def test_rows_with_wrong_values_are_refused(tmp_path):
+    path = tmp_path / "a.jsonl"
+    with open_recording(str(path), FACTS) as writer:
+        writer.add(next(sequence(1)))
+    row = json.loads(path.read_text())
+    for change in ({"pid": "41"}, {"kcov": "zz"}, {"full": 1}, {"count": True}, {"task": None}):
+        damaged = json.loads(json.dumps(row))
+        damaged["tasks"][0].update(change)
+        path.write_text(json.dumps(damaged))
+        if change == {"task": None}:
+            continue
+        with pytest.raises(KcovdbgError):
+            read_run(str(path))
+
+
+def test_names_in_a_recording_survive(tmp_path):
+    path = str(tmp_path / "a.jsonl")
+    with open_recording(path, FACTS) as writer:
+        writer.add(sample(0, task(1, comm="evil\x1b[2J\u202e\\x80\n")))
+    assert read_run(path).samples[0].tasks[0].comm == "evil\x1b[2J\u202e\\x80\n"
+
+
+# Words.
+
+
+def test_bars():
+    assert bar_text(0.0, False) == "[        0%]"
+    assert bar_text(0.5, False) == "[|||||  50%]"
+    assert bar_text(1.0, True) == "[|||FULL|||]"
+    assert bar_text(0.9999, False) == "[|||||||99%]" or len(bar_text(0.9999, False)) == 12
+    assert bar_text(None, None) == ""
+
+
+def test_numbers_and_handles():
+    assert [short_number(number) for number in (0, 999, 1000, 12_345, 999_400, 4.5e6, 2e9)] == [
+        "0",
+        "999",
+        "1.0k",
+        "12.3k",
+        "999k",
+        "4.5M",
+        "2.0G",
+    ]
+    assert handles_text((USB,)) == "usb:1"
+    assert handles_text((USB, USB + 1, USB + 2, 0x42)) == "usb:1 to usb:3, common:0x42"

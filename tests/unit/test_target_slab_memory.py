@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Slabs made by hand, and damaged."""
+
+import struct
+
+import pytest
+
+from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.errors import MissingTypeError, ReadError
+from kcovdbg.target.page_array import PageArray, find_page_array
+from kcovdbg.target.protocol import Member, Symbol
+from kcovdbg.target.slab_memory import SlabWalk, find_slab_memory
+from tests.support.memory_target import MemoryTarget, Structure
+
+DIRECT_MAP = 0xFFFF_8880_0000_0000
+PAGES = 0xFFFF_EA00_0000_0000
+IMAGE = 0xFFFF_FFFF_8100_0000
+CACHES = DIRECT_MAP + 0x10_0000
+PER_CPU = 0xFFFF_C900_0000_0000
+ROOT, SECTION = DIRECT_MAP + 0x20_0000, DIRECT_MAP + 0x21_0000
+FRAMES = 64
+"""Pages of the machine."""
+ELEMENT = 64
+SLAB_TYPE = 0xF5
+RANDOM = 0x1234_5678_9ABC_DEF0
+NAMES = ("filp", "kmalloc-64", "kmalloc-cg-64", "kmalloc-128")
+SIZES = (256, 64, 64, 128)
+
+
+class Kernel:
+    """A machine of 64 pages with four caches, of which none has a slab yet; two CPUs.
+
+    :param hardened: whether links of free objects are encoded.
+    :param sheaves: what leads to the sheaves of a node, ``node`` or ``per_node``; None for a kernel without sheaves.
+    """
+
+    def __init__(self, *, hardened=True, has_types=True, sheaves=None):
+        self.hardened = hardened
+        self.sheaves = sheaves
+        slab = {
+            "slab_cache": Member(8, 8, "struct kmem_cache *"),
+            "freelist": Member(32, 8, "void *"),
+            "objects": Member(40, 4, "unsigned int", bit_offset=16, bit_size=15),
+        }
+        cache = {
+            "cpu_slab": Member(0, 8, "struct kmem_cache_cpu *"),
+            "size": Member(8, 4, "unsigned int"),
+            "object_size": Member(12, 4, "unsigned int"),
+            "offset": Member(16, 4, "unsigned int"),
+            "name": Member(24, 8, "const char *"),
+            "list": Member(32, 16, "struct list_head"),
+            **({"random": Member(48, 8, "unsigned long")} if hardened else {}),
+        }
+        if sheaves is not None:
+            # There is no other state of a CPU since v7.0.
+            cache["cpu_sheaves"] = cache.pop("cpu_slab")
+            cache[sheaves] = Member(56, 16, "void *", length=2)
+        self.target = MemoryTarget(
+            types={
+                "struct page": Structure(
+                    ELEMENT, {"flags": Member(0, 8, "unsigned long"), "page_type": Member(48, 4, "unsigned int")}
+                ),
+                "struct slab": Structure(ELEMENT, slab),
+                "struct kmem_cache": Structure(64, cache),
+                "struct kmem_cache_cpu": Structure(
+                    24, {"freelist": Member(0, 8, "void **"), "slab": Member(16, 8, "struct slab *")}
+                ),
+                "struct list_head": Structure(16, {"next": Member(0, 8, "void *"), "prev": Member(8, 8, "void *")}),
+                "struct mem_section": Structure(16, {"section_mem_map": Member(0, 8, "unsigned long")}),
+                "struct slub_percpu_sheaves": Structure(24, {"main": Member(8, 8, "void *"), "spare": Member(16, 8, "void *")}),
+                "struct slab_sheaf": Structure(
+                    32,
+                    {
+                        "barn_list": Member(0, 16, "struct list_head"),
+                        "size": Member(16, 4, "unsigned int"),
+                        "objects": Member(24, 0, "void *", length=0),
+                    },
+                ),
+                "struct node_barn": Structure(24, {"sheaves_full": Member(8, 16, "struct list_head")}),
+                "struct kmem_cache_node": Structure(16, {"barn": Member(8, 8, "struct node_barn *")}),
+            },
+            enums={"enum pagetype": {"PGTY_slab": SLAB_TYPE}} if has_types else {"enum pageflags": {"PG_slab": 9}},
+            symbols={
+                name: Symbol(name, IMAGE + 16 * number, 16)
+                for number, name in enumerate(
+                    (
+                        "slab_caches",
+                        "mem_section",
+                        "__highest_present_section_nr",
+                        "page_offset_base",
+                        "__per_cpu_offset",
+                        "nr_node_ids",
+                    )
+                )
+            },
+            variables={"mem_section": ("struct mem_section **", None)},
+            segments={
+                IMAGE: bytearray(256),
+                CACHES: bytearray(0x1000),
+                PER_CPU: bytearray(0x2000),
+                ROOT: bytearray(16),
+                SECTION: bytearray(PAGE_SIZE),
+                PAGES: bytearray(FRAMES * ELEMENT),
+                DIRECT_MAP: bytearray(FRAMES * PAGE_SIZE),
+            },
+            cpu_numbers=(0, 1),
+        )
+        self.write(self.target.symbols["mem_section"].address, ROOT)
+        self.write(ROOT, SECTION)
+        self.write(SECTION, PAGES | 3)
+        self.write(self.target.symbols["page_offset_base"].address, DIRECT_MAP)
+        self.write(self.target.symbols["__per_cpu_offset"].address, PER_CPU, PER_CPU + 0x1000)
+        if sheaves == "per_node":
+            self.target.types["struct kmem_cache_per_node_ptrs"] = Structure(8, {"barn": Member(0, 8, "struct node_barn *")})
+        self.write(self.target.symbols["nr_node_ids"].address, 1)
+        links = [self.target.symbols["slab_caches"].address, *(self.cache(number) + 32 for number in range(len(NAMES)))]
+        for number, link in enumerate(links):
+            self.write(link, links[(number + 1) % len(links)], links[number - 1])
+        for number, (name, size) in enumerate(zip(NAMES, SIZES, strict=True)):
+            self.write(self.cache(number), 0x100 * (number + 1), size << 32 | size, size // 2, CACHES + 0x800 + 32 * number)
+            self.write(self.cache(number) + 48, RANDOM)
+            self.bytes(CACHES + 0x800 + 32 * number, name.encode() + b"\0")
+
+    @staticmethod
+    def cache(number):
+        return CACHES + 0x80 * number
+
+    def sheaf(self, place, objects):
+        """Make an array of free objects that is on no list; return its address."""
+        address = CACHES + 0xC00 + 0x40 * place
+        self.write(address, address, address, len(objects), *objects)
+        return address
+
+    def barn(self, number, sheaves):
+        """Make the full sheaves of the only node."""
+        node, barn = CACHES + 0xA00, CACHES + 0xA40
+        self.write(self.cache(number) + 56, barn if self.sheaves == "per_node" else node)
+        self.write(node + 8, barn)
+        links = [barn + 8, *sheaves]
+        for place, link in enumerate(links):
+            self.write(link, links[(place + 1) % len(links)], links[place - 1])
+
+    def bytes(self, address, data):
+        start = max(start for start in self.target.segments if start <= address)
+        self.target.segments[start][address - start : address - start + len(data)] = data
+
+    def write(self, address, *words):
+        self.bytes(address, struct.pack(f"<{len(words)}Q", *words))
+
+    def chain(self, number, free):
+        """Link free objects; return the first."""
+        for address, following in zip(free, [*free, 0][1:], strict=True):
+            place = address + SIZES[number] // 2
+            swapped = int.from_bytes(place.to_bytes(8, "little"), "big")
+            self.write(place, following ^ RANDOM ^ swapped if self.hardened else following)
+        return free[0] if free else 0
+
+    def slab(self, number, frame, free=()):
+        """Make a slab of a cache in one page; return its objects."""
+        start = DIRECT_MAP + frame * PAGE_SIZE
+        objects = [start + offset for offset in range(0, PAGE_SIZE, SIZES[number])]
+        page = PAGES + frame * ELEMENT
+        self.write(page, 1 << 9, self.cache(number))
+        self.write(page + 32, self.chain(number, [objects[index] for index in free]), len(objects) << 16)
+        self.write(page + 48, SLAB_TYPE << 24)
+        return objects
+
+    def on_cpu(self, number, cpu, frame, free):
+        """Make a slab the one that a CPU allocates from."""
+        self.write(PER_CPU + 0x1000 * cpu + 0x100 * (number + 1), self.chain(number, free), 0, PAGES + frame * ELEMENT)
+
+    @property
+    def walk(self):
+        return SlabWalk(self.target, PageArray(self.target))
+
+    def files(self):
+        return list(self.walk.for_each_file())
+
+
+def without(objects, *free):
+    return [address for index, address in enumerate(objects) if index not in free]
+
+
+@pytest.mark.parametrize("has_types", [True, False])
+@pytest.mark.parametrize("hardened", [True, False])
+def test_free_objects_are_left_out(hardened, has_types):
+    kernel = Kernel(hardened=hardened, has_types=has_types)
+    full, partial, active = kernel.slab(0, 3), kernel.slab(0, 5, (1, 7, 2)), kernel.slab(0, 9, (4,))
+    kernel.slab(1, 6)
+    kernel.on_cpu(0, 1, 9, [active[0], active[15]])
+    assert kernel.files() == [*full, *without(partial, 1, 2, 7), *without(active, 0, 4, 15)]
+
+
+@pytest.mark.parametrize("way", ["node", "per_node"])
+def test_free_objects_in_sheaves(way):
+    kernel = Kernel(sheaves=way)
+    first, second = kernel.slab(0, 3), kernel.slab(0, 5, (1,))
+    kernel.write(PER_CPU + 0x100, 0, kernel.sheaf(0, [first[3], second[4]]), 0)
+    kernel.write(PER_CPU + 0x1100, 0, kernel.sheaf(1, []), kernel.sheaf(2, [first[0]]))
+    kernel.barn(0, [kernel.sheaf(3, [second[9]]), kernel.sheaf(4, [first[7], second[0]])])
+    assert kernel.files() == [*without(first, 0, 3, 7), *without(second, 0, 1, 4, 9)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "match"),
+    [
+        (lambda kernel: kernel.write(CACHES + 0xC00 + 16, 1 << 20), "objects"),
+        (lambda kernel: kernel.write(PER_CPU + 0x108, 0x1234), "not a kernel address"),
+        (lambda kernel: kernel.write(CACHES + 0xC00 + 0x40 * 3, CACHES + 0xC00 + 0x40 * 3), "list of sheaves"),
+        (lambda kernel: kernel.write(kernel.target.symbols["nr_node_ids"].address, 1 << 20), "nr_node_ids"),
+        (lambda kernel: kernel.target.holes.append((CACHES + 0xC00, CACHES + 0x1000)), "read"),
+    ],
+)
+def test_a_cache_whose_sheaves_are_damaged_is_left_out(damage, match):
+    kernel = Kernel(sheaves="node")
+    objects = kernel.slab(0, 3)
+    kernel.write(PER_CPU + 0x100, 0, kernel.sheaf(0, [objects[3]]), 0)
+    kernel.barn(0, [kernel.sheaf(3, [objects[1]])])
+    assert kernel.files() == without(objects, 1, 3)
+    damage(kernel)
+    expect(kernel, [], match)
+
+
+def test_the_smallest_cache_of_each_family():
+    kernel = Kernel()
+    objects = [(address, bytes(48)) for address in kernel.slab(1, 2)]
+    kernel.slab(2, 3)
+    kernel.slab(3, 4)
+    assert [tuple(found) for found in kernel.walk.for_each_slab_object(48)] == objects
+    assert [found.address for found in kernel.walk.for_each_slab_object(65)] == kernel.slab(3, 4)
+    assert list(kernel.walk.for_each_slab_object(500)) == []
+
+
+def test_links_of_older_kernels():
+    kernel = Kernel()
+    objects = kernel.slab(0, 3, (1, 2))
+    for address, following in ((objects[1], objects[2]), (objects[2], 0)):
+        kernel.write(address + 128, following ^ RANDOM ^ address + 128)
+    assert kernel.files() == without(objects, 1, 2)
+
+
+def test_what_is_left_of_a_freed_slab_is_none():
+    kernel = Kernel()
+    kernel.slab(0, 3)
+    kernel.write(PAGES + 3 * ELEMENT + 48, 0xFFFF_FFFF)
+    assert kernel.files() == []
+
+
+def expect(kernel, files, match):
+    found = []
+    with pytest.raises(ReadError, match=match):
+        found.extend(address for address in iterate(kernel.walk.for_each_file(), found))
+    assert found == files
+
+
+def iterate(walk, found):
+    for address in walk:
+        found.append(address)
+    return ()
+
+
+def test_a_broken_list_of_free_objects_costs_its_slab():
+    for damage, match in (
+        (lambda first: first, "cycle"),
+        (lambda first: first + 8, "leads to"),
+        (lambda _: 0x1234, "leads to"),
+    ):
+        kernel = Kernel(hardened=False)
+        good, bad = kernel.slab(0, 3), kernel.slab(0, 5, (1, 7))
+        kernel.write(bad[7] + 128, damage(bad[1]))
+        expect(kernel, good, match)
+
+
+def test_unreadable_objects_are_left_out():
+    kernel = Kernel()
+    good, lost = kernel.slab(0, 3), kernel.slab(0, 5, (1,))
+    kernel.target.holes.append((lost[0], lost[0] + PAGE_SIZE))
+    expect(kernel, good, "read")
+    # Free objects on the pages that are there tell of a slab.
+    kernel = Kernel()
+    good, cut = kernel.slab(0, 3), kernel.slab(0, 5, (1,))
+    kernel.target.holes.append((cut[4], cut[0] + PAGE_SIZE))
+    assert kernel.files() == [*good, *without(cut, 1)]
+
+
+def test_a_cache_whose_cpus_are_unreadable_is_left_out():
+    kernel = Kernel()
+    kernel.slab(0, 3)
+    kernel.target.holes.append((PER_CPU + 0x1000, PER_CPU + 0x2000))
+    expect(kernel, [], "read")
+    kernel = Kernel()
+    kernel.slab(0, 3)
+    kernel.write(PER_CPU + 0x100, 0, 0, DIRECT_MAP)
+    expect(kernel, [], "array of pages")
+
+
+def test_a_broken_list_of_caches():
+    kernel = Kernel()
+    files = kernel.slab(0, 3)
+    kernel.write(kernel.cache(2) + 32, kernel.cache(1) + 32)
+    expect(kernel, files, "list of slab caches")
+    kernel.write(kernel.cache(0) + 8, 0)
+    expect(kernel, [], "slab caches")
+
+
+def test_absurd_arrays_of_pages():
+    kernel = Kernel()
+    kernel.slab(0, 3)
+    kernel.write(kernel.target.symbols["__highest_present_section_nr"].address, 1 << 40)
+    expect(kernel, [], "__highest_present_section_nr")
+    kernel = Kernel()
+    kernel.write(ROOT, 0x1000)
+    expect(kernel, [], "not a kernel address")
+    # A section whose array cannot be in the kernel has no slabs.
+    kernel = Kernel()
+    kernel.slab(0, 3)
+    kernel.write(SECTION, 0x1003)
+    assert kernel.files() == []
+
+
+def test_other_allocators_and_machines_are_not_walked():
+    kernel = Kernel()
+    del kernel.target.types["struct kmem_cache_cpu"]
+    with pytest.raises(MissingTypeError):
+        _ = kernel.walk
+    assert find_slab_memory(kernel.target, find_page_array(kernel.target)) is None
+    kernel = Kernel()
+    kernel.target.machine = "aarch64"
+    assert find_page_array(kernel.target) is None
+    assert find_slab_memory(kernel.target, None) is None
+
+
+def test_a_list_that_changes_is_read_again():
+    kernel = Kernel(hardened=False)
+    kernel.target.live = True
+    objects = kernel.slab(0, 3, (1, 7))
+    kernel.write(objects[7] + 128, objects[1])
+    read = kernel.target.read
+
+    def settle(address, size):
+        if address == objects[0]:
+            kernel.target.read = read
+            data = read(address, size)
+            kernel.write(objects[7] + 128, 0)
+            return data
+        return read(address, size)
+
+    kernel.target.read = settle
+    assert kernel.files() == without(objects, 1, 7)
