@@ -41,6 +41,8 @@ class Recipe:
     target: str = "allnoconfig"
     # How much memory its guests need at least.
     memory_mib: int = 128
+    # Seconds until all of its states stand, at most.
+    boot_seconds: int = 120
     # Lines that make prints in a whole build: only the progress display cares.
     lines: int = 2000
 
@@ -151,6 +153,7 @@ RECIPES = {
             target="alldefconfig",
             # Shadow memory and quarantine.
             memory_mib=2048,
+            boot_seconds=900,
             lines=4000,
         ),
         # The default kernel with a patch, to compare two builds: built by hand for tests/lab/test_two_builds.py.
@@ -175,6 +178,7 @@ RECIPES = {
             compiler="clang-14",
             # Shadow and origin of each byte.
             memory_mib=1024,
+            boot_seconds=400,
         ),
         Recipe(
             name="kcsan",
@@ -182,6 +186,7 @@ RECIPES = {
             fragments=("base.config", "kcov.config", "kcsan.config"),
             compiler="clang-14",
             memory_mib=256,
+            boot_seconds=400,
         ),
     ]
 }
