@@ -43,6 +43,8 @@ def _parts() -> Iterator[str]:
         for rule in rules:
             yield f"\n**{rule.name}** {rule.sentence}.\n\n"
             yield f"- severity: {rule.severity.value}\n- kernels: {rule.since}\n- guaranteed by: {rule.guaranteed_by}\n"
+            if rule.consequence:
+                yield f"- consequence: {rule.consequence}\n"
             if rule.detail:
                 yield f"- legal: {rule.detail}\n"
             for bug in find_bugs(rule.name):

@@ -240,7 +240,7 @@ class Activity:
         found = []
         for kcov, track in self._sections.items():
             handles = track.handles
-            key = SectionKey(kcov or None, handles[0] if len(handles) == 1 else None, len(handles))
+            key = SectionKey(kcov or None, handles[0] if len(handles) == 1 else None, handles)
             found.append(SectionActivity(key, track.in_flight, track.begun, _rate(track.gains)))
         return tuple(sorted(found, key=lambda section: (-section.begun, -section.in_flight)))
 

@@ -142,7 +142,7 @@ def flatten_chains(frames: FrameColumns, chains: array[int], *, native: bool | N
     return lengths, numbers
 
 
-def combine_flags(frames: FrameColumns, chains: array[int], flags: bytes, *, native: bool | None = None) -> bytes:
+def combine_flags(frames: FrameColumns, chains: Sequence[int], flags: bytes, *, native: bool | None = None) -> bytes:
     """Return the flags of all frames of each chain, combined by "or".
 
     :param flags: of each frame.

@@ -49,6 +49,7 @@ _RULE_COLUMNS: Final = (
     Column("sentence", elastic=40, wraps=True),
     Column("eras", value=lambda rule: rule.since, elastic=12, priority=DETAIL),
     Column("guarantee", value=lambda rule: rule.guaranteed_by, title="BY", elastic=16, priority=DETAIL + 1),
+    Column("consequence", value=lambda rule: rule.consequence or None, json_only=True),
     Column("detail", value=lambda rule: rule.detail or None, json_only=True),
     Column("bugs", LIST, value=lambda rule: [describe(bug) for bug in find_bugs(rule.name)], json_only=True),
 )
@@ -56,6 +57,7 @@ _EXPLAIN_COLUMNS: Final = (
     Column("rule", value=lambda rule: rule.name, title="rule"),
     Column("severity", TEXT, title="severity"),
     Column("sentence", title="sentence"),
+    Column("consequence", value=lambda rule: rule.consequence or None, title="consequence"),
     Column("eras", value=lambda rule: rule.since, title="kernels"),
     Column("guarantee", value=lambda rule: rule.guaranteed_by, title="by"),
     Column("detail", value=lambda rule: rule.detail or None, title="legal"),
@@ -87,6 +89,7 @@ _MEANINGS: Final = {
     "causes[].reason": Meaning("why it is considered", "no reason is needed"),
     "sentence": Meaning("what the rule says"),
     "guarantee": Meaning("the kernel function that maintains it"),
+    "consequence": Meaning("what a violation leads to"),
     "eras": Meaning("kernels that the rule applies to"),
     "detail": Meaning("legal state that looks like a violation", "there is none"),
     "bugs": Meaning("known bugs that violate the rule"),

@@ -50,7 +50,7 @@ COMMAND: Final = Command(
         "previous one says.\n\n"
         "Tools read trace files that are named here or are in DIR, and write slices into DIR. Source text comes from the "
         "directories of --source-dir and --substitute-path alone.\n\n"
-        "Needs the package mcp: pip install 'kcovdbg[mcp]'."
+        "Needs the package mcp: pip install 'kcovdbg[mcp]', or in a checkout .venv/bin/pip install -e '.[mcp]'."
     ),
     arguments=(
         Argument(("-o", "--output"), Value.FILE, "the directory for slices and trace files", metavar="DIR"),

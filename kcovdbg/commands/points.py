@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
 from kcovdbg.analysis.located_records import is_file_name, matches_path
+from kcovdbg.analysis.point_search import find_points
 from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.buffer_sources import find_counts
 from kcovdbg.engine.command import Command, Example, Topic
@@ -51,24 +52,22 @@ def _find_place(table: LocationTable, wanted: str) -> _Place:
 
     :raises KcovdbgError: when the kernel image has no code of that name.
     """
-    symbols = list(table.functions())
     if not is_file_name(wanted):
-        found = table.find(function=wanted)
-        # The symbols of clones have suffixes.
-        named = [symbol for symbol in symbols if symbol.name.split(".")[0] == wanted]
+        found = find_points(table, function=wanted)
+        named = table.functions_named(wanted)
         if found or named:
             units = {symbol.unit for symbol in named if symbol.unit}
             return _Place(found, "" if found else _explain_absence(table, wanted, units))
     files = {file for file in table.files() if matches_path(wanted, file)}
-    matching = {symbol.unit for symbol in symbols if symbol.unit and matches_path(wanted, symbol.unit)}
-    if files or matching:
-        pcs = table.find(files=files) if files else ()
+    if files or any(matches_path(wanted, unit) for unit in table.units()):
+        pcs = find_points(table, files=files) if files else ()
         return _Place(pcs, f"'{wanted}' is not instrumented: its code has no coverage point")
     if is_file_name(wanted):
         base_names = {file.rpartition("/")[2] for file in table.files()}
         hint = suggest(wanted.rpartition("/")[2], base_names) or "paths are relative to the build root, as in fs/open.c or fs"
         raise KcovdbgError(f"no code of a file or directory '{wanted}' in this kernel", hint=hint)
-    hint = suggest(wanted, {symbol.name for symbol in symbols}) or "one of a module is known by its debug info: -s MODULE.ko"
+    names = {symbol.name for symbol in table.functions()}
+    hint = suggest(wanted, names) or "one of a module is known by its debug info: -s MODULE.ko"
     raise KcovdbgError(f"no function or directory '{wanted}' in this kernel", hint=hint)
 
 
@@ -96,7 +95,7 @@ def _explain_absence(table: LocationTable, function: str, units: Collection[str]
     if not units:
         return text
     names = " and ".join(sorted(units))
-    if table.find(files=units):
+    if find_points(table, files=units):
         return f"{text}, though {names} is instrumented: noinstr or __no_sanitize_coverage excludes single functions"
     return f"{text}, and neither has anything else in {names}: KCOV_INSTRUMENT in a Makefile excludes whole files"
 

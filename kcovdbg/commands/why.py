@@ -28,6 +28,7 @@ from kcovdbg.analysis.missing_coverage import (
     find_interrupt,
     find_task,
 )
+from kcovdbg.analysis.point_search import find_points
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_sources import BufferCounts, find_counts, find_tid, is_address
 from kcovdbg.engine.command import Command, Example, Topic
@@ -247,7 +248,7 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
     counts, _, kinds = (
         find_counts(context, what) if what is not None else BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY}))
     )
-    points = table.find(kinds, function=function)
+    points = find_points(table, kinds, function=function)
     wanted = PcFilter(context.workspace.names, (function,))
     tail_calls = sum(pc in table and wanted(pc) for pc in table.pcs(PointKind.TAIL_KNOWN) if pc in counts)
     if not points:
@@ -261,7 +262,7 @@ def _explain_function(context: Context, function: str, what: str | None) -> Iter
             )
         elif hits:
             yield Answer(Reason.FUNCTION_COVERED, f"{function}() is covered; it is in a module", {"covered": hits}, named)
-        elif any(symbol.name.split(".")[0] == function for symbol in table.functions()):
+        elif table.functions_named(function):
             yield Answer(
                 Reason.FUNCTION_NOT_INSTRUMENTED,
                 f"{function}() is not instrumented and cannot be covered (KCOV_INSTRUMENT, noinstr, assembler)",
@@ -353,11 +354,11 @@ def _explain_context(context: Context, state: State, function: str, subject: str
                 {"function": function},
             )
     table = find_point_table(context)
-    others = [other for other in _other_buffers(state) if other[0] != what] if table.find(function=function) else []
+    others = [other for other in _other_buffers(state) if other[0] != what] if find_points(table, function=function) else []
     for name, whose in others[:_LOOKED_AT]:
         try:
             counts, _, kinds = find_counts(context, name)
-            covered = sum(pc in counts for pc in table.find(kinds, function=function))
+            covered = sum(pc in counts for pc in find_points(table, kinds, function=function))
         except KcovdbgError:
             continue
         if covered:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -77,8 +78,15 @@ def serve_tools(workspace: Workspace, confinement: FileConfinement) -> None:
     try:
         server = import_module("kcovdbg.frontends.mcp.stdio")
     except ModuleNotFoundError as error:
-        raise CapabilityError(f"mcp needs {error.name}, which is not installed", hint="pip install 'kcovdbg[mcp]'") from error
+        raise CapabilityError(f"mcp needs {error.name}, which is not installed", hint=_find_install_command("mcp")) from error
     server.serve_stdio(workspace, confinement)
+
+
+def _find_install_command(extra: str) -> str:
+    """Return the command that installs an extra beside this kcovdbg, be it a package or a checkout."""
+    root = Path(__file__).resolve().parents[2]
+    options = ["-e", f"{root}[{extra}]"] if (root / "pyproject.toml").is_file() else [f"kcovdbg[{extra}]"]
+    return shlex.join([sys.executable, "-m", "pip", "install", *options])
 
 
 def main(

@@ -9,6 +9,7 @@
         "a handle is in the hash bucket that its value selects",
         since="v5.5",
         guaranteed_by="kcov_remote_add()",
+        consequence="It is not found: sections under it record nothing, and it can be registered a second time.",
         needs=Part.REMOTE,
         features={Feature.REMOTE},
     )
@@ -103,6 +104,8 @@ class Rule:
     """Whether it detects leaks; then objects found only in slab memory count."""
     detail: str = ""
     """What looks like a violation but is legal, and why."""
+    consequence: str = ""
+    """What a violation leads to."""
 
     def applies(self, generation: Generation) -> bool:
         """Return whether kernels of this generation keep the rule."""
@@ -118,6 +121,7 @@ def rule(
     *,
     guaranteed_by: str,
     needs: Part,
+    consequence: str = "",
     since: str = "all",
     features: Collection[str] = (),
     excludes: Collection[str] = (),
@@ -143,6 +147,7 @@ def rule(
             obstacle,
             about_leaks,
             detail,
+            consequence,
         )
 
     return declare

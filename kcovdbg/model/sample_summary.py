@@ -23,8 +23,8 @@ class SectionKey(NamedTuple):
     kcov: int | None
     handle: int | None
     """None where the object has several: the kernel does not keep which of them a section began with."""
-    handles: int
-    """How many handles the object has."""
+    handles: tuple[int, ...]
+    """The handles of the object, as far as they are known."""
 
 
 class SectionActivity(NamedTuple):

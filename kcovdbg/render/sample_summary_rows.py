@@ -14,7 +14,7 @@ from kcovdbg.render.column import Column
 from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import PIPED_WIDTH, Line, Table
 from kcovdbg.render.sample_rows import FINDING_COLUMNS
-from kcovdbg.render.value_kinds import ADDRESS, HANDLE, LIST, MODE, NUMBER, PATH, SECONDS, SHARE, SYMBOL
+from kcovdbg.render.value_kinds import ADDRESS, ADDRESSES, HANDLE, LIST, MODE, NUMBER, PATH, SECONDS, SHARE, SYMBOL
 
 # syzkaller's executor/executor.cc; for each thread's buffer, in words.
 SYZKALLER_CONSTANT: Final = "kCoverSize"
@@ -30,7 +30,7 @@ def handle_text(key: SectionKey) -> str:
         return str(decode_handle(key.handle))
     if not key.kcov:
         return "unknown"
-    return name_kcov(key.kcov) + (f" ({key.handles} handles)" if key.handles else "")
+    return f"one of {handles_text(key.handles)}" if key.handles else name_kcov(key.kcov)
 
 
 def handles_text(handles: Sequence[int]) -> str:
@@ -131,7 +131,7 @@ _BUFFERS_SHOWN: Final = (
 SECTION_COLUMNS: Final = (
     Column("handle", HANDLE, value=lambda row: row.key.handle, text=lambda row: handle_text(row.key)),
     Column("kcov", ADDRESS, value=lambda row: row.key.kcov, json_only=True),
-    Column("handles", NUMBER, value=lambda row: row.key.handles, json_only=True),
+    Column("handles", ADDRESSES, value=lambda row: row.key.handles, json_only=True),
     Column("begun", NUMBER, title="BEGUN"),
 )
 PLACE_COLUMNS: Final = (
@@ -204,7 +204,7 @@ SUMMARY_MEANINGS: Final[Mapping[str, Meaning]] = {
     "sections": Meaning("remote and softirq sections by handle"),
     "sections[].handle": Meaning("handle, the whole word", "the object has several, or it is unknown"),
     "sections[].kcov": Meaning("address of the `struct kcov`", "it could not be read"),
-    "sections[].handles": Meaning("handles of the object", unit="handles"),
+    "sections[].handles": Meaning("handles of the object, one of which it is"),
     "sections[].begun": Meaning("sections that began, at least", unit="sections"),
     **{
         f"{group}{path}": meaning

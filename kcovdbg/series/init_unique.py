@@ -100,6 +100,7 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesStat
     "a bitmap of the text is as long as the text, and marks nothing behind it",
     since="posted series of 2021 with KCOV_INIT_UNIQUE",
     guaranteed_by="kcov_ioctl() (KCOV_INIT_UNIQUE), __sanitizer_cov_trace_pc()",
+    consequence="Coverage is missing, or marked outside of the bitmap.",
     needs=Part.SERIES | Part.OBJECTS | Part.TEXT,
     features=(TEXT_BITMAP,),
 )

@@ -92,6 +92,7 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesStat
     "the object that a task traces data flow for is enabled for the task, and has the task's area and size",
     since="posted series of 2026 with kcov_dataflow in its own file",
     guaranteed_by="kcov_dataflow's ioctl",
+    consequence="Data flow is recorded into another task's buffer, or past its end.",
     needs=Part.SERIES | Part.TASKS,
     features=(DATAFLOW,),
     detail="Inside a remote section of that device the area is another one. Nothing else of that device is checked.",

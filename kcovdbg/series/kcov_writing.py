@@ -54,6 +54,9 @@ def _suspects(state: State) -> list[TaskFields]:
     "a task is marked as recording while it records",
     since="posted series of 2022 with kcov_writing",
     guaranteed_by="__sanitizer_cov_trace_pc()",
+    consequence=(
+        "If the mark stays, the task records nothing; without it, an interrupt spoils the record that is being written."
+    ),
     needs=Part.SERIES | Part.TASKS | Part.CURRENT,
     features=(WRITING,),
     stacks=lambda state: (fields.address for fields in _suspects(state)),

@@ -42,6 +42,7 @@ def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesStat
     "records of an object with a range lie in it",
     since="posted series of 2021 with KCOV_PC_RANGE",
     guaranteed_by="__sanitizer_cov_trace_pc()",
+    consequence="The buffer has coverage that was not asked for.",
     needs=Part.SERIES | Part.BUFFERS,
     features=(PC_RANGE,),
     detail="The range may be set while the object is enabled: earlier records stay, legally.",

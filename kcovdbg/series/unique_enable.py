@@ -233,6 +233,7 @@ _NEEDS: Final = Part.SERIES | READ_PARTS
     "the unique mode has a bitmap, at the start of the buffer, and no other mode has one",
     since=_RULES_SINCE,
     guaranteed_by="kcov_ioctl() (KCOV_UNIQUE_ENABLE), kcov_reset()",
+    consequence="Edges are marked outside of the bitmap, or not at all.",
     needs=_NEEDS,
     features=_UNIQUE,
 )
@@ -254,6 +255,7 @@ def check_bitmap(state: State) -> Iterator[Violation]:
     "bitmap and trace share the whole buffer: the trace begins where the bitmap ends",
     since=_RULES_SINCE,
     guaranteed_by="kcov_ioctl() (KCOV_UNIQUE_ENABLE), kcov_reset()",
+    consequence="Bitmap and records overwrite each other, or room is wasted.",
     needs=_NEEDS,
     features=_UNIQUE,
     detail="Without a bitmap the trace is the buffer.",
@@ -281,6 +283,7 @@ def check_split(state: State) -> Iterator[Violation]:
     "a local session has its object's trace and bitmap, and a task without an object has neither",
     since=_RULES_SINCE,
     guaranteed_by="kcov_start(), kcov_stop()",
+    consequence="The task marks edges in another buffer, or past the end of its own.",
     needs=_NEEDS,
     features=_UNIQUE,
 )
@@ -319,6 +322,7 @@ def check_copies(state: State) -> Iterator[Violation]:
     "a bitmap marks edges that have a number: from 1 to kcov_guard_max_index",
     since=_RULES_SINCE,
     guaranteed_by="__sanitizer_cov_trace_pc_guard()",
+    consequence="Marks name no edge: the coverage is wrong.",
     needs=_NEEDS,
     features=_UNIQUE,
 )
@@ -348,6 +352,7 @@ def check_marks(state: State) -> Iterator[Violation]:
     "for each edge that a bitmap marks there is a record",
     since=_RULES_SINCE,
     guaranteed_by="__sanitizer_cov_trace_pc_guard()",
+    consequence="Coverage in the bitmap has no place in the order of records.",
     needs=_NEEDS,
     features=_UNIQUE,
     detail=(
@@ -375,6 +380,7 @@ def check_recorded(state: State) -> Iterator[Violation]:
     "each edge has a number of its own, at most kcov_guard_max_index",
     since=_RULES_SINCE,
     guaranteed_by="__sanitizer_cov_trace_pc_guard()",
+    consequence="Two edges share a mark: one of them is never recorded.",
     needs=_NEEDS,
     features=_UNIQUE,
     detail="The number of an edge that was not hit yet is 0. Only compilers that keep guards in a section of their own count.",

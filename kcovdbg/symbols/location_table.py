@@ -20,7 +20,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import accumulate
+from itertools import accumulate, compress, count
 from operator import itemgetter, or_
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -277,25 +277,57 @@ class LocationTable:
         :param function: its name as in DWARF.
         :param files: relative to the build root; a leading ``./`` makes no difference.
         """
-        functions = None if function is None else self._string_ids({function})
-        paths = None if files is None else {file.removeprefix("./") for file in files}
-        file_ids = None if paths is None else self._string_ids(paths | {f"./{path}" for path in paths})
-        columns = zip(self._parts["frame_function"], self._parts["frame_file"], strict=True)
-        wanted = {
-            index
-            for index, (name, place) in enumerate(columns)
-            if (functions is None or name in functions) and (file_ids is None or place in file_ids)
-        }
-        places = [place for place, index in enumerate(self._chain_frame) if index in wanted]
+        wanted = self.find_frames(function=function, files=files)
+        # Of each chain with a wanted frame, the place of the first such frame; chains do not overlap.
+        places: dict[int, int] = {}
+        for place in compress(count(), map(wanted.__contains__, self._chain_frame)):
+            places.setdefault(self._is_chain_start.rfind(1, 0, place + 1), place)
         base, of_kinds = self._base, frozenset(map(int, kinds))
         found = array("Q")
-        for offset, word in zip(self._offset, self._chain, strict=True):
-            start = word >> 16
-            place = bisect_left(places, start)
-            end = start + (word >> KIND_BITS & MAX_DEPTH)
-            if place < len(places) and places[place] < end and word & KIND_MASK in of_kinds:
-                found.append(base + offset)
+        for index in compress(count(), map(places.__contains__, self._chain_start)):
+            word = self._chain[index]
+            end = (word >> 16) + (word >> KIND_BITS & MAX_DEPTH)
+            if places[word >> 16] < end and word & KIND_MASK in of_kinds:
+                found.append(base + self._offset[index])
         return found
+
+    def find_frames(self, *, function: str | None = None, files: Iterable[str] | None = None) -> set[int]:
+        """Find the frames in a function, or in some files, or both: their indexes in :attr:`columns`.
+
+        :param function: its name as in DWARF.
+        :param files: relative to the build root; a leading ``./`` makes no difference.
+        """
+        wanted: set[int] | None = None
+        if function is not None:
+            wanted = self._find_frames("frame_function", self._string_ids({function}))
+        if files is not None:
+            paths = {file.removeprefix("./") for file in files}
+            of_files = self._find_frames("frame_file", self._string_ids(paths | {f"./{path}" for path in paths}))
+            wanted = of_files if wanted is None else wanted & of_files
+        if wanted is None:
+            wanted = set(range(len(self._parts["frame_function"])))
+        return wanted
+
+    def _find_frames(self, column: str, strings: set[int]) -> set[int]:
+        """Return the frames that have one of some strings in a column."""
+        return set(compress(count(), map(strings.__contains__, self._parts[column])))
+
+    @cached_property
+    def _chain_start(self) -> array[int]:
+        """Of each PC the place of its chain's first frame."""
+        return array("I", [word >> 16 for word in self._chain])
+
+    @cached_property
+    def _is_chain_start(self) -> bytearray:
+        """Of each place in the array of chains whether a chain begins there."""
+        flags = bytearray(len(self._chain_frame) + 1)
+        for start in self._chain_start:
+            flags[start] = 1
+        return flags
+
+    def prepare(self) -> None:
+        """Compute what the first search would compute, for a process that searches more than once."""
+        _ = self._strings
 
     def _string_ids(self, texts: set[str]) -> set[int]:
         return {index for index, text in enumerate(self._strings) if text in texts}
@@ -328,6 +360,20 @@ class LocationTable:
     def functions(self) -> Iterator[FunctionSymbol]:
         """Iterate over the symbols of all functions, ascending."""
         return (self._function(index) for index in range(len(self._parts["function_start"])))
+
+    def functions_named(self, name: str) -> list[FunctionSymbol]:
+        """Return the symbols of a function and of its clones, whose symbols have suffixes."""
+        ids = {
+            index
+            for index, text in enumerate(self._strings)
+            if text is not None and text.startswith(name) and text[len(name) : len(name) + 1] in ("", ".")
+        }
+        return [self._function(index) for index in compress(count(), map(ids.__contains__, self._parts["function_name"]))]
+
+    def units(self) -> set[str]:
+        """Return the source files of all compilation units that functions are in."""
+        names = (self._strings[index] for index in set(self._parts["function_unit"]))
+        return {name for name in names if name is not None}
 
     def _function(self, index: int) -> FunctionSymbol:
         name = self._strings[self._parts["function_name"][index]]

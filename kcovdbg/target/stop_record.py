@@ -136,6 +136,8 @@ def read_record(address: SocketAddress) -> StopRecord | None:
 
 def describe_record(record: StopRecord) -> str:
     """Return a note on the run that stopped a machine."""
+    if record.pid == os.getpid() and record.is_running:
+        return "the machine is stopped by this kcovdbg; resume lets it go on"
     run = f"'{record.command}' (process {record.pid})"
     if record.is_running:
         return f"the machine is stopped by {run}, which still runs"

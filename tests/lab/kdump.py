@@ -68,7 +68,7 @@ def crash_and_dump(
     _pack(directory / "capture.cpio", userland)
     machine = Machine(cpus=2, memory_mib=MEMORY_MIB, append=f"crashkernel={RESERVED_MIB}M", exchange=str(directory))
     with Guest(kernel, userland, machine) as guest:
-        guest.wait_done()
+        guest.wait_done(timeout)
         arguments = f"console={kernel.recipe.platform.console} loglevel=4 nr_cpus=1 reset_devices"
         try:
             guest.ask(f"kdump {arguments} kcovlab.capture={','.join(formats)}")

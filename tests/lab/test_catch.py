@@ -112,6 +112,9 @@ def test_gdb(guest: Guest) -> None:
                 "kcov-show catch kc-victim kcov_mode --for 60s --json",
                 "kcov-show tasks kc-victim --json",
                 "info breakpoints",
+                "set can-use-hw-watchpoints 0",
+                "kcov-show catch kc-victim kcov_mode",
+                "kcov-show watch 1 tasks kc-owner",
             ],
         )
 
@@ -134,6 +137,26 @@ def test_gdb(guest: Guest) -> None:
     guest.ask("mode {victim} 0")
     assert said.answers[3] == "No breakpoints or watchpoints."
     assert int(re.search(r"(\d+) writes", said.answers[0])[1]) > 20
+    # GDB would single-step; nobody would end a watch of what stands still.
+    assert said.answers[5] == ""
+    assert "single-step" in said.stderr
+    assert said.answers[6].count("kc-owner") == 1
+
+
+def test_watch_until_section(guest: Guest) -> None:
+    """Sections last microseconds here; the answer is of the stopped guest, and stays true until it goes on."""
+    qmp = ["--qemu", str(guest.sockets.debugger_qmp), "-s", str(guest.kernel.vmlinux)]
+    done = run_kcovdbg(*qmp, "watch", "--json", "--until", "section", "0.02", "tasks", "kc-sections")
+    assert done.returncode == 0, done.stderr
+    assert not guest.qmp.running()
+    (row,) = json.loads("[" + done.stdout.rpartition("\n[")[2] if "\n[" in done.stdout else done.stdout)
+    assert row["role"] == "remote-section"
+    done = run_kcovdbg(*qmp, "-e", "tasks kc-sections --json", "-e", "info", "-e", "resume")
+    later, _, text = done.stdout.partition("\n]\n")
+    assert json.loads(later + "]") == [row]
+    assert re.search(r"machine is +stopped", text)
+    assert "kc-sections" in done.stderr + text
+    assert guest.qmp.running()
 
 
 def test_signal(guest: Guest) -> None:

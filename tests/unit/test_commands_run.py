@@ -175,7 +175,8 @@ ERRORS = (
     ("objects ff zz", "'zz'", 11, "objects"),
     ("info 1 ", "'1'", 5, "usage: info"),
     ("tasks --mode", "--mode", 12, None),
-    ("watch", "N, COMMAND", 5, "usage: watch N COMMAND…"),
+    ("watch", "SECONDS, COMMAND", 5, "usage: watch [--until EVENT] [-n N] SECONDS COMMAND…"),
+    ("watch 2", "missing command", None, "watch 2 tasks"),
     ("tasks --json --csv", "--csv", 13, None),
     ("half", "the other half", None, None),
     ("broken", "ZeroDivisionError: integer division or modulo by zero", None, "--debug"),
@@ -316,6 +317,7 @@ def test_the_rest_belongs_to_another_command():
 
 def test_watch_counts_overflows(streams, monkeypatch):
     kernel = Kernel(E9A)
+    kernel.target.live = True
     workspace = Workspace(COMMANDS, lambda: kernel.target, find_terminal=streams.find)
     assert run_line(workspace, "tasks --json") == 0
     rows = json.loads(streams.take()[0])
@@ -339,6 +341,78 @@ def test_watch_counts_overflows(streams, monkeypatch):
     looks.clear()
     run_line(workspace, f"watch --json 1 tasks {row['pid']}")
     assert "looks" not in "".join(streams.take())
+
+
+class _Guest(Kernel):
+    """A kernel that can be stopped."""
+
+    def __init__(self):
+        super().__init__(E9A)
+        self.target.live = True
+        self.stops = []
+        self.target.stop = lambda: self.stops.append("stop")
+        self.target.resume = lambda: self.stops.append("go on")
+
+
+def test_watch_until_full(streams, monkeypatch):
+    kernel = _Guest()
+    workspace = Workspace(COMMANDS, lambda: kernel.target, find_terminal=streams.find)
+    assert run_line(workspace, "objects --json") == 0
+    rows = json.loads(streams.take()[0])
+    # Those that are full already do not count.
+    assert any(row["full"] for row in rows)
+    row = next(row for row in rows if row["count"] and not row["full"] and row["mode"].startswith("TRACE"))
+    looks = []
+
+    def sleep(_seconds):
+        looks.append(None)
+        if len(looks) == 3:
+            kernel.target.write(int(row["area"], 16), row["capacity"].to_bytes(kernel.target.word_size, "little"))
+
+    monkeypatch.setattr("time.sleep", sleep)
+    assert run_line(workspace, f"watch --until full 1 objects {row['kcov']}") == 0
+    said = streams.take()[0]
+    assert len(looks) == 3
+    assert f"stopped: the buffer of kcov {row['kcov']} is full" in said
+    # Stopped for the first look, and for good when the buffer is full; the last answer is of then.
+    assert kernel.stops == ["stop", "go on", "stop"]
+    assert f"{row['capacity']}/{row['capacity']}" in said
+    assert row["kcov"] in workspace.stop_reason
+
+
+def test_watch_until_over(streams, monkeypatch):
+    """What is over before the kernel stops is waited for again; sections are looked at in the stopped kernel only."""
+    kernel = _Guest()
+    workspace = Workspace(COMMANDS, lambda: kernel.target, find_terminal=streams.find)
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    events = [{}, {"a": "a violation"}, {}, {}, {"b": "another"}, {"b": "another"}]
+    monkeypatch.setattr("kcovdbg.commands.watch.find_events", lambda *_: events.pop(0))
+    assert run_line(workspace, "watch --until violation 1") == 0
+    assert "another" in streams.take()[0]
+    assert kernel.stops == ["stop", "go on", "stop", "go on", "stop"]
+    kernel.stops.clear()
+    workspace.stop_reason = None
+    events[:] = [{}, {}, {}, {"c": "a section"}]
+    assert run_line(workspace, "watch --until section -n 9 1") == 0
+    assert kernel.stops == ["stop", "go on"] * 3 + ["stop"]
+    events[:] = [{}] * 4
+    workspace.stop_reason = None
+    assert run_line(workspace, "watch --until section -n 2 1") == 0
+    assert workspace.stop_reason is None
+    assert kernel.stops[-1] == "go on"
+
+
+def test_watch_ends(streams, monkeypatch):
+    """A kernel that stands still is looked at once where nobody sees the screen; others as often as asked for."""
+    kernel = Kernel(E9A)
+    workspace = Workspace(COMMANDS, lambda: kernel.target, find_terminal=streams.find)
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    assert run_line(workspace, "watch 1 tasks --mode disabled") == 0
+    once = streams.take()[0]
+    streams.width = 80
+    assert run_line(workspace, "watch -n 3 1 tasks --mode disabled") == 0
+    assert streams.take()[0].count("every 1 s") == 3
+    assert once
 
 
 def test_watch(workspace, streams, monkeypatch):

@@ -10,5 +10,7 @@ def test_nothing_is_left_out():
     text = write_rules()
     for rule in list_rules():
         assert f"**{rule.name}** {rule.sentence}." in text
+        assert rule.consequence
+        assert f"- consequence: {rule.consequence}" in text
     for bug in BUGS:
         assert bug.title in text

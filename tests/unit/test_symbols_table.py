@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kcovdbg.analysis.native_loops import has_native
+from kcovdbg.analysis.point_search import find_points
 from kcovdbg.engine.table_progress import ProgressBar
 from kcovdbg.engine.terminal import Terminal
 from kcovdbg.errors import CapabilityError
@@ -72,7 +74,11 @@ def test_round_trip(tmp_path_factory, rows, others):
             assert (pc in table) == (pc in rows)
         for function, file in (("f", None), (None, "b.h"), ("g", "a.c"), ("nosuch", None)):
             names = {file, f"./{file}"}
-            assert list(table.find(function=function, files=None if file is None else [file])) == sorted(
+            files = None if file is None else [file]
+            found = table.find(function=function, files=files)
+            for native in (False, True) if has_native() else (False,):
+                assert find_points(table, function=function, files=files, native=native) == found
+            assert list(found) == sorted(
                 pc
                 for pc, (kind, frames) in rows.items()
                 if not kind.is_tail
@@ -91,6 +97,8 @@ def test_the_rest_of_a_table(tmp_path):
     table = LocationTable(tmp_path / "t")
     assert table.text_ranges() == (TEXT,)
     assert [symbol.name for symbol in table.functions()] == ["f", "g"]
+    assert [symbol.name for symbol in table.functions_named("f")] == ["f"]
+    assert table.functions_named("nosuch") == []
     assert table.function_at(BASE + 0x10) == table.function_at(BASE + 0x2F) == FunctionSymbol("f", BASE + 0x10, 0x20)
     assert table.function_at(BASE + 0x30) is table.function_at(BASE) is table.function_at(0) is None
     assert table.build_id == BUILD_ID

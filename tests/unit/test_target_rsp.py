@@ -8,9 +8,10 @@ import threading
 
 import pytest
 
-from kcovdbg.errors import TargetError
+from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.target.rsp import RspClient, StubReadError
 from kcovdbg.target.socket_address import parse_address
+from kcovdbg.target.stop_record import describe_record, read_record, remove_record
 
 MEMORY = bytes(range(256)) * 64
 
@@ -259,3 +260,37 @@ def test_a_stub_that_goes_away(stub):
 )
 def test_addresses(text, path, host, port):
     assert parse_address(text)[1:] == (path, host, port)
+
+
+def test_watchpoints(stub):
+    made, client = stub(answers={b"Z2": [b"OK"], b"z2": [b"OK"], b"c": [b"T05thread:p01.02;watch:1008;"]})
+    client.insert_watchpoint(0x1008, 4)
+    reply = client.run(1.0)
+    assert (reply.thread, reply.watch, reply.signal, reply.has_ended) == (2, 0x1008, 5, False)
+    client.remove_watchpoint(0x1008, 4)
+    client.close()
+    assert [asked for asked in made.asked if asked[:2] in (b"Z2", b"z2")] == [b"Z2,1008,4", b"z2,1008,4"]
+
+
+@pytest.mark.parametrize("answer", [b"", b"E01"])
+def test_a_stub_without_watchpoints(stub, answer):
+    _, client = stub(answers={b"Z2": [answer]})
+    with pytest.raises(CapabilityError):
+        client.insert_watchpoint(0x1000, 8)
+    client.close()
+
+
+def test_a_machine_that_ends_while_it_runs(stub):
+    _, client = stub(answers={b"c": [b"W00"]})
+    assert client.run(1.0).has_ended
+    client.close()
+
+
+def test_a_machine_is_left_stopped(stub):
+    made, client = stub()
+    assert client.leave_stopped("at the write") is not None
+    client.close()
+    assert not any(asked.startswith(b"D") for asked in made.asked)
+    assert not made.running
+    assert "at the write" in describe_record(read_record(client.address)._replace(pid=1, started=""))
+    remove_record(client.address)

@@ -39,6 +39,7 @@ def _name_user(state: State, session: Session) -> str:
     "the lists of free areas are intact",
     since=_SINCE,
     guaranteed_by="list_add(), list_del() under kcov_remote_lock",
+    consequence="Taking or returning an area runs forever or writes into other memory; areas behind the damage are lost.",
     needs=Part.LINKS,
     features=_REMOTE,
 )
@@ -63,6 +64,7 @@ def check_links(state: State) -> Iterator[Violation]:
     "a free area is a vmalloc area of its size, allocated for the purpose of its list",
     since=_SINCE,
     guaranteed_by="kcov_remote_start(), kcov_init()",
+    consequence="A section records into memory of another owner, or past the end of the area.",
     needs=Part.CACHED_AREAS | Part.VMALLOC,
     features=_REMOTE,
 )
@@ -96,6 +98,7 @@ def _words(state: State, size: int) -> int:
     "a free area is not in use",
     since=_SINCE,
     guaranteed_by=_PUT,
+    consequence="Two sections, or a section and user space, write into the same memory.",
     needs=Part.TASKS | Part.CACHED_AREAS | Part.SAVED,
     features=_REMOTE,
 )
@@ -126,6 +129,7 @@ def check_free(state: State) -> Iterator[Violation]:
     "an area is on one list once, or in use by one section",
     since=_SINCE,
     guaranteed_by=_PUT,
+    consequence="Two sections get the same area and mix their records.",
     needs=Part.TASKS | Part.OBJECTS | Part.CACHED_AREAS,
     features=_REMOTE,
 )
@@ -160,6 +164,7 @@ def check_once(state: State) -> Iterator[Violation]:
     "areas for softirqs have one size, and none is lost",
     since="August 2026 and later",
     guaranteed_by="kcov_init()",
+    consequence="Softirq sections get no area and record nothing, or write past the end of one.",
     needs=Part.TASKS | Part.CACHED_AREAS | Part.LINKS,
     features=(Feature.AREA_LISTS,),
     detail="There is one for each possible CPU; on PREEMPT_RT twice as many, or four more where there are at most three CPUs.",
@@ -206,6 +211,7 @@ def check_pool(state: State) -> Iterator[Violation]:
     "free areas do not take much memory",
     since=_SINCE,
     guaranteed_by="nothing: the cache is never trimmed",
+    consequence="The memory stays allocated until the next boot.",
     needs=Part.CACHED_AREAS,
     features=_REMOTE,
 )
@@ -228,6 +234,7 @@ def check_amount(state: State) -> Iterator[Violation]:
     "a CPU's area for softirqs is never on the list of free areas",
     since="v5.8 to v7.2",
     guaranteed_by="kcov_remote_stop()",
+    consequence="A section in a task gets a CPU's area, into which softirqs write at the same time.",
     needs=Part.CACHED_AREAS | Part.SAVED,
     features=(Feature.IRQ_AREA_PER_CPU,),
 )

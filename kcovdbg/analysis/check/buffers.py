@@ -35,6 +35,7 @@ def _holds_comparisons(mode: str | None) -> bool:
     Severity.WARNING,
     "a buffer's count is at most its capacity",
     guaranteed_by="__sanitizer_cov_trace_pc(), kcov_move_area()",
+    consequence="Nothing is recorded until user space resets the count; a reader that trusts the count reads past the buffer.",
     needs=Part.OBJECTS,
     detail="The count of a full buffer is its capacity: how many records were dropped is unknown.",
 )
@@ -66,6 +67,9 @@ def check_count(state: State) -> Iterator[Violation]:
     "a buffer's count of comparisons is at most its capacity",
     since="v4.15 and later",
     guaranteed_by="write_comp_data(), kcov_move_area()",
+    consequence=(
+        "Nothing is recorded until user space resets the count; kernels before autumn 2026 may write outside of the buffer."
+    ),
     needs=Part.OBJECTS,
     features=(Feature.COMPARISONS,),
 )
@@ -99,6 +103,7 @@ def check_comparison_count(state: State) -> Iterator[Violation]:
     "a section's count is at most the capacity of its area",
     since="v5.5 and later",
     guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
+    consequence="When the section ends, memory behind its area may be merged into its owner's buffer.",
     needs=Part.BUFFERS,
     features=(Feature.REMOTE,),
     detail="User space cannot write it.",
@@ -117,6 +122,7 @@ def check_private_count(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "records hold addresses of code",
     guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
+    consequence="The record is fake coverage: it names no function, and a fuzzer may keep an input for it.",
     needs=Part.BUFFERS | Part.TEXT | Part.PROOF,
     obstacle=lambda state: "B12 checks more" if state.proof_problem is None else None,
     detail=(
@@ -170,6 +176,7 @@ def _comparisons(state: State) -> Iterator[tuple[BufferContents, int, record.Com
     "a comparison's type is below 8",
     since="v4.15 and later",
     guaranteed_by="write_comp_data()",
+    consequence="Readers decode the comparison with the wrong size, or refuse it.",
     needs=Part.BUFFERS,
     features=(Feature.COMPARISONS,),
 )
@@ -193,6 +200,7 @@ def check_types(state: State) -> Iterator[Violation]:
     "a comparison's operands fit its size",
     since="v4.15 and later",
     guaranteed_by="__sanitizer_cov_trace_cmp1() and others",
+    consequence="A fuzzer takes hints from operands that the kernel never compared.",
     needs=Part.BUFFERS,
     features=(Feature.COMPARISONS,),
     detail="The labels of a switch may be sign-extended.",
@@ -221,6 +229,7 @@ def check_operands(state: State) -> Iterator[Violation]:
     "the first bytes of a free area are its list entry and the size that it was allocated with",
     since="v5.5 and later",
     guaranteed_by="kcov_remote_area_put()",
+    consequence="A section takes an area of the wrong size, or follows a damaged list.",
     needs=Part.CACHED_AREAS | Part.VMALLOC,
     features=(Feature.REMOTE,),
     detail="They are not a count of records.",
@@ -250,6 +259,7 @@ def check_overlay(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "a record is a coverage point of this build: a call of the sanitizer's callback ends at its address",
     guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
+    consequence="The record is fake coverage: a fuzzer may keep an input for code that it never ran.",
     needs=Part.TASKS | Part.BUFFERS | Part.PROOF,
     obstacle=lambda state: state.proof_problem,
     detail=(

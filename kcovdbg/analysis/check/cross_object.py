@@ -24,6 +24,7 @@ _REMOTE_ROADS: Final = (Source.REMOTE, Source.AREAS)
     Severity.ERROR,
     "an object's refcount covers the files that lead to it",
     guaranteed_by="kcov_get(), kcov_put()",
+    consequence="The object is freed while a file leads to it: the next use of the file reads freed memory.",
     needs=Part.OBJECTS,
     detail="In kernels that count mappings each holds a reference of its own; in merged ones it shares that of its file.",
 )
@@ -50,6 +51,7 @@ def check_holders(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "every buffer that KCOV allocated belongs to an object, a section, a list or a CPU",
     guaranteed_by="kcov_put(), kcov_remote_stop()",
+    consequence="The memory stays allocated until the next boot.",
     needs=Part.OBJECTS | Part.TASKS | Part.SAVED | Part.FILES | Part.VMALLOC | Part.REMOTE | Part.CACHED_AREAS | Part.AREAS,
     detail=(
         "Inside KCOV's functions a buffer may be unreferenced for a moment, which is reported as transient. Files in flight "
@@ -103,6 +105,7 @@ def check_leaks(state: State) -> Iterator[Violation]:
     "an object is reachable by more than its handles",
     since="v5.5 and later",
     guaranteed_by="kcov_remote_reset()",
+    consequence="Nothing ever releases the object: its buffer stays allocated, and its handles fail with EEXIST for others.",
     needs=Part.OBJECTS | Part.TASKS | Part.REMOTE | Part.FILES | Part.SAVED,
     features=(Feature.REMOTE,),
 )
@@ -130,6 +133,7 @@ def check_forgotten(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "only one task traces itself into an object's buffer",
     guaranteed_by="kcov_ioctl() (KCOV_ENABLE)",
+    consequence="Records of the tasks are mixed, and some are lost: both write the same count.",
     needs=Part.OBJECTS | Part.TASKS,
 )
 def check_claims(state: State) -> Iterator[Violation]:
@@ -153,6 +157,7 @@ def check_claims(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "a mapping shows no more than its object's buffer, and exists only once the buffer has a size",
     guaranteed_by="kcov_mmap()",
+    consequence="User space reads memory that is no part of the buffer, or faults.",
     needs=Part.OBJECTS | Part.FILES,
     detail="munmap() may leave parts of a mapping, which start elsewhere.",
 )

@@ -46,6 +46,7 @@ def broken_link(about: str, what: str, link: ListLink) -> Violation:
     f"the chains of kcov_remote_map are intact, and an object has at most {handles.MAX_HANDLES + 1} handles",
     since=_SINCE,
     guaranteed_by="hash_add(), hash_del() under kcov_remote_lock",
+    consequence="Looking up or removing a handle runs forever or into freed memory; handles behind the damage are lost.",
     needs=Part.REMOTE | Part.LINKS,
     features=_REMOTE,
 )
@@ -77,6 +78,7 @@ def check_chain(state: State) -> Iterator[Violation]:
     "a handle is in its hash bucket",
     since=_SINCE,
     guaranteed_by="kcov_remote_add()",
+    consequence="It is not found: sections under it record nothing, and it can be registered a second time.",
     needs=Part.REMOTE,
     features=_REMOTE,
 )
@@ -102,6 +104,7 @@ def check_bucket(state: State) -> Iterator[Violation]:
     "a handle is registered once",
     since=_SINCE,
     guaranteed_by="kcov_remote_add()",
+    consequence="Only one of the objects gets the coverage.",
     needs=Part.REMOTE,
     features=_REMOTE,
 )
@@ -127,6 +130,7 @@ def check_unique(state: State) -> Iterator[Violation]:
     "a registered handle is valid: reserved bits are zero, and a common handle has an instance",
     since=_SINCE,
     guaranteed_by="kcov_check_handle()",
+    consequence="No section uses it: its owner gets no coverage under it.",
     needs=Part.REMOTE,
     features=_REMOTE,
     detail="A USB handle may have any instance. Other trees have more subsystems: those are reported with --all only.",
@@ -159,6 +163,9 @@ def check_valid(state: State) -> Iterator[Violation]:
     "a handle leads to an object that takes remote coverage for a task",
     since=_SINCE,
     guaranteed_by="kcov_remote_reset()",
+    consequence=(
+        "Sections record into an object that nobody reads or that is freed; registering the handle again fails with EEXIST."
+    ),
     needs=Part.REMOTE | Part.OBJECTS,
     features=_REMOTE,
 )
@@ -189,6 +196,7 @@ def check_target(state: State) -> Iterator[Violation]:
     "an object has at most one common handle, and its task carries that handle",
     since=_SINCE,
     guaranteed_by="kcov_ioctl() (KCOV_REMOTE_ENABLE)",
+    consequence="Background work of the task is recorded for another object, or for none.",
     needs=Part.REMOTE | Part.OBJECTS | Part.TASKS,
     features=_REMOTE,
 )
@@ -222,6 +230,7 @@ def check_common(state: State) -> Iterator[Violation]:
     "an object that takes remote coverage has a handle",
     since=_SINCE,
     guaranteed_by="nothing: KCOV_REMOTE_ENABLE accepts none",
+    consequence="The object collects nothing.",
     needs=Part.REMOTE | Part.OBJECTS,
     features=_REMOTE,
 )
@@ -241,6 +250,7 @@ def check_reachable(state: State) -> Iterator[Violation]:
     "an entry of kcov_remote_map is not freed",
     since=_SINCE,
     guaranteed_by="kcov_remote_reset()",
+    consequence="The next look-up in its bucket reads freed memory.",
     needs=Part.REMOTE,
     features=_REMOTE,
 )

@@ -45,6 +45,7 @@ def describe_reference(reference: Reference) -> str:
     Severity.ERROR,
     "an object's refcount is the number of its open files, plus one if a task has it enabled, plus its remote sections",
     guaranteed_by="kcov_get(), kcov_put()",
+    consequence="Too low: the object is freed while it is in use. Too high: object and buffer are never freed.",
     needs=_OBJECTS_AND_TASKS | Part.FILES | Part.SAVED,
     about_leaks=True,
     detail=(
@@ -102,6 +103,7 @@ def _count_holders(kcov: Kcov) -> int:
     Severity.ERROR,
     "an object's mode is a mode of its kernel, and never KCOV_MODE_REMOTE",
     guaranteed_by="kcov_get_mode()",
+    consequence="KCOV_ENABLE fails with EINVAL, and a task that takes the mode over records nothing.",
     needs=Part.OBJECTS,
 )
 def check_mode(state: State) -> Iterator[Violation]:
@@ -125,6 +127,7 @@ def check_mode(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "an object has a size exactly when it has a mode, and a size that KCOV_INIT_TRACE accepts",
     guaranteed_by="kcov_ioctl() (KCOV_INIT_TRACE)",
+    consequence="The bounds of the buffer are wrong: records are lost, or written behind it.",
     needs=Part.OBJECTS,
 )
 def check_size(state: State) -> Iterator[Violation]:
@@ -147,6 +150,7 @@ def check_size(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "an initialized object has a buffer: a vmalloc area for user space that is large enough for its size",
     guaranteed_by="kcov_ioctl() (KCOV_INIT_TRACE), up to v5.17 kcov_mmap()",
+    consequence="Recording faults, or overwrites what is behind the buffer.",
     needs=Part.OBJECTS | Part.VMALLOC,
     detail="Up to v5.17 the first mmap() allocates the buffer: before it, having none is legal.",
 )
@@ -199,6 +203,7 @@ def _find_problem(state: State, start: int, size: int) -> str | None:
     Severity.ERROR,
     "an object is in a tracing mode exactly while a task has it enabled",
     guaranteed_by="kcov_ioctl() (KCOV_ENABLE, KCOV_REMOTE_ENABLE), kcov_reset()",
+    consequence="KCOV_ENABLE fails with EBUSY or EINVAL although no task collects.",
     needs=Part.OBJECTS,
     detail="Up to v4.14 the mode stays after KCOV_DISABLE.",
 )
@@ -224,6 +229,7 @@ def check_enabled(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "the task that an object is enabled for exists",
     guaranteed_by="kcov_task_exit()",
+    consequence="The object can be neither disabled nor enabled again, and its handles stay registered.",
     needs=_OBJECTS_AND_TASKS,
 )
 def check_owner(state: State) -> Iterator[Violation]:
@@ -247,6 +253,10 @@ def check_owner(state: State) -> Iterator[Violation]:
     "an object takes remote coverage only while it is enabled, and has handles and a remote_size only then",
     since="v5.5 and later",
     guaranteed_by="kcov_ioctl() (KCOV_REMOTE_ENABLE), kcov_remote_reset()",
+    consequence=(
+        "Sections under its handles record for nobody, or its handles stay registered: registering them "
+        "again fails with EEXIST."
+    ),
     needs=Part.OBJECTS | Part.REMOTE,
     features=_REMOTE,
 )
@@ -285,6 +295,7 @@ def check_remote(state: State) -> Iterator[Violation]:
     "an object's sequence is at least 1",
     since="v5.5 and later",
     guaranteed_by="kcov_open(), kcov_reset()",
+    consequence="A section may take an ended session for the current one, and merge its coverage into it.",
     needs=Part.OBJECTS,
     features=_REMOTE,
 )
@@ -308,6 +319,7 @@ def check_sequence(state: State) -> Iterator[Violation]:
     "areas for remote coverage have a size",
     since="v5.5 and later",
     guaranteed_by="nothing: KCOV_REMOTE_ENABLE accepts 0",
+    consequence="Sections in tasks record nothing, and the kernel warns of an allocation of no bytes.",
     needs=Part.OBJECTS,
     features=_REMOTE,
 )
@@ -328,6 +340,9 @@ def check_remote_size(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "an object's buffer belongs to no other object, is on no free list, and is no CPU's area",
     guaranteed_by="vmalloc_user(), kcov_remote_area_put()",
+    consequence=(
+        "Two users write into the same memory: records are mixed, and when one frees it the other goes on in freed memory."
+    ),
     needs=Part.OBJECTS | Part.CACHED_AREAS | Part.SAVED,
 )
 def check_sharing(state: State) -> Iterator[Violation]:
@@ -357,6 +372,7 @@ def check_sharing(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "exactly one open file leads to an object, and every file of KCOV leads to an object",
     guaranteed_by="kcov_open(), kcov_close()",
+    consequence="A file without an object crashes the kernel when it is used; an object with two files is freed too early.",
     needs=Part.OBJECTS,
 )
 def check_file(state: State) -> Iterator[Violation]:

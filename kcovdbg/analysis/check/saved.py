@@ -37,6 +37,7 @@ def _shown(saved: SavedState) -> tuple[tuple[str, str], ...]:
     "a CPU's saved state is entirely empty, or has an object",
     since="v5.8 to v7.2",
     guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
+    consequence="The session that a softirq interrupted is lost, or restored in part.",
     needs=Part.SAVED | Part.CURRENT,
     features=_PER_CPU,
     detail="Some unmerged kernels do not reset saved_mode.",
@@ -63,6 +64,7 @@ def check_whole(state: State) -> Iterator[Violation]:
     "a CPU's saved state is in use only while the task that runs there is in a softirq section",
     since="v5.8 to v7.2",
     guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
+    consequence="A session is restored into a task that it does not belong to, or never.",
     needs=Part.TASKS | Part.SAVED | Part.CURRENT,
     features=_PER_CPU,
 )
@@ -86,6 +88,7 @@ def check_on_top(state: State) -> Iterator[Violation]:
     "a saved session is one that a task can have: local, a section, or an owner's mark",
     since="v5.8 and later",
     guaranteed_by="kcov_remote_softirq_start()",
+    consequence="After the softirq the task records nothing, or into the wrong buffer.",
     needs=Part.OBJECTS | Part.TASKS | Part.VMALLOC,
     features=(Feature.SOFTIRQ,),
     detail="A softirq section that interrupts a task without a session saves nothing. The saved mode may have bit 30.",
@@ -127,6 +130,7 @@ def check_session(state: State) -> Iterator[Violation]:
     "a task's saved state is entirely empty, unless the task is in a softirq section that interrupted a session of its own",
     since="August 2026 and later",
     guaranteed_by="kcov_remote_softirq_start(), kcov_remote_softirq_stop()",
+    consequence="The session that a softirq interrupted is lost, or restored over another one.",
     needs=Part.TASKS,
     features=(Feature.SAVED_IN_TASK,),
 )
@@ -153,6 +157,7 @@ def check_left_over(state: State) -> Iterator[Violation]:
     "each CPU has an area for softirq sections of its own, and all of these have one size",
     since="v5.8 to v7.2",
     guaranteed_by="kcov_init()",
+    consequence="Softirq sections of two CPUs overwrite each other's records, or fault.",
     needs=Part.SAVED | Part.VMALLOC,
     features=(Feature.IRQ_AREA_PER_CPU,),
 )
@@ -196,6 +201,7 @@ def _find_lock_owners(state: State) -> list[int]:
     "the lock of a CPU's KCOV state is held only inside kcov_remote_start() and kcov_remote_stop()",
     since="v5.16 and later, where the lock has an owner",
     guaranteed_by="kcov_remote_start(), kcov_remote_stop()",
+    consequence="Two sections change the CPU's state at once, or the next one waits forever.",
     needs=Part.TASKS | Part.LOCKS,
     features=(Feature.SOFTIRQ,),
     stacks=_find_lock_owners,

@@ -36,6 +36,9 @@ _REMOTE: Final = (Feature.REMOTE,)
     Severity.ERROR,
     "the object that is enabled for a task is the one that the task collects into, and vice versa",
     guaranteed_by="kcov_ioctl() (KCOV_ENABLE), kcov_disable()",
+    consequence=(
+        "The task collects into a buffer that is not its own, or the object stays enabled for a task that collects nothing."
+    ),
     needs=Part.OBJECTS | Part.TASKS,
     detail="While a task is in a softirq section, its own session is in its saved state.",
 )
@@ -86,6 +89,7 @@ def check_symmetry(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "a task that traces itself has its object's mode, size, area and sequence",
     guaranteed_by="kcov_start()",
+    consequence="Records go into another buffer, or past the end of the task's own.",
     needs=Part.OBJECTS | Part.TASKS,
     detail="Flag bits of the task's mode do not count: bit 30 is set in every task that is switched out.",
 )
@@ -101,6 +105,7 @@ def check_copies(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "a task without an object has mode 0, size 0 and no area",
     guaranteed_by="kcov_stop(), kcov_task_init()",
+    consequence="The task records into memory that no object keeps allocated.",
     needs=Part.TASKS,
     detail="A sequence may legally be left behind. The boot-time self-test (v6.11) sets a mode without an area.",
 )
@@ -133,6 +138,9 @@ def check_rest(state: State) -> Iterator[Violation]:
     "the owner of a KCOV_REMOTE_ENABLE is marked as the owner, and the mark collects nothing",
     since="v5.5 and later",
     guaranteed_by="kcov_ioctl() (KCOV_REMOTE_ENABLE), kcov_remote_start(), kcov_remote_stop()",
+    consequence=(
+        "Remote coverage is never disabled: the handles stay registered after the owner exits, and fail with EEXIST for others."
+    ),
     needs=Part.OBJECTS | Part.TASKS,
     features=_REMOTE,
     detail="Up to v6.9 its mode is 0, up to v7.1 KCOV_MODE_REMOTE, and since v7.2 it has kcov_remote.",
@@ -198,6 +206,7 @@ def _check_owner_members(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "a task's mode is one that a task can have, and KCOV_MODE_REMOTE only marks an owner",
     guaranteed_by="kcov_start()",
+    consequence="The task records nothing, or in the wrong format.",
     needs=Part.OBJECTS | Part.TASKS,
 )
 def check_modes(state: State) -> Iterator[Violation]:
@@ -239,6 +248,7 @@ def _owns(state: State, task: Task) -> bool:
     "a remote section collects into an area of its own that is large enough, and its sequence is not ahead of its object's",
     since="v5.5 and later",
     guaranteed_by="kcov_remote_start()",
+    consequence="The section's coverage is lost, written past its area, or merged into a session that it is no part of.",
     needs=Part.OBJECTS | Part.TASKS | Part.VMALLOC,
     features=_REMOTE,
     detail="A section with an earlier sequence is legal: its object was disabled meanwhile, and its coverage is discarded.",
@@ -256,6 +266,7 @@ def check_sections(state: State) -> Iterator[Violation]:
     "a task in a softirq section runs on a CPU, and collects into an area for softirqs",
     since="v5.8 and later",
     guaranteed_by="kcov_remote_start(), kcov_remote_stop()",
+    consequence="The interrupted session is not restored: the task loses its coverage, or records into an area for softirqs.",
     needs=Part.TASKS | Part.CURRENT | Part.SAVED | Part.CACHED_AREAS | Part.VMALLOC | Part.TASK_FACTS,
     features=(Feature.SOFTIRQ,),
     detail="On PREEMPT_RT it may be preempted; there the task counts the softirqs that it serves.",
@@ -313,6 +324,7 @@ def _check_softirq_area(state: State, task: Task, shown: tuple[tuple[str, str], 
     "a task's handle is 0 or a common handle",
     since="v5.5 and later",
     guaranteed_by="kcov_ioctl() (KCOV_REMOTE_ENABLE)",
+    consequence="Background work that the task starts is recorded for another owner, or for none.",
     needs=Part.TASKS,
     features=_REMOTE,
     detail="Children inherit it, and keep it after its owner is gone.",
@@ -344,6 +356,7 @@ def _find_marked_running(state: State) -> list[int]:
     "a task is marked as switched out exactly while it is",
     since="v4.18 and later",
     guaranteed_by="kcov_prepare_switch(), kcov_finish_switch()",
+    consequence="A task that is marked as switched out records nothing while it runs.",
     needs=Part.ALL_TASKS | Part.CURRENT,
     features=(Feature.CTXSW_FLAG,),
     stacks=_find_marked_running,
@@ -386,6 +399,7 @@ def check_switch_flag(state: State) -> Iterator[Violation]:
     "at most one object is enabled for a task; since v7.2 one by KCOV_ENABLE and one by KCOV_REMOTE_ENABLE",
     since="v4.16 and later; before, a bug",
     guaranteed_by="kcov_ioctl() (KCOV_ENABLE, KCOV_REMOTE_ENABLE)",
+    consequence="One of the objects is lost: neither KCOV_DISABLE nor the task's exit releases it.",
     needs=Part.OBJECTS | Part.TASKS,
 )
 def check_number(state: State) -> Iterator[Violation]:
@@ -419,6 +433,7 @@ def check_number(state: State) -> Iterator[Violation]:
     Severity.ERROR,
     "an exiting task has no object",
     guaranteed_by="kcov_task_exit()",
+    consequence="Nothing disables KCOV for it any more: the object stays enabled for a task that is freed.",
     needs=Part.TASKS | Part.TASK_FACTS,
     detail=(
         "An exiting task may be in a softirq section; and what it closes may begin remote sections in it until it is dead."
@@ -456,6 +471,7 @@ def _find_threads_in_sections(state: State) -> list[int]:
     Severity.ERROR,
     "a kernel thread collects only inside remote sections, and ends them with its work",
     guaranteed_by="kcov_remote_stop() and its callers",
+    consequence="What the thread does next is recorded for the wrong work, and its next section warns and records nothing.",
     needs=Part.OBJECTS | Part.TASKS,
     stacks=_find_threads_in_sections,
 )

@@ -173,11 +173,16 @@ class ToolBox:
         self._remarks = io.StringIO()
 
     def open(self) -> None:
-        """Open the target, so that no call waits for it.
+        """Open the target and prepare what calls share, so that none waits for it.
 
         :raises KcovdbgError: when it cannot be opened; the next call tries again.
         """
-        _ = self.find_workspace().target
+        workspace = self.find_workspace()
+        _ = workspace.target, workspace.layout
+        symbolizer = workspace.symbolizer
+        # One that is being built is not waited for.
+        if symbolizer is not None and symbolizer.table is not None:
+            symbolizer.table.prepare()
 
     def call(self, name: str, given: Mapping[str, Any]) -> ToolAnswer:
         """Call a tool. Whatever goes wrong in it is an answer.

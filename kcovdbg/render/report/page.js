@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 "use strict";
 // What is too much to open at once: chunks in zlib's format and base64, unpacked when they are first looked at.
+function decode(text) {
+  const characters = atob(text);
+  const bytes = new Uint8Array(characters.length);
+  // A tenth of the time of Uint8Array.from() with a function.
+  for (let index = 0; index < bytes.length; index += 1) bytes[index] = characters.charCodeAt(index);
+  return bytes;
+}
 async function unpack(id) {
-  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (character) => character.charCodeAt(0));
+  const bytes = decode(document.getElementById(id).textContent);
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
 }
 
@@ -100,7 +107,7 @@ document.addEventListener("toggle", async ({target: file}) => {
     return read;
   }
   const records = data.records.map(({bits, words}) => {
-    const bytes = Uint8Array.from(atob(words), (character) => character.charCodeAt(0));
+    const bytes = decode(words);
     return bits === 16 ? new Uint16Array(bytes.buffer) : new Uint32Array(bytes.buffer);
   });
   // Segments: what both have, or what is between; of one trace there is a single one.

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The monitor as a process in a pseudo-terminal: playing a recording back, and how the process ends."""
+
+import os
+import signal
+import sys
+
+import pytest
+
+from tests.support.screen import ROOT, Screen
+
+EXAMPLE = ROOT / "examples/fuzz.jsonl"
+
+
+def open_monitor(rows=24, columns=80, **environment):
+    return Screen(
+        sys.executable,
+        "-m",
+        "kcovdbg",
+        "monitor",
+        EXAMPLE,
+        rows=rows,
+        columns=columns,
+        XDG_CONFIG_HOME="/nonexistent",
+        **environment,
+    )
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(24, 80), (30, 100)])
+def test_a_session(rows, columns):
+    with open_monitor(rows, columns) as screen:
+        screen.wait("look ")
+        screen.type(" 0")
+        screen.wait("paused 0.0 s")
+        screen.type("]" * 30)
+        screen.wait("look 31/60")
+        screen.wait("rounds-fill")
+        assert len(screen.lines) == rows
+        assert "Quit" in screen.lines[-1]
+        assert "FULL" in next(line for line in screen.lines if "rounds-fill" in line and "TRACE_PC" in line)
+        screen.type("/own\r")
+        screen.wait(lambda shown: "filter 'own'" in shown.text and " rounds-run " not in shown.text)
+        screen.type("\x1b")
+        screen.wait(" rounds-run ")
+        screen.type("\t")
+        screen.wait("common:0x5ec7")
+        screen.type("?")
+        screen.wait("show this help")
+        screen.type("?")
+        screen.wait(lambda shown: "show this help" not in shown.text)
+        screen.resize(16, 60)
+        screen.wait(lambda shown: "Help" in shown.lines[15])
+        screen.type("q")
+        assert screen.end() == 0
+        # The terminal is left as it was: the alternate screen and the mouse are off.
+        assert b"\x1b[?1049l" in screen.raw
+        assert b"\x1b[?1000l" in screen.raw
+
+
+def test_no_color():
+    with open_monitor(NO_COLOR="1") as screen:
+        screen.wait("look ")
+        screen.type(" ")
+        screen.wait("paused")
+        assert b"\x1b[0;31" not in screen.raw
+        assert not [code for code in range(31, 37) if f"[0;{code}".encode() in screen.raw or f";{code}m".encode() in screen.raw]
+        screen.type("\x03")
+        assert screen.end() == 0
+
+
+def test_a_signal_leaves_the_terminal_as_it_was():
+    with open_monitor() as screen:
+        screen.wait("look ")
+        screen.settle()
+        os.kill(screen.process.pid, signal.SIGTERM)
+        assert screen.end() == 128 + signal.SIGTERM
+        assert b"\x1b[?1049l" in screen.raw
