@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from statistics import median
 from typing import Final, NamedTuple
 
 from kcovdbg.analysis.activity import Activity
@@ -115,7 +114,7 @@ def summarize(samples: Iterable[Sample], facts: Mapping[str, str | None]) -> Sum
         start=start,
         seconds=seconds,
         looks=activity.looks,
-        interval=median(gaps) if gaps else None,
+        interval=sorted(gaps)[len(gaps) // 2] if gaps else None,
         buffers=tuple(buffers),
         sections=activity.sections,
         functions=_rank((RecordShare(*place, records) for place, records in shares.items()), sampled),

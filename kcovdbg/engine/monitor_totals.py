@@ -35,8 +35,12 @@ def totals_line(activity: Activity) -> list[Fragment]:
         ("", f" -{activity.went}"),
     ]
     if activity.findings:
-        line += [("", "; "), ("error", f"{len(activity.findings)} findings")]
+        line += [("", "; "), ("error", _count_findings(len(activity.findings)))]
     return line
+
+
+def _count_findings(number: int) -> str:
+    return "1 finding" if number == 1 else f"{number} findings"
 
 
 def sections_line(activity: Activity) -> list[Fragment]:

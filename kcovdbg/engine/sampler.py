@@ -138,7 +138,7 @@ class Sampler:
     @property
     def _reads(self) -> int | None:
         """The reads of the target so far, None where it does not count them."""
-        reads: int | None = getattr(self.target, "reads", None)
+        reads: int | None = getattr(self.target, "read_count", None)
         return reads
 
     def _find_near(self) -> Sequence[TaskFields]:

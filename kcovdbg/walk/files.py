@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
@@ -69,6 +70,7 @@ class FileWalk:
                 BlockLayout(target, "struct fdtable", {"max_fds": ("max_fds",), "fd": ("fd",), "open_fds": ("open_fds",)})
             )
             self._fdt = target.member("struct files_struct", "fdt").offset
+            self._files_of_task = target.member("struct task_struct", "files").offset
             self._has_tables = True
         except MissingTypeError as error:
             self.remarks.note(f"descriptors could not be listed: {error}")
@@ -87,11 +89,12 @@ class FileWalk:
             try:
                 descriptors = self._read_descriptors(task.files)
             except ReadError as error:
-                self.remarks.note(f"the file table of process {task.tgid} could not be read: {error}")
+                if self._has_table(task):
+                    self.remarks.note(f"the file table of process {task.tgid} could not be read: {error}")
                 continue
             self._bad = 0
             for fd, file in descriptors:
-                kcov = self.find_kcov(file, f"descriptor {fd} of process {task.tgid}")
+                kcov = self.find_kcov(file, f"descriptor {fd} of process {task.tgid}", partial(self._has_file, task, fd, file))
                 if kcov is not None:
                     yield KcovFile(task.tgid, file, kcov, fd=fd)
                 elif self._bad > _MAX_BAD_FILES:
@@ -99,6 +102,24 @@ class FileWalk:
                     break
         if unknown:
             self.remarks.note(f"the file tables of {unknown} tasks are unknown: descriptors of KCOV may be missing")
+
+    def _has_table(self, task: TaskFields) -> bool:
+        """Return whether a process still has the file table that was read; on a running kernel it may have exited meanwhile."""
+        if not self._target.live:
+            return True
+        try:
+            return read_word(self._target, task.address + self._files_of_task) == task.files
+        except ReadError:
+            return False
+
+    def _has_file(self, task: TaskFields, fd: int, file: int) -> bool:
+        """Return whether a descriptor still is what was read; on a running kernel it may have been closed meanwhile."""
+        if not self._target.live:
+            return True
+        try:
+            return self._has_table(task) and (fd, file) in self._read_descriptors(task.files or 0)
+        except ReadError:
+            return self._has_table(task)
 
     def for_each_file(self, tasks: Iterable[TaskFields], operations: Collection[int]) -> Iterator[OpenFile]:
         """Yield descriptors of files that have one of these ``f_op``, each file once.
@@ -176,10 +197,11 @@ class FileWalk:
         order = "big" if self._target.big_endian else "little"
         return [(fd, int.from_bytes(pointers[fd * word : (fd + 1) * word], order)) for fd in fds]  # type: ignore[arg-type]
 
-    def find_kcov(self, file: int, what: str) -> int | None:
+    def find_kcov(self, file: int, what: str, is_current: Callable[[], bool] = lambda: True) -> int | None:
         """Return the object behind a ``struct file``, None where it is not a file of KCOV.
 
         :param what: names the file in a remark when it is unreadable.
+        :param is_current: returns whether what led to an unreadable file still does; if not, it is not worth a remark.
         """
         if not self._fops:
             # The walk's remarks say why.
@@ -187,20 +209,23 @@ class FileWalk:
         if file in self._files:
             return self._files[file]
         kcov: int | None = None
+        problem: str | None = None
         # A descriptor that was reserved and not yet installed has no file.
         if file and not is_kernel_pointer(self._target, file):
-            self._bad += 1
-            self.remarks.note(f"{what}: {file:#x} is no struct file")
+            problem = f"{file:#x} is no struct file"
         elif file:
             try:
                 operations, private = self._file.read(self._target, file)
                 if operations in self._fops:
                     kcov = private
                 elif operations and not is_kernel_pointer(self._target, operations):
-                    self._bad += 1
-                    self.remarks.note(f"{what}: its f_op {operations:#x} is no kernel address")
+                    problem = f"its f_op {operations:#x} is no kernel address"
             except ReadError as error:
-                self._bad += 1
-                self.remarks.note(f"{what}: {error}")
+                problem = str(error)
+        if problem is not None:
+            if not is_current():
+                return None
+            self._bad += 1
+            self.remarks.note(f"{what}: {problem}")
         self._files[file] = kcov
         return kcov

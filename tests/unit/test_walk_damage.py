@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from kcovdbg.errors import ReadError
 from kcovdbg.target.protocol import Member, Symbol
 from kcovdbg.walk import remote, tasks
+from kcovdbg.walk.files import FileWalk
+from kcovdbg.walk.layout import detect_layout
 from tests.support.kernels.asker import Asker, ask_everything
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E0, E3, E4, E7, E9B, P2, ROWS, X1
@@ -285,6 +287,28 @@ def test_a_file_table_of_garbage():
     _, said = ask(kernel)
     assert "the file table of process 40 is damaged" in said
     assert len(said) < 100_000
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+@pytest.mark.parametrize("max_fds", [1 << 16, 1])
+def test_a_process_that_exits_while_its_files_are_read(is_live, max_fds):
+    """Its table is freed, and something else is in its memory; that is no damage of a running kernel."""
+    kernel = Kernel(E9B)
+    kernel.target.live = is_live
+    found = list(tasks.TaskWalk(kernel.target, detect_layout(kernel.target)))
+    table = kernel.tables["fuzz"] + kernel.offset("struct files_struct", "fdtab")
+    garbage = kernel.allocate(1 << 20)
+    kernel.target.segments[garbage][:] = random.Random(1).randbytes(1 << 20)
+    kernel.put(table, "struct fdtable", max_fds=max_fds, fd=garbage, open_fds=garbage)
+    for task in found:
+        if task.files == kernel.tables["fuzz"]:
+            kernel.put(task.address, "struct task_struct", files=0)
+    walk = FileWalk(kernel.target)
+    before = len(list(walk.for_each_descriptor(task for task in found if task.files != kernel.tables["fuzz"])))
+    assert not walk.remarks
+    walk = FileWalk(kernel.target)
+    assert len(list(walk.for_each_descriptor(found))) == before
+    assert bool(walk.remarks) == (not is_live)
 
 
 def test_a_freed_owner():

@@ -124,7 +124,7 @@ class DrgnTarget:
         """Of a machine that stops at them."""
         # Called most often by the walkers.
         self._stopped = stopped
-        self.reads = 0
+        self.read_count = 0
         self._read: Callable[[int, int], bytes] = prog.read
         self._members: dict[tuple[str, str], Member] = {}
         self._types: dict[str, drgn.Type] = {}
@@ -199,7 +199,7 @@ class DrgnTarget:
         :raises ReadError: when any of it cannot be read.
         :raises GoneError: when the machine has ended.
         """
-        self.reads += 1
+        self.read_count += 1
         try:
             return self._read(address, size)
         except drgn.FaultError as error:

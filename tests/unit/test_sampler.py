@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Samples of kernels of every generation, made in memory."""
+
+import dataclasses
+from functools import cache
+
+import pytest
+
+from kcovdbg.analysis.pc_names import Names
+from kcovdbg.engine import sampler as sampler_module
+from kcovdbg.engine.sampler import Sampler
+from kcovdbg.errors import ReadError
+from kcovdbg.model.location import Frame, Location
+from kcovdbg.model.state import Part
+from kcovdbg.walk.layout import detect_layout
+from kcovdbg.walk.state import read_state
+from tests.support.kernels.build import Kernel
+from tests.support.kernels.rows import ROWS
+
+CASES = [pytest.param(row, id=row.name) for row in ROWS]
+
+
+@cache
+def build(name):
+    return Kernel(next(row for row in ROWS if row.name == name))
+
+
+def locate(pcs):
+    return [Location(pc, (Frame(f"fn_{pc:x}", "kernel/kcov.c", 1, None),)) for pc in pcs]
+
+
+def make_sampler(kernel, **options):
+    return Sampler(kernel.target, detect_layout(kernel.target), Names(locate), **options)
+
+
+@pytest.mark.parametrize("row", CASES)
+def test_looks_agree_with_the_state(row, monkeypatch):
+    kernel = build(row.name)
+    sampler = make_sampler(kernel)
+    whole = sampler.look()
+    state = read_state(kernel.target, detect_layout(kernel.target), Part.TASKS | Part.OBJECTS | Part.REMOTE)
+    assert {task.pid for task in whole.tasks} == {task.fields.pid for task in state.tasks}
+    assert {found.kcov for found in whole.objects} <= set(state.objects)
+    assert {found.kcov: found.handles for found in whole.objects} == {
+        kcov: tuple(sorted(handle.handle for handle in state.handles_of.get(kcov, ())))
+        for kcov in (found.kcov for found in whole.objects)
+    }
+    near = sampler.look()
+    assert near.objects is None
+    assert near.findings is None
+    assert near.tasks == whole.tasks
+    # With many tasks, only those that are known are read again.
+    monkeypatch.setattr(sampler_module, "_FEW_TASKS", 0)
+    known = sampler.look()
+    assert known.tasks == whole.tasks
+    assert known.shares == ()
+
+
+# Records of one format are read in one way.
+@pytest.mark.parametrize("row", CASES[::3])
+def test_records_are_sampled_where_buffers_grew(row):
+    kernel = build(row.name)
+    sampler = make_sampler(kernel)
+    whole = sampler.look()
+    grown = [
+        task for task in whole.tasks if task.count and task.capacity and task.count <= task.capacity and task.role is not None
+    ]
+    sampler._last = {key: dataclasses.replace(task, count=0, full=False) for key, task in sampler._last.items()}
+    near = sampler.look()
+    total = sum(min(task.count, task.capacity) for task in grown)
+    sampled = sum(share.records for share in near.shares)
+    # A record that is not written yet has no place.
+    assert sampled <= total * 1.01
+    if near.shares:
+        assert all(share.file == "kernel/kcov.c" for share in near.shares)
+
+
+def test_healthy_kernels_have_no_findings():
+    for row in ROWS[:6]:
+        kernel = build(row.name)
+        found = make_sampler(kernel).look().findings
+        assert [finding for finding in found if finding.severity == "error"] == [], row.name
+
+
+def test_a_task_that_ended_is_left_out(monkeypatch):
+    monkeypatch.setattr(sampler_module, "_FEW_TASKS", 0)
+    kernel = Kernel(ROWS[-1])
+    sampler = make_sampler(kernel)
+    whole = sampler.look()
+    gone = whole.tasks[0]
+    read = kernel.target.read
+
+    def read_without(address, size):
+        if gone.task <= address < gone.task + 64:
+            raise ReadError("gone", address)
+        return read(address, size)
+
+    monkeypatch.setattr(kernel.target, "read", read_without, raising=False)
+    near = sampler.look()
+    assert gone.pid not in {task.pid for task in near.tasks}
+    assert {task.pid for task in near.tasks} == {task.pid for task in whole.tasks} - {gone.pid}
+
+
+def test_whole_looks_come_as_often_as_the_budget_allows(monkeypatch):
+    kernel = build(ROWS[-1].name)
+    now = [100.0]
+    used = [0.0]
+
+    def use():
+        used[0] += 0.02
+        return used[0]
+
+    monkeypatch.setattr(sampler_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sampler_module.time, "process_time", use)
+    sampler = make_sampler(kernel, share=0.04)
+    kinds = []
+    for _ in range(60):
+        kinds.append(sampler.look().objects is not None)
+        now[0] += 0.25
+    # 20 ms for a whole look, of which a quarter of 4 % of a core is 2 s.
+    assert [number for number, is_whole in enumerate(kinds) if is_whole] == [0, 8, 16, 24, 32, 40, 48, 56]
