@@ -153,13 +153,6 @@ RECIPES = {
             memory_mib=2048,
             lines=4000,
         ),
-        # The default kernel with a patch, to compare two builds: built by hand for tests/lab/test_two_builds.py.
-        Recipe(
-            name="default-patched",
-            package="linux-source-6.12",
-            fragments=("base.config", "kcov.config"),
-            patches=("getpriority.patch",),
-        ),
         # For tests/lab/test_kdump.py: a kernel that panics by a hung task or a soft lockup.
         Recipe(
             name="lockups",
