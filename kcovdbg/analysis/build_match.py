@@ -201,11 +201,17 @@ class _Keys:
     def _renames(self) -> Renames:
         return Renames(self._pairs.old_names())
 
+    @cached_property
+    def _stale(self) -> set[str]:
+        return self._pairs.find_stale_files()
+
     def _pair(self, pair: FunctionPair) -> Mapping[int, int]:
         """Return the lines of a function, from the right build to the left one."""
         found = self._to_left.get(pair.left)
         if found is None:
-            lines = pair_lines(self._left.functions, pair.left, self._right.functions, pair.right, self._renames)
+            old, new = self._left.functions, self._right.functions
+            renames = None if old.files[pair.left] in self._stale else self._renames
+            lines = pair_lines(old, pair.left, new, pair.right, renames)
             self.lines[pair.left] = lines
             found = self._to_left[pair.left] = {there: here for here, there in lines.to_right.items()}
         return found

@@ -22,8 +22,9 @@ from kcovdbg.analysis.native_loops import Numbering
 from kcovdbg.analysis.pc_columns import PcColumns, low_halves, pair_words
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 
-# The pattern of fewer lines recurs everywhere.
+# The pattern of fewer lines recurs everywhere; in other files, that of a few more.
 _PATTERN_LINES: Final = 4
+_FOREIGN_PATTERN_LINES: Final = 10
 _TEXT_LINES: Final = 3
 # The share of lines that a renamed function keeps, as Git takes it for renamed files, and a bit more: functions are short.
 _LIKENESS: Final = 0.6
@@ -143,6 +144,24 @@ class FunctionPairs:
         renamed = (pair for pair in self._to_right.values() if pair.kind is PairKind.RENAMED)
         return {self._right.names[pair.right]: self._left.names[pair.left] for pair in renamed}
 
+    def find_stale_files(self) -> set[str]:
+        """Return the files of the left build that have one text in both builds, though it cannot be that of both.
+
+        Builds in one directory find the same sources, which are those of the later build at best: a function that is the same
+        but for its place in the file tells.
+        """
+        found: set[str] = set()
+        for pair in self._to_right.values():
+            file = self._left.files[pair.left]
+            lines = self._left.lines(pair.left), self._right.lines(pair.right)
+            if file in found or len(lines[0]) < _PATTERN_LINES or lines[0] == lines[1]:
+                continue
+            if self._left.pattern(pair.left) == self._right.pattern(pair.right):
+                text = self._left.read_text(file) if file else ()
+                if text and text == self._right.read_text(self._right.files[pair.right]):
+                    found.add(file)
+        return found
+
     def add(self, left: Iterable[int], right: Iterable[int]) -> None:
         """Find the counterparts of some functions of both builds."""
         rest_left = [place for place in left if place not in self._to_right and not self._add_by_name(place, is_left=True)]
@@ -192,7 +211,9 @@ class FunctionPairs:
             return
         texts = [{place: self._text(build, place) for place in places} for build, places in self._sides(left, right)]
         if is_pattern and len(left) == len(right) == 1 and not (texts[0][left[0]] and texts[1][right[0]]):
-            self._add_pair(FunctionPair(left[0], right[0], PairKind.RENAMED))
+            is_here = self._left.keys[left[0]][1] == self._right.keys[right[0]][1]
+            if is_here or len(self._left.lines(left[0])) >= _FOREIGN_PATTERN_LINES:
+                self._add_pair(FunctionPair(left[0], right[0], PairKind.RENAMED))
             return
         scores = [
             (score, a, b)

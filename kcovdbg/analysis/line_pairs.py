@@ -40,14 +40,20 @@ class Renames:
         return [self._pattern.sub(lambda found: self._old_names[found[0]], line) for line in text]
 
 
-def pair_lines(left: BuildFunctions, left_place: int, right: BuildFunctions, right_place: int, renames: Renames) -> LinePairs:
-    """Return the lines that a function has in two builds."""
+def pair_lines(
+    left: BuildFunctions, left_place: int, right: BuildFunctions, right_place: int, renames: Renames | None
+) -> LinePairs:
+    """Return the lines that a function has in two builds.
+
+    :param renames: of functions, for its text; None where that is not to be used.
+    """
     lines = left.lines(left_place), right.lines(right_place)
     if not lines[0] or not lines[1]:
         return LinePairs({}, False)
-    texts = left.text(left_place), renames.restore(right.text(right_place))
-    if texts[0] and texts[1]:
-        return LinePairs(_pair_by_text(lines, texts), True)
+    if renames is not None:
+        texts = left.text(left_place), renames.restore(right.text(right_place))
+        if texts[0] and texts[1]:
+            return LinePairs(_pair_by_text(lines, texts), True)
     return LinePairs(_pair_by_order(*lines), False)
 
 

@@ -417,6 +417,8 @@ def _changes(traces: Sequence[_Trace]) -> Iterator[str]:
     total = add_counts(change.counts for change in changes)
     yield f"<p>{len(changes)} files differ: {counts_text(total)}.</p>"
     notes = []
+    if found.is_one_tree:
+        notes.append("both builds have one source tree; if their sources differ, --other-source and --source-dir name them")
     if found.missing:
         notes.append(f"the text of {found.missing} of {found.missing + found.compared} files is missing")
     if found.left_out:

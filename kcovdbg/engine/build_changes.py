@@ -47,6 +47,8 @@ class SourceChanges(NamedTuple):
     """Files that have points and are at hand."""
     missing: int
     """Files that have points and are not at hand."""
+    is_one_tree: bool
+    """Whether all files of both builds are the same ones."""
     left_out: int
     """Files that differ but are left out, as neither trace executed anything of them."""
 
@@ -63,7 +65,7 @@ def find_source_changes(left: BuildTrace, right: BuildTrace) -> SourceChanges:
     }
     has_tree = [any(found[side] is not None for found in paths.values()) for side in (0, 1)]
     if not all(has_tree):
-        return SourceChanges((), 0, len(paths), 0)
+        return SourceChanges((), 0, len(paths), False, 0)
     # A file that only one tree has was added or removed; one that neither has is elsewhere.
     missing = sum(found == (None, None) for found in paths.values())
     differing = [file for file, found in paths.items() if found != (None, None) and not _is_same(*found)]
@@ -72,7 +74,8 @@ def find_source_changes(left: BuildTrace, right: BuildTrace) -> SourceChanges:
     if len(differing) > _MAX_FILES:
         chosen = [file for file in differing if any(_is_executed(found.get(file)) for found in coverage)]
     files = tuple(_find_hunks(file, names, (left, right), coverage) for file in chosen)
-    return SourceChanges(files, len(paths) - missing, missing, len(differing) - len(chosen))
+    is_one_tree = all(found[0] == found[1] for found in paths.values())
+    return SourceChanges(files, len(paths) - missing, missing, is_one_tree, len(differing) - len(chosen))
 
 
 def _is_same(left: Path | None, right: Path | None) -> bool:

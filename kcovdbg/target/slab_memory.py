@@ -39,6 +39,10 @@ _NAME_SIZE: Final = 64
 _MAX_OBJECTS: Final = (1 << 16) - 1
 # Slabs of larger orders are those of objects larger than a page, of which each has its own.
 _MAX_SLAB_SIZE: Final = 16 << 20
+# arch/x86/Kconfig: one byte of shadow memory for 8 bytes, which is at most 7 where the first byte may be accessed.
+_SHADOW_OFFSET: Final = 0xDFFF_FC00_0000_0000
+_SHADOW_SHIFT: Final = 3
+_ACCESSIBLE: Final = 8
 # Reads of a slab that changes meanwhile, in a live kernel.
 _ATTEMPTS: Final = 4
 
@@ -117,6 +121,9 @@ class SlabWalk:
         except MissingTypeError:
             self._slab = self._find_slab_layout(PAGE)
         self._is_slab = _find_slab_test(target)
+        # Linux kernel commit 80a9201a5965 ("mm, kasan: switch SLUB to stackdepot, enable memory quarantine for SLUB") (in
+        # v4.8). On x86-64 KASAN has no other mode than the generic one.
+        self._has_quarantine = find_member(target, _CACHE, ("kasan_info",)) is not None
         self._files: tuple[int, ...] | None = None
 
     def _find_slab_layout(self, type_name: str) -> BlockLayout:
@@ -173,7 +180,7 @@ class SlabWalk:
                 del chosen[address]
         for page, slab in self._for_each_slab(chosen) if chosen else ():
             try:
-                in_slab = self._find_free(page, slab)
+                in_slab = self._find_free(page, slab) | self._find_poisoned(slab)
             except ReadError as error:
                 problem = problem or error
                 continue
@@ -254,6 +261,21 @@ class SlabWalk:
             now = self._slab.decode(self._target.read(page + self._slab.start, self._slab.span))
             slab = slab._replace(free=now[1])
         raise AssertionError
+
+    def _find_poisoned(self, slab: _Slab) -> set[int]:
+        """Return the objects that KASAN lets nobody access.
+
+        SLUB takes those in KASAN's quarantine for allocated. Since Linux kernel commit b8c8ba73c68b ("slub: Introduce
+        CONFIG_SLUB_RCU_DEBUG") (in v6.12) files are among them.
+        """
+        if not self._has_quarantine:
+            return set()
+        size = slab.cache.size
+        start = (slab.start >> _SHADOW_SHIFT) + _SHADOW_OFFSET & WORD_MASK
+        shadow = self._target.read(start, (slab.length * size >> _SHADOW_SHIFT) or 1)
+        return {
+            slab.start + number * size for number in range(slab.length) if shadow[number * size >> _SHADOW_SHIFT] >= _ACCESSIBLE
+        }
 
     def _follow_free(self, slab: _Slab) -> set[int]:
         """Return the objects that a list of free objects leads to.

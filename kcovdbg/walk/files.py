@@ -61,6 +61,10 @@ class FileWalk:
         self._bad = 0
         try:
             self._file = _require(BlockLayout(target, "struct file", {"f_op": ("f_op",), "private_data": ("private_data",)}))
+            # Since v6.13 it is a file_ref_t.
+            self._count = BlockLayout(
+                target, "struct file", {"f_count": ("f_count.counter", "f_count"), "f_ref": ("f_ref.refcnt.counter",)}
+            )
             self._fops = frozenset({target.symbol("kcov_fops").address})
         except (MissingSymbolError, MissingTypeError) as error:
             self.remarks.note(f"files of KCOV could not be recognized: {error}")
@@ -196,6 +200,20 @@ class FileWalk:
         pointers = self._target.read(array, (fds[-1] + 1) * word)
         order = "big" if self._target.big_endian else "little"
         return [(fd, int.from_bytes(pointers[fd * word : (fd + 1) * word], order)) for fd in fds]  # type: ignore[arg-type]
+
+    def is_released(self, file: int) -> bool:
+        """Return whether nobody holds a ``struct file`` any more: it is about to be freed, or it was.
+
+        The allocator may keep what was freed: KASAN in its quarantine, with CONFIG_SLUB_RCU_DEBUG until a grace period is over.
+        """
+        try:
+            count, reference = self._count.read(self._target, file)
+        except ReadError:
+            return False
+        if reference is not None:
+            # Dead counts have both of the highest bits (enum of include/linux/file_ref.h).
+            return bool(reference >> (8 * self._target.word_size - 2) & 3 == 3)
+        return bool(count == 0)
 
     def find_kcov(self, file: int, what: str, is_current: Callable[[], bool] = lambda: True) -> int | None:
         """Return the object behind a ``struct file``, None where it is not a file of KCOV.

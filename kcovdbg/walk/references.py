@@ -177,8 +177,11 @@ class ReferenceWalk:
         except ReadError as error:
             self._lacking[Source.SLAB] = (f"the slab cache of files is incomplete: {error}",)
             return
-        for file in extra:
-            yield _Found(file.kcov, "file", Reference("fd", 1, file=file.file))
+        released = {file.file for file in extra if walk.is_released(file.file)}
+        for file in sorted(extra, key=lambda file: file.file in released):
+            # One that is about to be closed has its reference yet; one that was freed has none, and its object may be freed.
+            if file.file not in released or (file.kcov in self._roads and self._is_unbalanced(file.kcov)):
+                yield _Found(file.kcov, "file", Reference("fd", 1, file=file.file))
 
     def _of_slab_objects(self, areas: set[int]) -> Iterator[_Found]:
         """Yield what looks like the ``struct kcov`` of a buffer to which nothing leads (kcov-abi.md 10.7)."""

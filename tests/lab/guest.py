@@ -257,9 +257,9 @@ class Guest:
                 raise LabError(f"no such truth within {timeout} s; the last was {last}\n{self._console_tail()}")
             time.sleep(0.05)
 
-    def wait_done(self, timeout: float = 120) -> dict[str, Any]:
+    def wait_done(self, timeout: float | None = None) -> dict[str, Any]:
         """Wait until the workload says that its states stand."""
-        return self.wait_truth(lambda line: "done" in line and "answer" not in line, timeout)
+        return self.wait_truth(lambda line: "done" in line and "answer" not in line, timeout or self.kernel.recipe.boot_seconds)
 
     def ask(self, line: str, timeout: float = 60) -> list[dict[str, Any]]:
         """Say a line to the workload and wait until it has answered; returns all that it said meanwhile."""

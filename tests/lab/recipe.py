@@ -41,6 +41,8 @@ class Recipe:
     target: str = "allnoconfig"
     # How much memory its guests need at least.
     memory_mib: int = 128
+    # Seconds until all of its states stand, at most.
+    boot_seconds: int = 120
     # Lines that make prints in a whole build: only the progress display cares.
     lines: int = 2000
 
@@ -151,14 +153,8 @@ RECIPES = {
             target="alldefconfig",
             # Shadow memory and quarantine.
             memory_mib=2048,
+            boot_seconds=900,
             lines=4000,
-        ),
-        # The default kernel with a patch, to compare two builds: built by hand for tests/lab/test_two_builds.py.
-        Recipe(
-            name="default-patched",
-            package="linux-source-6.12",
-            fragments=("base.config", "kcov.config"),
-            patches=("getpriority.patch",),
         ),
         # For tests/lab/test_kdump.py: a kernel that panics by a hung task or a soft lockup.
         Recipe(
@@ -166,6 +162,24 @@ RECIPES = {
             package="linux-source-6.12",
             fragments=("base.config", "kcov.config", "demo.config", "lockups.config"),
             flags=("-fno-var-tracking", "-gno-statement-frontiers"),
+        ),
+        # Clang's sanitizers beside KCOV; built by hand, and all of tests/lab asks them with KCOVDBG_LAB_RECIPE.
+        Recipe(
+            name="kmsan",
+            package="linux-source-6.12",
+            fragments=("base.config", "kcov.config", "kmsan.config"),
+            compiler="clang-14",
+            # Shadow and origin of each byte.
+            memory_mib=1024,
+            boot_seconds=400,
+        ),
+        Recipe(
+            name="kcsan",
+            package="linux-source-6.12",
+            fragments=("base.config", "kcov.config", "kcsan.config"),
+            compiler="clang-14",
+            memory_mib=256,
+            boot_seconds=400,
         ),
     ]
 }

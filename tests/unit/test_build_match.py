@@ -101,6 +101,29 @@ def test_text_that_does_not_fit_the_build_is_not_used(sides):
     assert not found.left.unmatched
 
 
+def test_one_text_is_not_that_of_two_versions(sides):
+    """Both builds were made in one directory, which has the sources of one of them."""
+    left, right = sides
+    left.add("f", "a.c", 10, 12, 15).add("g", "a.c", 20, 22, 23, 27)
+    right.add("f", "a.c", 10, 12, 13, 16).add("g", "a.c", 21, 23, 24, 28)
+    text = {"a.c": [f"line {number}" for number in range(40)]}
+    found = match(left, right, (text, text))
+    assert (found.by_order, found.by_source) == (2, 0)
+    assert not found.left.unmatched
+    assert same(found, left.points["g", 27][0], right.points["g", 28][0])
+
+
+def test_one_text_of_two_compilers(sides):
+    left, right = sides
+    left.add("f", "a.c", 10, 12, 15, 17)
+    right.add("f", "a.c", 10, 13, 15, 19)
+    text = {"a.c": [f"line {number}" for number in range(40)]}
+    found = match(left, right, (text, text))
+    assert found.by_source == 1
+    assert same(found, left.points["f", 15][0], right.points["f", 15][0])
+    assert set(found.left.unmatched) == {left.points["f", 12][0], left.points["f", 17][0]}
+
+
 def test_functions_that_went_elsewhere(sides):
     left, right = sides
     left.add("moved", "a.c", 10, 11, 14)

@@ -22,6 +22,8 @@ FRAMES = 64
 """Pages of the machine."""
 ELEMENT = 64
 SLAB_TYPE = 0xF5
+# Of the direct map: Documentation/arch/x86/x86_64/mm.rst in the kernel has where shadow memory begins.
+SHADOW = 0xFFFF_EC00_0000_0000 + (DIRECT_MAP - 0xFFFF_8000_0000_0000 >> 3)
 RANDOM = 0x1234_5678_9ABC_DEF0
 NAMES = ("filp", "kmalloc-64", "kmalloc-cg-64", "kmalloc-128")
 SIZES = (256, 64, 64, 128)
@@ -34,7 +36,7 @@ class Kernel:
     :param sheaves: what leads to the sheaves of a node, ``node`` or ``per_node``; None for a kernel without sheaves.
     """
 
-    def __init__(self, *, hardened=True, has_types=True, sheaves=None):
+    def __init__(self, *, hardened=True, has_types=True, sheaves=None, has_shadow=False):
         self.hardened = hardened
         self.sheaves = sheaves
         slab = {
@@ -50,6 +52,7 @@ class Kernel:
             "name": Member(24, 8, "const char *"),
             "list": Member(32, 16, "struct list_head"),
             **({"random": Member(48, 8, "unsigned long")} if hardened else {}),
+            **({"kasan_info": Member(56, 8, "struct kasan_cache")} if has_shadow else {}),
         }
         if sheaves is not None:
             # There is no other state of a CPU since v7.0.
@@ -102,6 +105,7 @@ class Kernel:
                 SECTION: bytearray(PAGE_SIZE),
                 PAGES: bytearray(FRAMES * ELEMENT),
                 DIRECT_MAP: bytearray(FRAMES * PAGE_SIZE),
+                **({SHADOW: bytearray(FRAMES * PAGE_SIZE // 8)} if has_shadow else {}),
             },
             cpu_numbers=(0, 1),
         )
@@ -189,6 +193,19 @@ def test_free_objects_are_left_out(hardened, has_types):
     kernel.slab(1, 6)
     kernel.on_cpu(0, 1, 9, [active[0], active[15]])
     assert kernel.files() == [*full, *without(partial, 1, 2, 7), *without(active, 0, 4, 15)]
+
+
+def test_objects_in_quarantine_are_left_out():
+    kernel = Kernel(has_shadow=True)
+    objects = kernel.slab(0, 3, (1,))
+    for index, byte in ((4, 0xFB), (9, 0xFA), (12, 0xFC)):
+        kernel.bytes(SHADOW + (objects[index] - DIRECT_MAP >> 3), bytes([byte]) + b"\xfb" * 31)
+    # Of the last granule five bytes may be accessed.
+    kernel.bytes(SHADOW + (objects[2] - DIRECT_MAP >> 3), bytes(30) + b"\x05\xfc")
+    assert kernel.files() == without(objects, 1, 4, 9, 12)
+    other = kernel.slab(0, 40)
+    kernel.target.holes.append((SHADOW + 3 * 512, SHADOW + 4 * 512))
+    expect(kernel, other, "read")
 
 
 @pytest.mark.parametrize("way", ["node", "per_node"])

@@ -6,11 +6,12 @@ import pytest
 from kcovdbg.analysis.check.runner import check, list_rules
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, Source
+from kcovdbg.target.protocol import Member
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader, read_state
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E2, E7, E9A, E9B, P2, J
-from tests.support.memory_target import MemoryStacks
+from tests.support.memory_target import MemorySlab, MemoryStacks, Structure
 
 
 class CountedStacks(MemoryStacks):
@@ -63,6 +64,36 @@ def test_references_unwind_no_stack(kernel):
     kernel.put(kernel.objects["local"], "struct kcov", t=0)
     assert check(reader_of(kernel), wanted=("K1",)).findings != ()
     assert kernel.target.stacks.unwound != []
+
+
+@pytest.mark.parametrize(
+    ("counter", "dead", "alive"), [("f_count", 0, 1), ("f_ref", 0xE000000000000000, 0)], ids=["f_count", "file_ref_t"]
+)
+def test_a_file_that_was_freed_holds_nothing(kernel, counter, dead, alive):
+    """The slab allocator may keep freed files: KASAN in its quarantine, others for CONFIG_SLUB_RCU_DEBUG."""
+    target = kernel.target
+    whole = target.types["struct file"]
+    target.types["atomic64_t"] = Structure(8, {"counter": Member(0, 8, "s64")})
+    target.types["file_ref_t"] = Structure(8, {"refcnt": Member(0, 8, "atomic64_t")})
+    added = Member(0, 8, "atomic64_t" if counter == "f_count" else "file_ref_t")
+    target.types["struct file"] = Structure(whole.size, {**whole.members, counter: added})
+    freed = kernel.allocate_type("struct file")
+    operations = target.symbols["kcov_fops"].address
+    kernel.put(freed, "struct file", f_op=operations, private_data=kernel.objects["local"])
+    # The slab is searched for what other references there are.
+    target.slab = MemorySlab({}, (*kernel.files.values(), freed))
+    kernel.put(kernel.objects["full"], "struct kcov", **{"refcount.refs.counter": 9})
+    for file in kernel.files.values():
+        kernel.write_word(file, alive, 8)
+
+    def holders():
+        objects = read_state(target, detect_layout(target), Part.OBJECTS).objects
+        return {reference.file for reference in objects[kernel.objects["local"]].references}
+
+    kernel.write_word(freed, alive, 8)
+    assert freed in holders()
+    kernel.write_word(freed, dead, 8)
+    assert freed not in holders()
 
 
 def test_a_part_is_read_once(kernel):

@@ -124,7 +124,7 @@ def check_private_count(state: State) -> Iterator[Violation]:
     guaranteed_by="__sanitizer_cov_trace_pc(), write_comp_data()",
     consequence="The record is fake coverage: it names no function, and a fuzzer may keep an input for it.",
     needs=Part.BUFFERS | Part.TEXT | Part.PROOF,
-    obstacle=lambda state: "B12 applies instead" if state.proof_problem is None else None,
+    obstacle=lambda state: "B12 checks more" if state.proof_problem is None else None,
     detail=(
         "The last record may be stale, because the count is raised before it is written. Objects in their second session or "
         "later are not checked: records of an earlier mode may be left. Where code is readable, B12 applies instead."

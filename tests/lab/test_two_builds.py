@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A patch of the kernel's source, compiled as in the lab's kernel: what is matched is what a diff of the sources says."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import LocationTable
+from kcovdbg.symbols.table_builder import build_table
+from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kernel import run_logged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.lab.kernel import Kernel
+
+pytestmark = pytest.mark.lab
+
+PATCH = Path(__file__).with_name("getpriority.patch")
+FILE = "kernel/sys.c"
+CALLBACKS = ("pc", "switch", *(f"{kind}{size}" for kind in ("cmp", "const_cmp") for size in (1, 2, 4, 8)))
+
+
+class Build:
+    """One object of a kernel, with its source."""
+
+    def __init__(self, kernel: Kernel, source: Path) -> None:
+        self.source = source
+        work = source / "work"
+        shutil.copytree(source / "kernel", work)
+        (work / "Kbuild").write_text("obj-m := sys.o\n")
+        mapping = f"KCFLAGS=-ffile-prefix-map={work}=kernel"
+        run_logged(["make", "-C", str(kernel.tree), *kernel.recipe.make_arguments(), mapping, f"M={work}", "sys.o"], work)
+        stub = work / "stub.c"
+        stub.write_text("".join(f"void __sanitizer_cov_trace_{name}(void) {{}}\n" for name in CALLBACKS))
+        subprocess.run(["gcc", "-c", "-fno-pie", "-mcmodel=kernel", "-o", work / "stub.o", stub], check=True)
+        self.image = source / "image"
+        # What the rest of the kernel would define is not called here.
+        options = ["--noinhibit-exec", "--unresolved-symbols=ignore-all", "-static", "--build-id=sha1", "-e", "0"]
+        command = ["ld", *options, "-Ttext=0xffffffff81000000", "-o", self.image, work / "sys.o", work / "stub.o"]
+        subprocess.run(command, check=True, capture_output=True)
+        self.text = (source / FILE).read_text().splitlines()
+        table = LocationTable(build_table(self.image, folder=source / "tables"))
+        self.lines: dict[int, tuple[str, int]] = {}
+        for pc in table.pcs(PointKind.PC):
+            entry = table.get(pc)
+            frame = next((frame for frame in entry.frames if frame.file == FILE), None) if entry is not None else None
+            if frame is not None and frame.line is not None:
+                self.lines[pc] = frame.function or "", frame.line
+        table.close()
+
+    def trace(self, name: str, pcs: list[int]) -> str:
+        path = self.source / name
+        path.write_text("".join(f"{pc:#x}\n" for pc in pcs))
+        return f"file:{path}"
+
+    def of(self, function: str) -> list[int]:
+        return [pc for pc, (name, _) in self.lines.items() if name == function]
+
+    def line(self, pc: str | None) -> str:
+        """The text of a point's line."""
+        assert pc is not None
+        return self.text[self.lines[int(pc, 0)][1] - 1]
+
+
+@pytest.fixture(scope="module")
+def builds(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Build, Build]:
+    tarball = kernel.recipe.tarball
+    if not tarball.exists():
+        pytest.skip(f"needs {tarball}")
+    before, after = (tmp_path_factory.mktemp(name) for name in ("before", "after"))
+    wanted = [f"{kernel.recipe.package}/{name}" for name in (FILE, "kernel/uid16.h")]
+    subprocess.run(["tar", "-xJf", tarball, "--occurrence=1", "--strip-components=1", *wanted], cwd=before, check=True)
+    shutil.copytree(before / "kernel", after / "kernel")
+    subprocess.run(["patch", "-s", "-p1", "--no-backup-if-mismatch", "-i", PATCH], cwd=after, check=True)
+    return Build(kernel, before), Build(kernel, after)
+
+
+def ask(before: Build, after: Build, *words: str, with_source: bool = True) -> Any:
+    options: list[str | os.PathLike[str]] = []
+    for build in (before, after):
+        options += ["--other-vmlinux", build.image]
+    if with_source:
+        for build in (before, after):
+            options += ["--other-source", build.source]
+    done = run_kcovdbg(*options, *words, "--json")
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)
+
+
+def same_lines(before: Build, after: Build) -> Mapping[int, int]:
+    """The lines that both versions have, as difflib pairs them."""
+    texts = [[line.replace("override_release", "release_override") for line in build.text] for build in (before, after)]
+    blocks = difflib.SequenceMatcher(None, *texts, autojunk=False).get_matching_blocks()
+    return {block.a + at + 1: block.b + at + 1 for block in blocks for at in range(block.size)}
+
+
+@pytest.mark.parametrize("with_source", [True, False])
+def test_points_are_matched_as_a_diff_pairs_their_lines(builds: tuple[Build, Build], with_source: bool) -> None:
+    before, after = builds
+    everything = before.trace("all", list(before.lines))
+    # A trace of one point: all others are on the left only, with their counterparts.
+    one = after.trace("one", after.of("release_override")[:1])
+    rows = ask(before, after, "diff", "--pc", "raw", everything, one, with_source=with_source)
+    pairs = same_lines(before, after)
+    paired = wrong = 0
+    for row in rows:
+        if row["counterpart"] is None or int(row["counterpart"], 0) not in after.lines:
+            continue
+        paired += 1
+        wrong += pairs.get(before.lines[int(row["pc"], 0)][1]) != after.lines[int(row["counterpart"], 0)][1]
+    assert len(before.lines) > 500
+    assert paired > 0.98 * len(before.lines)
+    assert wrong <= (0 if with_source else 0.01 * paired)
+
+
+def test_what_a_patch_adds(builds: tuple[Build, Build]) -> None:
+    before, after = builds
+    syscall = "__do_sys_getpriority"
+    never = [pc for pc in after.of(syscall) if "kcovlab_asked, 0)" in after.line(hex(pc))]
+    assert never
+    left = before.trace("old", [*before.of(syscall), *before.of("override_release")])
+    ran = [pc for pc in after.of(syscall) if pc not in never]
+    right = after.trace("new", [*ran, *after.of("release_override")])
+    rows = ask(before, after, "diff", "--pc", "raw", left, right)
+    added = {after.line(row["pc"]).strip() for row in rows if row["side"] == "right"}
+    assert "WRITE_ONCE(kcovlab_asked, kcovlab_asked + 1);" in added
+    assert all("kcovlab_asked" in line or "which == PRIO_" in line for line in added)
+    assert {row["missing"] for row in rows if row["side"] == "right"} == {"line"}
+    page = before.source / "page.html"
+    ask(before, after, "report", "--pc", "raw", left, right, "-o", str(page))
+    words = {
+        line: row.split('class="covered">')[1].split("<")[0]
+        for row in page.read_text().split('<section id="changes"')[1].split("</section>")[0].split("<tr")
+        for line in ("kcovlab_asked + 1);", "kcovlab_asked, 0);")
+        if line in row
+    }
+    assert words == {"kcovlab_asked + 1);": "covered after", "kcovlab_asked, 0);": "never covered"}
