@@ -228,7 +228,7 @@ class Guest:
     def qmp(self) -> Qmp:
         """The lab's own QMP connection, made on first use."""
         if self._qmp is None:
-            self._qmp = Qmp(self.sockets.qmp)
+            self._qmp = Qmp(self.sockets.qmp, timeout=max(60, self.kernel.recipe.boot_seconds / 2))
         return self._qmp
 
     def gdb(self) -> Rsp:

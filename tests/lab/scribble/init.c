@@ -128,7 +128,8 @@ static void command(char *line)
 	fd = open("/sys/kernel/debug/kcovlab_scribble/do", O_WRONLY);
 	err = write(fd, words, strlen(words)) < 0 ? errno : 0;
 	close(fd);
-	snprintf(text, sizeof(text), err ? "TRUTH {\"answer\": \"%s\", \"error\": %d}\n" : "TRUTH {\"answer\": \"%s\"}\n", line, err);
+	snprintf(text, sizeof(text), err ? "TRUTH {\"answer\": \"%s\", \"error\": %d}\n" : "TRUTH {\"answer\": \"%s\"}\n", line,
+		 err);
 	say(text);
 }
 
@@ -159,8 +160,8 @@ int main(void)
 	fd = open("/sys/module/kcovlab_scribble/sections/.text", O_RDONLY);
 	base[read(fd, base, sizeof(base) - 1) - 1] = 0;
 	snprintf(text, sizeof(text),
-		 "TRUTH {\"state\": \"who\", \"victim\": %d, \"owner\": %d, \"text\": \"%s\"}\nTRUTH {\"done\": true}\n", victim, owner,
-		 base);
+		 "TRUTH {\"state\": \"who\", \"victim\": %d, \"owner\": %d, \"text\": \"%s\"}\nTRUTH {\"done\": true}\n",
+		 victim, owner, base);
 	say(text);
 	for (;;) {
 		ssize_t n = read(tty, text + len, sizeof(text) - 1 - len);

@@ -243,10 +243,8 @@ static const struct {
 	const char *setting;
 	const char *value;
 } crashes[] = {
-	{ "oops", "3", "/proc/sys/kernel/panic_on_oops", "1" },
-	{ "warn", "w", "/proc/sys/kernel/panic_on_warn", "1" },
-	{ "kasan", "k", "/proc/sys/kernel/panic_on_warn", "1" },
-	{ "hung", "h", "/proc/sys/kernel/hung_task_panic", "1" },
+	{ "oops", "3", "/proc/sys/kernel/panic_on_oops", "1" },	     { "warn", "w", "/proc/sys/kernel/panic_on_warn", "1" },
+	{ "kasan", "k", "/proc/sys/kernel/panic_on_warn", "1" },     { "hung", "h", "/proc/sys/kernel/hung_task_panic", "1" },
 	{ "lockup", "l", "/proc/sys/kernel/softlockup_panic", "1" },
 };
 

@@ -29,9 +29,9 @@ static struct dentry *directory;
 static struct task_struct *sections;
 static unsigned long area;
 
-#define tell(what, at, writer, old, new)                                                         \
+#define tell(what, at, writer, old, new) \
 	pr_warn("SCRIBBLE {\"what\": \"%s\", \"memory\": \"0x%lx\", \"writer\": \"0x%lx\", \"old\": \"0x%lx\", \"new\": " \
-		"\"0x%lx\"}\n",                                                                  \
+		"\"0x%lx\"}\n", \
 		what, (unsigned long)(at), (unsigned long)(writer), (unsigned long)(old), (unsigned long)(new))
 
 static noinline void kcovlab_scribble_mode(struct task_struct *task, unsigned int value)
