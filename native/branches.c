@@ -118,7 +118,10 @@ static inline __attribute__((always_inline)) size_t find_jumps(const unsigned ch
 static inline size_t indirect_length(unsigned char modrm)
 {
 	switch (modrm & 0xc7) {
-	case 0x04: case 0x05: case 0x44: case 0x84:
+	case 0x04:
+	case 0x05:
+	case 0x44:
+	case 0x84:
 		return 0;
 	}
 	switch (modrm >> 6) {

@@ -96,7 +96,8 @@ void kcovdbg_chains_flags(struct kcovdbg_chains in, const uint64_t *chains, size
 	}
 }
 
-size_t kcovdbg_chains_flatten(struct kcovdbg_chains in, const uint64_t *chains, size_t count, uint32_t *lengths, uint32_t *frames)
+size_t kcovdbg_chains_flatten(struct kcovdbg_chains in, const uint64_t *chains, size_t count, uint32_t *lengths,
+			      uint32_t *frames)
 {
 	size_t i, total = 0;
 

@@ -30,7 +30,8 @@ void kcovdbg_chains_ends(struct kcovdbg_chains in, const uint64_t *chains, size_
 void kcovdbg_chains_flags(struct kcovdbg_chains in, const uint64_t *chains, size_t count, const uint8_t *flags,
 			  size_t frame_count, uint8_t *combined);
 /* The length of each chain, and the frames of all, unless frames is NULL; return how many these are. */
-size_t kcovdbg_chains_flatten(struct kcovdbg_chains in, const uint64_t *chains, size_t count, uint32_t *lengths, uint32_t *frames);
+size_t kcovdbg_chains_flatten(struct kcovdbg_chains in, const uint64_t *chains, size_t count, uint32_t *lengths,
+			      uint32_t *frames);
 /*
  * Add chains to the lines of their frames, to each line once. line has the number of each frame's line, or UINT32_MAX; hits of a
  * chain are 0 where there is no array of them. -1 when out of memory.
