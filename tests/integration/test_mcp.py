@@ -376,7 +376,7 @@ def test_without_the_package_the_command_says_how_to_get_it(tmp_path: Path) -> N
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 2
-    assert re.fullmatch(r"kcovdbg: mcp .*not installed\n.*kcovdbg\[mcp\].*\n", done.stderr), done.stderr
+    assert re.fullmatch(r"kcovdbg: mcp .*not installed\n.*pip install .*\[mcp\].*\n", done.stderr), done.stderr
     assert done.stdout == ""
 
 
