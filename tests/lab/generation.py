@@ -117,6 +117,13 @@ GENERATIONS = {
             recipe("6.12-clang-randstruct", fragments=("randstruct.config",), compiler="clang-16", make=("LLVM=-16",)),
             era="E9a",
         ),
+        # A kernel of syzbot's shape. It boots for minutes, so that it is compared in three situations only.
+        Generation(
+            RECIPES["syzbot-gcc"],
+            era="E9a",
+            never=("vhost-section", "softirq-over-none", "softirq-over-section", "softirq-over-idle"),
+            kept=False,
+        ),
         # Another architecture: the kernel and the lab's programs by Debian's cross compiler, a machine without PCI.
         Generation(
             Recipe(

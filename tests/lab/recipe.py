@@ -57,6 +57,11 @@ class Recipe:
         return f"{self.platform.tools}{self.compiler}"
 
     @property
+    def has_shadow_memory(self) -> bool:
+        """Whether KASAN maps a byte for each 8 bytes of all addresses."""
+        return "CONFIG_KASAN=y" in self.configuration().splitlines()
+
+    @property
     def tarball(self) -> Path:
         """Where the package puts the source."""
         return Path("/usr/src") / f"{self.package}.tar.xz"

@@ -91,7 +91,8 @@ def _fill(kernel: Kernel, userland: Userland, situation: str, work: Path) -> Non
         with _brought_about(guest, situation) as section:
             truth = truth_about(guest, section)
             for wanted in FORMATS.values():
-                if wanted.makedumpfile is None:
+                # QEMU lists every mapping, and those of shadow memory are too many.
+                if wanted.makedumpfile is None and not (wanted.paging and kernel.recipe.has_shadow_memory):
                     write_dump(guest, work / wanted.name, wanted.name)
     (work / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
 
