@@ -129,7 +129,8 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
             yield from shown
             if buffers:
                 yield _describe_overflows(overflows, looks)
-            context.status = max(context.status, its_context.status)
+            # Where an event ends the watch, only the answer at the event counts.
+            context.status = its_context.status if wait is not None else max(context.status, its_context.status)
             yield Flush()
             if event is not None:
                 yield _stop_there(context, event)
