@@ -128,7 +128,7 @@ def test_notes(elf):
 
 
 def test_symbols(elf):
-    pattern = r"^ +\d+: ([0-9a-f]+) +(\w+) (\w+) +\w+ +\w+ +(\w+)(?: (.*))?$"
+    pattern = r"^ *\d+: ([0-9a-f]+) +(\w+) (\w+) +\w+ +\w+ +(\w+)(?: (.*))?$"
     # Dynamic symbols are in a table of their own.
     text = readelf(elf, "--symbols").partition("Symbol table '.symtab'")[2]
     rows = re.findall(pattern, text, re.MULTILINE)

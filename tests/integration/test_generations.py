@@ -18,7 +18,6 @@ from tests.lab.generation import GENERATIONS
 from tests.lab.golden import (
     DEBUG_INFO,
     DESTINATION,
-    LIMIT,
     LIMIT_OF_ALL,
     SLICE,
     ask_golden,
@@ -88,5 +87,5 @@ def test_a_wrong_answer_is_noticed(directory: Path) -> None:
 
 def test_what_is_kept_is_small() -> None:
     sizes = {directory.name: sum(path.stat().st_size for path in directory.iterdir()) for directory in DIRECTORIES}
-    assert {name: size for name, size in sizes.items() if size > LIMIT} == {}
+    assert {name: size for name, size in sizes.items() if size > GENERATIONS[name].limit} == {}
     assert sum(sizes.values()) <= LIMIT_OF_ALL
