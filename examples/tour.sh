@@ -28,7 +28,12 @@ if [ -t 0 ] && [ -t 1 ]; then
 	read -r answer || answer=n
 	case $answer in
 	[Nn]*) ;;
-	*) exec $KCOVDBG --demo ;;
+	*)
+		# In a process group of its own, C-c is not for make as well, which would end with an error. Nothing continues it after C-z.
+		trap '' TSTP
+		set -m
+		$KCOVDBG --demo
+		;;
 	esac
 else
 	printf '\nNext: %s --demo opens the shell on this guest; help lists the commands.\n' "$KCOVDBG"

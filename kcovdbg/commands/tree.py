@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from kcovdbg.analysis.call_tree import build_calls, find_events
+from kcovdbg.analysis.pc_names import Names
 from kcovdbg.engine.argument import Argument, Value
 from kcovdbg.engine.buffer_sources import find_buffer, name_remarks
 from kcovdbg.engine.command import Command, Example, Topic
@@ -28,6 +29,38 @@ from kcovdbg.series.table import call_mode_hint
 class _Row(NamedTuple):
     call: Call
     location: Location
+    is_inlined: bool
+    """Whether it was inlined into its caller, whose symbol it has."""
+
+    @property
+    def name(self) -> str:
+        """The name of the function; of an inlined one that of the caller, where there is no debug info."""
+        frames = self.location.frames
+        return (frames[0].function if self.is_inlined else self.location.symbol) or f"{self.call.pc:#x}"
+
+    @property
+    def note(self) -> str:
+        is_unnamed = self.is_inlined and len(self.location.frames) == 1
+        return "; ".join(filter(None, ("inlined, name unknown" if is_unnamed else "", _NOTES[self.call.kind])))
+
+
+def _make_rows(calls: Iterable[Call], names: Names) -> Iterator[_Row]:
+    callers: list[_Row] = []
+    for call in calls:
+        location = names[call.pc]
+        del callers[call.depth :]
+        caller = callers[-1] if callers else None
+        # A function that calls itself has one entry; two entries within one symbol are of two functions.
+        is_inlined = (
+            caller is not None
+            and CallKind.BEGUN_EARLIER not in (call.kind, caller.call.kind)
+            and caller.location.symbol is not None
+            and location.symbol == caller.location.symbol
+            and caller.call.pc != call.pc
+        )
+        row = _Row(call, location, is_inlined)
+        callers.append(row)
+        yield row
 
 
 _NOTES: Final = {
@@ -47,10 +80,10 @@ _COLUMNS: Final = (
         "function",
         SYMBOL,
         value=lambda row: row.location.symbol,
-        text=lambda row: "  " * row.call.depth + (row.location.symbol or f"{row.call.pc:#x}"),
+        text=lambda row: "  " * row.call.depth + row.name,
     ),
     where_column(lambda row: place_text(row.location.frames[-1]) if row.location.frames else None, priority=1),
-    Column("note", TEXT, title="", text=lambda row: _NOTES[row.call.kind], text_only=True, elastic=12, priority=2),
+    Column("note", TEXT, title="", text=lambda row: row.note, text_only=True, elastic=12, priority=2),
     Column("pc", WORD, value=lambda row: row.call.pc, json_only=True),
     frames_column(lambda row: row.location.frames),
 )
@@ -69,8 +102,9 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     names = context.workspace.names
     names.learn(call.pc for call in calls)
     yield Lines(((("header", buffer_title(buffer)),),))
-    rows = (_Row(call, names[call.pc]) for call in calls)
-    yield Table(_COLUMNS, rows, remarks=(*buffer.remarks, *name_remarks(context)), empty="no entry or exit record")
+    yield Table(
+        _COLUMNS, _make_rows(calls, names), remarks=(*buffer.remarks, *name_remarks(context)), empty="no entry or exit record"
+    )
 
 
 COMMAND: Final = Command(

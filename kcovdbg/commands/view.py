@@ -35,7 +35,8 @@ def _run(context: Context, args: Namespace) -> Lines | None:
     if args.fold:
         view.rows = view.folded()
     if args.text or show is None:
-        width = args.width if args.width is not None else context.width or _WIDTH
+        # What goes through a pipe is mostly read on the terminal that errors go to.
+        width = args.width or context.width or context.terminal.error_width or _WIDTH
         return Lines(_text_lines(view, max(width, _LEAST)), remarks=view.remarks)
     show(view)
     return None
@@ -58,8 +59,8 @@ COMMAND: Final = Command(
         "buffer beside the kernel's, rereads both every second, and reports differences beyond the record in flight as "
         "findings; user:PID/FD names the user's view. At the last record the view follows new ones. ? shows the keys.\n\n"
         "Traces of two builds of a kernel are aligned by function and line, as diff compares them.\n\n"
-        "--text prints the two sides instead, as wide as the terminal or as --width says: < marks records only on the left, > "
-        "only on the right, | a pair that differs."
+        "--text prints the two sides instead, as wide as the terminal, also in a pipe, or as --width says: < marks records only on the "
+        "left, > only on the right, | a pair that differs."
     ),
     arguments=(
         Argument(("what",), Value.BUFFER, "the buffer, or the left one", metavar="A"),

@@ -113,7 +113,9 @@ def find_command(workspace: Workspace, words: Sequence[str]) -> tuple[Command, N
     words = workspace.settings.expand(words)
     command = workspace.commands.find(words[0])
     with _failing_as(command):
-        return command, parse_arguments(command, words[1:])
+        # Errors and usage have the name that the user typed.
+        called = replace(command, name=words[0]) if words[0] in command.aliases else command
+        return command, parse_arguments(called, words[1:])
 
 
 def run_command(workspace: Workspace, command: Command, args: Namespace, terminal: Terminal) -> int:

@@ -49,6 +49,25 @@ def test_tour_offers_the_shell_on_a_terminal(answer, opens):
         process.close(force=True)
 
 
+def test_tour_keeps_interrupts_in_its_shell_from_make():
+    pytest.importorskip("drgn")
+    script = f"trap 'echo interrupted' INT; {EXAMPLES / 'tour.sh'}; echo status $?"
+    environment = TOUR_ENVIRONMENT | {"TERM": "dumb"}
+    process = pexpect.spawn("sh", ["-c", script], cwd=str(EXAMPLES.parent), env=environment, timeout=120)
+    try:
+        process.expect_exact("[Y/n] ")
+        process.send("y\r")
+        process.expect_exact("kcovdbg> ")
+        process.send("watch 1 tasks kc-usb\r")
+        process.expect_exact("in 2 looks")
+        process.sendintr()
+        process.expect_exact("kcovdbg> ")
+        process.sendeof()
+        assert process.expect_exact(["interrupted", "status 0"]) == 1
+    finally:
+        process.close(force=True)
+
+
 def _write_text_trace(path, pcs):
     path.write_text("".join(f"{pc:#x}\n" for pc in pcs))
     return str(path)

@@ -179,6 +179,21 @@ def test_panes_scroll_together(page, reports):
         assert abs(first[0] - 1 - (1000 + pane * 500) / 22) <= 1
 
 
+def test_panes_show_whole_places_on_a_small_screen(page, reports):
+    browser = page(reports / "two.html", width=1200, height=844)
+    places = """[0, 1].flatMap((number) => {
+      const box = document.getElementById(`pane${number}`), end = box.getBoundingClientRect().left + box.clientWidth;
+      return [...box.querySelectorAll(".where")].map((place) => {
+        const range = document.createRange();
+        range.selectNodeContents(place);
+        return [place.textContent.length, range.getBoundingClientRect().right <= end];
+      });
+    })"""
+    found = browser.run(places)
+    assert max(length for length, _ in found) >= 16
+    assert all(shown for _, shown in found)
+
+
 def test_panes_stand_below_each_other_on_a_phone(page, reports):
     browser = page(reports / "two.html", width=390, height=844, touch=True)
     boxes = browser.run("[0, 1].map((n) => document.getElementById(`pane${n}`).getBoundingClientRect().toJSON())")

@@ -235,11 +235,12 @@ class Streams:
     def __init__(self, width=None, color=Color.AUTO):
         self.stdout, self.stderr = io.StringIO(), io.StringIO()
         self.width = width
+        self.error_width = None
         self.color = color
 
     def find(self, _color=Color.AUTO):
         painter = Painter.colored() if self.color is Color.ALWAYS else Painter()
-        return Terminal(self.stdout, self.stderr, self.width, painter, painter, self.color)
+        return Terminal(self.stdout, self.stderr, self.width, painter, painter, self.color, self.error_width)
 
     def take(self):
         """Return what was written since the last time, to both streams."""

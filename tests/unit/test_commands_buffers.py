@@ -251,12 +251,30 @@ def test_tree(trace, ask, workspace):
         run_line(workspace, f"tree {trace('p', WORDS)}")
 
 
+def test_tree_tells_inlined_functions_from_recursion(trace, ask):
+    low, end = (1 << 56) - 1, 1 << 60
+    # fn_4 calls an inlined function without a name, one that debug info names, and itself.
+    inner = (pc(4, 1), pc(4, 2), pc(4))
+    words = [pc(4) & low, *(word for point in inner for word in (point & low, point & low | end)), pc(4) & low | end]
+    name = trace("t", words, "TRACE_PC_EXT")
+    *_, outer, unnamed, named, itself = ask(f"tree {name}")
+    assert [line.split()[2] for line in (outer, unnamed, named, itself)] == ["fn_4", "fn_4", "helper_4", "fn_4"]
+    assert [len(line.split()) for line in (outer, named, itself)] == [len(outer.split())] * 3
+    assert len(unnamed.split()) > len(outer.split())
+    assert {row["function"] for row in ask(f"tree {name} --json")} == {"fn_4"}
+
+
 def test_view_as_text(trace, ask, workspace, streams):
     left, right = trace("a", WORDS), trace("b", [*WORDS[:5], pc(9), *WORDS[5:]])
     lines = ask(f"view {left} {right} --text --width 100")
     assert all(len(line) <= 100 for line in lines)
     assert sum(" > " in line for line in lines) == 1
     assert len([line for line in lines if "│" in line]) == len(WORDS) + 1
+    # In a pipe from a terminal.
+    streams.error_width = 90
+    assert {len(line) for line in ask(f"view {left} {right} --text") if "│" in line} <= set(range(91))
+    assert ask(f"view {left} {right} --text") == ask(f"view {left} {right} --text --width 90")
+    streams.error_width = None
     folded = ask(f"view {left} {right} --text --fold --width 100")
     assert any("equal records" in line for line in folded)
     assert len(ask(f"view {left} --text")) >= len(WORDS)
