@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Final
 
@@ -24,8 +23,6 @@ _MAPPINGS: Final = 4
 _NEIGHBORS: Final = 2
 # Limit for the distinct words of a buffer that are judged: a kernel records tens of thousands of points.
 _JUDGED: Final = 1 << 17
-# Comparisons have four words, of which the last is the address.
-_GROUP: Final = 4
 # include/linux/mm.h.
 _VM_WRITE: Final = 0x2
 _VM_GROWSDOWN: Final = 0x100
@@ -49,7 +46,9 @@ class WrongRecordWalk:
     def find(self, contents: BufferContents, *, is_reused: bool) -> WrongRecords | None:
         """Return the wrong records of a buffer, None when there are none.
 
-        :param is_reused: whether earlier sessions may have left records of another mode in it.
+        :param is_reused: whether earlier sessions may have left records of another mode in it; what shows that they did is not
+            judged. Left comparisons show it, and so do words of 0: a comparison counts as one record but takes four words, so
+            a session of PCs may start behind words that none has written.
         """
         buffer = contents.buffer
         codec = buffer.encoding.codec
@@ -65,10 +64,7 @@ class WrongRecordWalk:
             return None
         missing = contents.missing
         numbers = [number for number, word in enumerate(words) if word in verdict.wrong and number not in missing]
-        if is_reused:
-            # Comparisons of an earlier session remain before the records of this one, unless its count was reset to 0.
-            numbers = [number for number in numbers if not _may_be_comparison(words, number, verdict.comparisons)]
-        if not numbers:
+        if not numbers or (is_reused and any(not words[number] or words[number] in verdict.comparisons for number in numbers)):
             return None
         width = codec.record_words * (buffer.encoding.codec.word_size or self._target.word_size)
         # The count word is a word of a record.
@@ -155,9 +151,3 @@ class WrongRecordWalk:
             elif area.start > address and (after is None or area.start < after.start):
                 after = area
         return before, after
-
-
-def _may_be_comparison(words: Sequence[int], number: int, comparisons: Collection[int]) -> bool:
-    group = number // _GROUP
-    last = group * _GROUP + _GROUP - 1
-    return group == 0 or any(at < len(words) and words[at] in comparisons for at in (last, last - _GROUP))

@@ -28,13 +28,13 @@ STOPPED = {"kcov": 0, "kcov_mode": 0, "kcov_size": 0, "kcov_area": 0}
 
 
 class MadeUpProof:
-    """Code in which WRONG is no point, what follows it cannot be read, and then comes a point of a comparison."""
+    """Code in which 0 and WRONG are no points, what follows WRONG cannot be read, and then comes a point of a comparison."""
 
     def problem(self):
         return None
 
     def judge(self, pcs, codec, read):
-        wrong = dict.fromkeys({WRONG} if codec.has_operands else {WRONG, WRONG + 2}, "no call ends there")
+        wrong = dict.fromkeys({0, WRONG} if codec.has_operands else {0, WRONG, WRONG + 2}, "no call ends there")
         return Verdict({pc: wrong[pc] for pc in pcs if pc in wrong}, {WRONG + 1} & {*pcs}, {WRONG + 2} & {*pcs} & {*wrong})
 
 
@@ -294,6 +294,29 @@ def fill(place, count, comparisons=False):
             words = (7, index, index, kernel.text + index) if comparisons else (kernel.text + index,)
             for number, value in enumerate(words):
                 kernel.write_word(address + 8 * (1 + len(words) * index + number), value)
+
+    return change
+
+
+def sessions(name, *parts):
+    """Let sessions write to an object's buffer as the kernel does, without a reset of the count between them.
+
+    :param parts: the comparisons and then the PCs of each: ``(9, 3)`` are two sessions.
+    """
+
+    def change(kernel):
+        address = kernel.buffers[name]
+        kernel.target.write(address, bytes(512 * 8))
+        count = 0
+        for comparisons, pcs in parts:
+            for _ in range(comparisons):
+                for number, value in enumerate((6, WRONG, 7, WRONG + 2)):
+                    kernel.write_word(address + 8 * (1 + 4 * count + number), value)
+                count += 1
+            for _ in range(pcs):
+                kernel.write_word(address + 8 * (1 + count), kernel.text + 8)
+                count += 1
+        kernel.write_word(address, count)
 
     return change
 
@@ -865,13 +888,19 @@ CASES = {
         E9A,
         [prove, *LATER, fill(a_buffer("local"), 20), word(a_buffer("local"), 10, WRONG)],
         # A comparison that an earlier session left: the last of its four words is the address.
-        [
-            prove,
-            *LATER,
-            fill(a_buffer("local"), 20),
-            word(a_buffer("local"), 10, WRONG),
-            word(a_buffer("local"), 12, WRONG + 2),
-        ],
+        [prove, *LATER, sessions("local", (16, 0), (0, 4))],
+    ),
+    "B12 after a gap": case(
+        E9A,
+        [prove, *LATER, sessions("local", (0, 42)), word(a_buffer("local"), 10, WRONG)],
+        # The comparisons counted words that none of them wrote, and later PCs are where they were.
+        [prove, *LATER, sessions("local", (0, 4), (4, 38))],
+    ),
+    "B12 after a comparison in part": case(
+        E9A,
+        [prove, *LATER, sessions("local", (0, 9)), word(a_buffer("local"), 3, WRONG)],
+        # What is left of a comparison lost its address to PCs, and was counted once more by the next comparisons.
+        [prove, *LATER, sessions("local", (8, 4), (2, 20), (30, 4))],
     ),
     "M1": case(J, [kcov("stopped", map_edge=0)], [move_map("stopped", "map_edge")]),
     "M1 half made": case(J, [map_of("stopped", pool=0)], [map_of("stopped", pool=NOWHERE)]),

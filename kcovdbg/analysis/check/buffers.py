@@ -264,8 +264,9 @@ def check_overlay(state: State) -> Iterator[Violation]:
     obstacle=lambda state: state.proof_problem,
     detail=(
         "A function may end in a jump to the callback; then the return address of its own call is recorded. The last record "
-        "may be stale, because the count is raised before it is written. In later sessions of an object, comparisons of an "
-        "earlier one may be left. Code that is unreadable is not compared: that of unloaded modules, or missing from a dump."
+        "may be stale, because the count is raised before it is written. In later sessions of an object, buffers with "
+        "comparisons of an earlier one are not checked. Code that is unreadable is not compared: that of unloaded modules, or "
+        "missing from a dump."
     ),
 )
 def check_points(state: State) -> Iterator[Violation]:
