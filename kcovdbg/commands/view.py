@@ -59,8 +59,8 @@ COMMAND: Final = Command(
         "buffer beside the kernel's, rereads both every second, and reports differences beyond the record in flight as "
         "findings; user:PID/FD names the user's view. At the last record the view follows new ones. ? shows the keys.\n\n"
         "Traces of two builds of a kernel are aligned by function and line, as diff compares them.\n\n"
-        "--text prints the two sides instead, as wide as the terminal, also in a pipe, or as --width says: < marks records only on the "
-        "left, > only on the right, | a pair that differs."
+        "--text prints the two sides instead, as wide as the terminal, also in a pipe, or as --width says: < marks records "
+        "only on the left, > only on the right, | a pair that differs."
     ),
     arguments=(
         Argument(("what",), Value.BUFFER, "the buffer, or the left one", metavar="A"),
