@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
 from kcovdbg.analysis.alignment import Alignment, align
+from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.located_records import find_indices
 from kcovdbg.analysis.loop_folding import find_runs
 from kcovdbg.analysis.native_loops import Block
@@ -32,7 +33,6 @@ from kcovdbg.engine.buffer_sources import (
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.trace_builds import (
-    BuildComparison,
     TraceBuild,
     build_remarks,
     compare_builds,
@@ -155,15 +155,16 @@ def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | Non
             yield word, counted._replace(remarks=remarks)
 
 
-def _count_side(context: Context, words: Sequence[str], side: int, comparison: BuildComparison) -> _SideRuns:
+def _count_side(context: Context, words: Sequence[str], build: TraceBuild, side: int, comparison: BuildComparison) -> _SideRuns:
     """Count the runs of one side.
 
+    :param build: of its traces.
     :param side: 0 for the left one.
     """
     runs = RunCounts()
     told: dict[str, Counter[str]] = {word: Counter() for word in words}
     traces: Counter[str] = Counter()
-    for word, counted in _read_runs(context, words, comparison.builds[side].kernel):
+    for word, counted in _read_runs(context, words, build.kernel):
         runs.add(comparison.count(side, counted.counts))
         told[word].update(counted.remarks)
         traces[word] += 1
@@ -197,11 +198,14 @@ def _unordered(
     context: Context, args: Namespace, sides: Sequence[Sequence[str]], builds: Sequence[TraceBuild]
 ) -> Iterator[Renderable]:
     comparison = _compare(context, sides, builds)
-    left, right = (_count_side(context, words, side, comparison) for side, words in enumerate(sides))
+    left, right = (
+        _count_side(context, words, build, side, comparison)
+        for side, (words, build) in enumerate(zip(sides, builds, strict=True))
+    )
     remarks = [*build_remarks(context, builds), *left.remarks, *right.remarks, *comparison.remarks()]
     remarks = list(dict.fromkeys(remarks))
     difference = compare_runs(left.runs, right.runs)
-    rows = _find_rows(context, args, comparison, difference)
+    rows = _find_rows(context, args, builds, comparison, difference)
     real = any(row.differing.side is not DiffSide.FLICKER for row in rows)
     context.status = 1 if real else 0
     if real and not _is_of_several(difference) and not any(is_expression(what) for words in sides for what in words):
@@ -211,10 +215,12 @@ def _unordered(
     yield Lines(_lines(context, difference, rows, comparison), data=data, remarks=remarks)
 
 
-def _find_rows(context: Context, args: Namespace, comparison: BuildComparison, difference: RunDifference) -> list[_DiffRow]:
+def _find_rows(
+    context: Context, args: Namespace, builds: Sequence[TraceBuild], comparison: BuildComparison, difference: RunDifference
+) -> list[_DiffRow]:
     """Return the differing PCs that pass the filters."""
     filters = [make_filter(names, args) for names in comparison.names]
-    offsets = [find_offset(context, build) for build in comparison.builds]
+    offsets = [find_offset(context, build) for build in builds]
     placed: list[tuple[DifferingPc, int, int]] = []
     for one in difference.differences:
         # Where both builds have the point, the left one's PC stands for it, unless only the right side recorded it.

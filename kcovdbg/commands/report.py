@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.analysis.alignment import align
+from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.check.runner import check, find_rule
 from kcovdbg.analysis.located_records import locate_record
 from kcovdbg.analysis.pc_counts import PcCounts, as_counts, count_pcs, make_numbering, pc_sequence
@@ -27,7 +28,7 @@ from kcovdbg.engine.build_changes import BuildTrace, find_source_changes
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.output_files import STDOUT, open_text
-from kcovdbg.engine.trace_builds import BuildComparison, TraceBuild, build_remarks, compare_builds, find_builds
+from kcovdbg.engine.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
 from kcovdbg.engine.trace_coverage import find_line_coverage
 from kcovdbg.errors import GoneError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.analysis.alignment import align
+from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.function_classes import CLASSES, OUTERMOST, find_class
 from kcovdbg.analysis.function_trace import TraceStep, chain_functions, list_functions, select_largest
 from kcovdbg.analysis.located_records import find_indices
@@ -23,7 +24,7 @@ from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
 from kcovdbg.engine.buffer_sources import find_buffer, recorded_syscall_remarks, syscall_remarks
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.trace_builds import BuildComparison, TraceBuild, build_remarks, compare_builds, find_builds
+from kcovdbg.engine.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.render.column import Column

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.located_records import PcFilter
 from kcovdbg.analysis.pc_counts import count_pcs
 from kcovdbg.analysis.pc_names import Names
@@ -19,7 +20,7 @@ from kcovdbg.engine.buffer_sources import (
     syscall_remarks,
 )
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.trace_builds import BuildComparison, build_remarks, compare_builds, find_builds
+from kcovdbg.engine.trace_builds import build_remarks, compare_builds, find_builds
 from kcovdbg.engine.trace_view import TracePane, TraceView
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
@@ -51,7 +52,13 @@ def make_view(
     if len(builds) == 2 and builds[0] is not builds[1]:
         comparison = compare_builds(builds, [count_pcs(pane.buffer) for pane in panes])
         remarks += comparison.remarks()
-    return TraceView(*panes, by_index=by_index or same, source=builds[0].source, comparison=comparison, remarks=remarks)
+    return TraceView(
+        *panes,
+        by_index=by_index or same,
+        sources=[build.source for build in builds],
+        comparison=comparison,
+        remarks=remarks,
+    )
 
 
 def _make_pane(buffer: Buffer, names: Names, not_function: Sequence[str]) -> TracePane:
@@ -66,7 +73,7 @@ def _make_both_views(context: Context, what: str, not_function: Sequence[str]) -
         # The kernel's side needs no process that maps the buffer.
         remarks = [f"kernel's view only: {error}", *name_remarks(context)]
         side = _make_pane(find_buffer(context, what), context.workspace.names, not_function)
-        return TraceView(side, source=context.workspace.source, remarks=remarks)
+        return TraceView(side, sources=[context.workspace.source], remarks=remarks)
 
 
 def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -> TraceView:
@@ -77,7 +84,7 @@ def _read_both_views(context: Context, what: str, not_function: Sequence[str]) -
         _make_pane(compared.user, names, not_function),
         _make_pane(compared.kernel, names, not_function),
         by_index=True,
-        source=context.workspace.source,
+        sources=[context.workspace.source],
         remarks=[*found, *name_remarks(context)],
         renew=lambda: _read_both_views(replace(context, _reader=None), what, not_function),
     )

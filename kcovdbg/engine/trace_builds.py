@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The builds that traces are of, and comparisons of two of them.
+"""The builds that traces are of.
 
 The side file of a trace has the build ID of its kernel. Its names come from the location table of that build: from a vmlinux
 that the user names, or from the cache, where the table is if kcovdbg has ever seen that vmlinux.
@@ -11,26 +11,25 @@ import contextlib
 import platform
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.analysis.build_match import BuildMatch, BuildPoints, Unmatched, match_builds
-from kcovdbg.analysis.function_pairs import BuildFunctions, PairKind
+from kcovdbg.analysis.build_comparison import BuildComparison
+from kcovdbg.analysis.build_match import match_builds
+from kcovdbg.analysis.function_pairs import BuildFunctions
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.collect.trace_file import find_traces, read_header
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
-from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.engine.buffer_sources import FILE, TraceKernel, confine, find_trace_operands, kaslr_offset, name_remarks
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import find_point_table
 from kcovdbg.engine.symbol_sources import find_image
 from kcovdbg.engine.table_progress import wait_with_progress
 from kcovdbg.errors import CapabilityError, KcovdbgError
-from kcovdbg.model.location import Frame
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Symbolizer
@@ -39,8 +38,6 @@ from kcovdbg.target.dump_file import unpack
 
 _BUILD_ID: Final = re.compile(r"[0-9a-f]+")
 _PATIENCE: Final = 600.0
-# Limit for functions in a remark.
-_NAMED: Final = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,66 +240,6 @@ def build_remarks(context: Context, builds: Iterable[TraceBuild]) -> tuple[str, 
     return (*name_remarks(context), *unknown)
 
 
-class BuildComparison:
-    """Records of two builds as numbers of points that both share; within one build, PCs are the numbers.
-
-    :param builds: the left one and the right one.
-    :param match: None where they are one build.
-    """
-
-    def __init__(self, builds: Sequence[TraceBuild], match: BuildMatch | None) -> None:
-        self.builds = tuple(builds)
-        self.match = match
-
-    @property
-    def names(self) -> tuple[Names, Names]:
-        """The names of the left build and of the right one."""
-        left, right = self.builds
-        return left.names, right.names
-
-    def count(self, side: int, counts: Mapping[int, int]) -> Mapping[int, int]:
-        """Return how often each point was recorded.
-
-        :param side: 0 for the left one.
-        :param counts: PC -> records.
-        """
-        return counts if self.match is None else self._points(side).count(counts)
-
-    def translate(self, side: int, pcs: array[int]) -> array[int]:
-        """Return the points of records."""
-        return pcs if self.match is None else self._points(side).translate(pcs)
-
-    def pc(self, number: int, side: int) -> int | None:
-        """Return the PC of a point in a build, None where that has none."""
-        return number if self.match is None else self.match.pcs[number][side] or None
-
-    def counterpart(self, pc: int, side: int) -> int | None:
-        """Return the PC of the same point in the other build, None where that has none."""
-        return None if self.match is None or not pc else self.pc(self._points(side).numbers[pc], 1 - side)
-
-    def missing(self, pc: int, side: int) -> str | None:
-        """Return what the other build lacks of a PC, None where it has a counterpart."""
-        if self.match is None:
-            return None
-        reason = self._points(side).unmatched.get(pc)
-        return None if reason is None else reason.value
-
-    def function(self, frame: Frame, side: int) -> tuple[str, str]:
-        """Return name and file of a frame's function, the left build's where both have it."""
-        function = strip_clone_suffix(frame.function or ""), frame.file or ""
-        return (
-            function if self.match is None or side == 0 else self.match.to_left.get(function, ("\0" + function[0], function[1]))
-        )
-
-    def _points(self, side: int) -> BuildPoints:
-        assert self.match is not None
-        return self.match.left if side == 0 else self.match.right
-
-    def remarks(self) -> tuple[str, ...]:
-        """Return what was matched how, and what was not."""
-        return () if self.match is None else tuple(_match_remarks(self.match))
-
-
 def compare_builds(builds: Sequence[TraceBuild], pcs: Sequence[Iterable[int]]) -> BuildComparison:
     """Return what makes records of two sides comparable.
 
@@ -311,39 +248,11 @@ def compare_builds(builds: Sequence[TraceBuild], pcs: Sequence[Iterable[int]]) -
     :raises CapabilityError: when the points of a build are unknown.
     """
     left, right = builds
+    names = left.names, right.names
     if left is right:
-        return BuildComparison(builds, None)
+        return BuildComparison(names)
     functions = []
     for build, recorded in zip(builds, pcs, strict=True):
         build.find_table()
         functions.append(BuildFunctions(build.names.columns(array("Q", sorted(recorded))), build.read_text))
-    return BuildComparison(builds, match_builds(*functions))
-
-
-_REASONS: Final = {
-    Unmatched.FUNCTION: "in functions that it lacks",
-    Unmatched.LINE: "on lines where it has no point",
-    Unmatched.LOCATION: "without a known location",
-}
-
-
-def _match_remarks(match: BuildMatch) -> Iterator[str]:
-    counts = match.functions
-    parts = [f"{counts.get(PairKind.SAME, 0)} functions in both"]
-    for kind, names in (
-        (PairKind.MOVED, [f"{name} ({old} → {new})" for name, old, new in match.moved]),
-        (PairKind.RENAMED, [f"{old} → {new}" for old, new in match.renamed]),
-    ):
-        if names:
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            parts.append(f"{len(names)} {kind.value}: {', '.join(names[:_NAMED])}{more}")
-    yield f"two builds: {'; '.join(parts)}"
-    if match.by_source and match.by_order:
-        yield f"lines are paired by the sources of {match.by_source} functions, by their order in {match.by_order}"
-    elif match.by_order:
-        yield "lines are paired by their order: no sources of both builds; --other-source and --source-dir name them"
-    for side, points in (("left", match.left), ("right", match.right)):
-        if points.unmatched:
-            reasons = list(points.unmatched.values())
-            told = ", ".join(f"{reasons.count(reason)} {text}" for reason, text in _REASONS.items() if reason in reasons)
-            yield f"{len(reasons)} of {len(points.numbers)} points on the {side} have no counterpart in the other build: {told}"
+    return BuildComparison(names, match_builds(*functions))

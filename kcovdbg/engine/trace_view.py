@@ -10,6 +10,7 @@ from typing import Final
 from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
 from kcovdbg.analysis.alignment import align
+from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.located_records import PcFilter, find_indices, locate_record, select_records
 from kcovdbg.analysis.pc_counts import pc_sequence
 from kcovdbg.analysis.pc_names import Names
@@ -25,7 +26,6 @@ from kcovdbg.analysis.view_rows import (
     fold_equal,
     fold_groups,
 )
-from kcovdbg.engine.trace_builds import BuildComparison
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.located_record import LocatedRecord
 from kcovdbg.model.location import Location
@@ -127,7 +127,7 @@ class TraceView:
     :param left: the buffer, or the left one of two.
     :param right: the right one, if any.
     :param by_index: pair records by index instead of aligning the traces: for two readings of one buffer.
-    :param source: finds source files.
+    :param sources: find the source files of each side; of both, where there is one.
     :param comparison: what makes records of two builds comparable; None for one build.
     :param remarks: of the command that made it.
     :param renew: reads the buffers again and returns a new view; None where they do not change. May raise KcovdbgError.
@@ -139,14 +139,14 @@ class TraceView:
         right: TracePane | None = None,
         *,
         by_index: bool = False,
-        source: SourceTree | None = None,
+        sources: Sequence[SourceTree] = (),
         comparison: BuildComparison | None = None,
         remarks: Sequence[str] = (),
         renew: Callable[[], TraceView] | None = None,
     ) -> None:
         self.left, self.right = left, right
         self.renew = renew
-        self._sources = (source, source) if comparison is None else tuple(build.source for build in comparison.builds)
+        self._sources = sources
         self.remarks = list(remarks)
         for side in filter(None, (left, right)):
             self.remarks += [remark if right is None else f"{side.buffer.name}: {remark}" for remark in side.buffer.remarks]
@@ -173,7 +173,7 @@ class TraceView:
 
     def source(self, row: ViewRow) -> SourceTree | None:
         """Return what finds source files of a row's record, of two the left one's."""
-        return self._sources[0 if row.left is not None else 1]
+        return None if not self._sources else self._sources[0 if row.left is not None else -1]
 
     def line(self, row: ViewRow, width: int, *, fill: bool = True) -> list[Fragment]:
         """Return a row in so many columns.

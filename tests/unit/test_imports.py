@@ -7,6 +7,7 @@ Imports point one way: frontends -> commands -> engine -> {analysis, collect, re
 
 import ast
 import collections
+import graphlib
 import re
 import subprocess
 import sys
@@ -87,11 +88,10 @@ def imports_of(module):
                 yield alias.name, node.lineno
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}:{node.lineno}: imports are absolute here"
-            yield node.module, node.lineno
             for alias in node.names:
                 # from kcovdbg.walk import layout
-                if f"{node.module}.{alias.name}" in MODULES:
-                    yield f"{node.module}.{alias.name}", node.lineno
+                name = f"{node.module}.{alias.name}"
+                yield name if name in MODULES else node.module, node.lineno
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if name in ("import_module", "__import__") and isinstance(node.args[0].value, str):
@@ -130,6 +130,25 @@ def test_foreign_modules_stay_where_they_belong(module):
             if not any(module == place or (place.endswith(".") and f"{module}.".startswith(place)) for place in allowed):
                 wrong.append(f"{module}:{line} imports {name}")
     assert not wrong
+
+
+def sort_modules():
+    """Return the modules, each after all that it imports; imports for type checkers and inside functions count."""
+    return list(
+        graphlib.TopologicalSorter({module: {name for name, _ in imports_of(module)} for module in MODULES}).static_order()
+    )
+
+
+def test_no_modules_import_each_other():
+    assert set(sort_modules()) >= set(MODULES)
+
+
+def test_a_circle_is_found(monkeypatch, tmp_path):
+    path = tmp_path / "context.py"
+    path.write_text("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from kcovdbg.engine.workspace import Workspace\n")
+    monkeypatch.setitem(MODULES, "kcovdbg.engine.command", path)
+    with pytest.raises(graphlib.CycleError, match=r"kcovdbg\.engine\.workspace"):
+        test_no_modules_import_each_other()
 
 
 def test_every_package_has_its_layer():

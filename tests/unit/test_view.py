@@ -295,7 +295,7 @@ def test_source_follows_the_cursor(tmp_path):
     path.parent.mkdir()
     path.write_text("".join(f"int line_{number};\n" for number in range(1, 200)))
     buffer = make_buffer([pc(1, 0), pc(1, 1), pc(25, 0)])
-    terminal = Terminal(TraceView(TracePane(buffer, names()), source=SourceTree([tmp_path])))
+    terminal = Terminal(TraceView(TracePane(buffer, names()), sources=[SourceTree([tmp_path])]))
     frames = terminal.run("s", "j", "j", "s")
     assert "dir/file_0.c:100" in text(frames[0])
     assert "100 int line_100;" in text(frames[0])

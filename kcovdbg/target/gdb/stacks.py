@@ -4,22 +4,21 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import gdb
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.note import NT_PRSTATUS
 from kcovdbg.errors import CapabilityError, KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.model.location import Frame
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.orc_tables import OrcTables
 from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.protocol import Target
 from kcovdbg.target.stack_walk import SAVED, Registers, StackWalk
 from kcovdbg.target.struct_layout import BlockLayout
-
-if TYPE_CHECKING:
-    from kcovdbg.target.gdb.target import GdbTarget
 
 _TASK: Final = "struct task_struct"
 _FRAME: Final = "struct inactive_task_frame"
@@ -33,15 +32,20 @@ class GdbStacks:
     """Kernel stacks of x86-64, unwound by ORC: GDB's own unwinder knows neither tasks nor the kernel's entry code.
 
     :param target: the kernel.
+    :param image: its vmlinux.
+    :param frames_at: returns the functions that an instruction is in, innermost first.
     :param core: the core that GDB reads, None on a connection.
     :raises MissingSymbolError: when the kernel has no ORC tables.
     :raises MissingTypeError: when the debug info lacks the types of tasks.
     """
 
-    def __init__(self, target: GdbTarget, core: ElfFile | None) -> None:
+    def __init__(
+        self, target: Target, image: ElfFile, frames_at: Callable[[int], Sequence[Frame]], core: ElfFile | None
+    ) -> None:
         self._target = target
+        self._frames_at = frames_at
         self._core = core
-        self._walk = StackWalk(target, OrcTables(target, target.kernel.image))
+        self._walk = StackWalk(target, OrcTables(target, image))
         self._saved_stack = target.member(_TASK, "thread.sp").offset
         self._frame = BlockLayout(
             target, _FRAME, {"rip": ("ret_addr",), "rbp": ("bp",), **{name: (name,) for name in ("r12", "r13", "r14", "r15")}}
@@ -68,7 +72,7 @@ class GdbStacks:
         return [frame for place in places for frame in self._make_frames(place.pc, place.instruction)]
 
     def _make_frames(self, pc: int, instruction: int) -> Sequence[StackFrame]:
-        found = self._target.frames_at(instruction)
+        found = self._frames_at(instruction)
         if not found:
             return (StackFrame(pc, self._target.symbol_name(pc), None, None, None, False),)
         return [
@@ -135,9 +139,11 @@ def _read_registers(cpu: int) -> Registers:
             frame.select()
 
 
-def find_stacks(target: GdbTarget, core: ElfFile | None) -> GdbStacks | None:
+def find_stacks(
+    target: Target, image: ElfFile, frames_at: Callable[[int], Sequence[Frame]], core: ElfFile | None
+) -> GdbStacks | None:
     """Return the stacks of a target, None when the kernel or its debug info lacks what unwinding needs."""
     try:
-        return GdbStacks(target, core)
+        return GdbStacks(target, image, frames_at, core)
     except (MissingSymbolError, MissingTypeError, ReadError):
         return None

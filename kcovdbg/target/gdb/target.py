@@ -64,7 +64,7 @@ class GdbTarget:
         connection = gdb.selected_inferior().connection
         if connection is not None and "remote" in connection.type:
             self.packet_size = _PACKET_SIZE
-            self.watchpoints = GdbWatchpoints(self)
+            self.watchpoints = GdbWatchpoints(self, kernel, self.frames_at, self.forget)
         self.live = core is not None and core.path == Path("/proc/kcore")
         self.word_size = kernel.image.header.word_size
         self.big_endian = kernel.image.header.big_endian
@@ -93,7 +93,7 @@ class GdbTarget:
     @cached_property
     def stacks(self) -> GdbStacks | None:
         """Kernel stacks."""
-        return find_stacks(self, self._core)
+        return find_stacks(self, self.kernel.image, self.frames_at, self._core)
 
     @cached_property
     def _is_fast(self) -> bool:

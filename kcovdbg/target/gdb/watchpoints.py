@@ -9,15 +9,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import gdb
 from kcovdbg.errors import CapabilityError, GoneError, KcovdbgError
+from kcovdbg.model.location import Frame
 from kcovdbg.model.memory import StackFrame
+from kcovdbg.target.gdb.kernel import GdbKernel
+from kcovdbg.target.protocol import Target
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd
-
-if TYPE_CHECKING:
-    from kcovdbg.target.gdb.target import GdbTarget
 
 _TYPES: Final = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long"}
 _MAX_FRAMES: Final = 64
@@ -27,16 +27,28 @@ class GdbWatchpoints:
     """Watchpoints of the machine that GDB is connected to.
 
     :param target: the kernel.
+    :param kernel: its symbols.
+    :param frames_at: returns the functions that an instruction is in, innermost first.
+    :param forget: forgets what was kept of memory, since the machine has run.
     """
 
-    def __init__(self, target: GdbTarget) -> None:
+    def __init__(
+        self,
+        target: Target,
+        kernel: GdbKernel,
+        frames_at: Callable[[int], Sequence[Frame]],
+        forget: Callable[[], None],
+    ) -> None:
         self._target = target
+        self._kernel = kernel
+        self._frames_at = frames_at
+        self._forget = forget
 
     def run(self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None) -> RunEnd:
         """Let the machine run until a wanted write; see :class:`~kcovdbg.target.watchpoints.Watchpoints`."""
 
         def judge() -> bool:
-            self._target.forget()
+            self._forget()
             return is_wanted()
 
         run = _Run(judge)
@@ -61,7 +73,7 @@ class GdbWatchpoints:
                 raise CapabilityError(" ".join(str(error).split())) from None
             except KeyboardInterrupt:
                 run.end = run.end_of_interrupt()
-            self._target.forget()
+            self._forget()
             self._check_alive()
         if run.error is not None:
             raise run.error
@@ -90,21 +102,21 @@ class GdbWatchpoints:
     def stack(self) -> Sequence[StackFrame]:
         """Return the stack of the CPU that stopped; without its callers where GDB's symbols are not where the kernel is."""
         writer = self.pc - 1
-        inner = self._target.frames_at(writer)
+        inner = self._frames_at(writer)
         frames = [
             StackFrame(writer, frame.function, frame.file, frame.line, None, number < len(inner) - 1)
             for number, frame in enumerate(inner)
         ] or [StackFrame(writer, self._target.symbol_name(writer), None, None, None, False)]
-        if self._target.kernel.relocation != self._target.kaslr_offset:
+        if self._kernel.relocation != self._target.kaslr_offset:
             return frames
         return [*frames, *self._callers()]
 
     def stack_problem(self) -> str | None:
         """Return why :meth:`stack` lacks callers, None when it is complete."""
-        target = self._target
-        if target.kernel.relocation == target.kaslr_offset:
+        offset = self._target.kaslr_offset
+        if self._kernel.relocation == offset:
             return None
-        return f"GDB's symbols are not where the kernel is; symbol-file {target.image} -o {target.kaslr_offset:#x} moves them"
+        return f"GDB's symbols are not where the kernel is; symbol-file {self._kernel.image.path} -o {offset:#x} moves them"
 
     def _callers(self) -> Iterator[StackFrame]:
         low = self._target.kernel_range[0]
