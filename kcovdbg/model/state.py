@@ -131,8 +131,6 @@ class KernelFacts:
     spin_lock: SpinLock
     lists_vmas: bool
     """Whether the target can list mappings."""
-    searches_slab: bool
-    """Whether the target can search slab memory."""
 
     def has(self, feature: str) -> bool:
         """Return whether this kernel has a feature."""

@@ -4,18 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_word
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import read_partly
+from kcovdbg.target.struct_layout import find_member, read_partly
 
 PAGE: Final = "struct page"
 
 # arch/x86/include/asm/sparsemem.h; debug info has no macros.
 _SECTION_BITS: Final = 27
+# include/linux/mmzone.h: what can be present or absent in a section.
+_SUBSECTION_BITS: Final = 21
 # Flags of section_mem_map. The array of a section is aligned to a page.
 _SECTION_FLAGS: Final = PAGE_SIZE - 1
 _SECTION_PRESENT: Final = 1
@@ -26,7 +29,7 @@ _MAX_SECTIONS: Final = 1 << 52 - _SECTION_BITS
 _DIRECT_MAPS: Final = (0xFFFF_8880_0000_0000, 0xFFFF_8800_0000_0000)
 # A section's part of the array.
 _CHUNK: Final = 2 << 20
-# Pages that are missing in a row before the rest of a part counts as missing: machines have holes of many sections.
+# Pages that are missing in a row before the rest of a part counts as missing: of a large machine nothing may be there.
 _PATIENCE: Final = 4
 
 
@@ -39,6 +42,8 @@ class PageBlock(NamedTuple):
     """``struct page *`` of the first one."""
     data: bytes
     """Whole elements; zero where memory is missing."""
+    missing: int
+    """Pages of the array that could not be read, those behind ``data`` included."""
 
 
 class PageArray:
@@ -65,6 +70,9 @@ class PageArray:
             return
         self._section_size = target.type_size("struct mem_section")
         self._map = target.member("struct mem_section", "section_mem_map").offset
+        # Linux kernel commit f46edbd1b151 ("mm/sparsemem: add helpers track active portions of a section at boot") (in v5.3).
+        self._usage = find_member(target, "struct mem_section", ("usage",))
+        self._present = find_member(target, "struct mem_section_usage", ("subsection_map",))
         self._last = target.symbol("__highest_present_section_nr").address
         kind, length = target.variable_type("mem_section")
         # A pointer to an array of roots, an array of roots, or with CONFIG_SPARSEMEM_EXTREME=n an array of arrays.
@@ -89,7 +97,7 @@ class PageArray:
         return base
 
     def for_each_block(self) -> Iterator[PageBlock]:
-        """Yield the parts of the array that can be read.
+        """Yield the parts of the array, with what of them can be read.
 
         :raises ReadError: when it cannot be found.
         """
@@ -98,8 +106,9 @@ class PageArray:
             step = _CHUNK // size
             for start in range(0, count, step):
                 length = min(step, count - start)
-                data, _ = read_partly(self._target, address + start * size, length * size, _PATIENCE)
-                yield PageBlock(first + start, address + start * size, data[: len(data) // size * size])
+                data, gaps = read_partly(self._target, address + start * size, length * size, _PATIENCE)
+                missing = sum(-(-gap // PAGE_SIZE) for _, gap in gaps)
+                yield PageBlock(first + start, address + start * size, data[: len(data) // size * size], missing)
 
     def find_frame(self, page: int) -> int | None:
         """Return the page frame number of a ``struct page *``, None when it is not in the array.
@@ -134,13 +143,38 @@ class PageArray:
             count = min(per_root, last + 1 - number)
             data = self._target.read(root, count * self._section_size)
             for index in range(count):
-                offset = index * self._section_size + self._map
-                encoded = int.from_bytes(data[offset : offset + self._target.word_size], "little")
+                section = data[index * self._section_size : (index + 1) * self._section_size]
+                encoded = self._word(section, self._map)
                 # It is relative to the first page of the machine.
                 first = (number + index) * frames
                 address = (encoded & ~_SECTION_FLAGS) + first * self.element_size
                 if encoded & _SECTION_PRESENT and is_kernel_pointer(self._target, address):
-                    yield first, frames, address
+                    for start, length in self._find_present(section):
+                        yield first + start, length, address + start * self.element_size
+
+    def _find_present(self, section: bytes) -> Iterator[tuple[int, int]]:
+        """Yield the spans of pages that a section has elements for: memory that was added to a machine may have fewer.
+
+        :param section: ``struct mem_section``.
+        """
+        frames = (1 << _SUBSECTION_BITS) // PAGE_SIZE
+        count = 1 << _SECTION_BITS - _SUBSECTION_BITS
+        present = (1 << count) - 1
+        if self._usage is not None and self._present is not None:
+            usage = self._word(section, self._usage.offset)
+            try:
+                check_pointer(self._target, usage, "struct mem_section_usage")
+                present = read_word(self._target, usage + self._present.offset) or present
+            except ReadError:
+                # Then elements that were never there are called missing.
+                pass
+        for is_present, numbers in groupby(range(count), lambda number: present >> number & 1):
+            if is_present:
+                first, *others = numbers
+                yield first * frames, (len(others) + 1) * frames
+
+    def _word(self, data: bytes, offset: int) -> int:
+        return int.from_bytes(data[offset : offset + self._target.word_size], "little")
 
 
 def find_page_array(target: Target) -> PageArray | None:

@@ -178,16 +178,19 @@ class SlabWalk:
             except ReadError as error:
                 problem = problem or error
                 del chosen[address]
-        for page, slab in self._for_each_slab(chosen) if chosen else ():
-            try:
-                in_slab = self._find_free(page, slab) | self._find_poisoned(slab)
-            except ReadError as error:
-                problem = problem or error
-                continue
-            for number in range(slab.length):
-                address = slab.start + number * slab.cache.size
-                if address not in in_slab and address not in free:
-                    yield address
+        try:
+            for page, slab in self._for_each_slab(chosen) if chosen else ():
+                try:
+                    in_slab = self._find_free(page, slab) | self._find_poisoned(slab)
+                except ReadError as error:
+                    problem = problem or error
+                    continue
+                for number in range(slab.length):
+                    address = slab.start + number * slab.cache.size
+                    if address not in in_slab and address not in free:
+                        yield address
+        except ReadError as error:
+            problem = problem or error
         if problem is not None:
             raise problem
 
@@ -221,15 +224,24 @@ class SlabWalk:
         return name.decode(errors="replace")
 
     def _for_each_slab(self, caches: Mapping[int, _Cache]) -> Iterator[tuple[int, _Slab]]:
-        """Yield the slabs of caches, each with the address of its ``struct page``."""
+        """Yield the slabs of caches, each with the address of its ``struct page``.
+
+        :raises ReadError: at the end, when part of the array of pages is missing.
+        """
         base = self._pages.direct_map()
+        missing: list[PageBlock] = []
         for block in self._pages.for_each_block():
+            if block.missing:
+                missing.append(block._replace(data=b""))
             for number in self._find_candidates(block, caches):
                 start = number * self._pages.element_size
                 page = block.data[start : start + self._pages.element_size]
                 slab = self._decode(page, base + (block.first + number) * PAGE_SIZE, caches)
                 if slab is not None and self._is_slab(page):
                     yield block.address + start, slab
+        if missing:
+            count = sum(block.missing for block in missing)
+            raise ReadError(f"{count} pages of the array of {PAGE} are missing: their slabs are not found", missing[0].address)
 
     def _find_candidates(self, block: PageBlock, caches: Iterable[int]) -> Iterator[int]:
         """Yield the numbers of elements that have one of these addresses where a slab has its cache."""

@@ -12,6 +12,7 @@ from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile, Reference
 from kcovdbg.model.state import Source
 from kcovdbg.series.table import user_allocators
+from kcovdbg.target.protocol import SlabSource
 from kcovdbg.walk.files import FileWalk
 from kcovdbg.walk.objects import (
     decode_kcov,
@@ -46,7 +47,6 @@ class ReferenceWalk:
     def __init__(self, cache: StructureCache, sessions: SessionWalk, *, searches_slab: bool = True) -> None:
         self._cache = cache
         self._target = cache.target
-        self._slab = cache.target.slab if searches_slab else None
         self._searches_slab = searches_slab
         self._layout = cache.layout
         self._sessions = sessions
@@ -133,16 +133,18 @@ class ReferenceWalk:
         lost = buffers - self._known_areas()
         if not lost and not any(map(self._is_unbalanced, self._roads)):
             return
-        if self._slab is None:
+        # Preparing the search reads types of compilation units that nothing else needs.
+        slab = self._target.slab if self._searches_slab else None
+        if slab is None:
             why = "this target cannot search slab memory" if self._searches_slab else "slab memory was not searched"
             self._lacking[Source.SLAB] = (f"{why}: files that no process holds are not found",)
         else:
-            for found in self._of_unlisted_files():
+            for found in self._of_unlisted_files(slab):
                 self._add(found)
                 self._add_enabled(found.kcov)
             lost = buffers - self._known_areas()
             if lost:
-                for found in self._of_slab_objects(lost):
+                for found in self._of_slab_objects(slab, lost):
                     self._add(found)
                 lost = buffers - self._known_areas()
         self._lacking[Source.LOST] = tuple(
@@ -162,32 +164,28 @@ class ReferenceWalk:
         fields = self._cache.kcov_or_none(address)
         return fields is not None and (fields.refcount or 0) > sum(found.counts for found in self._references[address])
 
-    def _of_unlisted_files(self) -> Iterator[_Found]:
+    def _of_unlisted_files(self, slab: SlabSource) -> Iterator[_Found]:
         """Yield files that are in flight over a socket, registered with io_uring, or leaked."""
-        slab = self._slab
-        assert slab is not None
         known = {reference.file for found in self._references.values() for reference in found}
         walk = FileWalk(self._target)
+        extra: list[KcovFile] = []
         try:
-            extra = tuple(
-                KcovFile(0, file, kcov)
-                for file in slab.for_each_file()
-                if file not in known and (kcov := walk.find_kcov(file, "a struct file of the slab cache")) is not None
-            )
+            for address in slab.for_each_file():
+                kcov = None if address in known else walk.find_kcov(address, "a struct file of the slab cache")
+                if kcov is not None:
+                    extra.append(KcovFile(0, address, kcov))
         except ReadError as error:
             self._lacking[Source.SLAB] = (f"the slab cache of files is incomplete: {error}",)
-            return
         released = {file.file for file in extra if walk.is_released(file.file)}
         for file in sorted(extra, key=lambda file: file.file in released):
             # One that is about to be closed has its reference yet; one that was freed has none, and its object may be freed.
             if file.file not in released or (file.kcov in self._roads and self._is_unbalanced(file.kcov)):
                 yield _Found(file.kcov, "file", Reference("fd", 1, file=file.file))
 
-    def _of_slab_objects(self, areas: set[int]) -> Iterator[_Found]:
+    def _of_slab_objects(self, slab: SlabSource, areas: set[int]) -> Iterator[_Found]:
         """Yield what looks like the ``struct kcov`` of a buffer to which nothing leads (kcov-abi.md 10.7)."""
-        layout, slab = self._layout.kcov, self._slab
+        layout = self._layout.kcov
         assert layout is not None
-        assert slab is not None
         try:
             for item in slab.for_each_slab_object(layout.size):
                 block = item.data[layout.start : layout.start + layout.span]

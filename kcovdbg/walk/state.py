@@ -162,7 +162,6 @@ class StateReader:
             is_rt=is_preempt_rt(target),
             spin_lock=find_spin_lock(target),
             lists_vmas=target.vmas is not None,
-            searches_slab=target.slab is not None and not self._is_brief,
         )
 
     def _has(self, feature: Feature) -> bool:

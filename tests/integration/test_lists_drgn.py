@@ -8,10 +8,12 @@ import pytest
 from drgn.helpers.linux.list import list_for_each_entry
 from drgn.helpers.linux.mm import for_each_vma, for_each_vmap_area
 
+from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import ReadError
 from kcovdbg.target.drgn.programs import open_core
 from kcovdbg.target.drgn.target import DrgnSlab
-from kcovdbg.target.slab_memory import SlabWalk
+from kcovdbg.target.page_array import find_page_array
+from kcovdbg.target.slab_memory import SlabWalk, find_slab_memory
 from tests.lab.golden import DEBUG_INFO, DESTINATION, SLICE
 
 KEPT = sorted(path for path in DESTINATION.iterdir() if path.is_dir())
@@ -65,6 +67,29 @@ def test_slab_objects(target):
         else:
             found = [found for found in objects if found.address not in freed]
             assert sorted(target.slab.for_each_slab_object(size)) == found
+
+
+def test_missing_pages_of_the_array_of_pages(target, monkeypatch):
+    pages = find_page_array(target)
+    if pages is None:
+        pytest.skip("only x86-64 kernels have a walk of their own")
+    files = list(find_slab_memory(target, pages).for_each_file())
+    frame, _ = divmod(files[len(files) // 2] - pages.direct_map(), PAGE_SIZE)
+    block = next(block for block in pages.for_each_block() if 0 <= frame - block.first < len(block.data) // pages.element_size)
+    hole = block.address + (frame - block.first) * pages.element_size & ~(PAGE_SIZE - 1)
+    read = target.read
+
+    def read_around(address, size):
+        if address < hole + PAGE_SIZE and hole < address + size:
+            raise ReadError("hidden", hole)
+        return read(address, size)
+
+    monkeypatch.setattr(target, "read", read_around)
+    found = []
+    with pytest.raises(ReadError):
+        found.extend(find_slab_memory(target, pages).for_each_file())
+    assert found == [file for file in files if file in set(found)]
+    assert files[len(files) // 2] not in found
 
 
 def find_freed(target, addresses):

@@ -193,7 +193,6 @@ def make_facts(**values):
         "is_rt": False,
         "spin_lock": SpinLock(0, 4, "little", has_owner=False, has_tickets=False),
         "lists_vmas": True,
-        "searches_slab": True,
     }
     return KernelFacts(**{**defaults, **values})
 

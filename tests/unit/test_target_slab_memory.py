@@ -18,8 +18,11 @@ IMAGE = 0xFFFF_FFFF_8100_0000
 CACHES = DIRECT_MAP + 0x10_0000
 PER_CPU = 0xFFFF_C900_0000_0000
 ROOT, SECTION = DIRECT_MAP + 0x20_0000, DIRECT_MAP + 0x21_0000
+USAGE = SECTION + 0x800
 FRAMES = 64
 """Pages of the machine."""
+SUBSECTION = 512
+"""Elements of the array that are present together."""
 ELEMENT = 64
 SLAB_TYPE = 0xF5
 # Of the direct map: Documentation/arch/x86/x86_64/mm.rst in the kernel has where shadow memory begins.
@@ -69,7 +72,14 @@ class Kernel:
                     24, {"freelist": Member(0, 8, "void **"), "slab": Member(16, 8, "struct slab *")}
                 ),
                 "struct list_head": Structure(16, {"next": Member(0, 8, "void *"), "prev": Member(8, 8, "void *")}),
-                "struct mem_section": Structure(16, {"section_mem_map": Member(0, 8, "unsigned long")}),
+                "struct mem_section": Structure(
+                    16,
+                    {
+                        "section_mem_map": Member(0, 8, "unsigned long"),
+                        "usage": Member(8, 8, "struct mem_section_usage *"),
+                    },
+                ),
+                "struct mem_section_usage": Structure(24, {"subsection_map": Member(16, 8, "unsigned long", length=1)}),
                 "struct slub_percpu_sheaves": Structure(24, {"main": Member(8, 8, "void *"), "spare": Member(16, 8, "void *")}),
                 "struct slab_sheaf": Structure(
                     32,
@@ -103,7 +113,7 @@ class Kernel:
                 PER_CPU: bytearray(0x2000),
                 ROOT: bytearray(16),
                 SECTION: bytearray(PAGE_SIZE),
-                PAGES: bytearray(FRAMES * ELEMENT),
+                PAGES: bytearray(SUBSECTION * ELEMENT),
                 DIRECT_MAP: bytearray(FRAMES * PAGE_SIZE),
                 **({SHADOW: bytearray(FRAMES * PAGE_SIZE // 8)} if has_shadow else {}),
             },
@@ -111,7 +121,7 @@ class Kernel:
         )
         self.write(self.target.symbols["mem_section"].address, ROOT)
         self.write(ROOT, SECTION)
-        self.write(SECTION, PAGES | 3)
+        self.present(1)
         self.write(self.target.symbols["page_offset_base"].address, DIRECT_MAP)
         self.write(self.target.symbols["__per_cpu_offset"].address, PER_CPU, PER_CPU + 0x1000)
         if sheaves == "per_node":
@@ -124,6 +134,11 @@ class Kernel:
             self.write(self.cache(number), 0x100 * (number + 1), size << 32 | size, size // 2, CACHES + 0x800 + 32 * number)
             self.write(self.cache(number) + 48, RANDOM)
             self.bytes(CACHES + 0x800 + 32 * number, name.encode() + b"\0")
+
+    def present(self, subsections):
+        """Give the only section these parts, a bit for each."""
+        self.write(SECTION, PAGES | 3, USAGE)
+        self.write(USAGE + 16, subsections)
 
     @staticmethod
     def cache(number):
@@ -333,6 +348,29 @@ def test_absurd_arrays_of_pages():
     kernel.slab(0, 3)
     kernel.write(SECTION, 0x1003)
     assert kernel.files() == []
+
+
+def test_missing_pages_of_the_array_of_pages():
+    kernel = Kernel()
+    files = kernel.slab(0, 3)
+    kernel.target.holes.append((PAGES + 2 * PAGE_SIZE, PAGES + 4 * PAGE_SIZE))
+    expect(kernel, files, "^2 pages of the array of struct page")
+    # Behind a long gap nothing is read.
+    kernel.target.holes.append((PAGES, PAGES + 6 * PAGE_SIZE))
+    expect(kernel, [], "^8 pages of the array of struct page")
+
+
+def test_parts_of_a_section_that_are_absent_are_not_missing():
+    kernel = Kernel()
+    kernel.target.segments[PAGES] = bytearray(3 * SUBSECTION * ELEMENT)
+    kernel.target.segments[DIRECT_MAP] += bytearray(3 * SUBSECTION * PAGE_SIZE)
+    files = kernel.slab(0, 2 * SUBSECTION + 3)
+    kernel.target.holes.append((PAGES, PAGES + 2 * SUBSECTION * ELEMENT))
+    kernel.present(4)
+    assert kernel.files() == files
+    # Where it is unknown which are, all are looked for.
+    kernel.write(SECTION + 8, 0)
+    expect(kernel, [], "^512 pages of the array of struct page")
 
 
 def test_other_allocators_and_machines_are_not_walked():

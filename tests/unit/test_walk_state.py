@@ -4,6 +4,7 @@
 import pytest
 
 from kcovdbg.analysis.check.runner import check, list_rules
+from kcovdbg.errors import ReadError
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, Source
 from kcovdbg.target.protocol import Member
@@ -11,7 +12,7 @@ from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader, read_state
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E2, E7, E9A, E9B, P2, J
-from tests.support.memory_target import MemorySlab, MemoryStacks, Structure
+from tests.support.memory_target import MemorySlab, MemoryStacks, MemoryTarget, Structure
 
 
 class CountedStacks(MemoryStacks):
@@ -94,6 +95,45 @@ def test_a_file_that_was_freed_holds_nothing(kernel, counter, dead, alive):
     assert freed in holders()
     kernel.write_word(freed, dead, 8)
     assert freed not in holders()
+
+
+class CutSlab(MemorySlab):
+    """Slab memory of which part is missing."""
+
+    def for_each_file(self):
+        yield from super().for_each_file()
+        raise ReadError("pages are missing", 0)
+
+
+def test_files_in_a_slab_cache_that_is_incomplete(kernel):
+    target = kernel.target
+    unlisted = kernel.allocate_type("struct file")
+    kernel.put(unlisted, "struct file", f_op=target.symbols["kcov_fops"].address, private_data=kernel.objects["local"])
+    target.slab = CutSlab({}, (unlisted,))
+    kernel.put(kernel.objects["full"], "struct kcov", **{"refcount.refs.counter": 9})
+    state = read_state(target, detect_layout(target), Part.OBJECTS)
+    assert unlisted in {reference.file for reference in state.objects[kernel.objects["local"]].references}
+    assert state.lacks(Source.SLAB)
+
+
+class UnpreparedTarget(MemoryTarget):
+    """A target on which preparing the search of slab memory fails the test."""
+
+    @property
+    def slab(self):
+        raise AssertionError
+
+    @slab.setter
+    def slab(self, _):
+        pass
+
+
+def test_the_search_of_slab_memory_is_prepared_where_something_is_missing(kernel):
+    kernel.target.__class__ = UnpreparedTarget
+    assert check(reader_of(kernel), wanted=("K1", "X2")).findings == ()
+    kernel.put(kernel.objects["full"], "struct kcov", **{"refcount.refs.counter": 9})
+    with pytest.raises(AssertionError):
+        check(reader_of(kernel), wanted=("K1",))
 
 
 def test_a_part_is_read_once(kernel):

@@ -70,8 +70,6 @@ def check_references(state: State) -> Iterator[Violation]:
             continue
         names = [describe_reference(reference) for reference in kcov.references if reference.counts]
         certainty, reason = state.doubt(Source.TASKS, Source.FILES, Source.SLAB, Source.PER_CPU)
-        if certainty is Certainty.CERTAIN and not state.kernel.searches_slab and fields.refcount > found:
-            certainty, reason = Certainty.UNSURE, "this target cannot search for files that no process holds"
         if not 1 <= fields.refcount <= _MAX_REFERENCES:
             message = f"refcount is {fields.refcount}"
         elif fields.refcount > found:
