@@ -25,14 +25,8 @@
  */
 #define KCOV_INIT_TRACE_64 _IOR('c', 1, uint64_t)
 #define KCOV_INIT_TRACE_32 _IOR('c', 1, uint32_t)
-#define KCOV_ENABLE _IO('c', 100)
 #define KCOV_DISABLE _IO('c', 101)
 #define KCOV_REMOTE_ENABLE _IOW('c', 102, struct remote_arg)
-/* "kcov: add trace and trace_size to struct kcov_state" and the patches after it (posted in July 2025). */
-#define KCOV_UNIQUE_ENABLE _IOW('c', 103, uint64_t)
-/* Its first version had the other direction. */
-#define KCOV_UNIQUE_ENABLE_V1 _IOR('c', 103, uint64_t)
-#define KCOV_RESET_TRACE _IO('c', 104)
 
 /* struct kcov_remote_arg: 24 bytes on every architecture. */
 struct remote_arg {
@@ -75,23 +69,11 @@ const struct kcovdbg_device *kcovdbg_kernel(void)
 	return &kernel;
 }
 
-unsigned long kcovdbg_request(const char *name, uint8_t word_size)
+unsigned long kcovdbg_request(char direction, uint8_t number, uint16_t size)
 {
-	if (!strcmp(name, "INIT_TRACE"))
-		return word_size == 8 ? KCOV_INIT_TRACE_64 : KCOV_INIT_TRACE_32;
-	if (!strcmp(name, "ENABLE"))
-		return KCOV_ENABLE;
-	if (!strcmp(name, "DISABLE"))
-		return KCOV_DISABLE;
-	if (!strcmp(name, "REMOTE_ENABLE"))
-		return KCOV_REMOTE_ENABLE;
-	if (!strcmp(name, "UNIQUE_ENABLE"))
-		return KCOV_UNIQUE_ENABLE;
-	if (!strcmp(name, "UNIQUE_ENABLE_V1"))
-		return KCOV_UNIQUE_ENABLE_V1;
-	if (!strcmp(name, "RESET_TRACE"))
-		return KCOV_RESET_TRACE;
-	return 0;
+	unsigned int way = direction == 'r' ? _IOC_READ : direction == 'w' ? _IOC_WRITE : _IOC_NONE;
+
+	return _IOC(way, 'c', number, size);
 }
 
 /* Return a high descriptor of the same file, or the given one when the limit on descriptors has no room. */
@@ -133,7 +115,7 @@ int kcovdbg_open(struct kcovdbg_kcov *kcov, const struct kcovdbg_device *device,
 
 int kcovdbg_init(struct kcovdbg_kcov *kcov, uint64_t size)
 {
-	unsigned long request = kcovdbg_request("INIT_TRACE", kcov->word_size);
+	unsigned long request = kcov->word_size == 8 ? KCOV_INIT_TRACE_64 : KCOV_INIT_TRACE_32;
 
 	/* The kernel checks its state first before 5.18, the size first since then: here it is always the size. */
 	if (size < 2 || size > SIZE_MAX / 8 / kcov->word_size || size > ULONG_MAX)
@@ -175,7 +157,7 @@ void kcovdbg_reset(struct kcovdbg_kcov *kcov, uint64_t count_at)
 {
 	void *areas[] = { kcov->area, kcov->second };
 
-	/* As KCOV_RESET_TRACE does, which a tracer cannot call. */
+	/* The kernel's own request, where it has one, does the same; a tracer cannot call it for the task. */
 	if (count_at)
 		memset(kcov->area, 0, count_at * kcov->word_size);
 
@@ -189,9 +171,9 @@ void kcovdbg_reset(struct kcovdbg_kcov *kcov, uint64_t count_at)
 	}
 }
 
-int kcovdbg_reset_trace(struct kcovdbg_kcov *kcov)
+int kcovdbg_reset_trace(struct kcovdbg_kcov *kcov, unsigned long request)
 {
-	return kcov->device->ioctl(kcov->fd, KCOV_RESET_TRACE, 0) ? -errno : 0;
+	return kcov->device->ioctl(kcov->fd, request, 0) ? -errno : 0;
 }
 
 int kcovdbg_enable(struct kcovdbg_kcov *kcov, const struct kcovdbg_mode *mode)

@@ -44,8 +44,8 @@ struct kcovdbg_kcov {
 
 /* The kernel's device. */
 const struct kcovdbg_device *kcovdbg_kernel(void);
-/* The number of KCOV_ENABLE, KCOV_UNIQUE_ENABLE and so on, on this architecture. */
-unsigned long kcovdbg_request(const char *name, uint8_t word_size);
+/* The number of a request of KCOV's file on this architecture. direction: 'r', 'w' or 0. size: of the argument's type. */
+unsigned long kcovdbg_request(char direction, uint8_t number, uint16_t size);
 
 /*
  * Enlarge the descriptor table for high descriptors. With several threads, the kernel waits some hundredths of a second until all
@@ -66,10 +66,10 @@ int kcovdbg_disable(struct kcovdbg_kcov *kcov);
 /* Clear the count, and a bitmap before it. */
 void kcovdbg_reset(struct kcovdbg_kcov *kcov, uint64_t count_at);
 /*
- * KCOV_RESET_TRACE: the kernel clears them, for the calling task. A few records of the end of the call follow. Kernels with
- * KCOV_UNIQUE_ENABLE have it, except for the first version of that series.
+ * Let the kernel clear them, for the calling task, by a request that not every kernel has. A few records of the end of the call
+ * follow.
  */
-int kcovdbg_reset_trace(struct kcovdbg_kcov *kcov);
+int kcovdbg_reset_trace(struct kcovdbg_kcov *kcov, unsigned long request);
 /* The count word, with acquire: the records it counts are visible. User space can write it: check it. */
 uint64_t kcovdbg_count(const struct kcovdbg_kcov *kcov, const void *area, uint64_t count_at);
 /* Unmap and close; may be called twice. */

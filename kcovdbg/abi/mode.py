@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.record import CMP, PC, Codec
@@ -27,6 +27,19 @@ REMOTE: Final = "REMOTE"
 _IDLE_MODES: Final = frozenset({DISABLED, REMOTE, "INVALID"})
 
 
+class Ioctl(NamedTuple):
+    """A request of KCOV's file; ``_IOC()`` makes its number, which differs between architectures."""
+
+    number: int
+    direction: str = ""
+    """``r`` as in ``_IOR()``, ``w`` as in ``_IOW()``, empty as in ``_IO()``."""
+    size: int = 0
+    """Size of the argument's type, as the number holds it."""
+
+
+ENABLE: Final = Ioctl(100)
+
+
 @dataclass(frozen=True, slots=True)
 class EnableRequest:
     """How user space enables a mode."""
@@ -37,12 +50,12 @@ class EnableRequest:
     """Feature that a kernel must have for it; None if every kernel can do it."""
     since: str = ""
     """Release or posted series that brings it."""
-    ioctl: str = "ENABLE"
-    """Name of the ioctl that enables it: ``kcovdbg_request()`` in native/collector.c has the numbers."""
+    ioctl: Ioctl = ENABLE
+    """The request that enables it."""
     records_once: bool = False
     """Whether each record is written once only."""
-    can_reset: bool = False
-    """Whether the kernel has a request that resets what was recorded."""
+    reset: Ioctl | None = None
+    """The request with which the kernel resets what was recorded; None if it has none."""
     second: Mode | None = None
     """Mode in which the second buffer is read, where there are two."""
     prefix_words: Callable[[int], int] | None = None

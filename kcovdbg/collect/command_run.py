@@ -202,7 +202,7 @@ class _Run:
         command.argv = self._strings(request.argv)
         command.envp = self._strings([f"{key}={value}" for key, value in os.environ.items()])
         mode = request.mode
-        command.mode = make_native_mode(mode, request.size, self.word_size)[0]
+        command.mode = make_native_mode(mode, request.size)[0]
         if request.enable_request is not None:
             command.mode.request = request.enable_request
         command.size = request.size

@@ -12,7 +12,8 @@ import os
 from enum import Enum
 from typing import Any
 
-from kcovdbg.collect.native_module import load_native
+from kcovdbg.abi.mode import ENABLE
+from kcovdbg.collect.native_module import load_native, request_number
 
 
 class EnableRefusal(Enum):
@@ -55,7 +56,7 @@ def find_refusal(
             return EnableRefusal.UNKNOWN
         if _try_enable(ffi, lib, kcov, request, argument) == 0:
             return EnableRefusal.OBJECT
-        error = _try_enable(ffi, lib, kcov, lib.kcovdbg_request(b"ENABLE", word_size), 0)
+        error = _try_enable(ffi, lib, kcov, request_number(ENABLE), 0)
     finally:
         lib.kcovdbg_close(kcov)
     return EnableRefusal.MODE if error == 0 else EnableRefusal.FILE if error == errno.EINVAL else EnableRefusal.UNKNOWN

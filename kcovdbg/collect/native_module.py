@@ -7,6 +7,7 @@ import os
 import platform
 from typing import Any, Final
 
+from kcovdbg.abi.mode import Ioctl
 from kcovdbg.collect.requests import CollectMode
 from kcovdbg.errors import CapabilityError
 
@@ -45,11 +46,17 @@ def kernel_word_size() -> int:
     return 4 if os.sysconf("SC_LONG_BIT") == 32 else 8
 
 
-def make_native_mode(mode: CollectMode, size: int, word_size: int) -> Any:
+def request_number(ioctl: Ioctl) -> int:
+    """Return the number of a request on this architecture."""
+    _, lib = load_native()
+    return int(lib.kcovdbg_request(ioctl.direction.encode() or b"\0", ioctl.number, ioctl.size))
+
+
+def make_native_mode(mode: CollectMode, size: int) -> Any:
     """Return a new ``struct kcovdbg_mode *`` for a mode and a buffer size in words of the kernel."""
-    ffi, lib = load_native()
+    ffi, _ = load_native()
     native = ffi.new("struct kcovdbg_mode *")
-    native.request = lib.kcovdbg_request(mode.request.ioctl.encode(), word_size)
+    native.request = request_number(mode.request.ioctl)
     native.argument = mode.argument(size)
     native.count_at = mode.prefix_words(size)
     native.record_words = mode.codec.record_words

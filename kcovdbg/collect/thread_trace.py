@@ -16,7 +16,7 @@ from kcovdbg.abi import record
 from kcovdbg.collect.buffer_data import decode_buffer
 from kcovdbg.collect.enable_diagnosis import find_refusal
 from kcovdbg.collect.errno_messages import Step, explain
-from kcovdbg.collect.native_module import DEFAULT_SIZE, DEVICE, kernel_word_size, load_native, make_native_mode
+from kcovdbg.collect.native_module import DEFAULT_SIZE, DEVICE, kernel_word_size, load_native, make_native_mode, request_number
 from kcovdbg.collect.requests import CollectMode, find_mode
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
@@ -62,7 +62,7 @@ class Trace:
         self._path = path
         self._device = self._ffi.NULL if device is None else device
         self._kcov: Any = None
-        self._enable = make_native_mode(self._mode, size, self._word_size)
+        self._enable = make_native_mode(self._mode, size)
         self._thread: int | None = None
         self._pid = 0
         self._data = b""
@@ -148,10 +148,11 @@ class Trace:
         if not by_kernel:
             self._lib.kcovdbg_reset(self._kcov, self._enable.count_at)
             return
-        if not self._mode.request.can_reset:
+        reset = self._mode.request.reset
+        if reset is None:
             # Its number may mean something else on other kernels.
             raise explain(Step.RESET, errno.ENOTTY, path=self._path)
-        error = self._lib.kcovdbg_reset_trace(self._kcov)
+        error = self._lib.kcovdbg_reset_trace(self._kcov, request_number(reset))
         if error:
             raise explain(Step.RESET, -error, path=self._path)
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
-from kcovdbg.abi.mode import DISABLED, EnableRequest, Mode
+from kcovdbg.abi.mode import DISABLED, EnableRequest, Ioctl, Mode
 from kcovdbg.abi.record import PC, Encoding
 from kcovdbg.abi.structures import KCOV, PERCPU, TASK
 from kcovdbg.errors import KcovdbgError
@@ -443,13 +443,19 @@ def _bitmap_words(size: int) -> int:
     return max(1, size // 32)
 
 
-def _request(feature: str, since: str, ioctl: str, *, can_reset: bool = False) -> EnableRequest:
+# KCOV_UNIQUE_ENABLE and KCOV_RESET_TRACE. The first version of the series has the other direction, and no reset.
+_ENABLE: Final = Ioctl(103, "w", 8)
+_ENABLE_V1: Final = Ioctl(103, "r", 8)
+_RESET_TRACE: Final = Ioctl(104)
+
+
+def _request(feature: str, since: str, ioctl: Ioctl, reset: Ioctl | None = None) -> EnableRequest:
     return EnableRequest(
         feature=feature,
         since=since,
         ioctl=ioctl,
         records_once=True,
-        can_reset=can_reset,
+        reset=reset,
         prefix_words=_bitmap_words,
         errors={
             ("ENABLE", "prefix"): (
@@ -507,12 +513,12 @@ SERIES: Final = Series(
         Mode(
             "UNIQUE_PC",
             PC,
-            _request(UNIQUE_ENABLE_V1, "the deduplication series of April 2025", "UNIQUE_ENABLE_V1"),
+            _request(UNIQUE_ENABLE_V1, "the deduplication series of April 2025", _ENABLE_V1),
         ),
         Mode(
             "UNIQUE_PC",
             PC,
-            _request(UNIQUE_BITMAP, "the deduplication series of July 2025", "UNIQUE_ENABLE", can_reset=True),
+            _request(UNIQUE_BITMAP, "the deduplication series of July 2025", _ENABLE, _RESET_TRACE),
         ),
         Mode("TRACE_UNIQUE_PC", PC),
     ),

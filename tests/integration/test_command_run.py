@@ -19,7 +19,7 @@ from kcovdbg.collect.command_run import Request, TaskKind, run_command
 from kcovdbg.collect.requests import find_mode
 from kcovdbg.errors import CollectError
 from tests.support.child_process import restore_signals
-from tests.support.fake_kcov import FIOCLEX, FakeKcov, lib
+from tests.support.fake_kcov import FIOCLEX, FakeKcov
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,7 +63,7 @@ def test_who_holds_a_handle_beside_a_random_one(run):
         asked.append(handle)
         return "task 7 (fuzzer) holds it"
 
-    errors = {lib.kcovdbg_request(b"REMOTE_ENABLE", 8): errno.EEXIST}
+    errors = {0x40186366: errno.EEXIST}
     with pytest.raises(CollectError, match=r"usb:1: task 7 \(fuzzer\)"):
         run("true", handles=(bus,), common_handle=0, errors=errors, find_holder=find_holder)
     # Another process may have the random handle as well, which says nothing.

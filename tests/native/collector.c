@@ -17,6 +17,9 @@
 #include "collector.h"
 #include "follow.h"
 
+/* KCOV_RESET_TRACE of a posted series. */
+#define RESET_TRACE 0x6368
+
 #define CHECK(condition) \
 	do { \
 		if (!(condition)) { \
@@ -53,11 +56,11 @@ static int fake_ioctl(int fd, unsigned long request, unsigned long argument)
 		errno = fail_ioctl;
 		return -1;
 	}
-	if (request == kcovdbg_request("INIT_TRACE", 8)) {
+	if (request == kcovdbg_request('r', 1, 8)) {
 		fake_size = argument * 8;
 		return ftruncate(fd, 2 * fake_size);
 	}
-	if (request == kcovdbg_request("RESET_TRACE", 8)) {
+	if (request == RESET_TRACE) {
 		static const uint64_t zeros[64];
 
 		CHECK(bitmap_words < 64);
@@ -96,7 +99,7 @@ static int is_mapped(const void *address)
 
 static void test_calls(void)
 {
-	struct kcovdbg_mode mode = { kcovdbg_request("ENABLE", 8), 1, 0, 4, 0 };
+	struct kcovdbg_mode mode = { kcovdbg_request(0, 100, 0), 1, 0, 4, 0 };
 	uint64_t handles[] = { 1ULL << 56 | 3 };
 	struct kcovdbg_kcov kcov;
 	unsigned char *area;
@@ -127,7 +130,7 @@ static void test_calls(void)
 	CHECK(!kcovdbg_count(&kcov, kcov.area, 0) && !kcovdbg_count(&kcov, kcov.second, 0));
 	/* A bitmap before the count is forgotten with it. */
 	memset(words, 0xff, 8192);
-	mode = (struct kcovdbg_mode){ kcovdbg_request("UNIQUE_ENABLE", 8), 16, 16, 1, 0 };
+	mode = (struct kcovdbg_mode){ kcovdbg_request('w', 103, 8), 16, 16, 1, 0 };
 	CHECK(!kcovdbg_enable(&kcov, &mode));
 	CHECK(requests[2] == 0x40086367 && arguments[2] == 16);
 	CHECK(!words[0] && !words[15] && !words[16] && words[17] == UINT64_MAX);
@@ -137,14 +140,14 @@ static void test_calls(void)
 	CHECK(requests[4] == 0x6365 && !arguments[4]);
 	words[0] = words[15] = words[16] = 7;
 	bitmap_words = 16;
-	CHECK(!kcovdbg_reset_trace(&kcov));
-	CHECK(requests[5] == 0x6368 && !arguments[5]);
+	CHECK(!kcovdbg_reset_trace(&kcov, RESET_TRACE));
+	CHECK(requests[5] == RESET_TRACE && !arguments[5]);
 	/* It is the kernel that forgets; nothing behind the count is touched. */
 	CHECK(!words[0] && !words[15] && !words[16] && words[17] == UINT64_MAX);
 	fail_ioctl = EBUSY;
 	CHECK(kcovdbg_enable(&kcov, &mode) == -EBUSY);
 	CHECK(kcovdbg_disable(&kcov) == -EBUSY);
-	CHECK(kcovdbg_reset_trace(&kcov) == -EBUSY);
+	CHECK(kcovdbg_reset_trace(&kcov, RESET_TRACE) == -EBUSY);
 	CHECK(kcovdbg_remote_enable(&kcov, 0, 64, NULL, 0, 0) == -EBUSY);
 	fail_ioctl = 0;
 	kcovdbg_close(&kcov);

@@ -11,6 +11,8 @@ ffi, lib = _native.ffi, _native.lib
 
 # FIOCLEX of <asm-generic/ioctls.h>: a request that every file takes, for tasks that ptrace makes call ioctl().
 FIOCLEX = 0x5451
+# On architectures with the generic <asm/ioctl.h>.
+INIT_TRACE, ENABLE, UNIQUE_ENABLE = 0x80086301, 0x6364, 0x40086367
 
 
 class FakeKcov:
@@ -48,14 +50,14 @@ class FakeKcov:
         self.requests.append((request, argument))
         if self._fails(request):
             return -1
-        if request in (lib.kcovdbg_request(b"ENABLE", 8), lib.kcovdbg_request(b"UNIQUE_ENABLE", 8)):
+        if request in (ENABLE, UNIQUE_ENABLE):
             is_refused = self.refuse == "once" or argument in self.refuse
             if self.refuse == "once":
                 self.refuse = set()
             if is_refused:
                 ffi.errno = errno.EINVAL
                 return -1
-        if request == lib.kcovdbg_request(b"INIT_TRACE", 8):
+        if request == INIT_TRACE:
             self.size = argument
             os.ftruncate(fd, argument * 16)
         return 0

@@ -4,6 +4,7 @@
 import pytest
 
 from kcovdbg._native import lib
+from kcovdbg.collect.native_module import request_number
 from kcovdbg.collect.requests import find_mode, mode_names
 from kcovdbg.errors import UsageError
 from kcovdbg.walk.layout import detect_layout
@@ -41,7 +42,7 @@ def test_offered(row):
     for name in mode_names():
         if name in OFFERED[row.name]:
             mode = find_mode(name, features)
-            assert (lib.kcovdbg_request(mode.request.ioctl.encode(), 8), mode.request.argument) == OFFERED[row.name][name]
+            assert (request_number(mode.request.ioctl), mode.request.argument) == OFFERED[row.name][name]
         else:
             with pytest.raises(UsageError) as caught:
                 find_mode(name, features)
@@ -67,9 +68,8 @@ def test_what_numbers_mean():
     assert "R" not in numbers[0x40086367, 0]["unique-pc"]
 
 
-@pytest.mark.parametrize(("word", "init"), [(8, 0x80086301), (4, 0x80046301)])
-def test_requests(word, init):
-    assert lib.kcovdbg_request(b"INIT_TRACE", word) == init
-    assert lib.kcovdbg_request(b"ENABLE", word) == ENABLE
-    assert lib.kcovdbg_request(b"DISABLE", word) == 0x6365
-    assert lib.kcovdbg_request(b"REMOTE_ENABLE", word) == 0x40186366
+def test_requests():
+    assert lib.kcovdbg_request(b"r", 1, 8) == 0x80086301
+    assert lib.kcovdbg_request(b"r", 1, 4) == 0x80046301
+    assert lib.kcovdbg_request(b"\0", 101, 0) == 0x6365
+    assert lib.kcovdbg_request(b"w", 102, 24) == 0x40186366

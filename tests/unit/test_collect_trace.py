@@ -14,7 +14,7 @@ from kcovdbg.collect.enable_diagnosis import EnableRefusal
 from kcovdbg.collect.errno_messages import Step, explain
 from kcovdbg.collect.requests import find_mode
 from kcovdbg.errors import CollectError, UsageError
-from tests.support.fake_kcov import FakeKcov, lib, record_into
+from tests.support.fake_kcov import ENABLE, INIT_TRACE, UNIQUE_ENABLE, FakeKcov, record_into
 
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(5)]
 
@@ -34,8 +34,8 @@ def expect(step, number, **options):
 
 
 def names(fake):
-    numbers = {lib.kcovdbg_request(name, 8): name for name in (b"INIT_TRACE", b"ENABLE", b"DISABLE", b"UNIQUE_ENABLE")}
-    return [(numbers[request].decode(), argument) for request, argument in fake.requests]
+    numbers = {INIT_TRACE: "INIT_TRACE", ENABLE: "ENABLE", 0x6365: "DISABLE", UNIQUE_ENABLE: "UNIQUE_ENABLE"}
+    return [(numbers[request], argument) for request, argument in fake.requests]
 
 
 def test_a_block(fake):

@@ -132,10 +132,12 @@ WORDS = re.compile(
 
 
 def test_names_of_a_series_are_in_its_module_only():
+    paths = [path for path in ROOT.rglob("*.py") if path.parent.name != "series"] + list(
+        (ROOT.parent / "native").glob("*.[ch]")
+    )
     found = [
-        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
-        for path in sorted(ROOT.rglob("*.py"))
-        if path.parent.name != "series"
+        f"{path.relative_to(ROOT.parent)}:{number}: {line.strip()}"
+        for path in sorted(paths)
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if WORDS.search(line)
     ]
