@@ -12,7 +12,6 @@ import atexit
 import contextlib
 import json
 import os
-import re
 import socket
 import struct
 import tempfile
@@ -23,7 +22,6 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import GoneError, TargetError
 from kcovdbg.target.connection import MachineState
-from kcovdbg.target.rsp import StubReadError
 from kcovdbg.target.socket_address import SocketAddress, connect, is_closed_by_peer
 from kcovdbg.target.stop_record import (
     describe_record,
@@ -33,6 +31,7 @@ from kcovdbg.target.stop_record import (
     signals_delayed,
     write_record,
 )
+from kcovdbg.target.stub_kernel import read_by_monitor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -227,11 +226,7 @@ class Qmp:
 
         :raises StubReadError: when it cannot be read.
         """
-        text = self.monitor(f"xp /{size}xb {address:#x}")
-        found = bytes(int(byte, 16) for line in text.splitlines() for byte in re.findall(r"\b0x([0-9a-f]{2})\b", line))
-        if len(found) != size:
-            raise StubReadError(f"physical {address:#x}")
-        return found
+        return read_by_monitor(self.monitor, address, size)
 
     def read_notes(self) -> bytes:
         """Return the ELF notes of a dump by QEMU: registers of each CPU, VMCOREINFO.

@@ -8,6 +8,7 @@ import re
 import select
 import socket
 import time
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE
@@ -22,6 +23,7 @@ _STOP: Final = (b"T", b"S")
 # More than any stub sends at once.
 _MAX_BUFFER: Final = 16 << 20
 _RETRIES: Final = 3
+_MAX_FEATURES: Final = 64
 
 
 class StubReadError(Exception):
@@ -59,6 +61,7 @@ class RspClient:
         self._is_physical = False
         self.was_running = True
         self._is_running = False
+        self._register_numbers: Mapping[str, int] | None = None
         self.reads = 0
         try:
             if self._socket.family == socket.AF_INET:
@@ -255,6 +258,31 @@ class RspClient:
         except ValueError:
             return b""
 
+    def register(self, name: str) -> int | None:
+        """Return a register by its name in the stub's description of the machine, None when it has none.
+
+        Of the CPU that :meth:`registers` was last asked for.
+        """
+        if self._register_numbers is None:
+            self._register_numbers = _number_registers(self._read_feature)
+        number = self._register_numbers.get(name)
+        if number is None:
+            return None
+        try:
+            return int.from_bytes(bytes.fromhex(self._ask(b"p%x" % number).decode()), "little")
+        except ValueError:
+            return None
+
+    def _read_feature(self, name: str) -> str:
+        """Return a part of the description of the machine, empty when there is none."""
+        text = b""
+        while len(text) < _MAX_BUFFER:
+            reply = self._ask(b"qXfer:features:read:%s:%x,%x" % (name.encode(), len(text), self.packet_size - 4))
+            text += reply[1:]
+            if not reply.startswith(b"m"):
+                return text.decode(errors="replace") if reply.startswith(b"l") else ""
+        return ""
+
     def read(self, address: int, size: int) -> bytes:
         """Read memory, virtual or physical as chosen.
 
@@ -343,6 +371,24 @@ class RspClient:
             f"lost the GDB stub at {self.address.text}: {error.strerror or error}",
             hint="the machine may have ended, or another debugger uses the stub",
         )
+
+
+def _number_registers(read: Callable[[str], str]) -> dict[str, int]:
+    """Return the number of each register that a stub describes.
+
+    :param read: returns a part of the description by its name.
+    """
+    found: dict[str, int] = {}
+    number = 0
+    # In the order of the parts, registers without a number follow the one before.
+    for part in re.findall(r'<xi:include\s+href="([^"]+)"', read("target.xml"))[:_MAX_FEATURES]:
+        for register in re.findall(r"<reg\s[^>]*>", read(part)):
+            attributes = dict(re.findall(r'(\w+)="([^"]*)"', register))
+            if attributes.get("regnum", "").isdecimal():
+                number = int(attributes["regnum"])
+            found.setdefault(attributes.get("name", ""), number)
+            number += 1
+    return found
 
 
 def _parse_stop(reply: bytes) -> StopReply:

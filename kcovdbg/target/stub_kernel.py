@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A kernel in the memory of a machine or of a dump that has no VMCOREINFO: its KASLR offset, VMCOREINFO and registers.
 
-x86-64 in QEMU: memory is read by physical address, since with page-table isolation a CPU that was stopped in user space has
-page tables without the kernel; the image is found by the interrupt descriptor table. Other stubs: by virtual address, without
-KASLR.
+QEMU's memory is read by physical address, since with page-table isolation a CPU that was stopped in user space has page tables
+without the kernel. On x86-64 the image is found by the interrupt descriptor table; arm64_kernel.py has that of arm64. Other
+stubs: by virtual address, without KASLR.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, page_align, page_align_down
@@ -29,6 +29,7 @@ from kcovdbg.target.kaslr import (
 )
 from kcovdbg.target.pointer import UPPER_HALF_START
 from kcovdbg.target.rsp import RspClient, StubReadError
+from kcovdbg.target.stub_registers import StubRegisters
 
 _WORD: Final = struct.Struct("<Q")
 _PRESENT: Final = 1
@@ -37,14 +38,14 @@ _ADDRESS: Final = 0x000F_FFFF_FFFF_F000
 # PTI_PGTABLE_SWITCH_BIT: the page table of user space is the page after that of the kernel.
 _PTI_SWITCH: Final = 0x1000
 _CR4_LA57: Final = 1 << 12
+VMCOREINFO_SYMBOLS: Final = ("vmcoreinfo_data", "vmcoreinfo_size")
 # What is found by symbols of the vmlinux.
 SYMBOLS: Final = (
     *DIVIDE_ERROR,
     "early_idt_handler_array",
     "init_top_pgt",
     "linux_banner",
-    "vmcoreinfo_data",
-    "vmcoreinfo_size",
+    *VMCOREINFO_SYMBOLS,
 )
 _MAX_VMCOREINFO: Final = 1 << 16
 # __START_KERNEL_map
@@ -53,9 +54,6 @@ _IMAGE_START: Final = 0xFFFF_FFFF_8000_0000
 _MAX_IMAGE: Final = 256 << 20
 _MAX_BANNER: Final = 512
 _MAX_CPUS: Final = 4096
-# The start of a `g` packet of x86-64: 16 general registers, rip, eflags, six segments.
-_GDB_REGISTERS: Final = struct.Struct("<17Q7I")
-_PRSTATUS_SIZE: Final = 336
 
 _NEEDS: Final = "the kernel needs CONFIG_VMCORE_INFO (CONFIG_CRASH_CORE before v6.9), which CONFIG_KEXEC selects"
 _READ_HINT: Final = "let the kernel finish booting, or run in kernel mode; then try again"
@@ -133,6 +131,19 @@ def find_ram(text: str) -> list[RamRange]:
     return []
 
 
+def read_by_monitor(monitor: Callable[[str], str], address: int, size: int) -> bytes:
+    """Read physical memory through QEMU's monitor: slow, for what is read before there is another way.
+
+    :param monitor: runs a command and returns its output.
+    :raises StubReadError: when it cannot be read.
+    """
+    text = monitor(f"xp /{size}xb {address:#x}")
+    found = bytes(int(byte, 16) for line in text.splitlines() for byte in re.findall(r"\b0x([0-9a-f]{2})\b", line))
+    if len(found) != size:
+        raise StubReadError(f"physical {address:#x}")
+    return found
+
+
 class CpuRegisters(NamedTuple):
     """The registers of x86-64 that a kernel is found by."""
 
@@ -174,43 +185,15 @@ def translate(read: ReadMemory, cpu: CpuRegisters, address: int) -> int | None:
     return None
 
 
-def make_notes(client: RspClient, vmcoreinfo: bytes) -> bytes:
-    """Return the ELF notes that a dump of the machine would have: VMCOREINFO, and the registers of each x86-64 CPU."""
+def make_notes(client: RspClient, registers: StubRegisters, vmcoreinfo: bytes) -> bytes:
+    """Return the ELF notes that a dump of the machine would have: VMCOREINFO, and the registers of each CPU."""
     notes = b""
     for cpu in range(_MAX_CPUS):
-        registers = client.registers(cpu + 1)
-        if len(registers) < _GDB_REGISTERS.size:
+        status = registers.make_prstatus(cpu, client.registers(cpu + 1))
+        if status is None:
             break
-        notes += make_note("CORE", NT_PRSTATUS, _make_prstatus(cpu, registers))
+        notes += make_note("CORE", NT_PRSTATUS, status)
     return notes + make_note(VMCOREINFO, 0, vmcoreinfo)
-
-
-# Members of struct pt_regs in the order of GDB's registers.
-_PT_REGS: Final = tuple("ax bx cx dx si di bp sp r8 r9 r10 r11 r12 r13 r14 r15 ip flags".split())
-
-
-def parse_pt_regs(registers: bytes) -> dict[str, int]:
-    """Return x86-64 registers by the members of ``struct pt_regs``.
-
-    :param registers: as a stub sends them; empty gives nothing.
-    """
-    if len(registers) < _GDB_REGISTERS.size:
-        return {}
-    return dict(zip(_PT_REGS, _GDB_REGISTERS.unpack_from(registers), strict=False))
-
-
-def _make_prstatus(cpu: int, registers: bytes) -> bytes:
-    """Return a ``struct elf_prstatus`` of x86-64 with GDB's registers."""
-    rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, *others = _GDB_REGISTERS.unpack_from(registers)
-    r8, r9, r10, r11, r12, r13, r14, r15, rip, rflags, cs, ss, ds, es, fs, gs = others
-    # struct user_regs_struct; the stub does not have orig_rax, fs_base and gs_base, and unwinding does not use them.
-    general = (r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi)
-    user = (*general, 0, rip, cs, rflags, rsp, ss, 0, 0, ds, es, fs, gs)
-    status = bytearray(_PRSTATUS_SIZE)
-    # pr_pid: QEMU numbers CPUs from 1 in its dumps.
-    struct.pack_into("<I", status, 32, cpu + 1)
-    struct.pack_into("<27Q", status, 112, *user)
-    return bytes(status)
 
 
 class FoundKernel(NamedTuple):
@@ -343,7 +326,7 @@ def _make_vmcoreinfo(cpu: CpuRegisters, physical: ReadMemory, read: Read, symbol
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def read_vmcoreinfo(virtual: ReadMemory, symbols: dict[str, int], offset: int) -> bytes:
+def read_vmcoreinfo(virtual: ReadMemory, symbols: Mapping[str, int], offset: int) -> bytes:
     """Return the VMCOREINFO in a kernel's memory.
 
     :param virtual: reads virtual memory.

@@ -45,14 +45,16 @@ def run_gdb(
     loader: Path | None = LOADER,
     environment: dict[str, str] | None = None,
     timeout: float = 120,
+    program: str = "gdb",
 ) -> Said:
     """Start GDB without anybody's settings, and have it run commands.
 
     :param arguments: the program, a core.
+    :param program: one for other architectures, for instance.
     :param before: commands whose output doesn't matter.
     :param ask: commands; each has its own answer.
     """
-    command = ["gdb", "-nx", "-batch", "-iex", "set auto-load no", "-iex", "set debuginfod enabled off"]
+    command = [program, "-nx", "-batch", "-iex", "set auto-load no", "-iex", "set debuginfod enabled off"]
     if loader is not None:
         command += ["-iex", f"source {loader}"]
     command += [str(argument) for argument in arguments]

@@ -294,3 +294,38 @@ def test_a_machine_is_left_stopped(stub):
     assert not made.running
     assert "at the write" in describe_record(read_record(client.address)._replace(pid=1, started=""))
     remove_record(client.address)
+
+
+TARGET = b"""<target><architecture>aarch64</architecture>
+<xi:include href="core.xml"/><xi:include href="system.xml"/></target>"""
+PARTS = {
+    b"target.xml": TARGET,
+    b"core.xml": b'<feature><reg name="x0" bitsize="64"/><reg name="pc" bitsize="64" regnum="32"/></feature>',
+    b"system.xml": b'<feature><reg name="TCR_EL1" bitsize="64" group="cp_regs"/><reg bitsize="64" name="TTBR1_EL1"/></feature>',
+}
+
+
+def test_registers_by_name(stub):
+    client = stub(
+        packet_size=b"40",
+        answers={
+            # Each part is sent in pieces.
+            **{
+                b"qXfer:features:read:%s:%x," % (name, start): [
+                    (b"m" if start + 60 < len(text) else b"l") + text[start : start + 60]
+                ]
+                for name, text in PARTS.items()
+                for start in range(0, len(text), 60)
+            },
+            b"p21": [b"0011223344556677"],
+            b"p22": [b"E14"],
+        },
+    )[1]
+    assert client.register("TCR_EL1") == 0x7766554433221100
+    # The stub knows its name only; and one that nobody knows.
+    assert client.register("TTBR1_EL1") is None
+    assert client.register("VBAR_EL1") is None
+
+
+def test_a_stub_without_a_description(stub):
+    assert stub()[1].register("TTBR1_EL1") is None

@@ -16,13 +16,13 @@ import drgn
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_X86_64, ET_CORE, ET_REL, Header, NotElfError
+from kcovdbg.elf.header import EM_AARCH64, EM_X86_64, ET_CORE, ET_REL, Header, NotElfError
 from kcovdbg.elf.note import find_vmcoreinfo, parse_notes
 from kcovdbg.elf.qemu_note import find_qemu_cpus
 from kcovdbg.errors import CapabilityError, GoneError, TargetError
 from kcovdbg.model.memory import StackFrame
+from kcovdbg.target import arm64_kernel, stub_kernel
 from kcovdbg.target import dump_file as dumpfile
-from kcovdbg.target import stub_kernel
 from kcovdbg.target.connection import Connection, MachineState, keeps_running
 from kcovdbg.target.debug_files import find_debug_file, read_stripped
 from kcovdbg.target.drgn.address_range import exclude_per_cpu_data
@@ -36,6 +36,7 @@ from kcovdbg.target.rsp import RspClient, StubReadError
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.socket_address import parse_address
 from kcovdbg.target.stop_record import signals_as_exit
+from kcovdbg.target.stub_registers import StubRegisters
 from kcovdbg.target.stub_watchpoints import StubWatchpoints
 
 _VMLINUX_HINT: Final = (
@@ -391,7 +392,7 @@ def _make_physical_reader(prog: drgn.Program) -> stub_kernel.ReadMemory:
 def _read_addresses(kernel: DebugFile) -> dict[str, int]:
     """Return the addresses in a vmlinux of the symbols that a kernel is found by."""
     with ElfFile(kernel.path, kernel.name) as image:
-        found = (image.symbols.find(name) for name in stub_kernel.SYMBOLS)
+        found = (image.symbols.find(name) for name in {*stub_kernel.SYMBOLS, *arm64_kernel.SYMBOLS})
         return {symbol.name: symbol.address for symbol in found if symbol is not None}
 
 
@@ -404,49 +405,47 @@ class _StubProgram(NamedTuple):
     """Returns the ELF notes of a dump, with the registers of each CPU; empty when the stub has none."""
     notes: tuple[str, ...]
     """For the user."""
-    has_registers: bool
-    """Whether the stub has the registers of x86-64."""
+    registers: StubRegisters
+    """Decodes the registers of the machine."""
 
 
 def _make_watchpoints(target: DrgnTarget, client: RspClient, stub: _StubProgram) -> StubWatchpoints:
+    decoder = stub.registers
+
     def forget() -> None:
         stub.memory.forget()
         target.forget()
-        if stub.has_registers:
+        if decoder.are_known:
             # The Program has those of when it was opened.
-            target.stacks.current_registers = lambda cpu: stub_kernel.parse_pt_regs(client.registers(cpu + 1)) or None
+            target.stacks.current_registers = lambda cpu: decoder.parse(client.registers(cpu + 1)) or None
 
     def unwind(registers: bytes) -> Sequence[StackFrame]:
-        found = stub_kernel.parse_pt_regs(registers)
         # An address in the instruction before: the one that wrote.
-        return target.stacks.unwind({**found, "ip": found["ip"] - 1}) if found else ()
+        found = decoder.parse_at(registers, -1)
+        return target.stacks.unwind(found) if found else ()
 
-    return StubWatchpoints(
-        client, target.name, forget, lambda registers: stub_kernel.parse_pt_regs(registers).get("ip", 0), unwind
-    )
+    return StubWatchpoints(client, target.name, forget, decoder.find_pc, unwind)
 
 
 def _open_stub_program(client: RspClient, kernel: DebugFile) -> _StubProgram:
     memory = stub_kernel.CachedMemory(client.read)
     read = _make_reader(memory.read)
-    cpu = None
-    if kernel.header.machine == EM_X86_64 and client.use_physical_memory():
-        registers = client.monitor("info registers")
-        cpu = stub_kernel.parse_registers(registers) if registers else None
-        if cpu is None:
-            client.use_virtual_memory()
-    if cpu is not None:
-        found = _find_kernel(client.address.text, cpu, memory.read, kernel)
+    registers = StubRegisters(kernel.header.machine)
+    found = _find_stub_kernel(client, memory, kernel) if client.use_physical_memory() else None
+    if found is not None:
+        vmcoreinfo = found.vmcoreinfo
         ram = stub_kernel.find_ram(client.monitor("info mtree -f") or "")
 
         def read_notes() -> bytes:
-            return stub_kernel.make_notes(client, found.vmcoreinfo)
+            return stub_kernel.make_notes(client, registers, vmcoreinfo)
 
         prog = open_empty_program(kernel.header.machine, read_notes())
         for start, end in ram or [stub_kernel.RamRange(0, PHYSICAL_SIZE)]:
             prog.add_memory_segment(start, end - start, read, physical=True)
         refuse_user_addresses(prog)
-        return _StubProgram(prog, memory, read_notes, (), has_registers=True)
+        return _StubProgram(prog, memory, read_notes, (), registers)
+    client.use_virtual_memory()
+    memory.forget()
     # By virtual addresses, VMCOREINFO is found only if KASLR did not move the kernel.
     try:
         vmcoreinfo = stub_kernel.read_vmcoreinfo(memory.read, _read_addresses(kernel), 0)
@@ -460,7 +459,31 @@ def _open_stub_program(client: RspClient, kernel: DebugFile) -> _StubProgram:
     # Added last: setting the kernel adds a segment that translates virtual addresses, which needs physical memory.
     prog.add_memory_segment(0, WORD_MASK if kernel.header.is_64bit else 1 << 32, read)
     note = "the stub reads virtual memory only, as mapped by the stopped CPU"
-    return _StubProgram(prog, memory, bytes, (note,), has_registers=kernel.header.machine == EM_X86_64)
+    return _StubProgram(prog, memory, bytes, (note,), registers)
+
+
+def _find_stub_kernel(client: RspClient, memory: stub_kernel.CachedMemory, kernel: DebugFile) -> stub_kernel.FoundKernel | None:
+    """Find the kernel of a vmlinux in a stub's physical memory; return None where the stub does not tell what finds it.
+
+    :raises TargetError: when it cannot be found.
+    """
+    where = client.address.text
+    if kernel.header.machine == EM_X86_64:
+        text = client.monitor("info registers")
+        cpu = stub_kernel.parse_registers(text) if text else None
+        return None if cpu is None else _find_kernel(where, cpu, memory.read, kernel)
+    if kernel.header.machine == EM_AARCH64:
+        translation = arm64_kernel.read_registers(client.register)
+        if translation is not None:
+            with ElfFile(kernel.path, kernel.name) as image:
+                return arm64_kernel.find_kernel(
+                    where,
+                    translation,
+                    memory.read,
+                    _read_addresses(kernel),
+                    lambda offset, read: check_image(image, offset, read, {}),
+                )
+    return None
 
 
 def _make_reader(read: Callable[[int, int], bytes]) -> Callable[[int, int, int, bool], bytes]:

@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from typing import Final
 
 import gdb
+from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_X86_64
+from kcovdbg.elf.header import EM_AARCH64, EM_X86_64
 from kcovdbg.elf.segment import PT_LOAD
 from kcovdbg.errors import KcovdbgError, ReadError, TargetError
+from kcovdbg.target import arm64_kernel
 from kcovdbg.target.gdb.kernel import GdbKernel, find_kernel
 from kcovdbg.target.gdb.memory import make_reader, open_core
 from kcovdbg.target.gdb.target import FoundOffset, GdbTarget
 from kcovdbg.target.kaslr import MismatchError, Read, check_image, offset_from_idt, search_offset, user_mode_of_cpus
+from kcovdbg.target.stub_kernel import read_by_monitor
 
 _NOTHING_OPEN: Final = "connect to a guest (target remote ADDRESS), or open a core (core-file PATH)"
 
@@ -116,6 +119,9 @@ def _candidates(kernel: GdbKernel, core: ElfFile | None, read: Read) -> Iterator
         offset = offset_from_idt(image, _monitor("info registers"), read)
         if offset is not None:
             yield FoundOffset(offset, "from the IDT, by QEMU's `info registers`")
+    if core is None and image.header.machine == EM_AARCH64:
+        for found in _find_arm64_offsets(image):
+            yield FoundOffset(found, "from the CPU's page table, by QEMU's monitor")
     if kernel.relocation:
         yield FoundOffset(kernel.relocation, "as the loaded symbols are relocated")
     yield FoundOffset(0, "not shifted")
@@ -130,6 +136,23 @@ def _monitor(command: str) -> str:
         return gdb.execute(f"monitor {command}", to_string=True)
     except gdb.error:
         return ""
+
+
+def _find_arm64_offsets(image: ElfFile) -> list[int]:
+    """Return the KASLR offsets that the page table of the selected CPU leads to; none where the stub does not tell them."""
+    registers = arm64_kernel.read_registers(_read_register)
+    if registers is None:
+        return []
+    symbols = {symbol.name: symbol.address for symbol in filter(None, map(image.symbols.find, arm64_kernel.SYMBOLS))}
+    return arm64_kernel.find_offsets(registers, lambda address, size: read_by_monitor(_monitor, address, size), symbols)
+
+
+def _read_register(name: str) -> int | None:
+    """Return a register of the selected CPU, None when the stub has none of this name."""
+    try:
+        return int(gdb.newest_frame().read_register(name)) & WORD_MASK
+    except (gdb.error, ValueError):
+        return None
 
 
 def _refuse_physical() -> None:

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The general registers of a machine in a stub's ``g`` packet, by the names and in the order that others want them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from kcovdbg.elf.header import EM_AARCH64, EM_X86_64
+
+PtRegs = Mapping[str, Any]
+"""Values of the members of ``struct pt_regs``."""
+
+# struct elf_prstatus of 64-bit machines: pr_pid, pr_reg, and behind it pr_fpvalid.
+_PID_OFFSET: Final = 32
+_REGISTERS_OFFSET: Final = 112
+_TAIL: Final = 8
+
+
+class _Layout(NamedTuple):
+    """How a machine's registers are laid out."""
+
+    packet: struct.Struct
+    """The start of its ``g`` packet, up to what unwinding needs."""
+    pc: str
+    """The program counter's member of ``struct pt_regs``."""
+    make_pt_regs: Callable[[tuple[int, ...]], dict[str, Any]]
+    make_prstatus: Callable[[tuple[int, ...]], tuple[int, ...]]
+    """Returns the words of pr_reg."""
+
+
+# rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, r8 to r15, rip, rflags, then cs, ss, ds, es, fs, gs.
+_X86_NAMES: Final = tuple("ax bx cx dx si di bp sp r8 r9 r10 r11 r12 r13 r14 r15 ip flags".split())
+
+
+def _make_x86_prstatus(values: tuple[int, ...]) -> tuple[int, ...]:
+    rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, *others = values
+    r8, r9, r10, r11, r12, r13, r14, r15, rip, rflags, cs, ss, ds, es, fs, gs = others
+    # struct user_regs_struct; the stub does not have orig_rax, fs_base and gs_base, and unwinding does not use them.
+    general = (r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi)
+    return (*general, 0, rip, cs, rflags, rsp, ss, 0, 0, ds, es, fs, gs)
+
+
+def _make_arm64_pt_regs(values: tuple[int, ...]) -> dict[str, Any]:
+    return {"regs": values[:31], "sp": values[31], "pc": values[32], "pstate": values[33]}
+
+
+_LAYOUTS: Final = {
+    EM_X86_64: _Layout(
+        struct.Struct("<17Q7I"), "ip", lambda values: dict(zip(_X86_NAMES, values, strict=False)), _make_x86_prstatus
+    ),
+    # x0 to x30, sp, pc, cpsr, which is struct user_pt_regs but for the size of the last one.
+    EM_AARCH64: _Layout(struct.Struct("<33QI"), "pc", _make_arm64_pt_regs, lambda values: values),
+}
+
+
+class StubRegisters:
+    """Decodes the registers of a machine.
+
+    :param machine: ``e_machine``; that of an unknown one has no registers.
+    """
+
+    def __init__(self, machine: int) -> None:
+        self._layout = _LAYOUTS.get(machine)
+
+    @property
+    def are_known(self) -> bool:
+        """Whether the registers of this machine can be decoded."""
+        return self._layout is not None
+
+    def _unpack(self, registers: bytes) -> tuple[int, ...]:
+        if self._layout is None or len(registers) < self._layout.packet.size:
+            return ()
+        return self._layout.packet.unpack_from(registers)
+
+    def parse(self, registers: bytes) -> PtRegs:
+        """Return registers by the members of ``struct pt_regs``.
+
+        :param registers: as a stub sends them; empty gives nothing.
+        """
+        values = self._unpack(registers)
+        return self._layout.make_pt_regs(values) if self._layout is not None and values else {}
+
+    def find_pc(self, registers: bytes) -> int:
+        """Return the program counter, 0 when it is unknown."""
+        return 0 if self._layout is None else int(self.parse(registers).get(self._layout.pc, 0))
+
+    def parse_at(self, registers: bytes, offset: int) -> PtRegs:
+        """Return registers as :meth:`parse` does, with the program counter shifted."""
+        found = self.parse(registers)
+        return {**found, self._layout.pc: found[self._layout.pc] + offset} if self._layout is not None and found else {}
+
+    def make_prstatus(self, cpu: int, registers: bytes) -> bytes | None:
+        """Return the ``struct elf_prstatus`` that a dump by QEMU would have, None when the registers are unknown."""
+        values = self._unpack(registers)
+        if self._layout is None or not values:
+            return None
+        words = self._layout.make_prstatus(values)
+        status = bytearray(_REGISTERS_OFFSET + 8 * len(words) + _TAIL)
+        # QEMU numbers CPUs from 1 in its dumps.
+        struct.pack_into("<I", status, _PID_OFFSET, cpu + 1)
+        struct.pack_into(f"<{len(words)}Q", status, _REGISTERS_OFFSET, *words)
+        return bytes(status)

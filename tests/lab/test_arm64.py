@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""arm64 kernels in QEMU's machine virt: every way in, against what the guest printed.
+
+Built by hand: ``python -m tests.lab build --recipe 6.12-arm64``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab import kernel as kernels
+from tests.lab import requirements
+from tests.lab.comparison import explain, find_differences
+from tests.lab.dump import truth_about
+from tests.lab.guest import Guest, Machine
+from tests.lab.initramfs import Userland, make_userland
+from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.lab.kernel import Kernel
+
+pytestmark = pytest.mark.lab
+
+
+def built(name: str) -> tuple[Kernel, Userland]:
+    """Return a kernel and what its guests run; skip the test where it is not built."""
+    recipe = kernels.by_name(name)
+    found = kernels.find(recipe)
+    if found is None:
+        pytest.skip(f"the lab's kernel isn't built: python -m tests.lab build --recipe {name}")
+    lacking = requirements.missing(requirements.for_boot(recipe.platform) | requirements.for_userland(recipe.platform))
+    if lacking:
+        pytest.skip(f"the lab needs {', '.join(lacking)}; {requirements.remedy(lacking)}")
+    return found, make_userland(found)
+
+
+@pytest.fixture(scope="module")
+def guest() -> Iterator[Guest]:
+    with Guest(*built("6.12-arm64"), Machine(cpus=2)) as running:
+        running.wait_done()
+        yield running
+
+
+def assert_agrees(guest: Guest, *target: str | Path) -> dict[str, list[dict[str, object]]]:
+    answers = ask_state(target, symbol_options(guest.kernel, guest.userland))
+    differences = find_differences(truth_about(guest), answers)
+    assert not differences, explain(differences)
+    return answers
+
+
+def test_behind_the_gdb_stub_with_kaslr(guest: Guest) -> None:
+    answers = assert_agrees(guest, "--gdb-remote", guest.sockets.gdb_remote)
+    assert answers["info"][0]["kaslr_offset"] != "0x0"
+    # The same as QEMU has it from VMCOREINFO.
+    assert (
+        answers["info"][0]["kaslr_offset"]
+        == assert_agrees(guest, "--qemu", guest.sockets.debugger_qmp)["info"][0]["kaslr_offset"]
+    )
+    assert guest.qmp.running()
+
+
+def test_stacks_of_running_tasks_through_the_stub(guest: Guest) -> None:
+    """The registers of each CPU come through the stub: both idle tasks are unwound to the kernel's start."""
+    with guest.paused():
+        done = run_kcovdbg(
+            *("--gdb-remote", guest.sockets.gdb_remote, "-s", guest.kernel.vmlinux, "last", "--all", "--json"),
+        )
+        through_qmp = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, "-s", guest.kernel.vmlinux, "last", "--all", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
+    assert done.stdout == through_qmp.stdout
+
+
+@pytest.mark.parametrize(
+    ("append", "cpu"),
+    [
+        ("nokaslr", ""),
+        # Without E0PD, page-table isolation is on with KASLR: in user space the CPU has a table without the kernel.
+        ("", "cortex-a72"),
+    ],
+)
+def test_other_boots(append: str, cpu: str) -> None:
+    with Guest(*built("6.12-arm64"), Machine(append=append, cpu=cpu)) as guest:
+        guest.wait_done()
+        answers = assert_agrees(guest, "--gdb-remote", guest.sockets.gdb_remote)
+        assert (answers["info"][0]["kaslr_offset"] == "0x0") == (append == "nokaslr")
+
+
+def test_another_vmlinux_is_refused(guest: Guest, tmp_path: Path) -> None:
+    image = tmp_path / "vmlinux"
+    shutil.copyfile(guest.kernel.vmlinux, image)
+    data = image.read_bytes()
+    # Another build of the same source differs in its banner at least.
+    assert data.count(b"Linux version 6.12") >= 1
+    image.write_bytes(data.replace(b"Linux version 6.12", b"Linux version 6.13"))
+    done = run_kcovdbg("--gdb-remote", guest.sockets.gdb_remote, "-s", image, "tasks")
+    assert done.returncode == 2
+    assert str(image) in done.stderr
+    assert guest.qmp.running()
