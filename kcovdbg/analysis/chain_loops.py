@@ -104,7 +104,7 @@ def _python_chains(frames: FrameColumns, chains: Sequence[int]) -> Iterator[Sequ
     return (frames_of_chain(frames, chain) for chain in chains)
 
 
-def _find_ends(frames: FrameColumns, chains: array[int], outermost: bool, native: bool | None) -> array[int]:
+def _find_ends(frames: FrameColumns, chains: Sequence[int], outermost: bool, native: bool | None) -> array[int]:
     if _use(native):
         _, lib = load_native()
         found = zeros("I", len(chains))
@@ -120,7 +120,7 @@ def find_innermost(frames: FrameColumns, chains: array[int], *, native: bool | N
     return _find_ends(frames, chains, False, native)
 
 
-def find_outermost(frames: FrameColumns, chains: array[int], *, native: bool | None = None) -> array[int]:
+def find_outermost(frames: FrameColumns, chains: Sequence[int], *, native: bool | None = None) -> array[int]:
     """Return the number of each chain's outermost frame, :data:`NO_ID` of an empty one."""
     return _find_ends(frames, chains, True, native)
 

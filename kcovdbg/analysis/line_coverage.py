@@ -5,15 +5,20 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
+from typing import Final
 
-from kcovdbg.analysis.chain_loops import add_lines, gather
+from kcovdbg.analysis.chain_loops import add_lines, find_outermost, flatten_chains, gather
 from kcovdbg.analysis.native_loops import NO_ID, Numbering, zeros
-from kcovdbg.analysis.pc_columns import PcColumns, kind_flags, low_halves, pair_words
+from kcovdbg.analysis.pc_columns import PcColumns, kind_flags, low_bytes, low_halves, pair_words
 from kcovdbg.model.coverage import FileCoverage
+from kcovdbg.model.frame_columns import FrameColumns
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind
+
+# Rows that are looked at together.
+_STEP: Final = 1024
 
 
 def find_lines(
@@ -42,7 +47,7 @@ def find_lines(
     groups: list[tuple[array[int], array[int] | None]] = [(chains, records)]
     if columns.table is not None:
         groups.append((_missed_points(columns, chains, kinds, has_unexecuted=has_unexecuted), None))
-    lines, of_frame, names = _number_lines(columns, wanted)
+    lines, of_frame, names = _number_lines(columns.frames, [chains for chains, _ in groups], wanted)
     sums = add_lines(columns.frames, groups, of_frame, len(lines))
     numbers = low_halves(lines)
     found = []
@@ -66,31 +71,64 @@ def _missed_points(columns: PcColumns, chains: array[int], kinds: Iterable[Point
     :param chains: of what was recorded.
     """
     assert columns.table is not None
-    rows = columns.table.columns.chain
-    size = len(rows)
-    missed = int.from_bytes(kind_flags(rows, kinds), "little") & ~int.from_bytes(columns.seen, "little")
-    points = array("Q", compress(rows, missed.to_bytes(size, "little")))
+    frames, rows = columns.frames, columns.table.columns.chain
+    flags = int.from_bytes(kind_flags(rows, kinds), "little") & ~int.from_bytes(columns.seen, "little")
     if has_unexecuted:
-        return points
-    executed = zeros("I", len(columns.places))
-    for place in set(columns.outermost_places(chains)) - {NO_ID}:
-        executed[place] = 1
-    return array("Q", compress(points, gather(columns.outermost_places(points), executed, 0)))
+        return _choose(rows, flags)
+    recorded = array("I", set(find_outermost(frames, chains)) - {NO_ID})
+    # First by name alone: few functions were executed, and few of the others share a name with them.
+    named = zeros("I", len(frames.strings))
+    for function in gather(recorded, frames.function, 0):
+        named[function] = 1
+    of_rows = gather(gather(find_outermost(frames, rows), frames.function, 0), named, 0)
+    points = _choose(rows, flags & int.from_bytes(low_bytes(of_rows), "little"))
+    executed = set(_find_functions(frames, recorded))
+    return array("Q", compress(points, map(executed.__contains__, _find_functions(frames, find_outermost(frames, points)))))
 
 
-def _number_lines(columns: PcColumns, wanted: Callable[[Frame], bool] | None) -> tuple[array[int], array[int], list[str]]:
-    """Return the lines of all frames, ascending, the number of each frame's line, and the names of the files, sorted.
+def _choose(rows: Sequence[int], flags: int) -> array[int]:
+    """Return the rows whose flags are set.
+
+    :param flags: a byte for each row, 0 or 1, the first one lowest.
+    """
+    chosen = array("Q")
+    wanted = flags.to_bytes(len(rows), "little")
+    start = wanted.find(1)
+    while start >= 0:
+        end = start + _STEP
+        chosen.extend(compress(rows[start:end], wanted[start:end]))
+        start = wanted.find(1, end)
+    return chosen
+
+
+def _find_functions(frames: FrameColumns, numbers: array[int]) -> array[int]:
+    """Return the function and the file of each frame as a word; functions of several files share names."""
+    return pair_words(*(gather(numbers, column, 0) for column in (frames.function, frames.file)))
+
+
+def _number_lines(
+    frames: FrameColumns, groups: Iterable[array[int]], wanted: Callable[[Frame], bool] | None
+) -> tuple[array[int], array[int], list[str]]:
+    """Return the lines of the frames of chains, ascending, the number of each frame's line, and the names of the files, sorted.
 
     A line is a word: the rank of its file's name, from 1, and its number. The rank is 0 for what is unknown or unwanted.
     """
-    frames, places = columns.frames, columns.places
-    files = sorted((frames.strings[number] or "", number) for number in set(places.file) if number and frames.strings[number])
+    strings = frames.strings
+    used = Numbering((0, len(frames.line))).number(*(flatten_chains(frames, chains)[1] for chains in groups))
+    # A damaged table has numbers beyond its frames.
+    numbers = low_halves(used[: bisect_left(used, len(frames.line))])
+    of_file = gather(numbers, frames.file, 0)
+    files = sorted((strings[number] or "", number) for number in set(of_file) if number and strings[number])
     ranks = {number: rank for rank, (_, number) in enumerate(files, 1)}
-    of_place = array("I", [ranks.get(number, 0) for number in places.file])
+    of_frames = array("I", [ranks.get(number, 0) for number in of_file])
     if wanted is not None:
-        flags = columns.place_flags(wanted)
-        of_place = array("I", [rank if flag else 0 for rank, flag in zip(of_place, flags, strict=True)])
-    words = pair_words(gather(places.of_frame, of_place, 0), frames.line)
+        functions = _find_functions(frames, numbers)
+        flags = {word: wanted(Frame(strings[word >> 32], strings[word & NO_ID], None, None)) for word in set(functions)}
+        of_frames = array("I", [rank if flags[word] else 0 for rank, word in zip(of_frames, functions, strict=True)])
+    words = pair_words(of_frames, gather(numbers, frames.line, 0))
     numbering = Numbering()
     lines = numbering.number(words)
-    return lines, numbering.ids(words), [name for name, _ in files]
+    of_frame = zeros("I", len(frames.line))
+    for number, line in zip(numbers, numbering.ids(words), strict=True):
+        of_frame[number] = line
+    return lines, of_frame, [name for name, _ in files]

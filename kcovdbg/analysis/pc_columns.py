@@ -41,8 +41,9 @@ def low_halves(words: array[int]) -> array[int]:
 
 
 def low_bytes(words: Sequence[int]) -> bytes:
-    """Return the lowest 8 bits of 64-bit words, of an array or a view."""
-    return bytes(memoryview(words).cast("B")[7 * _LOW :: 8])  # type: ignore[arg-type]
+    """Return the lowest 8 bits of words, of an array or a view."""
+    view = memoryview(words)  # type: ignore[arg-type]
+    return bytes(view.cast("B")[(view.itemsize - 1) * _LOW :: view.itemsize])
 
 
 def _copy(column: Sequence[int], code: str = "I") -> array[int]:

@@ -199,10 +199,11 @@ class SymbolTable:
 
     @cached_property
     def _by_address(self) -> tuple[array[int], array[int]]:
-        columns = zip(self._addresses, self._sizes, self._names, self._types, self._sections, range(len(self)), strict=True)
-        rows = sorted(
-            (address, size, name, index)
-            for address, size, name, kind, section, index in columns
-            if SHN_UNDEF < section < SHN_LORESERVE and name and kind in _NAMING
-        )
-        return array("Q", [row[0] for row in rows]), array("I", [row[3] for row in rows])
+        columns = zip(range(len(self)), self._names, self._types, self._sections, strict=True)
+        indexes = [
+            index for index, name, kind, section in columns if name and kind in _NAMING and SHN_UNDEF < section < SHN_LORESERVE
+        ]
+        # By address, then size, then name. Sorting by each in turn compares numbers, which takes a fraction of comparing rows.
+        for column in (self._names, self._sizes, self._addresses):
+            indexes.sort(key=column.__getitem__)
+        return array("Q", map(self._addresses.__getitem__, indexes)), array("I", indexes)

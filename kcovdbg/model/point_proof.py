@@ -26,6 +26,9 @@ class PointProof(Protocol):
     def problem(self) -> str | None:
         """Return why nothing can be judged, None when it can."""
 
+    def prepare(self) -> None:
+        """Compute what the first judgment would compute, for a process that judges more than once."""
+
     def judge(self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]) -> Verdict:
         """Judge PCs.
 

@@ -331,6 +331,11 @@ class CodeProof:
         """Return why nothing can be judged, None when it can."""
         return self._opened if isinstance(self._opened, str) else None
 
+    def prepare(self) -> None:
+        """Compute what the first judgment would compute, for a process that judges more than once."""
+        if not isinstance(self._opened, str):
+            self._opened.name_of(self._opened.low)
+
     def judge(self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]) -> Verdict:
         """Judge PCs.
 

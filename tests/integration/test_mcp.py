@@ -10,7 +10,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +30,7 @@ from kcovdbg.commands import COMMANDS  # noqa: E402
 from kcovdbg.engine.file_confinement import FileConfinement  # noqa: E402
 from kcovdbg.engine.workspace import Workspace  # noqa: E402
 from kcovdbg.frontends.mcp.server import make_server  # noqa: E402
+from kcovdbg.frontends.mcp.stdio import CallQueue  # noqa: E402
 from kcovdbg.frontends.mcp.tools import TOOLS, WRITERS, ToolBox  # noqa: E402
 from kcovdbg.render.json_schema import schema_of  # noqa: E402
 from kcovdbg.target.demo_files import find_demo, find_demo_source  # noqa: E402
@@ -179,8 +182,31 @@ def test_answers_are_the_same_each_time(box: ToolBox) -> None:
     first = ask(box, question)
     workspace = Workspace(COMMANDS, lambda: open_target(TargetOptions(demo=True)), source_folders=DEMO_SOURCE)
     fresh = ToolBox(workspace, FileConfinement())
+    fresh.open()
+    assert len(list(fresh.warm_up())) > 0
     assert ask(box, question) == first
     assert ask(fresh, question) == first
+
+
+def test_calls_go_before_preparation() -> None:
+    calls = CallQueue()
+    done: list[object] = []
+
+    def prepare() -> Iterator[None]:
+        for step in range(3):
+            done.append(step)
+            if step == 1:
+                client.submit(asyncio.run, calls.call(lambda: done.append("second"))).add_done_callback(lambda _: calls.end())
+                while calls._calls.empty():
+                    time.sleep(0.001)
+            yield
+
+    with ThreadPoolExecutor() as client:
+        client.submit(asyncio.run, calls.call(lambda: done.append("first")))
+        while calls._calls.empty():
+            time.sleep(0.001)
+        calls.run(prepare())
+    assert done[:4] == ["first", 0, 1, "second"]
 
 
 def test_a_slice_is_written_and_opens(box: ToolBox, folder: Path) -> None:

@@ -422,6 +422,7 @@ def test_a_target_that_cannot_be_opened_is_tried_again(make_box):
     box = make_box(open_target=open_target)
     with pytest.raises(KcovdbgError):
         box.open()
+    assert list(box.warm_up()) == []
     assert box.call("info", {}).is_error
     assert box.call("buffer", {"what": "41"}).is_error
     assert len(tries) == 3

@@ -13,7 +13,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -30,6 +30,7 @@ from kcovdbg.frontends.mcp.tools import ToolBox
 _T = TypeVar("_T")
 _STDOUT: Final = 1
 _STDERR: Final = 2
+_DONE: Final = object()
 
 
 class CallQueue:
@@ -48,9 +49,12 @@ class CallQueue:
         """Let :meth:`run` return after the calls so far."""
         self._calls.put(None)
 
-    def run(self) -> None:
-        """Run calls until the end."""
-        while (given := self._calls.get()) is not None:
+    def run(self, spare: Iterator[None]) -> None:
+        """Run calls until the end.
+
+        :param spare: work that no call waits for; a step is done whenever there is no call.
+        """
+        while (given := self._next(spare)) is not None:
             function, future = given
             # Of a request that the client cancelled, or that nobody waits for any more.
             if not future.set_running_or_notify_cancel():
@@ -61,6 +65,11 @@ class CallQueue:
                 future.set_exception(error)
             else:
                 future.set_result(result)
+
+    def _next(self, spare: Iterator[None]) -> tuple[Callable[[], Any], Future[Any]] | None:
+        while self._calls.empty() and next(spare, _DONE) is not _DONE:
+            pass
+        return self._calls.get()
 
 
 class _ReplyStream(io.TextIOWrapper):
@@ -107,7 +116,7 @@ def serve_stdio(workspace: Workspace, confinement: FileConfinement) -> None:
     except KcovdbgError as error:
         # Each call tries again: a guest may not be up yet.
         report(workspace, error)
-    calls.run()
+    calls.run(box.warm_up())
 
 
 async def _serve(box: ToolBox, calls: CallQueue, replies: io.TextIOWrapper) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import traceback
@@ -183,6 +184,23 @@ class ToolBox:
         # One that is being built is not waited for.
         if symbolizer is not None and symbolizer.table is not None:
             symbolizer.table.prepare()
+
+    def warm_up(self) -> Iterator[None]:
+        """Prepare what the first calls of some tools would, a step at a time: all of it takes longer than a call may."""
+        workspace = self._current
+        if workspace is None or workspace.optional_target is None:
+            return
+        steps: tuple[Callable[[], object], ...] = (
+            lambda: workspace.source,
+            # Sorts the symbols.
+            lambda: workspace.target.symbol_name(0),
+            lambda: workspace.point_proof.prepare(),
+        )
+        for step in steps:
+            # The call that needs it reports the error.
+            with contextlib.suppress(KcovdbgError, OSError):
+                step()
+            yield
 
     def call(self, name: str, given: Mapping[str, Any]) -> ToolAnswer:
         """Call a tool. Whatever goes wrong in it is an answer.

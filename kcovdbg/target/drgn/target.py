@@ -375,6 +375,11 @@ class DrgnTarget:
                     # A function, or an array declared without its length.
                     size = 0
                 return Symbol(name, address, size or self._symbol_table().find_size(address))
+        # Sorting all symbols takes as long as hundreds of such searches.
+        named = self.prog.symbols(name)
+        if named:
+            last = max(named, key=lambda symbol: symbol.address)
+            return Symbol(name, last.address, last.size)
         symbol = self._symbol_table().find(name)
         if symbol is None:
             raise MissingSymbolError(f"the kernel has no symbol {name}")
