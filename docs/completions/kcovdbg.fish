@@ -67,7 +67,7 @@ complete -c kcovdbg -n _shtab_kcovdbg_using -s e -l execute -x -d 'run a command
 complete -c kcovdbg -n _shtab_kcovdbg_using -l symbol-table -x -d 'the kernel'"'"'s location table, as written by: symbols build -o FILE'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l source-dir -xka "(__fish_complete_path (commandline -ct))" -d 'the kernel'"'"'s source tree'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l substitute-path -x -d 'look in TO for source that debug info has in FROM'
-complete -c kcovdbg -n _shtab_kcovdbg_using -l other-vmlinux -x -d 'a vmlinux (or location table) of another build, for its traces'
+complete -c kcovdbg -n _shtab_kcovdbg_using -l other-vmlinux -x -d 'a vmlinux, location table or module of another build, for its traces'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l other-source -xka "(__fish_complete_path (commandline -ct))" -d 'the source tree of that build; given in the same order'
 complete -c kcovdbg -n _shtab_kcovdbg_using -s q -l quiet -d 'show no banner'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l color -xka "auto always never" -d 'use color'

@@ -12,7 +12,8 @@ import re
 import stat
 import sys
 from array import array
-from collections.abc import Callable, Container
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -23,6 +24,7 @@ from kcovdbg.abi.record import PC
 from kcovdbg.collect.buffer_data import decode_buffer
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.module_place import ModulePlace, move_pcs
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import ZSTD_MAGIC, FileKind, identify_start, path_hint
 
@@ -59,6 +61,13 @@ class TraceHeader:
     count: int | None = None
     """Number of records."""
     captured_at: str | None = None
+    modules: tuple[ModulePlace, ...] | None = None
+    """Where the modules were loaded that records are in."""
+
+    @property
+    def recorded_modules(self) -> tuple[ModulePlace, ...]:
+        """Where the modules were, with addresses as KCOV records them; none where that is unknown."""
+        return tuple(place.shift(-self.kaslr_offset) for place in self.modules or () if self.kaslr_offset is not None)
 
 
 def side_path(path: Path) -> Path:
@@ -152,7 +161,25 @@ def _parse_header(content: dict[str, Any]) -> TraceHeader:
         size=number("size"),
         count=number("count"),
         captured_at=string("captured_at"),
+        modules=_parse_modules(content.get("modules")),
     )
+
+
+def _parse_modules(content: Any) -> tuple[ModulePlace, ...] | None:
+    """Return the modules in a side file, without those that are malformed; None if there is no list of them."""
+    if not isinstance(content, list):
+        return None
+    found: list[ModulePlace] = []
+    for module in content:
+        try:
+            build_id = module["build_id"]
+            sections = tuple((str(name), int(address, 16)) for name, address in module["sections"].items())
+            place = ModulePlace(str(module["name"]), build_id and str(build_id).lower(), int(module["size"]), sections)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            continue
+        if is_word(place.size) and all(is_word(address) for _, address in sections):
+            found.append(place)
+    return tuple(found)
 
 
 def read_trace(
@@ -163,8 +190,11 @@ def read_trace(
     pc: str = "auto",
     call_length: int = 0,
     find_points: Callable[[], Container[int] | None] | None = None,
+    find_modules: Callable[[], Sequence[ModulePlace] | None] | None = None,
 ) -> Buffer:
     """Read a trace file: with a side file, raw binary, or text.
+
+    PCs in modules that the target has loaded elsewhere are changed to where it has them.
 
     :param kaslr_offset: KASLR offset of the target, for the addresses shown beside recorded PCs. Recorded PCs do not include
         it, so that traces of different boots of one kernel agree.
@@ -173,6 +203,7 @@ def read_trace(
         one for which more PCs are coverage points.
     :param call_length: length of a call on the target's machine in bytes; 0 if unknown.
     :param find_points: returns the PCs that the target can record, which ``auto`` needs; None if they are unknown.
+    :param find_modules: returns where the target's modules are, with addresses as KCOV records them; None if that is unknown.
     :raises KcovdbgError: when the file is missing, could not be read, or holds no trace.
     """
     path = Path(path)
@@ -201,6 +232,8 @@ def read_trace(
         if build_id and header.build_id and header.build_id.lower() != build_id.lower():
             other = f"the trace is of another kernel ({header.release or 'build-id ' + header.build_id}): {NAMES_MAY_BE_WRONG}"
             buffer = replace(buffer, remarks=(*buffer.remarks, other))
+        elif find_modules is not None and header.recorded_modules and buffer.encoding.has_count:
+            buffer = _move_modules(buffer, header.recorded_modules, find_modules())
     elif _looks_like_text(data):
         buffer = _as_recorded(_read_text(name, data), pc, call_length, find_points)
     else:
@@ -214,6 +247,29 @@ def read_trace(
         guess = f"no side file: read as {buffer.encoding.codec.name} records of {buffer.encoding.word_size * 8}-bit words"
         buffer = replace(buffer, remarks=(guess, *buffer.remarks))
     return replace(buffer, kaslr_offset=kaslr_offset)
+
+
+def _move_modules(buffer: Buffer, old: Sequence[ModulePlace], new: Sequence[ModulePlace] | None) -> Buffer:
+    """Return a buffer with its PCs in modules where the modules are."""
+    words = array(buffer.words.typecode, buffer.words)
+    width, first = buffer.encoding.codec.record_words, buffer.encoding.codec.pc_word
+    counts = Counter(record.pc_words(words, buffer.encoding))
+    pcs = record.pcs_of_words(counts, buffer.encoding)
+    moves = move_pcs(set(pcs.values()), old, new or ())
+    # Whatever else is in an address word is above the bits that tell modules apart.
+    moved = {word: word + moves.moved[pc] - pc for word, pc in pcs.items() if pc in moves.moved}
+    if moved:
+        for index in range(first, len(words), width):
+            words[index] = moved.get(words[index], words[index])
+    remarks = []
+    if moved:
+        remarks.append(f"{sum(counts[word] for word in moved)} records in modules are moved to where this kernel has them")
+    lacking = sum(counts[word] for word, pc in pcs.items() if pc in moves.lacking)
+    if lacking:
+        names = ", ".join(sorted(set(moves.lacking.values())))
+        reason = "not known to be loaded here" if new is None else "not loaded here, or of another build"
+        remarks.append(f"{lacking} records are in modules {reason} ({names}): {NAMES_MAY_BE_WRONG}")
+    return replace(buffer, words=words, remarks=(*buffer.remarks, *remarks))
 
 
 def _refuse_other_files(path: Path, data: bytes) -> None:

@@ -18,6 +18,7 @@ from kcovdbg.abi import record
 from kcovdbg.collect.trace_file import FORMAT, TraceHeader, side_path
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.module_place import ModuleMap, ModulePlace
 from kcovdbg.output_file import accept, is_replaceable, open_output, write_files
 from kcovdbg.series import table
 
@@ -30,15 +31,25 @@ def make_header(
     release: str | None = None,
     build_id: str | None = None,
     kaslr_offset: int | None = None,
+    modules: Sequence[ModulePlace] | None = None,
 ) -> TraceHeader:
     """Return the content of a buffer's side file.
 
     :param pid: process ID; the buffer has the thread ID.
+    :param modules: the loaded modules, of which those with records are named; None if they are unknown, as they are without
+        the KASLR offset.
     """
     # The kernel's mode may not tell the format of the records: a flag beside it may, or a guess.
     mode = buffer.mode
     if mode is not None and table.codec_of_trace(mode) != buffer.encoding.codec:
         mode = table.mode_of_codec(buffer.encoding.codec) or mode
+    if kaslr_offset is None:
+        modules = None
+    elif modules is not None:
+        pcs = record.pcs_of_words(set(record.pc_words(buffer.words, buffer.encoding)), buffer.encoding).values()
+        places = ModuleMap(place.shift(-kaslr_offset) for place in modules)
+        recorded = {found[0].name for pc in pcs if (found := places.find(pc)) is not None}
+        modules = tuple(place for place in modules if place.name in recorded)
     return TraceHeader(
         mode=mode,
         word_size=buffer.encoding.word_size if buffer.encoding.record_words == 1 else 8,
@@ -53,6 +64,7 @@ def make_header(
         size=buffer.size,
         count=buffer.count if buffer.stored_count is None else buffer.stored_count,
         captured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        modules=modules,
     )
 
 
@@ -78,6 +90,13 @@ def write_trace(path: Path | str, buffer: Buffer, header: TraceHeader, *, check:
     content = {"format": FORMAT, **asdict(header)}
     if header.kaslr_offset is not None:
         content["kaslr_offset"] = f"{header.kaslr_offset:#x}"
+    if header.modules is None:
+        del content["modules"]
+    else:
+        content["modules"] = [
+            place._asdict() | {"sections": {name: f"{address:#x}" for name, address in place.sections}}
+            for place in header.modules
+        ]
     side = json.dumps(content, indent=1) + "\n"
     with _explained():
         if not is_replaceable(path):

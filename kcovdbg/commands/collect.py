@@ -18,6 +18,7 @@ from kcovdbg.abi import handle as handles
 from kcovdbg.abi.call_length import CALL_LENGTHS
 from kcovdbg.analysis.compact_buffer import keep
 from kcovdbg.analysis.run_counts import RunCounts
+from kcovdbg.collect.loaded_modules import find_loaded_modules
 from kcovdbg.collect.machine import is_this_machine, running_kaslr_offset, running_release
 from kcovdbg.collect.native_module import DEFAULT_SIZE
 from kcovdbg.collect.requests import find_mode, mode_names
@@ -250,6 +251,7 @@ def _write(
         return _write_stdout(context, args, parts, length, remarks)
     remarks = list(remarks)
     rows = []
+    modules = find_loaded_modules()
     for part in parts:
         file = _name_part(Path(args.output), part.label)
         check = partial(refuse_input, str(file), context.inputs)
@@ -262,6 +264,7 @@ def _write(
                 release=running_release(),
                 build_id=running_build_id(),
                 kaslr_offset=running_kaslr_offset(),
+                modules=modules,
             )
             if not write_trace(file, part.buffer, header, check=check):
                 remarks.append(f"no side file: {file} is not a regular file")

@@ -231,7 +231,10 @@ def _align(stories: Sequence[_Story], comparison: BuildComparison, classify: _Cl
 
 
 def _number(numbers: dict[object, int], comparison: BuildComparison, row: _Row, side: int) -> int:
-    key: object = comparison.function(row.frame, side) if row.frame.function else (side, row.location.address)
+    if row.frame.function:
+        key: object = comparison.function(row.frame, side)
+    else:
+        key = row.location.address if comparison.match is None else (side, row.location.address)
     return numbers.setdefault(key, len(numbers) + 1)
 
 

@@ -7,6 +7,7 @@ import platform
 import re
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,9 +22,11 @@ from kcovdbg.collect.trace_file import NAMES_MAY_BE_WRONG, find_traces, read_tra
 from kcovdbg.collect.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.suggestions import suggest
+from kcovdbg.engine.symbol_sources import find_module_places
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.module_place import ModulePlace
 from kcovdbg.model.object_names import name_task
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import TaskFields
@@ -53,6 +56,8 @@ class TraceKernel(NamedTuple):
     machine: str
     find_points: Callable[[], Container[int] | None]
     """Returns the PCs that it can record, None where they are unknown."""
+    find_modules: Callable[[], Sequence[ModulePlace] | None] = tuple
+    """Returns where its modules are, with addresses as KCOV records them; None where that is unknown."""
 
 
 def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) -> Buffer:
@@ -117,7 +122,13 @@ def read_trace_file(workspace: Workspace, path: str, pc: str = "auto", kernel: T
     path = confine(workspace, path)
     target = workspace.optional_target if kernel is None else None
     if target is not None:
-        kernel = TraceKernel(target.build_id, target.kaslr_offset, target.machine, lambda: _find_points(workspace))
+        kernel = TraceKernel(
+            target.build_id,
+            target.kaslr_offset,
+            target.machine,
+            lambda: _find_points(workspace),
+            partial(find_module_places, target),
+        )
     if kernel is None:
         return read_trace(path, pc=pc, call_length=CALL_LENGTHS.get(platform.machine(), 0))
     return read_trace(
@@ -127,6 +138,7 @@ def read_trace_file(workspace: Workspace, path: str, pc: str = "auto", kernel: T
         pc=pc,
         call_length=CALL_LENGTHS.get(kernel.machine, 0),
         find_points=kernel.find_points,
+        find_modules=kernel.find_modules,
     )
 
 

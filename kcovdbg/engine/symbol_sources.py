@@ -11,6 +11,7 @@ from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import TargetError
 from kcovdbg.model.location import Frame
+from kcovdbg.model.module_place import ModulePlace
 from kcovdbg.symbols.code_proof import CodeProof
 from kcovdbg.symbols.remote_calls import RemoteCalls
 from kcovdbg.symbols.source_tree import SourceTree
@@ -28,6 +29,15 @@ class LineSource(Modules, Protocol):
 
     def frames_at(self, address: int) -> Sequence[Frame]:
         """Return the frames at an address in the running kernel; empty where debug info lacks it."""
+
+    def module_places(self) -> tuple[ModulePlace, ...]:
+        """Return where the code of loaded modules is."""
+
+
+def find_module_places(target: Target) -> tuple[ModulePlace, ...] | None:
+    """Return where a target's modules are, with addresses as KCOV records them; None where that is unknown."""
+    lines = cast("LineSource | None", getattr(target, "lines", None))
+    return None if lines is None else tuple(place.shift(-target.kaslr_offset) for place in lines.module_places())
 
 
 def find_image(target: Target) -> str | None:

@@ -20,7 +20,7 @@ from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.build_match import match_builds
 from kcovdbg.analysis.function_pairs import BuildFunctions
 from kcovdbg.analysis.pc_names import Names
-from kcovdbg.collect.trace_file import find_traces, read_header
+from kcovdbg.collect.trace_file import TraceHeader, find_traces, read_header
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
@@ -29,6 +29,7 @@ from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import find_point_table
 from kcovdbg.engine.symbol_sources import find_image
 from kcovdbg.engine.table_progress import wait_with_progress
+from kcovdbg.engine.trace_modules import ModuleFile, TraceModules, find_module_files
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
@@ -58,6 +59,8 @@ class TraceBuild:
     """What its traces are read for; None for the workspace's kernel."""
     strangers: tuple[str, ...] = ()
     """Build IDs of traces that are taken as its own because nothing is known of their builds."""
+    problem: str | None = None
+    """Why records in modules have no source lines, None where they may have."""
 
     @property
     def source(self) -> SourceTree:
@@ -91,9 +94,10 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
     """
     own = _make_own(context)
     sources = context.workspace.other_sources
+    module_files = find_module_files(context.workspace.other_vmlinux)
+    images = [name for name in context.workspace.other_vmlinux if name not in module_files]
     named = [
-        _open_named(context, name, sources[number] if number < len(sources) else None)
-        for number, name in enumerate(context.workspace.other_vmlinux)
+        _open_named(context, name, sources[number] if number < len(sources) else None) for number, name in enumerate(images)
     ]
     found: list[TraceBuild | None] = []
     strangers: list[str] = []
@@ -114,6 +118,8 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
         found[number] = build
     if strangers:
         own = replace(own, strangers=tuple(dict.fromkeys(strangers)))
+    headers = [header for words in sides for word in words for header in _read_headers(context, word) if header is not None]
+    found = [build and _add_modules(build, headers, module_files.values()) for build in found]
     by_id: dict[str | None, TraceBuild] = {}
     chosen = [own if build is None or build.kernel is None else build for build in found]
     return [by_id.setdefault(build.build_id, build) if build.build_id else build for build in chosen]
@@ -121,18 +127,38 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
 
 def _find_build_ids(context: Context, word: str, own: str | None) -> Iterator[str | None]:
     """Yield the build IDs of the traces that a word names; None for one that has none."""
-    paths = find_trace_operands(word)
-    if not paths:
+    if not find_trace_operands(word):
         kept = context.workspace.kept.get(word)
         yield own if kept is None else kept.shell.build_id or own
-    for path in paths:
+    for header in _read_headers(context, word):
+        build_id = None if header is None else _build_id_of(header)
+        # Tables are found by it: a path would lead elsewhere.
+        yield build_id if build_id is not None and _BUILD_ID.fullmatch(build_id) else None
+
+
+def _build_id_of(header: TraceHeader) -> str | None:
+    return None if header.build_id is None else header.build_id.lower()
+
+
+def _read_headers(context: Context, word: str) -> Iterator[TraceHeader | None]:
+    """Yield the content of the side file of each trace that a word names; None for one without side file."""
+    for path in find_trace_operands(word):
         with contextlib.suppress(KcovdbgError, OSError):
             # What cannot be read is reported when it is.
-            for trace in find_traces(confine(context.workspace, path)):
-                header = read_header(trace)
-                build_id = None if header is None or header.build_id is None else header.build_id.lower()
-                # Tables are found by it: a path would lead elsewhere.
-                yield build_id if build_id is not None and _BUILD_ID.fullmatch(build_id) else None
+            yield from map(read_header, find_traces(confine(context.workspace, path)))
+
+
+def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Iterable[ModuleFile]) -> TraceBuild:
+    """Return a build with the modules that its traces have records in; an open kernel says itself where they are."""
+    if build.kernel is None:
+        return build
+    modules = TraceModules((header for header in headers if _build_id_of(header) == build.build_id), files)
+    if not modules.places:
+        return build
+    symbolizer = Symbolizer(table=build.find_table(), fallback=modules.frames_at, modules=modules)
+    names = Names(symbolizer.locate_all, build.find_table)
+    kernel = build.kernel._replace(find_modules=lambda: modules.places)
+    return replace(build, names=names, kernel=kernel, problem=modules.problem)
 
 
 def _choose(context: Context, build_id: str, own: TraceBuild, named: Sequence[TraceBuild]) -> TraceBuild:
@@ -231,13 +257,15 @@ def find_offset(context: Context, build: TraceBuild) -> int:
 
 def build_remarks(context: Context, builds: Iterable[TraceBuild]) -> tuple[str, ...]:
     """Return why PCs have no names, or wrong ones, where they have."""
+    builds = tuple(builds)
+    problems = tuple(dict.fromkeys(build.problem for build in builds if build.problem is not None))
     own = [build for build in builds if build.kernel is None]
     if not own:
-        return ()
+        return problems
     unknown = (
         f"nothing is known of the build with build-id {one}: --other-vmlinux names its vmlinux" for one in own[0].strangers
     )
-    return (*name_remarks(context), *unknown)
+    return (*name_remarks(context), *unknown, *problems)
 
 
 def compare_builds(builds: Sequence[TraceBuild], pcs: Sequence[Iterable[int]]) -> BuildComparison:

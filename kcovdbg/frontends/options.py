@@ -76,7 +76,12 @@ GENERAL_OPTIONS: Final = (
     Option(("--symbol-table",), "the kernel's location table, as written by: symbols build -o FILE", "FILE"),
     Option(("--source-dir",), "the kernel's source tree", "PATH", repeatable=True),
     Option(("--substitute-path",), "look in TO for source that debug info has in FROM", "FROM=TO", repeatable=True),
-    Option(("--other-vmlinux",), "a vmlinux (or location table) of another build, for its traces", "FILE", repeatable=True),
+    Option(
+        ("--other-vmlinux",),
+        "a vmlinux, location table or module of another build, for its traces",
+        "FILE",
+        repeatable=True,
+    ),
     Option(("--other-source",), "the source tree of that build; given in the same order", "PATH", repeatable=True),
     Option(("-q", "--quiet"), "show no banner"),
     Option(("--color",), "use color", "WHEN", choices=tuple(color.value for color in Color)),

@@ -8,6 +8,7 @@ from typing import Final
 import drgn
 
 from kcovdbg.model.location import Frame
+from kcovdbg.model.module_place import ModulePlace
 from kcovdbg.target.drgn.locations import frames_at
 
 # The greatest distance of a module from the kernel's text: calls between them have 32-bit displacements.
@@ -65,6 +66,17 @@ class DrgnLines:
             for start, end in getattr(module, "address_ranges", None) or () if texts else ():
                 if any(start <= text < end for text in texts):
                     found.append((module.name, start, end))
+        return tuple(found)
+
+    def module_places(self) -> tuple[ModulePlace, ...]:
+        """Return where the code of loaded modules is."""
+        found: list[ModulePlace] = []
+        for module in self._prog.modules():
+            sections = getattr(module, "section_addresses", {})
+            texts = tuple((name, int(address)) for name, address in sections.items() if "text" in name)
+            if texts:
+                size = sum(end - start for start, end in module.address_ranges or ())
+                found.append(ModulePlace(module.name, module.build_id.hex() if module.build_id else None, size, texts))
         return tuple(found)
 
     def may_hold(self, address: int) -> bool:
