@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "dwarf.h"
 
 #define NONE UINT32_MAX
@@ -149,22 +150,6 @@ struct entry {
 	/* Of a unit. */
 	struct value directory, lines, language, str_offsets_base, addr_base, rnglists_base;
 };
-
-static bool need(void *pointer, size_t *room, size_t wanted, size_t item)
-{
-	void **array = pointer;
-	size_t more = wanted + wanted / 2 + 64;
-	void *grown;
-
-	if (wanted <= *room)
-		return true;
-	grown = realloc(*array, more * item);
-	if (!grown)
-		return false;
-	*array = grown;
-	*room = more;
-	return true;
-}
 
 static struct cursor open_at(const struct kcovdbg_dwarf *dwarf, const struct kcovdbg_bytes *section, uint64_t offset)
 {
@@ -435,7 +420,7 @@ static bool add_field(struct abbreviations *known, uint32_t first, struct field 
 			return true;
 		}
 	}
-	if (!need(&known->fields, &known->field_room, known->field_count + 1, sizeof(field)))
+	if (!grow(&known->fields, &known->field_room, known->field_count + 1, sizeof(field)))
 		return false;
 	known->fields[known->field_count++] = field;
 	return true;
@@ -491,7 +476,7 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 				return -1;
 		}
 		if (code > known->code_count) {
-			if (!need(&known->codes, &known->code_room, code, sizeof(*known->codes)))
+			if (!grow(&known->codes, &known->code_room, code, sizeof(*known->codes)))
 				return -1;
 			memset(known->codes + known->code_count, 0, (code - known->code_count) * sizeof(*known->codes));
 			known->code_count = code;
@@ -774,7 +759,7 @@ static bool add_unit_range(void *context, uint64_t low, uint64_t high)
 {
 	struct kcovdbg_dwarf *dwarf = context;
 
-	if (!need(&dwarf->ranges, &dwarf->range_room, dwarf->range_count + 1, 2 * sizeof(*dwarf->ranges)))
+	if (!grow(&dwarf->ranges, &dwarf->range_room, dwarf->range_count + 1, 2 * sizeof(*dwarf->ranges)))
 		return false;
 	dwarf->ranges[2 * dwarf->range_count] = low;
 	dwarf->ranges[2 * dwarf->range_count + 1] = high;
@@ -843,12 +828,12 @@ struct kcovdbg_dwarf *kcovdbg_dwarf_new(const struct kcovdbg_sections *sections)
 		return NULL;
 	dwarf->sections = *sections;
 	while (offset < sections->info.size && read_header(dwarf, offset, &unit)) {
-		if (!need(&dwarf->units, &unit_room, dwarf->unit_count + 1, sizeof(unit)))
+		if (!grow(&dwarf->units, &unit_room, dwarf->unit_count + 1, sizeof(unit)))
 			goto out_of_memory;
 		dwarf->units[dwarf->unit_count++] = unit;
 		offset = unit.end;
 	}
-	if (!need(&dwarf->shown, &shown_room, dwarf->unit_count, sizeof(*dwarf->shown)))
+	if (!grow(&dwarf->shown, &shown_room, dwarf->unit_count, sizeof(*dwarf->shown)))
 		goto out_of_memory;
 	for (i = 0; i < dwarf->unit_count; i++) {
 		memset(&dwarf->shown[i], 0, sizeof(*dwarf->shown));
@@ -1034,7 +1019,7 @@ static int add_function(struct reader *reader, const struct entry *entry, uint32
 {
 	struct function *function;
 
-	if (!need(&reader->functions, &reader->function_room, reader->function_count + 1, sizeof(*function)))
+	if (!grow(&reader->functions, &reader->function_room, reader->function_count + 1, sizeof(*function)))
 		return -1;
 	reader->current = reader->function_count;
 	reader->is_hit = false;
@@ -1090,7 +1075,7 @@ static int read_functions(struct reader *reader)
 			cursor.at = info + unit->offset + entry.sibling.number;
 			continue;
 		}
-		if (!need(&reader->parents, &reader->parent_room, depth + 1, sizeof(*reader->parents)))
+		if (!grow(&reader->parents, &reader->parent_room, depth + 1, sizeof(*reader->parents)))
 			return -1;
 		reader->parents[depth++] = parent;
 	} while (depth && cursor.at < cursor.end);
@@ -1155,7 +1140,7 @@ struct content {
 
 static bool add_file(struct reader *reader, const char *directory, const char *name)
 {
-	if (!need(&reader->files, &reader->file_room, reader->file_count + 1, sizeof(*reader->files)))
+	if (!grow(&reader->files, &reader->file_room, reader->file_count + 1, sizeof(*reader->files)))
 		return false;
 	reader->files[reader->file_count++] = (struct file){ directory, name, NONE };
 	return true;
@@ -1163,7 +1148,7 @@ static bool add_file(struct reader *reader, const char *directory, const char *n
 
 static bool add_folder(struct reader *reader, const char *name)
 {
-	if (!need(&reader->folders, &reader->folder_room, reader->folder_count + 1, sizeof(*reader->folders)))
+	if (!grow(&reader->folders, &reader->folder_room, reader->folder_count + 1, sizeof(*reader->folders)))
 		return false;
 	reader->folders[reader->folder_count++] = name;
 	return true;
@@ -1401,7 +1386,7 @@ static uint32_t file_string(struct reader *reader, uint32_t index)
 		return file->string;
 	name = strlen(file->name);
 	folder = file->directory && *file->name != '/' ? strlen(file->directory) : 0;
-	if (!need(&reader->path, &reader->path_room, folder + name + 1, 1))
+	if (!grow(&reader->path, &reader->path_room, folder + name + 1, 1))
 		return NONE;
 	if (folder)
 		memcpy(reader->path, file->directory, folder);
@@ -1461,8 +1446,8 @@ static int locate_unit(struct reader *reader, uint32_t *chains)
 
 	if (!reader->unit->is_known)
 		return 1;
-	if (!need(&reader->deepest, &reader->deepest_room, reader->count, sizeof(*reader->deepest)) ||
-	    !need(&reader->rows, &reader->row_room, reader->count, sizeof(*reader->rows)))
+	if (!grow(&reader->deepest, &reader->deepest_room, reader->count, sizeof(*reader->deepest)) ||
+	    !grow(&reader->rows, &reader->row_room, reader->count, sizeof(*reader->rows)))
 		return -1;
 	memset(reader->deepest, 0xff, reader->count * sizeof(*reader->deepest));
 	memset(reader->rows, 0, reader->count * sizeof(*reader->rows));

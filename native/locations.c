@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "array.h"
 #include "locations.h"
 
 #define NO_ID UINT32_MAX
@@ -34,22 +35,6 @@ struct kcovdbg_locations {
 	uint32_t *chain_frames;
 	size_t chain_frame_count, chain_frame_room;
 };
-
-static bool need(void *pointer, size_t *room, size_t wanted, size_t item)
-{
-	void **array = pointer;
-	size_t more = wanted + wanted / 2 + 64;
-	void *grown;
-
-	if (wanted <= *room)
-		return true;
-	grown = realloc(*array, more * item);
-	if (!grown)
-		return false;
-	*array = grown;
-	*room = more;
-	return true;
-}
 
 static uint64_t mix(uint64_t hash, uint64_t word)
 {
@@ -102,7 +87,7 @@ static uint32_t add_hash(struct table *table, uint64_t hash)
 {
 	size_t slot;
 
-	if (table->count >= MAX_IDS || !need(&table->hashes, &table->room, table->count + 1, sizeof(*table->hashes)))
+	if (table->count >= MAX_IDS || !grow(&table->hashes, &table->room, table->count + 1, sizeof(*table->hashes)))
 		return NO_ID;
 	for (slot = hash & table->mask; table->slots[slot]; slot = (slot + 1) & table->mask)
 		;
@@ -143,8 +128,8 @@ uint32_t kcovdbg_locations_string(struct kcovdbg_locations *locations, const cha
 		if (known == size && !memcmp(other, text, size))
 			return id + 1;
 	}
-	if (!need(&locations->text, &locations->text_room, locations->text_size + size + 1, 1) ||
-	    !need(&locations->string_ends, &locations->string_room, table->count + 1, sizeof(*locations->string_ends)))
+	if (!grow(&locations->text, &locations->text_room, locations->text_size + size + 1, 1) ||
+	    !grow(&locations->string_ends, &locations->string_room, table->count + 1, sizeof(*locations->string_ends)))
 		return NO_ID;
 	new = add_hash(table, hash);
 	if (new == NO_ID)
@@ -172,7 +157,7 @@ uint32_t kcovdbg_locations_frame(struct kcovdbg_locations *locations, uint32_t f
 		if (!memcmp(&locations->frame[id], &frame, sizeof(frame)))
 			return id;
 	}
-	if (!need(&locations->frame, &locations->frame_room, table->count + 1, sizeof(frame)))
+	if (!grow(&locations->frame, &locations->frame_room, table->count + 1, sizeof(frame)))
 		return NO_ID;
 	new = add_hash(table, hash);
 	if (new != NO_ID)
@@ -197,8 +182,8 @@ uint32_t kcovdbg_locations_chain(struct kcovdbg_locations *locations, const uint
 		    (!count || !memcmp(locations->chain_frames + start, frames, count * sizeof(*frames))))
 			return id;
 	}
-	if (!need(&locations->chain_ends, &locations->chain_room, table->count + 1, sizeof(*frames)) ||
-	    !need(&locations->chain_frames, &locations->chain_frame_room, locations->chain_frame_count + count,
+	if (!grow(&locations->chain_ends, &locations->chain_room, table->count + 1, sizeof(*frames)) ||
+	    !grow(&locations->chain_frames, &locations->chain_frame_room, locations->chain_frame_count + count,
 		  sizeof(*frames)))
 		return NO_ID;
 	new = add_hash(table, hash);

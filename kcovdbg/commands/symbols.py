@@ -13,7 +13,7 @@ from kcovdbg.elf.header import NotElfError
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.table_progress import wait_with_progress
+from kcovdbg.engine.table_progress import build_table
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.output_file import open_output
 from kcovdbg.render.column import Column
@@ -23,14 +23,7 @@ from kcovdbg.render.renderable import Table
 from kcovdbg.render.value_kinds import NUMBER, PATH
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
-from kcovdbg.symbols.table_cache import (
-    CACHE_HINT,
-    TableBuild,
-    find_table_files,
-    find_usable_cache,
-    open_table,
-    open_table_file,
-)
+from kcovdbg.symbols.table_cache import find_table_files, open_table, open_table_file
 
 # A day: drgn alone takes an hour for a large kernel on a small machine.
 _PATIENCE: Final = 86400.0
@@ -90,19 +83,9 @@ def _find_images(files: Sequence[str]) -> tuple[str, str | None, str]:
 
 def _build(context: Context, files: Sequence[str], output: str | None) -> _Row:
     debug, code, build_id = _find_images(files)
-    cache = find_usable_cache()
-    if cache.folder is None:
-        raise CapabilityError(f"the cache cannot be used: {cache.problem}", hint=CACHE_HINT)
-    table = open_table(build_id, cache.folder)
+    table = open_table(build_id)
     if table is None:
-        build = TableBuild(debug, build_id, cache.folder, code=code, nice=False)
-        try:
-            table = wait_with_progress(context.terminal, build.find, build.progress, _PATIENCE)
-        except KeyboardInterrupt:
-            build.stop()
-            raise
-        if table is None:
-            raise CapabilityError("the table is still being built in the background", hint="give the same command again")
+        table = build_table(context.terminal, debug, build_id, _PATIENCE, code)
     file = table.path
     if output is not None:
         with table.path.open("rb") as source, open_output(output) as target:

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from kcovdbg.engine.terminal import Terminal
+from kcovdbg.errors import CapabilityError
+from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.part_store import Progress
+from kcovdbg.symbols.table_cache import CACHE_HINT, TableBuild, find_usable_cache
 
 _STEP: Final = 0.1
 _BAR: Final = 24
@@ -98,3 +101,26 @@ def wait_with_progress(
     finally:
         bar.clear()
     return found
+
+
+def build_table(terminal: Terminal, image: str, build_id: str, patience: float, code: str | None = None) -> LocationTable:
+    """Build the location table of an image in the cache, and wait for it.
+
+    :param image: ELF file with debug info.
+    :param patience: seconds; a table that takes longer is finished in the background.
+    :param code: ELF file with the code, where that is another one.
+    :raises CapabilityError: when there is no cache, or the table is not there in time.
+    :raises KcovdbgError: when it cannot be built.
+    """
+    cache = find_usable_cache()
+    if cache.folder is None:
+        raise CapabilityError(f"the cache cannot be used: {cache.problem}", hint=CACHE_HINT)
+    build = TableBuild(image, build_id, cache.folder, code=code, nice=False)
+    try:
+        table = wait_with_progress(terminal, build.find, build.progress, patience)
+    except KeyboardInterrupt:
+        build.stop()
+        raise
+    if table is None:
+        raise CapabilityError("the table is still being built in the background", hint="give the same command again")
+    return table

@@ -28,13 +28,13 @@ from kcovdbg.engine.buffer_sources import FILE, TraceKernel, confine, find_trace
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import find_point_table
 from kcovdbg.engine.symbol_sources import find_image
-from kcovdbg.engine.table_progress import wait_with_progress
+from kcovdbg.engine.table_progress import build_table
 from kcovdbg.engine.trace_modules import ModuleFile, TraceModules, find_module_files
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Symbolizer
-from kcovdbg.symbols.table_cache import CACHE_HINT, TableBuild, find_usable_cache, open_table, open_table_file
+from kcovdbg.symbols.table_cache import open_table, open_table_file
 from kcovdbg.target.dump_file import unpack
 
 _BUILD_ID: Final = re.compile(r"[0-9a-f]+")
@@ -210,23 +210,8 @@ def _open_named(context: Context, name: str, source: str | None) -> TraceBuild:
                 f"{name} has no debug info with source lines",
                 hint=f"with debug info in a file of its own, first give: symbols build {name} DEBUGFILE",
             )
-        table = _build_table(context, image, build_id)
+        table = build_table(context.terminal, image, build_id, _PATIENCE)
     return _make_foreign(context, table, image, source)
-
-
-def _build_table(context: Context, image: str, build_id: str) -> LocationTable:
-    cache = find_usable_cache()
-    if cache.folder is None:
-        raise CapabilityError(f"the cache cannot be used: {cache.problem}", hint=CACHE_HINT)
-    build = TableBuild(image, build_id, cache.folder, nice=False)
-    try:
-        table = wait_with_progress(context.terminal, build.find, build.progress, _PATIENCE)
-    except KeyboardInterrupt:
-        build.stop()
-        raise
-    if table is None:
-        raise CapabilityError("the table is still being built in the background", hint="give the same command again")
-    return table
 
 
 def _make_foreign(context: Context, table: LocationTable, image: str | None, source: str | None) -> TraceBuild:
