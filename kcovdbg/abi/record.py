@@ -305,12 +305,6 @@ def decode_comparison(type_word: int, arg1: int, arg2: int) -> Comparison:
     return Comparison(type_word, 1 << (type_word >> _CMP_SIZE_SHIFT & _CMP_SIZE_MASK), bool(type_word & CMP_CONST), arg1, arg2)
 
 
-def is_plausible(comparison: Comparison) -> bool:
-    """Return whether a kernel can have written this: known type bits, operands that fit the size (kcov-abi.md B5, B6)."""
-    limit = 1 << 8 * comparison.size
-    return comparison.type <= _CMP_BITS and comparison.arg1 < limit and comparison.arg2 < limit
-
-
 def signed_value(value: int, size: int) -> int:
     """Return the low bytes of an operand as a signed number.
 

@@ -27,7 +27,6 @@ class Need(str, Enum):
     LIVE = "a running kernel"
     NATIVE = "the native collector"
     TERMINAL = "a terminal"
-    SOURCE_LINES = "debug info with source lines"
 
 
 class Topic(str, Enum):

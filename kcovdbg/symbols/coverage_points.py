@@ -54,11 +54,6 @@ class PointKind(IntEnum):
     EXIT = 5
     """The call for the exit of a function; recorded only where records say which kind they are."""
 
-    @property
-    def is_tail(self) -> bool:
-        """Whether the PC is in the caller of what was executed."""
-        return self not in POINT_KINDS
-
 
 POINT_KINDS: Final = frozenset({PointKind.PC, PointKind.CMP, PointKind.ENTRY, PointKind.EXIT})
 """The kinds of coverage points: all but those of tail calls."""

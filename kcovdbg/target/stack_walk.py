@@ -20,7 +20,6 @@ SAVED: Final = ("r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r
 """The registers at the beginning of ``struct pt_regs``, in order."""
 _WORD: Final = struct.Struct("<Q")
 _REGISTERS: Final = struct.Struct("<21Q")
-_SAVED_REGISTERS: Final = struct.Struct(f"<{len(SAVED)}Q")
 # Of struct pt_regs: orig_ax, then what an interrupt pushes.
 _RIP, _RSP = 16, 19
 _INTERRUPT_FRAME: Final = struct.Struct("<5Q")

@@ -22,9 +22,6 @@ _MAX_PID: Final = 4 * 1024 * 1024
 # Four times the default of pid_max, and some seconds of reading. A machine may have more, and then says so itself: nr_threads.
 _MAX_TASKS: Final = 1 << 17
 
-PF_KTHREAD: Final = 0x00200000
-PF_EXITING: Final = 0x00000004
-
 
 def decode_comm(data: bytes) -> str:
     r"""Decode ``task_struct.comm``, which holds any bytes but NUL.

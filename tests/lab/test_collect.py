@@ -244,7 +244,10 @@ def test_comparisons(lab: Lab) -> None:
     buffer = lab.trace("cmp.kcov")
     assert buffer.count > 1000
     decoded = [record.decode_record(buffer.words, index, buffer.encoding) for index in range(buffer.count)]
-    assert all(one.comparison is not None and record.is_plausible(one.comparison) for one in decoded)
+    for one in decoded:
+        assert one.comparison is not None
+        assert one.comparison.type <= 7
+        assert max(one.comparison.arg1, one.comparison.arg2) < 1 << 8 * one.comparison.size
     assert any(lab.function(one.word).startswith("do_") for one in decoded)
 
 

@@ -166,12 +166,6 @@ def test_operands(value, size, signed, text):
     assert record.operand_text(value, size) == text
 
 
-def test_plausible_comparisons():
-    assert record.is_plausible(record.decode_comparison(5, 1, 0xFFFFFFFF))
-    assert not record.is_plausible(record.decode_comparison(8, 1, 1))
-    assert not record.is_plausible(record.decode_comparison(0, 0x100, 1))
-
-
 def test_guessing():
     low, high = 0xFFFFFFFF80000000, 0xFFFFFFFFFF000000
     pc = 0xFFFFFFFF81000005

@@ -22,7 +22,7 @@ from kcovdbg.model.location import Frame
 from kcovdbg.symbols import table_builder as build
 from kcovdbg.symbols import table_cache as cache
 from kcovdbg.symbols.compiled_reader import NativeLocations, has_reader
-from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableError, TableWriter, TextRange
 from kcovdbg.symbols.numbered_locations import LocationError, PythonLocations
 from kcovdbg.symbols.part_store import Progress
@@ -81,7 +81,7 @@ def test_round_trip(tmp_path_factory, rows, others):
             assert list(found) == sorted(
                 pc
                 for pc, (kind, frames) in rows.items()
-                if not kind.is_tail
+                if kind in POINT_KINDS
                 and any(
                     (function is None or frame.function == function) and (file is None or frame.file in names)
                     for frame in frames

@@ -8,24 +8,20 @@ its process, where it crashes it.
 from __future__ import annotations
 
 import sys
+from functools import cache
 
-_installed = False
 
-
+@cache
 def install() -> None:
     """Define everything in GDB, once.
 
     :raises RuntimeError: outside GDB.
     """
-    global _installed
     import gdb
 
     # In a checkout, `import gdb` in plain Python finds our directory.
     if not hasattr(gdb, "execute"):
         raise RuntimeError(f"not inside GDB: {sys.executable}")
-    if _installed:
-        return
-    _installed = True
     from kcovdbg.frontends.gdb.functions import define_functions
     from kcovdbg.frontends.gdb.kcov_show import Show, define_commands
     from kcovdbg.frontends.gdb.machine_interface import define_mi

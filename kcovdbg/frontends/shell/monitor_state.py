@@ -58,7 +58,6 @@ class Region(Enum):
     ROW = "row"
     EVENT = "event"
     STATUS = "status"
-    FOOTER = "footer"
 
 
 class ScreenLine(NamedTuple):
