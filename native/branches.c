@@ -80,35 +80,87 @@ static size_t find_calls(const unsigned char *text, size_t size, uint64_t addres
 	return count;
 }
 
-/* How long a jump is by its first byte, 0 for other bytes. */
-static const uint8_t long_lengths[256] = { [0x0f] = 6, [0xe9] = 5 };
-static const uint8_t short_lengths[256] = { [0x70 ... 0x7f] = 2, [0xeb] = 2 };
-
-/* Compiled once for each kind. */
-static inline __attribute__((always_inline)) size_t find_jumps(const unsigned char *text, size_t size, uint64_t address,
-							       bool is_short, const struct kcovdbg_targets *targets,
-							       size_t *start, size_t stop, uint64_t *backs, uint64_t *led,
-							       size_t room)
+/* The first byte in a range, the end of the range where there is none. */
+static inline size_t find_byte(const unsigned char *text, unsigned char byte, size_t start, size_t end)
 {
-	const uint8_t *lengths = is_short ? short_lengths : long_lengths;
-	size_t i, count = 0;
+	const unsigned char *found = start < end ? memchr(text + start, byte, end - start) : NULL;
 
-	if (stop > size)
-		stop = size;
-	for (i = *start; i < stop && count < room; i++) {
-		size_t length = lengths[text[i]];
+	return found ? (size_t)(found - text) : end;
+}
+
+static size_t find_jumps(const unsigned char *text, size_t size, uint64_t address, const struct kcovdbg_targets *targets,
+			 size_t *start, size_t stop, uint64_t *backs, uint64_t *led, size_t room)
+{
+	size_t i, plain, conditional, count = 0;
+
+	if (stop + 4 > size)
+		stop = size > 4 ? size - 4 : 0;
+	/* e9, and 0f 80 to 0f 8f. */
+	plain = find_byte(text, 0xe9, *start, stop);
+	conditional = find_byte(text, 0x0f, *start, stop);
+	while ((i = plain < conditional ? plain : conditional) < stop && count < room) {
+		size_t length = 5;
 		uint64_t back, target;
 
-		if (!length)
-			continue;
-		if (i + length > size || (length == 6 && (text[i + 1] & 0xf0) != 0x80))
-			continue;
+		if (i == plain) {
+			plain = find_byte(text, 0xe9, i + 1, stop);
+		} else {
+			conditional = find_byte(text, 0x0f, i + 1, stop);
+			length = 6;
+			if ((text[i + 1] & 0xf0) != 0x80 || i + length > size)
+				continue;
+		}
 		back = address + i + length;
-		target = back + (is_short ? (int64_t)(int8_t)text[i + 1] : (int64_t)(int32_t)load(text + i + length - 4));
+		target = back + (int64_t)(int32_t)load(text + i + length - 4);
 		if (is_target(targets, target)) {
 			backs[count] = back;
 			led[count++] = target;
 		}
+	}
+	*start = count == room ? i : SIZE_MAX;
+	return count;
+}
+
+/* Whether any address of a range is a target, or one up to 63 bytes beside it. */
+static inline bool may_have_targets(const struct kcovdbg_targets *targets, uint64_t first, uint64_t last)
+{
+	uint64_t low = first > targets->base ? first - targets->base : 0;
+	uint64_t high = last - targets->base, word;
+
+	if (last < targets->base || low >= targets->size)
+		return false;
+	high = high < targets->size ? high : targets->size - 1;
+	for (word = low >> 6; word <= high >> 6; word++)
+		if (targets->bits[word])
+			return true;
+	return false;
+}
+
+static const bool is_short_jump[256] = { [0x70 ... 0x7f] = true, [0xeb] = true };
+
+static size_t find_short_jumps(const unsigned char *text, size_t size, uint64_t address, const struct kcovdbg_targets *targets,
+			       size_t *start, size_t stop, uint64_t *backs, uint64_t *led, size_t room)
+{
+	size_t i, end, count = 0;
+
+	if (stop + 1 > size)
+		stop = size ? size - 1 : 0;
+	for (i = *start; i < stop && count < room; i = end) {
+		uint64_t at = address + i;
+
+		end = i + 64 < stop ? i + 64 : stop;
+		/* Half of the code is far from any target. */
+		if (!may_have_targets(targets, at > 126 ? at - 126 : 0, address + end + 128))
+			continue;
+		for (; i < end && count < room; i++) {
+			uint64_t back = address + i + 2;
+
+			if (is_short_jump[text[i]] && is_target(targets, back + (int64_t)(int8_t)text[i + 1])) {
+				backs[count] = back;
+				led[count++] = back + (int64_t)(int8_t)text[i + 1];
+			}
+		}
+		end = i;
 	}
 	*start = count == room ? i : SIZE_MAX;
 	return count;
@@ -176,9 +228,9 @@ size_t kcovdbg_x86_branches(const unsigned char *text, size_t size, uint64_t add
 	case KCOVDBG_CALLS:
 		return find_calls(text, size, address, targets, start, stop, backs, led, room);
 	case KCOVDBG_JUMPS:
-		return find_jumps(text, size, address, false, targets, start, stop, backs, led, room);
+		return find_jumps(text, size, address, targets, start, stop, backs, led, room);
 	case KCOVDBG_SHORT_JUMPS:
-		return find_jumps(text, size, address, true, targets, start, stop, backs, led, room);
+		return find_short_jumps(text, size, address, targets, start, stop, backs, led, room);
 	default:
 		return find_indirect(text, size, address, kind, targets, start, stop, backs, led, room);
 	}

@@ -23,6 +23,7 @@ _STT_GNU_IFUNC: Final = 10
 _NAMING: Final = frozenset({_STT_NOTYPE, _STT_OBJECT, _STT_FUNC, _STT_GNU_IFUNC})
 # ELF64_ST_TYPE() of each byte.
 _TYPE_OF_INFO: Final = bytes(info & 0xF for info in range(256))
+_IS_FUNCTION: Final = bytes(kind == _STT_FUNC for kind in range(256))
 _MAX_NESTING: Final = 64
 # What compilers append to the names of functions that they changed or split; names in DWARF have none.
 _CLONE_SUFFIX: Final = re.compile(r"\.(?:isra|constprop|part|cold|lto_priv|llvm)\b.*")
@@ -50,8 +51,8 @@ class FunctionColumns(NamedTuple):
     """Functions, as columns."""
 
     names: list[bytes]
-    addresses: array[int]
-    sizes: array[int]
+    addresses: list[int]
+    sizes: list[int]
     """In bytes."""
 
 
@@ -142,16 +143,18 @@ class SymbolTable:
 
     def function_columns(self) -> FunctionColumns:
         """Return the functions that have a size, in the order of the table; quicker than :meth:`functions`."""
-        are_functions = compress(range(len(self)), [kind == _STT_FUNC for kind in self._types])
-        indexes = [index for index in are_functions if self._sizes[index]]
+        are_functions = self._types.translate(_IS_FUNCTION)
+        offsets, addresses, sizes = (
+            list(compress(column, are_functions)) for column in (self._names, self._addresses, self._sizes)
+        )
+        if 0 in sizes:
+            offsets, addresses, sizes = (list(compress(column, sizes)) for column in (offsets, addresses, sizes))
         strings = self._strings
         try:
-            names = [strings[offset : strings.index(b"\0", offset)] for offset in map(self._names.__getitem__, indexes)]
+            names = [strings[offset : strings.index(0, offset)] for offset in offsets]
         except ValueError:
             raise damaged(self._file_name, "a name of a function is outside the string table") from None
-        return FunctionColumns(
-            names, *(array("Q", map(column.__getitem__, indexes)) for column in (self._addresses, self._sizes))
-        )
+        return FunctionColumns(names, addresses, sizes)
 
     def find_containing(self, *texts: str) -> Iterator[ElfSymbol]:
         """Iterate over the symbols whose names contain one of some texts, without looking at every name."""
