@@ -63,8 +63,7 @@ def summarize(samples: Iterable[Sample], facts: Mapping[str, str | None]) -> Sum
 
     :param samples: in the order of time.
     """
-    totals: dict[_SummaryKey, _BufferTotals] = {}
-    open_rounds: dict[BufferKey, _Round] = {}
+    usage = _BufferUsage()
     shares: Counter[tuple[str | None, str | None]] = Counter()
     findings: dict[FindingSample, None] = {}
     errors: dict[str, None] = {}
@@ -88,7 +87,7 @@ def summarize(samples: Iterable[Sample], facts: Mapping[str, str | None]) -> Sum
         else:
             gaps.append(sample.time - last.time)
         sizes = {kcov: found.size for kcov, found in activity.objects.items()}
-        gained = _add_sample(totals, open_rounds, sizes, last, sample)
+        gained = usage.add(sizes, last, sample)
         span = gaps[-1] if gaps else 0.0
         points.append(
             PlotPoint(
@@ -103,9 +102,7 @@ def summarize(samples: Iterable[Sample], facts: Mapping[str, str | None]) -> Sum
         last = sample
         if len(points) >= 4 * _POINTS:
             points = _thin(points, 2 * _POINTS)
-    for left in open_rounds.values():
-        _end_round(totals, left)
-    _add_unsized(totals)
+    totals = usage.end()
     seconds = 0.0 if last is None else last.time - start
     sampled = sum(shares.values())
     buffers = sorted((_summarize_buffer(key, of) for key, of in totals.items()), key=_buffer_order)
@@ -132,52 +129,73 @@ def summarize(samples: Iterable[Sample], facts: Mapping[str, str | None]) -> Sum
     )
 
 
-def _add_sample(
-    totals: dict[_SummaryKey, _BufferTotals],
-    rounds: dict[BufferKey, _Round],
-    sizes: Mapping[int, int | None],
-    last: Sample | None,
-    sample: Sample,
-) -> int:
-    """Add a sample to the totals; return the records that all buffers gained.
+class _BufferUsage:
+    """The use of each buffer, added up over samples."""
 
-    :param sizes: of the objects' buffers, in words.
-    """
-    known = {} if last is None else {buffer_key(task): task for task in last.tasks}
-    lost = {} if last is None else lost_of_sections(last.tasks, sample.tasks)
-    span = 0.0 if last is None else sample.time - last.time
-    present: set[BufferKey] = set()
-    gained = 0
-    for task in sample.tasks:
-        if task.count is None or not task.capacity:
-            continue
-        key, before = buffer_key(task), known.get(buffer_key(task))
-        present.add(key)
-        of = _SummaryKey("area" if task.is_section else "buffer", task.kcov, _size_of(task, sizes), task.kcov_mode)
-        step = compare_looks(before, task)
-        total = totals.setdefault(of, _BufferTotals())
-        total.tasks[f"{task.comm or '?'} ({task.pid if task.pid is not None else '?'})"] = None
-        total.capacity = task.capacity
-        total.looks += 1
-        total.overflows += step.became_full
-        total.records += step.gained
-        total.lost += step.lost + (0 if task.is_section else lost.get(task.kcov or 0, 0))
-        gained += step.gained
-        was_full = before is not None and bool(before.full) and not step.was_reset
-        if before is not None and was_full and task.full:
-            total.full_seconds += span
-        elif before is not None and not step.was_reset:
-            total.free_seconds += span
-            total.free_records += step.gained
-        current = rounds.get(key)
-        if current is not None and (step.was_reset or not _is_same(current.key, of)):
-            _end_round(totals, current)
-            current = None
-        full_seconds = (0.0 if current is None else current.full_seconds) + (span if was_full and task.full else 0.0)
-        rounds[key] = _Round(of, min(task.count, task.capacity), bool(task.full), full_seconds)
-    for key in [key for key in rounds if key not in present]:
-        _end_round(totals, rounds.pop(key))
-    return gained
+    def __init__(self) -> None:
+        self._totals: dict[_SummaryKey, _BufferTotals] = {}
+        self._rounds: dict[BufferKey, _Round] = {}
+
+    def add(self, sizes: Mapping[int, int | None], last: Sample | None, sample: Sample) -> int:
+        """Add a sample to the totals; return the records that all buffers gained.
+
+        :param last: the sample before it.
+        :param sizes: of the objects' buffers, in words.
+        """
+        known = {} if last is None else {buffer_key(task): task for task in last.tasks}
+        lost = {} if last is None else lost_of_sections(last.tasks, sample.tasks)
+        span = 0.0 if last is None else sample.time - last.time
+        present: set[BufferKey] = set()
+        gained = 0
+        for task in sample.tasks:
+            if task.count is None or not task.capacity:
+                continue
+            key, before = buffer_key(task), known.get(buffer_key(task))
+            present.add(key)
+            of = _SummaryKey("area" if task.is_section else "buffer", task.kcov, _size_of(task, sizes), task.kcov_mode)
+            step = compare_looks(before, task)
+            total = self._totals.setdefault(of, _BufferTotals())
+            total.tasks[f"{task.comm or '?'} ({task.pid if task.pid is not None else '?'})"] = None
+            total.capacity = task.capacity
+            total.looks += 1
+            total.overflows += step.became_full
+            total.records += step.gained
+            total.lost += step.lost + (0 if task.is_section else lost.get(task.kcov or 0, 0))
+            gained += step.gained
+            was_full = before is not None and bool(before.full) and not step.was_reset
+            if before is not None and was_full and task.full:
+                total.full_seconds += span
+            elif before is not None and not step.was_reset:
+                total.free_seconds += span
+                total.free_records += step.gained
+            current = self._rounds.get(key)
+            if current is not None and (step.was_reset or not _is_same(current.key, of)):
+                self._end_round(current)
+                current = None
+            full_seconds = (0.0 if current is None else current.full_seconds) + (span if was_full and task.full else 0.0)
+            self._rounds[key] = _Round(of, min(task.count, task.capacity), bool(task.full), full_seconds)
+        for key in [key for key in self._rounds if key not in present]:
+            self._end_round(self._rounds.pop(key))
+        return gained
+
+    def end(self) -> Mapping[_SummaryKey, _BufferTotals]:
+        """Return the totals, after the last sample."""
+        for left in self._rounds.values():
+            self._end_round(left)
+        # What was seen of an object's buffer before a look found the object, and so its size.
+        for key in [key for key in self._totals if key.size is None]:
+            of = next((known for known in self._totals if known.size is not None and known._replace(size=None) == key), None)
+            if of is None:
+                continue
+            unsized, total = self._totals.pop(key), self._totals[of]
+            total.tasks = {**unsized.tasks, **total.tasks}
+            for name in ("looks", "overflows", "full_seconds", "free_seconds", "records", "free_records", "lost", "rounds"):
+                setattr(total, name, getattr(unsized, name) + getattr(total, name))
+        return self._totals
+
+    def _end_round(self, ended: _Round) -> None:
+        if ended.records:
+            self._totals[ended.key].rounds.append((ended.records, ended.is_full, ended.full_seconds))
 
 
 def _is_same(before: _SummaryKey, now: _SummaryKey) -> bool:
@@ -191,23 +209,6 @@ def _size_of(task: TaskSample, sizes: Mapping[int, int | None]) -> int | None:
         return task.kcov_size
     # An owner of remote handles has no area itself: it is the object's.
     return sizes.get(task.kcov or 0)
-
-
-def _end_round(totals: dict[_SummaryKey, _BufferTotals], ended: _Round) -> None:
-    if ended.records:
-        totals[ended.key].rounds.append((ended.records, ended.is_full, ended.full_seconds))
-
-
-def _add_unsized(totals: dict[_SummaryKey, _BufferTotals]) -> None:
-    """Add what was seen of an object's buffer before a look found the object, and so its size."""
-    for key in [key for key in totals if key.size is None]:
-        of = next((known for known in totals if known.size is not None and known._replace(size=None) == key), None)
-        if of is None:
-            continue
-        unsized, total = totals.pop(key), totals[of]
-        total.tasks = {**unsized.tasks, **total.tasks}
-        for name in ("looks", "overflows", "full_seconds", "free_seconds", "records", "free_records", "lost", "rounds"):
-            setattr(total, name, getattr(unsized, name) + getattr(total, name))
 
 
 def _summarize_buffer(key: _SummaryKey, total: _BufferTotals) -> BufferSummary:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -33,13 +33,13 @@ from kcovdbg.walk.layout import Layout, detect_layout
 from kcovdbg.walk.state import StateReader
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Reading:
     """What was read for a slice."""
 
-    buffers: int = 0
-    stacks: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
+    buffers: int
+    stacks: list[str]
+    remarks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ def _buffer_names(state: State) -> Iterator[str]:
 
 
 def read_everything(
-    target: Target, layout: Layout, reading: _Reading, proof: PointProof | None = None, sites: Sequence[RemoteSite] = ()
-) -> None:
+    target: Target, layout: Layout, proof: PointProof | None = None, sites: Sequence[RemoteSite] = ()
+) -> _Reading:
     """Read all that commands read: the state, every buffer, the stacks of tasks with KCOV state and of current ones.
 
     :param sites: of the kernel, whose calls are read.
@@ -94,12 +94,12 @@ def read_everything(
     state = reader.read(_PARTS)
     # For tasks, trace and view.
     reader.read(Part.NOTHING, syscalls=[task.fields for task in state.all_tasks])
-    reading.remarks += state.notes
+    buffers = 0
     for name in _buffer_names(state):
         # What has no buffer, or one that can't be read, has none in the slice either.
         with contextlib.suppress(KcovdbgError):
             read_buffer(target, layout, reader, name)
-            reading.buffers += 1
+            buffers += 1
     with contextlib.suppress(KcovdbgError):
         # It looks at links back, locks and everybody's stacks where something is wrong.
         check(reader, advice=True)
@@ -118,9 +118,9 @@ def read_everything(
             crashed = target.stacks.crashed_task()
             if crashed is not None and crashed in state.task_by_address:
                 wanted.setdefault(crashed, state.task_by_address[crashed])
-    for address, fields in wanted.items():
+    for address in wanted:
         record_stack(target, address)
-        reading.stacks.append(f"{fields.pid} {fields.comm}")
+    return _Reading(buffers, [f"{fields.pid} {fields.comm}" for fields in wanted.values()], tuple(state.notes))
 
 
 def _run(context: Context, args: Namespace) -> Renderable:
@@ -143,13 +143,12 @@ def _run(context: Context, args: Namespace) -> Renderable:
     from kcovdbg.target.slice_file import write_stream
 
     # Each look reads types once; the slice must hold what a fresh look reads.
-    reading = _Reading()
     proof = context.workspace.point_proof
     # The calls of modules are searched in memory, of which only those found are in the slice.
     sites: tuple[RemoteSite, ...] = ()
     with contextlib.suppress(KcovdbgError):
         sites = tuple(site for site in find_remote_sites(context).sites if site.module is not None)
-    recording = record(target, lambda recorder: read_everything(recorder, detect_layout(recorder), reading, proof, sites))
+    recording, reading = record(target, lambda recorder: read_everything(recorder, detect_layout(recorder), proof, sites))
     if stream is not None:
         size = write_stream(stream, slice_content(recording), STDOUT)
         stream.flush()

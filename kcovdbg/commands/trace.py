@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from argparse import Namespace
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import count
 from typing import Final, NamedTuple, TypeAlias
 
 from kcovdbg.analysis.alignment import align
@@ -218,9 +219,9 @@ def _compare(context: Context, args: Namespace, classify: _Classifier) -> Iterat
 
 def _align(stories: Sequence[_Story], comparison: BuildComparison, classify: _Classifier) -> Iterator[_ComparedRow]:
     """Yield the functions of both traces in order, those in both once."""
-    numbers: dict[object, int] = {}
+    numbers: defaultdict[object, int] = defaultdict(count(1).__next__)
     rows = [[_make_row(step, story, classify) for step in story.steps] for story in stories]
-    sides = [array("Q", [_number(numbers, comparison, row, side) for row in its]) for side, its in enumerate(rows)]
+    sides = [array("Q", [numbers[_find_key(comparison, row, side)] for row in its]) for side, its in enumerate(rows)]
     i = j = 0
     for left, right, length in (*align(*sides).blocks, (len(sides[0]), len(sides[1]), 0)):
         yield from (_ComparedRow(row, None, _AGAINST) for row in rows[0][i:left])
@@ -230,12 +231,11 @@ def _align(stories: Sequence[_Story], comparison: BuildComparison, classify: _Cl
         i, j = left + length, right + length
 
 
-def _number(numbers: dict[object, int], comparison: BuildComparison, row: _Row, side: int) -> int:
+def _find_key(comparison: BuildComparison, row: _Row, side: int) -> object:
+    """Return what rows of one function have in common, on both sides."""
     if row.frame.function:
-        key: object = comparison.function(row.frame, side)
-    else:
-        key = row.location.address if comparison.match is None else (side, row.location.address)
-    return numbers.setdefault(key, len(numbers) + 1)
+        return comparison.function(row.frame, side)
+    return row.location.address if comparison.match is None else (side, row.location.address)
 
 
 def _find_context(differs: Sequence[bool], depths: Sequence[int]) -> list[int]:

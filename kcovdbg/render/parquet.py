@@ -157,7 +157,8 @@ def _fit(row: Mapping[str, object], schema: pa.Schema) -> dict[str, object]:
     fitted: dict[str, object] = {}
     unfit: list[str] = []
     for key, value in row.items():
-        fitted[key] = _convert(arrow, value, schema.field(key).type, key, unfit)
+        fitted[key], problems = _convert(arrow, value, schema.field(key).type, key)
+        unfit += problems
     if unfit and "errors" in fitted:
         fitted["errors"] = [*_texts(fitted["errors"]), *unfit]
     return fitted
@@ -167,25 +168,28 @@ def _texts(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else []
 
 
-def _convert(arrow: Any, value: object, kind: Any, path: str, unfit: list[str]) -> object:
-    """Return a value with a type of Arrow's; what does not fit is left out and noted."""
+def _convert(arrow: Any, value: object, kind: Any, path: str) -> tuple[object, Sequence[str]]:
+    """Return a value with a type of Arrow's, None for a number that does not fit, and what does not fit in it."""
     if value is None:
-        return None
+        return None, ()
     if isinstance(value, int) and not isinstance(value, bool) and arrow.types.is_int64(kind) and abs(value) > _LARGEST:
-        unfit.append(f"{path}: {value} does not fit a signed 64-bit number")
-        return None
+        return None, (f"{path}: {value} does not fit a signed 64-bit number",)
     if arrow.types.is_string(kind):
-        return value if isinstance(value, str) else json.dumps(value)
+        return value if isinstance(value, str) else json.dumps(value), ()
     if not arrow.types.is_list(kind) or not isinstance(value, list):
-        return value
+        return value, ()
     if arrow.types.is_string(kind.value_type):
-        return [item if item is None or isinstance(item, str) else json.dumps(item) for item in value]
+        return [item if item is None or isinstance(item, str) else json.dumps(item) for item in value], ()
     if arrow.types.is_struct(kind.value_type):
         types = {member.name: member.type for member in kind.value_type}
-        return [
-            {key: _convert(arrow, member, types[key], f"{path}[].{key}", unfit) for key, member in item.items()}
-            if isinstance(item, dict)
-            else item
-            for item in value
-        ]
-    return value
+        items: list[object] = []
+        unfit: list[str] = []
+        for item in value:
+            if not isinstance(item, dict):
+                items.append(item)
+                continue
+            members = {key: _convert(arrow, member, types[key], f"{path}[].{key}") for key, member in item.items()}
+            items.append({key: member for key, (member, _) in members.items()})
+            unfit += (problem for _, problems in members.values() for problem in problems)
+        return items, unfit
+    return value, ()

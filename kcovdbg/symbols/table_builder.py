@@ -208,9 +208,12 @@ class _Locator:
                     chains[index] = number
                 at += len(numbers)
             unread = [index for index in order if chains[index] == NO_UNIT]
-            self._complete_names(addresses, chains)
+            for index, number in self._complete_names(addresses, chains):
+                chains[index] = number
         if unread:
-            self._locate_slowly(addresses, unread, chains, nothing)
+            wanted = array("Q", map(addresses.__getitem__, unread))
+            for index, number in zip(unread, self._locate_slowly(wanted, nothing), strict=True):
+                chains[index] = number
         return chains
 
     def _add_nothing(self) -> int:
@@ -218,8 +221,11 @@ class _Locator:
         locations.add_chain(())
         return self.locations.add(locations.arrays())[0]
 
-    def _complete_names(self, addresses: array[int], chains: array[int]) -> None:
-        """Name functions without a name in DWARF, such as copies of identical ones, as their ELF symbols."""
+    def _complete_names(self, addresses: array[int], chains: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Name functions without a name in DWARF, such as copies of identical ones, as their ELF symbols.
+
+        :return: the indices of their addresses, with new locations.
+        """
         found = self.locations.arrays()
         nameless = {
             number
@@ -241,20 +247,16 @@ class _Locator:
             frames[-1] = frames[-1]._replace(function=self._functions.name_at(addresses[index], is_assembly=is_assembly))
             ids.append(completed.add_chain(frames))
         numbers = self.locations.add(completed.arrays())
-        for index, number in zip(wanted, ids, strict=True):
-            chains[index] = numbers[number]
+        return zip(wanted, map(numbers.__getitem__, ids), strict=True)
 
-    def _locate_slowly(self, addresses: array[int], unread: Sequence[int], chains: array[int], nothing: int) -> None:
-        """Locate those addresses that the compiled reader could not: by other programs."""
+    def _locate_slowly(self, wanted: array[int], nothing: int) -> Iterator[int]:
+        """Yield the locations of addresses that the compiled reader could not locate: by other programs."""
         size = _DRGN_PART if self._symbolizer is None else _LLVM_PART
-        wanted = array("Q", map(addresses.__getitem__, unread))
         parts = [_Part((), (), wanted[at : at + size]) for at in range(0, len(wanted), size)]
-        at = known = 0
+        known = 0
         for numbers in self._run(parts, self._locate_by_pool):
-            for index, number in zip(unread[at : at + len(numbers)], numbers, strict=True):
-                chains[index] = number
-                known += number != nothing
-            at += len(numbers)
+            known += sum(number != nothing for number in numbers)
+            yield from numbers
         if self._symbolizer is not None:
             _check_known(self._elf, known, len(wanted), self._symbolizer)
 

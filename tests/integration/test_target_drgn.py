@@ -56,7 +56,7 @@ def test_a_slice_maps_the_whole_image():
     """Debuggers that do not walk page tables find what only drgn has read."""
     target = open_target(TargetOptions(demo=True))
     assert target.kaslr_offset
-    recording = record(target, lambda recorder: None)
+    recording, _ = record(target, lambda recorder: None)
     start, end = (target.symbol(name).address for name in ("_text", "__bss_stop"))
     assert any(run.vaddr <= start and end <= run.vaddr + run.size for run in recording.mapped)
     target.close()

@@ -94,7 +94,7 @@ def is_running(guest: Guest) -> bool:
 def test_slices_answer_as_the_dump_did(standing_dump: DumpMaker, tmp_path: Path, dump_format: str) -> None:
     dump = standing_dump(dump_format)
     source = open_dump(dump.path, dump.kernel)
-    recording = record(source, work)
+    recording, _ = record(source, work)
     for name in ("a.slice", "a.slice.zst"):
         size = write_slice(tmp_path / name, recording)
         assert size < dump.path.stat().st_size
@@ -111,8 +111,8 @@ def test_slices_answer_as_the_dump_did(standing_dump: DumpMaker, tmp_path: Path,
 
 def test_a_slice_of_a_slice_is_the_same(standing_dump: DumpMaker, tmp_path: Path) -> None:
     dump = standing_dump()
-    write_slice(tmp_path / "a.slice", record(open_dump(dump.path, dump.kernel), work))
-    write_slice(tmp_path / "b.slice", record(open_dump(tmp_path / "a.slice", dump.kernel), work))
+    write_slice(tmp_path / "a.slice", record(open_dump(dump.path, dump.kernel), work)[0])
+    write_slice(tmp_path / "b.slice", record(open_dump(tmp_path / "a.slice", dump.kernel), work)[0])
     assert look(open_dump(tmp_path / "b.slice", dump.kernel)) == look(open_dump(tmp_path / "a.slice", dump.kernel))
 
 
@@ -122,7 +122,7 @@ def test_gdb_reads_slices(standing_dump: DumpMaker, tmp_path: Path) -> None:
         pytest.skip("needs gdb")
     dump = standing_dump()
     source = open_dump(dump.path, dump.kernel)
-    write_slice(tmp_path / "a.slice", record(source, work))
+    write_slice(tmp_path / "a.slice", record(source, work)[0])
     task = next(task for task in TaskWalk(source, detect_layout(source)) if task.kcov_area)
     script = [
         f'printf "comm %s\\n", ((struct task_struct *){task.address:#x})->comm',
@@ -186,7 +186,7 @@ def test_slices_of_running_guests(standing_guest: Guest, tmp_path: Path) -> None
         seen.append(is_running(standing_guest))
         work(inner)
 
-    recording = record(target, work_and_see)
+    recording, _ = record(target, work_and_see)
     assert seen == [False]
     assert is_running(standing_guest)
     assert recording.is_consistent
@@ -284,7 +284,7 @@ def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(
             assert sum("interrupt descriptor table" in note for note in dump.notes) == 1
     # All that runs can be unwound, and a slice is a dump with VMCOREINFO.
     assert all(isinstance(stack, list) and stack for stack in stacks(dump))
-    write_slice(tmp_path / "a.slice", record(dump, work))
+    write_slice(tmp_path / "a.slice", record(dump, work)[0])
     assert look(open_dump(tmp_path / "a.slice", kernel)) == expected
     (tmp_path / "vmlinux").symlink_to(kernel.vmlinux)
     found = open_target(TargetOptions(core=str(tmp_path / "elf")))
@@ -394,7 +394,7 @@ def test_a_separate_debug_file(standing_dump: DumpMaker, tmp_path: Path, monkeyp
     monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path / "debuginfod"))
     target = open_target(TargetOptions(core=str(dump.path), symbols=[str(image)]))
     assert any(str(cached) in note for note in target.notes)
-    recording = record(target, work)
+    recording, _ = record(target, work)
     write_slice(tmp_path / "a.slice", recording)
     piece = open_target(TargetOptions(core=str(tmp_path / "a.slice"), symbols=[str(debug_file)]))
     assert find_current_tasks(piece) == find_current_tasks(whole)

@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import drgn
 from drgn.helpers.linux.mm import follow_phys, phys_to_virt
@@ -42,6 +42,8 @@ _BASICS: Final = (
     "vmemmap_base",
     "vmalloc_base",
 )
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +101,11 @@ class RecordingTarget(DrgnTarget):
         return data
 
 
-def record(target: DrgnTarget, work: Callable[[Target], None]) -> Recording:
-    """PageRun a function on a target and record what it reads, with the kernel stopped if it can be.
+def record(target: DrgnTarget, work: Callable[[Target], _Result]) -> tuple[Recording, _Result]:
+    """Run a function on a target and record what it reads, with the kernel stopped if it can be.
 
     :param work: called with the recording target; its exceptions are passed on.
+    :return: the recording, and what the function returned.
     :raises TargetError: when kernels of this machine cannot be sliced.
     """
     platform = target.prog.platform
@@ -124,9 +127,9 @@ def record(target: DrgnTarget, work: Callable[[Target], None]) -> Recording:
             prog.load_debug_info(paths, default=True)
         recorder = RecordingTarget(prog, target.name)
         _read_basics(recorder)
-        work(recorder)
+        result = work(recorder)
         direct_map, mapped = _find_mappings(recorder)
-    return Recording(machine, notes, memory.pages, direct_map, mapped, is_stopped)
+    return Recording(machine, notes, memory.pages, direct_map, mapped, is_stopped), result
 
 
 def record_stack(target: Target, task: int) -> None:
