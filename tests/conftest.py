@@ -22,13 +22,13 @@ for number in (signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)
 
-# The settings of whoever runs the tests are not the tests'. Programs that the tests start may write theirs, so it must exist.
+# The tests ignore the user's settings. Programs that the tests start may write their own, so the directory must exist.
 _SETTINGS = tempfile.TemporaryDirectory(prefix="kcovdbg-settings-")
 os.environ["XDG_CONFIG_HOME"] = _SETTINGS.name
 
 Item = TypeVar("Item")
 SHARE = 8
-"""Without --exhaustive a sweep takes one item of so many."""
+"""Without --exhaustive, a sweep takes one of this many items."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Has all that the tests look at: system packages and the lab's kernel, built once and kept in the user's cache.
+"""Install the system packages that the tests need, and build the lab's kernel in the user's cache.
 
-What can't be had is said, with the reason; the tests that need it skip with the same words.
+Whatever cannot be installed or built is reported with the reason; the tests that need it are skipped for the same reason.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.lab import kernel, requirements
 from tests.lab.errors import LabError, UnavailableError
 from tests.lab.recipe import RECIPES
 
-# What the tests run beside the lab: GDB itself, the symbolizers that ours is compared with, and terminal tools.
+# Programs that tests outside of the lab run: GDB, the symbolizers that kcovdbg's is compared with, and terminal tools.
 TOOLS = {
     "gdb": "gdb",
     "llvm-symbolizer": "llvm",
@@ -23,17 +23,17 @@ TOOLS = {
     "zstd": "zstd",
     "gcc": "build-essential",
     "genhtml": "lcov",
-    # What reads the manual page and the completions.
+    # For the tests of the manual page and the completions.
     "groff": "groff-base",
     "zsh": "zsh",
     "fish": "fish",
 }
-# Looks at the page that `report` writes.
+# For the tests of the page that `report` writes.
 BROWSER = {"chromium": "chromium"}
 
 
 def main() -> int:
-    """Install and build; return 0 even where something can't be had: its tests say so."""
+    """Install and build; return 0 even if something is missing: the tests that need it are skipped."""
     update_package_lists()
     for needed in (TOOLS, BROWSER, requirements.BOOT, requirements.FILTER):
         try:
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def update_package_lists() -> None:
-    """A fresh machine has none, and installing would find nothing."""
+    """Download apt's package lists if there are none, as on a fresh machine."""
     everything = TOOLS | BROWSER | requirements.BOOT | requirements.FILTER | requirements.BUILD
     if not requirements.missing(everything) or os.geteuid() != 0 or requirements.find_program("apt-get") is None:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The lab by hand: python -m tests.lab build | boot | dump | stop | demo | generations | list | path."""
+"""Command line of the lab: python -m tests.lab build | boot | dump | stop | demo | generations | list | path."""
 
 from __future__ import annotations
 
@@ -60,45 +60,49 @@ def _parser() -> argparse.ArgumentParser:
     with_machine(added)
     added.add_argument("--detach", action="store_true", help="print where to find the guest, and leave it running")
 
-    added = verb("dump", _dump, "dump a guest, with the truth about it beside: FILE and FILE.truth.json")
+    added = verb("dump", _dump, "dump a guest to FILE, and what the guest printed to FILE.truth.json")
     with_machine(added)
-    added.add_argument("--state", choices=sorted(_states()), help="stop in a section in flight first")
-    added.add_argument("--say", action="append", default=[], metavar="LINE", help="said to the workload before")
+    added.add_argument("--state", choices=sorted(_states()), help="stop inside a remote section first")
+    added.add_argument("--say", action="append", default=[], metavar="LINE", help="commands for the workload before that")
     added.add_argument("--format", choices=[*sorted(dump.FORMATS), "slice"], default="elf")
-    added.add_argument("--guest", type=Path, metavar="DIRECTORY", help="a detached guest, instead of booting one")
+    added.add_argument("--guest", type=Path, metavar="DIRECTORY", help="use a detached guest instead of booting one")
     added.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
 
-    # Named one by one: several people's guests may run under one account.
+    # Guests are named one by one: guests of several people may run under one account.
     added = verb("stop", _stop, "end a detached guest")
     added.add_argument("directory", nargs="+", type=Path, help="as printed by boot --detach")
 
-    added = verb("storm", _storm, "look at a guest under a storm of KCOV's users, and print what came of it")
+    added = verb("storm", _storm, "examine a guest under a storm of KCOV's users, and print a summary")
     with_recipe(added)
     added.add_argument("--seconds", type=int, default=600)
     added.add_argument("--cpus", type=int, default=2)
-    added.add_argument("--processes", type=int, default=4, help="of eight threads each")
+    added.add_argument("--processes", type=int, default=4, help="processes of eight threads each")
     added.add_argument(
-        "--interval", type=float, default=0, metavar="SECONDS", help="between commands; every second one is check"
+        "--interval", type=float, default=0, metavar="SECONDS", help="seconds between commands; every second command is check"
     )
     added.add_argument("--from", dest="where", choices=("qmp", "inside"), default="qmp")
 
-    added = verb("demo", _demo, "make examples/demo anew")
-    added.add_argument("-o", "--output", type=Path, metavar="DIRECTORY", help="write it there instead")
+    added = verb("demo", _demo, "make examples/demo again")
+    added.add_argument("-o", "--output", type=Path, metavar="DIRECTORY", help="write it to this directory instead")
 
-    added = verb("generations", _generations, "build, test and slice KCOV's generations: make tests/golden/generations anew")
+    added = verb(
+        "generations",
+        _generations,
+        "build and test kernels of KCOV's generations, and write slices to tests/golden",
+    )
     added.add_argument("name", nargs="*", metavar="NAME", help="which (default: all)")
     added.add_argument("-j", "--jobs", type=int, help="parallel jobs (default: one per CPU)")
-    added.add_argument("-o", "--output", type=Path, metavar="DIRECTORY", help="write them there instead")
+    added.add_argument("-o", "--output", type=Path, metavar="DIRECTORY", help="write them to this directory instead")
 
-    verb("list", _list, "recipes, kernels in the cache, running guests")
+    verb("list", _list, "list recipes, kernels in the cache, and running guests")
 
-    added = verb("path", _path, "where a recipe's kernel is")
+    added = verb("path", _path, "print the directory of a recipe's kernel")
     with_recipe(added)
     return parser
 
 
 def _states() -> list[str]:
-    # section.py takes offsets with drgn, which one can build and boot without.
+    # Building and booting work without drgn, which section.py needs for offsets.
     try:
         from tests.lab.section import STATES
     except ImportError:
@@ -116,7 +120,7 @@ def _guest(options: argparse.Namespace, *, detached: bool = False) -> guest.Gues
     for share in options.share:
         tag, separator, directory = share.partition("=")
         if not separator or not Path(directory).is_dir():
-            raise LabError(f"--share wants TAG=DIRECTORY, not {share}")
+            raise LabError(f"--share takes TAG=DIRECTORY, not {share}")
         shares.append((tag, str(Path(directory).resolve())))
     machine = guest.Machine(memory_mib=options.memory, cpus=options.cpus, append=options.append, shares=tuple(shares))
     return guest.Guest(built, make_userland(built), machine, detached=detached)
@@ -125,13 +129,13 @@ def _guest(options: argparse.Namespace, *, detached: bool = False) -> guest.Gues
 def _boot(options: argparse.Namespace) -> None:
     started = time.monotonic()
     booted = _guest(options, detached=options.detach)
-    # Ended by a signal, an owner should clean up as well as by C-c.
+    # Clean up after a signal as after C-c.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     booted.start()
     try:
         booted.wait_done()
         print(json.dumps(booted.describe() | {"vmlinux": str(booted.kernel.vmlinux)}, indent=1), flush=True)
-        print(f"all states stand after {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
+        print(f"all states are set up after {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
         while booted.alive() and not options.detach:
             time.sleep(0.2)
     except BaseException:

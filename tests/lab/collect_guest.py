@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A guest in which kcovdbg collects, with the host's Python, and what its traces look like from outside."""
+"""A guest in which kcovdbg collects, run by the host's Python, and its traces as the host sees them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHARED = "/tmp/exchange"
 
 
 def put_programs(exchange: Path, userland: Userland) -> list[Path]:
-    """Compile what is collected, and copy the scripts; the workload's own is called tool."""
+    """Compile the programs to collect, and copy the scripts; the workload's own program is called tool."""
     made = []
     for source in PROGRAMS.glob("*.c"):
         made.append(exchange / source.stem)
@@ -58,14 +58,14 @@ class Lab:
         return " ".join([*folders, shlex.quote(sys.executable), *words])
 
     def kcovdbg(self, words: str) -> str:
-        """The words of a shell that run kcovdbg in the guest, on the guest's kernel."""
+        """Return a shell command that runs kcovdbg in the guest, on the guest's kernel."""
         return self.python("-m kcovdbg -s", shlex.quote(str(self.guest.kernel.vmlinux)), words)
 
     def collect(self, words: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         return self.guest.run(self.kcovdbg(f"collect {words}"), timeout)
 
     def outside(self, *words: str) -> Any:
-        """What kcovdbg says that looks at the guest from the host, through QMP."""
+        """Return the answer of kcovdbg on the host, which reads the guest through QMP."""
         done = run_kcovdbg("--qemu", self.guest.sockets.debugger_qmp, "-s", self.guest.kernel.vmlinux, *words, "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -77,7 +77,7 @@ class Lab:
         return Counter(self.function(pc) for pc in record.pc_words(buffer.words, buffer.encoding))
 
     def entries(self, buffer: Buffer, function: str) -> int:
-        """How often the first point of a function is in a trace."""
+        """Return how often the first point of a function is in a trace."""
         pcs = Counter(pc for pc in record.pc_words(buffer.words, buffer.encoding) if self.function(pc) == function)
         return pcs[min(pcs)] if pcs else 0
 
@@ -85,7 +85,7 @@ class Lab:
         return read_trace(self.exchange / name)
 
     def fetch(self, *names: str) -> None:
-        """Get files out of a guest that has its exchange directory for itself."""
+        """Copy files out of a guest whose exchange directory the host cannot see."""
         packed = self.guest.run("cd /tmp/exchange && gzip -f1 " + " ".join(map(shlex.quote, names)))
         assert packed.returncode == 0, packed.stderr
         for name in names:

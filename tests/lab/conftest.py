@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What tests ask the lab for.
+"""Fixtures of the lab.
 
     kernel                              the built kernel: paths of vmlinux, image, sources, …
     userland                            what runs in guests of it: init, modules with debug info
     standing_guest                      a running guest whose states all stand; for looking only
     boot(machine=…)                     a guest of one's own, ended with the test
-    standing_dump(dump_format="elf")    the standing states, dumped; the format is a name of dump.FORMATS
+    standing_dump(dump_format="elf")    a dump of the standing states, in a format of dump.FORMATS
     crash_dump(dump_format="elf")       the same after a crash by sysrq
     inflight_dump(state, dump_format="elf")
                                         stopped inside a remote section; the state is a name of section.STATES

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 
 class CpioWriter:
-    """Writes entries to a stream. Inode numbers are made up, and times unless given: the same gives the same archive."""
+    """Writes entries to a stream. Inode numbers and default times are constants, so that equal contents give equal archives."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Makes examples/demo: a slice of a guest with a section in flight, and debug info that is small enough to be committed."""
+"""Makes examples/demo: a slice of a guest inside a remote section, and debug info small enough to be committed."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from tests.lab.kernel import Kernel
 
 DESTINATION = Path(__file__).parent.parent.parent / "examples" / "demo"
-# A softirq section on top of a task that traces itself: saved state, an area in use and both kinds of session in one moment.
+# A softirq section that interrupts a task with a local session: saved state, an area in use, and both kinds of session at once.
 STATE = "softirq-over-local"
-# A task that lost its session to a section in its own context: what check finds, with the bug that does this.
+# A task that lost its session to a section in its own context: a violation that check finds, with the kernel bug behind it.
 DAMAGE = "puzzle nested"
-# Those that are loaded then.
+# The modules that are loaded at that time.
 MODULES = ("kcovlab_keep", "kcovlab_damage")
 TOOLS = {"dwz": "dwz", "objcopy": "binutils"}
-# Where variables live, how frames unwind without ORC, and how the image is relocated: no command asks for any of it.
+# Locations of variables, call frame information and relocations: no command reads them.
 DROPPED = (".debug_loclists", ".debug_frame", ".rela*")
 LIMIT = 16 << 20
 
 
 def make_demo(kernel: Kernel, destination: Path = DESTINATION) -> None:
-    """Boot, stop inside the section, slice, and write everything that belongs together."""
+    """Boot a guest, stop it inside the section, and write the slice with its images and modules."""
     requirements.ensure(TOOLS)
     userland = make_userland(kernel)
     destination.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def make_demo(kernel: Kernel, destination: Path = DESTINATION) -> None:
             raise LabError(f"the slice could not be made: {done.stderr}")
         _compress(work / "demo.slice", destination)
         if not _is_kept(kernel.vmlinux, destination, work):
-            # Thirteen megabytes, also when only the compressor is another.
+            # The image is 13 MB: do not commit it again when only the compressor differs.
             _compress(_strip(kernel.vmlinux, work), destination)
         for module in kept:
             _compress(module, destination)
@@ -69,7 +69,7 @@ def make_demo(kernel: Kernel, destination: Path = DESTINATION) -> None:
 
 
 def _is_kept(vmlinux: Path, destination: Path, work: Path) -> bool:
-    """Return whether the image that is there is this kernel's."""
+    """Return whether the existing image is of this kernel."""
     kept = destination / "vmlinux.zst"
     if not kept.exists():
         return False
@@ -80,7 +80,7 @@ def _is_kept(vmlinux: Path, destination: Path, work: Path) -> bool:
 
 
 def _strip(vmlinux: Path, work: Path) -> Path:
-    """Leave out what nobody asks for, and say once what many compilation units say."""
+    """Leave out sections that no command reads, and store once what several compilation units repeat."""
     stripped, compact = work / "stripped", work / "vmlinux"
     shutil.copyfile(vmlinux, stripped)
     subprocess.run(["objcopy", *(f"--remove-section={name}" for name in DROPPED), stripped], check=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Dumps of a guest in each format that users meet, and the truth that goes with them."""
+"""Dumps of a guest in each format that users meet, each with what the guest printed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """How QEMU writes it, and what makedumpfile then makes of that."""
+    """The format in which QEMU writes it, and makedumpfile's conversion."""
 
     name: str
     paging: bool = False
     qemu: str = "elf"
-    # Arguments for makedumpfile, or None where QEMU's file is what is wanted.
+    # Arguments for makedumpfile; None to use QEMU's file.
     makedumpfile: tuple[str, ...] | None = None
 
 
@@ -39,7 +39,7 @@ FORMATS = {
     for f in [
         # Physical memory only.
         Format("elf"),
-        # With the virtual memory of the CPUs' page tables, as GDB wants it.
+        # With the virtual memory of the CPUs' page tables, for GDB.
         Format("elf-paging", paging=True),
         # QEMU writes it flattened, and without the architecture's name in it.
         Format("kdump", qemu="kdump-zlib"),
@@ -47,21 +47,21 @@ FORMATS = {
         Format("filtered", makedumpfile=("-c", "-d", "31")),
         Format("filtered-elf", makedumpfile=("-E", "-d", "31")),
         Format("flattened", makedumpfile=("-F", "-c", "-d", "31")),
-        # Only pages of zeros left out: all content is there, in the format of a filtered dump.
+        # The format of a filtered dump with all content: only pages of zeros are left out.
         Format("unzeroed", makedumpfile=("-c", "-d", "1")),
     ]
 }
 
 
 def write_dump(guest: Guest, path: Path, name: str = "elf") -> None:
-    """Dump a guest's memory. It appears under its name when it is whole."""
+    """Dump a guest's memory. The file gets its name only when it is complete."""
     wanted = FORMATS[name]
     if wanted.makedumpfile is not None:
         requirements.ensure(requirements.FILTER)
     with _scratch(path) as work:
         raw = work / "raw"
         guest.qmp.dump(raw, paging=wanted.paging, dump_format=wanted.qemu)
-        # QEMU makes it readable by its owner only, and not writable.
+        # QEMU makes the file readable by its owner only, and not writable.
         raw.chmod(0o644)
         if wanted.makedumpfile is not None:
             raw = _filter(raw, wanted.makedumpfile)
@@ -69,19 +69,19 @@ def write_dump(guest: Guest, path: Path, name: str = "elf") -> None:
 
 
 def convert(elf: Path, path: Path, name: str) -> None:
-    """From QEMU's ELF file without paging, what makedumpfile makes of it."""
+    """Convert QEMU's ELF file without paging by makedumpfile."""
     arguments = FORMATS[name].makedumpfile
     if arguments is None:
         raise LabError(f"{name} is not made from another dump")
     requirements.ensure(requirements.FILTER)
     with _scratch(path) as work:
-        # A copy, as its headers get changed.
+        # A copy, since its headers are changed.
         shutil.copyfile(elf, work / "raw")
         _filter(work / "raw", arguments).replace(path)
 
 
 def truth_about(guest: Guest, section: dict[str, Any] | None = None) -> dict[str, Any]:
-    """All that is known of a guest without looking through kcovdbg's eyes."""
+    """Everything that is known about a guest without kcovdbg."""
     facts = guest.kernel.facts
     return {
         "recipe": facts["recipe"],
@@ -99,7 +99,7 @@ def truth_about(guest: Guest, section: dict[str, Any] | None = None) -> dict[str
 
 
 def truth_path(dump: Path) -> Path:
-    """Where the truth about a dump is kept."""
+    """Return the path of the truth about a dump."""
     return dump.with_name(f"{dump.name}.truth.json")
 
 
@@ -109,7 +109,7 @@ def write_truth(dump: Path, truth: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _scratch(path: Path) -> Iterator[Path]:
-    """A directory beside a file, on the same file system, so that renaming into place is possible."""
+    """Make a directory beside a file, on the same file system, so that files can be renamed into place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as work:
         yield Path(work)
@@ -121,7 +121,7 @@ def _filter(raw: Path, arguments: tuple[str, ...]) -> Path:
         raise LabError("makedumpfile is gone")
     move_program_headers(raw)
     filtered = raw.with_name("filtered")
-    # Its temporary bitmaps go beside the file, as several makedumpfiles at once fall over each other's in /tmp.
+    # Temporary bitmaps go beside the file: in /tmp, several makedumpfiles at once would use the same ones.
     environment = os.environ | {"TMPDIR": str(raw.parent)}
     command = [program, *arguments, str(raw)]
     with filtered.open("wb") as stream, raw.with_name("said").open("w+b") as said:
@@ -138,7 +138,7 @@ def _filter(raw: Path, arguments: tuple[str, ...]) -> Path:
 
 
 def move_program_headers(path: Path) -> None:
-    """Put the program headers of QEMU's ELF file right behind its ELF header, where makedumpfile takes them to be.
+    """Put the program headers of QEMU's ELF file right behind its ELF header, where makedumpfile expects them.
 
     QEMU has a section table there since 6.2. makedumpfile 1.7.2 reads that as program headers, finds no PT_LOAD, and
     gives up. Nothing needs the sections: there are two, the empty one and the names'.
@@ -147,7 +147,7 @@ def move_program_headers(path: Path) -> None:
     with path.open("r+b") as file:
         fields = list(header.unpack(file.read(header.size)))
         entry_size, number = fields[9], fields[10]
-        # With that many segments the number is in the section table.
+        # With more segments, their number is in the section table.
         if number == 0xFFFF:
             raise LabError(f"{path} has too many segments to be without sections")
         file.seek(fields[5])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What can go wrong in the lab."""
+"""Errors of the lab."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class LabError(Exception):
 
 
 class UnavailableError(LabError):
-    """This machine lacks something the lab needs; tests skip with the reason, the command line tells the remedy."""
+    """This machine lacks something that the lab needs. Tests are skipped with this reason; the command line has the remedy."""
 
     def __init__(self, reason: str, remedy: str = "") -> None:
         super().__init__(f"{reason}\n{remedy}" if remedy else reason)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Compiles what runs in the guest, and packs it into an initramfs: a static init, and modules of ours."""
+"""Compiles the guest's static init and the lab's modules, and packs them into an initramfs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPILE = ("-static", "-O2", "-Wall", "-Wextra", "-pthread")
 
 @dataclasses.dataclass(frozen=True)
 class Userland:
-    """What a guest runs: the archive to boot, and what a debugger may want of the things in it."""
+    """What a guest runs: the archive to boot, and the debug info of the programs and modules in it."""
 
     directory: Path
 
@@ -47,13 +47,13 @@ class Userland:
 
 
 def make_userland(kernel: Kernel, workload: Path = WORKLOAD, modules: Path = MODULES) -> Userland:
-    """The workload and the modules for a kernel, compiled unless they are in the cache."""
+    """Return the workload and the modules for a kernel, compiled unless they are in the cache."""
     platform = kernel.recipe.platform
     requirements.ensure(requirements.for_userland(platform))
     compile_init = (f"{platform.tools}gcc", *COMPILE)
     sources = sorted(workload.glob("*.[ch]"))
     module_sources = sorted(path for path in modules.glob("*") if path.suffix in (".c", ".h") or path.name == "Kbuild")
-    # The kernel is in the key, as modules fit one kernel only.
+    # The kernel is part of the key, since modules fit one kernel only.
     digest = hashlib.sha256(f"{kernel.key} {compile_init}".encode())
     for path in (*sources, *module_sources, Path(__file__), HERE / "cpio.py"):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -70,7 +70,7 @@ def make_userland(kernel: Kernel, workload: Path = WORKLOAD, modules: Path = MOD
 
 
 def write_initramfs(stream: BinaryIO, init: bytes, files: Mapping[str, bytes]) -> None:
-    """An archive with a program as /init, and files."""
+    """Return an archive with a program as /init, and files."""
     writer = CpioWriter(stream)
     for name in ("dev", "proc", "sys", "tmp", "mnt"):
         writer.directory(name)
@@ -85,16 +85,16 @@ def write_initramfs(stream: BinaryIO, init: bytes, files: Mapping[str, bytes]) -
 
 
 def _build_modules(kernel: Kernel, sources: list[Path], work: Path) -> list[Path]:
-    """What Kbuild makes of the sources, in a copy, as kbuild leaves its objects beside them."""
+    """Build the modules from a copy of the sources, since kbuild leaves its objects beside them."""
     if not sources:
         return []
     build = work / "modules"
     build.mkdir()
     for path in sources:
         shutil.copy(path, build)
-    # As in the kernel's own debug info: no directory of the machine it was built on.
+    # As in the kernel's own debug info, no directory of the machine that built it.
     mapping = f"KCFLAGS=-ffile-prefix-map={build}=modules -ffile-prefix-map={kernel.tree}={kernel.facts['source_name']}"
-    # Whichever of the kernel's objects have debug info, modules keep theirs.
+    # Modules have debug info even where the kernel's objects have none.
     make = ["make", "-C", str(kernel.tree), *kernel.recipe.make_arguments(), "DEBUG_INFO_OF="]
     run_logged([*make, f"M={build}", mapping, "modules"], work)
     built = [path.rename(work / path.name) for path in sorted(build.glob("*.ko"))]

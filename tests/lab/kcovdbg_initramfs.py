@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""An initramfs with kcovdbg and all it needs, for kernels that can't mount the host's files: most generations have no 9p."""
+"""An initramfs with kcovdbg and everything that it needs, for kernels that cannot mount the host's files: most have no 9p."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tests.lab.initramfs import Userland
     from tests.lab.kernel import Kernel
 
-# As the workload's host.c has it.
+# The same as in the workload's host.c.
 PACKED = Path("/packed")
 PROGRAMS = ("ls", "cat", "sleep", "true", "gzip", "pidof", "grep", "rm")
-# Of Python's library, what is large and of no use there.
+# Large parts of Python's library that the guest does not need.
 _LEFT_OUT = ("test", "idlelib", "lib2to3", "ensurepip", "tkinter", "turtledemo", "site-packages", "pydoc_data", "distutils")
 _PACKAGES = ("drgn", "_drgn*", "cffi", "_cffi_backend*")
 
@@ -38,7 +38,7 @@ def pack(path: Path, kernel: Kernel, userland: Userland, programs: Iterable[Path
         files[Path("/tmp/exchange") / program.name] = program
     with path.open("wb") as stream:
         shutil.copyfileobj(userland.image.open("rb"), stream)
-        # The kernel takes one archive after the other, each from a multiple of four bytes.
+        # The kernel unpacks several archives in a row, each aligned to four bytes.
         stream.write(bytes(-stream.tell() % 4))
         writer = CpioWriter(stream)
         folders = {folder for name in files for folder in name.parents} | {Path("/", name) for name in ("dev", "proc", "sys")}
@@ -46,13 +46,13 @@ def pack(path: Path, kernel: Kernel, userland: Userland, programs: Iterable[Path
             writer.directory(f"{PACKED}{folder}")
         for name, source in sorted(files.items()):
             status = source.stat()
-            # Python's caches know their sources by the time.
+            # Python compares the times of its caches and their sources.
             writer.file(f"{PACKED}{name}", _content(source), status.st_mode & 0o777, int(status.st_mtime))
         writer.close()
 
 
 def _content(path: Path) -> bytes:
-    """A file; a library without what only debuggers and linkers want of it, which is most."""
+    """Return the content of a file; of a library without symbols and debug info, which are most of it."""
     if ".so" in path.suffixes and path.stat().st_size > 1 << 20 and shutil.which("strip"):
         with tempfile.NamedTemporaryFile() as stripped:
             if not subprocess.run(["strip", "--strip-unneeded", "-o", stripped.name, path], capture_output=True).returncode:
@@ -84,7 +84,7 @@ def _tree(path: Path) -> Iterator[Path]:
 
 
 def libraries(programs: Iterable[Path | str]) -> Iterator[Path]:
-    """What the dynamic loader opens for them, the loader itself among it."""
+    """Return the libraries that the dynamic loader opens for programs, and the loader."""
     done = subprocess.run(["ldd", *programs], capture_output=True, text=True)
     for line in done.stdout.splitlines():
         for word in line.split():

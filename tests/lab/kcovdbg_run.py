@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs kcovdbg as a user does, in a process of its own."""
+"""Runs kcovdbg in a process of its own, as a user does."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def run_kcovdbg(*arguments: str | Path, timeout: float = 120) -> subprocess.Comp
 
 
 def symbol_options(kernel: Kernel, userland: Userland) -> list[str]:
-    """Name the debug info of a guest's kernel and of the module that stays loaded."""
+    """Return the options that name the debug info of a guest's kernel and of the module that stays loaded."""
     kept = [path for path in userland.modules if path.stem == "kcovlab_keep"]
     return [word for path in (kernel.vmlinux, *kept) for word in ("-s", str(path))]
 
 
 def ask_state(target: Sequence[str | Path], symbols: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Ask for everything that the comparison looks at, of one opened target."""
+    """Run all commands that the comparison needs, on one opened target."""
     words = [word for line in COMMANDS.values() for word in ("-e", line)]
     done = run_kcovdbg(*target, *symbols, *words)
     assert done.returncode == 0, done.stderr

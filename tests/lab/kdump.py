@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Dumps as kdump takes them: a second kernel starts when the first panics, and writes what it finds in /proc/vmcore.
+"""Dumps by kdump: when the kernel panics, a second one starts and writes /proc/vmcore to a file.
 
 syzkaller's ``"memory_dump": true`` does so by ``makedumpfile -F -c -d 0``.
 """
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tests.lab.initramfs import Userland
     from tests.lab.kernel import Kernel
 
-# As the workload's capture.c has them.
+# The same as in the workload's capture.c.
 FORMATS = ("flattened", "filtered", "copy")
-# What the second kernel has. It must be contiguous, and the first kernel's image may lie in the middle of what the machine has.
+# Memory of the second kernel. It must be contiguous, and the first kernel's image may be in the middle of the machine's memory.
 RESERVED_MIB = 64
 MEMORY_MIB = 128 + RESERVED_MIB + 32
 
@@ -41,7 +41,7 @@ class KdumpCrash:
     seconds: dict[str, float]
     truth: dict[str, Any]
     console: str
-    """What both kernels printed."""
+    """Everything that both kernels printed."""
 
     def states(self) -> dict[str, dict[str, Any]]:
         """The workload's states by name."""
@@ -79,7 +79,7 @@ def crash_and_dump(
         guest.ask(crash)
         truth = truth_about(guest)
         deadline = time.monotonic() + timeout
-        # It reboots when it is done, which ends QEMU.
+        # The second kernel reboots when it is done, which ends QEMU.
         while guest.alive():
             if time.monotonic() > deadline:
                 raise LabError(f"no dump within {timeout} s\n{guest.console()[-4000:]}")
@@ -96,7 +96,7 @@ def crash_and_dump(
 
 
 def _pack(path: Path, userland: Userland) -> None:
-    """Write what the second kernel boots with: the workload's init, makedumpfile with its libraries."""
+    """Write the second kernel's initramfs: the workload's init, and makedumpfile with its libraries."""
     program = requirements.find_program("makedumpfile")
     if program is None:
         raise LabError("makedumpfile is not installed")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Builds a recipe's kernel, once, and knows what is where in a built one."""
+"""Builds a recipe's kernel once, and returns the paths of a built kernel's files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.lab.recipe import BUILD_REVISION, Recipe, option_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# The same for every builder, so that the same recipe gives the same kernel and names nobody's machine.
+# Constants, so that a recipe gives the same kernel on every machine and the kernel does not name that machine.
 REPRODUCIBLE = {
     "KBUILD_BUILD_USER": "kcovlab",
     "KBUILD_BUILD_HOST": "kcovlab",
@@ -48,14 +48,14 @@ MODULE_BUILD_FILES = (
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """A built kernel: where its parts are."""
+    """A built kernel: the paths of its files."""
 
     recipe: Recipe
     directory: Path
 
     @classmethod
     def at(cls, directory: Path) -> Kernel:
-        """The kernel in a directory of the cache."""
+        """Return the kernel in a directory of the cache."""
         recorded = json.loads((directory / "recipe.json").read_text())["recipe"]
         # JSON has no tuples.
         fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
@@ -67,7 +67,7 @@ class Kernel:
 
     @property
     def vmlinux(self) -> Path:
-        """With all of its debug info."""
+        """The vmlinux with all debug info."""
         return self.directory / "vmlinux"
 
     @property
@@ -85,12 +85,12 @@ class Kernel:
 
     @property
     def tree(self) -> Path:
-        """A tree to build modules against, with each source file that went into the kernel and GDB's scripts."""
+        """A tree to build modules against, with GDB's scripts and every source file that was compiled."""
         return self.directory / "build"
 
     @property
     def facts(self) -> dict[str, object]:
-        """What recipe.json says: the recipe, the exact source package, the compiler, the release."""
+        """The content of recipe.json: the recipe, the exact source package, the compiler, the release."""
         loaded: dict[str, object] = json.loads((self.directory / "recipe.json").read_text())
         return loaded
 
@@ -100,7 +100,7 @@ class Kernel:
 
 
 def find(recipe: Recipe) -> Kernel | None:
-    """A built kernel of this recipe, without building: the exact one, else one from another version of the package."""
+    """Return a built kernel of this recipe, or one from another version of the package; None if there is none."""
     exact = _exact_directory(recipe)
     if exact is not None and exact.is_dir():
         return Kernel(recipe, exact)
@@ -114,15 +114,15 @@ def find(recipe: Recipe) -> Kernel | None:
 
 
 def build(recipe: Recipe, jobs: int | None = None) -> Kernel:
-    """The recipe's kernel, built unless it is in the cache."""
+    """Return the recipe's kernel, built unless it is in the cache."""
     if (exact := _exact_directory(recipe)) is not None and exact.is_dir():
         return Kernel(recipe, exact)
     requirements.ensure(requirements.for_build(recipe))
     exact = _exact_directory(recipe)
     if exact is None:
-        # The tarball is there without its package, or the compiler doesn't answer.
+        # The tarball is there without its package, or the compiler cannot be run.
         raise UnavailableError(
-            f"can't tell the version of {recipe.package} or of {recipe.compiler_program}",
+            f"unknown version of {recipe.package} or of {recipe.compiler_program}",
             requirements.remedy([recipe.package, recipe.compiler_program]),
         )
     return Kernel(recipe, cache.make_whole(exact, lambda work: _Build(recipe, work, jobs).run()))
@@ -137,7 +137,7 @@ def _exact_directory(recipe: Recipe) -> Path | None:
 
 
 class _Build:
-    """One build, in a directory that becomes the kernel's when all of it went well."""
+    """One build, in a directory that becomes the kernel's when the build has succeeded."""
 
     def __init__(self, recipe: Recipe, work: Path, jobs: int | None) -> None:
         self.recipe = recipe
@@ -171,7 +171,7 @@ class _Build:
             raise LabError("the kernel's configuration did not take:\n" + "\n".join(f"  {line}" for line in lost))
 
     def _compile(self) -> None:
-        # Debug info and __FILE__ name the packaged source, not the directory that this build happened in.
+        # Debug info and __FILE__ name the packaged source, not the build directory.
         mapping = f"-ffile-prefix-map={self.source}={self.recipe.source_name}"
         command = self._make(
             f"KCFLAGS={' '.join((mapping, *self.recipe.flags))}", f"KAFLAGS={mapping}", f"-j{self.jobs}", "all"
@@ -180,7 +180,7 @@ class _Build:
             self._run(command, progress)
 
     def _keep(self) -> None:
-        """Move what is of use after the build into `build`, and drop the rest, most of 3 GB."""
+        """Move what is needed after the build into `build`, and delete the rest, most of 3 GB."""
         tree = self.work / "build"
         platform = self.recipe.platform
         trees = [top.format(arch=platform.directory) for top in MODULE_BUILD_TREES]
@@ -195,7 +195,7 @@ class _Build:
         (tree / "vmlinux-gdb.py").symlink_to("scripts/gdb/vmlinux-gdb.py")
         (self.source / platform.image).rename(self.work / Path(platform.image).name)
         for name in ("vmlinux", ".config", "System.map"):
-            # In the tree itself is where GDB looks for vmlinux-gdb.py and its scripts.
+            # GDB looks for vmlinux-gdb.py and its scripts in the tree itself.
             (self.work / name).symlink_to(f"build/{name}")
         shutil.rmtree(self.source)
 
@@ -224,7 +224,7 @@ class _Build:
 
 def run_logged(command: Sequence[str], directory: Path, progress: Progress | None = None) -> None:
     """Run a step of a build; its last lines are shown only if it fails."""
-    # Variables that steer make or the compiler would give a kernel other than the key says.
+    # Environment variables of make and the compiler would build another kernel than the key says.
     keep = ("PATH", "HOME", "TMPDIR", "http_proxy", "https_proxy")
     environment = {name: os.environ[name] for name in keep if name in os.environ} | REPRODUCIBLE
     last: collections.deque[str] = collections.deque(maxlen=40)
@@ -249,7 +249,7 @@ def run_logged(command: Sequence[str], directory: Path, progress: Progress | Non
 
 
 def lost_settings(wanted: str, configuration: str) -> list[str]:
-    """The wanted settings that a configuration doesn't have."""
+    """Return the wanted settings that a configuration lacks."""
     have = set(configuration.splitlines())
     options = {option_of(line) for line in have if "=" in line}
     lost = []
@@ -269,19 +269,19 @@ def _files_below(source: Path, top: str) -> list[str]:
 
 
 def _compiled_sources(source: Path) -> set[str]:
-    """Each file of the source that the compiler read, as kbuild recorded it beside each object."""
+    """Return each source file that the compiler read, as recorded by kbuild beside each object."""
     named: set[str] = set()
     for path in source.rglob(".*.o.cmd"):
         text = path.read_text(errors="replace")
         _, _, dependencies = text.partition("\nsource_")
         named.update(re.split(r"[\s\\]+", dependencies))
-    # The object itself is named too. Each is named by a thousand objects, and looked at once.
+    # The object itself is listed as well. Each file is listed by a thousand objects, and examined once.
     candidates = {os.path.normpath(n) for n in named if n and not n.startswith(("/", "$")) and not n.endswith(".o")}
     return {name for name in candidates if (source / name).is_file()}
 
 
 def by_name(name: str) -> Recipe:
-    """The recipe of that name."""
+    """Return the recipe with this name."""
     recipes = all_recipes()
     try:
         return recipes[name]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Looks at a running kernel again and again, from outside or inside, and counts what it saw."""
+"""Runs commands on a running kernel repeatedly, from the host or in the guest, and counts their results."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2
 
 
 class HangError(Exception):
-    """A command took longer than it may."""
+    """A command exceeded its time limit."""
 
 
 @dataclass
 class Seen:
-    """What looking brought."""
+    """The results of all commands."""
 
     seconds: float = 0.0
     opened: float = 0.0
@@ -70,7 +70,7 @@ class Seen:
     racing: int = 0
     """Findings that `check` reports as racing or transient."""
     settled: int = 0
-    """Disagreements that were gone when `check` looked again."""
+    """Inconsistencies that were gone when `check` read the state again."""
     refused: int = 0
     slowest: float = 0.0
     rows: Counter[str] = field(default_factory=Counter)
@@ -82,7 +82,7 @@ class Seen:
     raw: list[str] = field(default_factory=list)
     refusals: Counter[str] = field(default_factory=Counter)
     texts: Counter[str] = field(default_factory=Counter)
-    """What rows with errors say, without the numbers."""
+    """Messages of rows with errors, without numbers."""
 
     @property
     def is_clean(self) -> bool:
@@ -109,7 +109,7 @@ class Looker:
         self.target._read = counted
 
     def look(self, seconds: float, interval: float = 0.0, seed: int = 0) -> Seen:
-        """Run commands for so long, one an interval."""
+        """Run commands for some seconds, one per interval."""
         chance = random.Random(seed)
         started = time.monotonic()
         for line in itertools.cycle(LINES):
@@ -140,7 +140,7 @@ class Looker:
             seen.hangs.append(line)
             return
         except KcovdbgError as error:
-            # Whom one asks about may be gone by now.
+            # The task or object may be gone by now.
             seen.refused += 1
             seen.refusals[_plain(str(error))] += 1
             return
@@ -203,7 +203,7 @@ def main() -> int:
     parser.add_argument("--ready", help="a file to create once the target is open")
     args = parser.parse_args()
     looker = Looker(TargetOptions(qemu=args.qemu, kernel=args.qemu is None, symbols=args.symbols), args.patience)
-    # What is looked up once, symbols above all, isn't part of the time.
+    # Symbols are loaded once, which is not part of the measured time.
     for line in ("tasks", "check --json"):
         looker.look_once(line)
     looker.seen = Seen(opened=looker.seen.opened)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Says how far a long job is: one moving line on a terminal, a few plain lines elsewhere."""
+"""Progress of a long job: one line that is updated on a terminal, a few plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Counts steps of a job whose number is roughly known."""
+    """Counts the steps of a job; their total is an estimate."""
 
     def __init__(self, title: str, total: int, stream: TextIO | None = None) -> None:
         self._title = title
@@ -36,7 +36,7 @@ class Progress:
         print(f"{before}{self._title}: {end} after {elapsed:.0f} s ({self._done} steps)", file=self._stream, flush=True)
 
     def step(self, what: str = "") -> None:
-        """One step more. The estimate may be short, so the display stops at 99 % until the end."""
+        """Count a step. The estimate may be too low, so the display stops at 99 % until the end."""
         self._done += 1
         self._show(min(99, self._done * 100 // self._total), what)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A client for QEMU's machine protocol: what the lab asks of a machine from outside."""
+"""A client for QEMU's machine protocol (QMP)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class QmpError(LabError):
 
 
 class Qmp:
-    """One connection; QEMU serves one client per socket, a second one gets no greeting."""
+    """One connection. QEMU serves one client per socket; a second one gets no greeting."""
 
     def __init__(self, path: Path | str, timeout: float = 60) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -48,7 +48,7 @@ class Qmp:
         self._socket.close()
 
     def execute(self, command: str, **arguments: Any) -> Any:
-        """Run a command and return its answer; events that arrive meanwhile are kept."""
+        """Run a command and return its answer; events that arrive before the answer are kept."""
         message = {"execute": command, "arguments": {name.replace("_", "-"): v for name, v in arguments.items()}}
         self._socket.sendall(json.dumps(message).encode() + b"\n")
         while True:
@@ -60,7 +60,7 @@ class Qmp:
             self.events.append(answer)
 
     def wait_event(self, name: str, timeout: float = 60) -> dict[str, Any]:
-        """The next event of that name; others that came before it are dropped."""
+        """Return the next event with this name; earlier events are dropped."""
         deadline = time.monotonic() + timeout
         while True:
             while self.events:
@@ -72,11 +72,11 @@ class Qmp:
             self.events.append(self._receive())
 
     def running(self) -> bool:
-        """Whether the guest's CPUs run."""
+        """Return whether the guest's CPUs run."""
         return bool(self.execute("query-status")["running"])
 
     def dump(self, path: Path, *, paging: bool = False, dump_format: str = "elf") -> None:
-        """Write the guest's memory to a file. The guest stands still meanwhile, and goes on if it went before."""
+        """Write the guest's memory to a file. The guest is paused meanwhile."""
         arguments: dict[str, Any] = {"paging": paging, "protocol": f"file:{path}"}
         if dump_format != "elf":
             arguments["format"] = dump_format

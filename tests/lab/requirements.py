@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The programs and headers that building and booting take, and the Debian packages that ship them."""
+"""The programs and headers that building and booting need, and the Debian packages that have them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.lab.architecture import Architecture
     from tests.lab.recipe import Recipe
 
-# Program or file -> package. Programs are looked up on PATH, files (with a slash) as they stand.
+# Program or file -> package. Programs are looked up in PATH; files have a slash.
 BUILD = {
     "make": "build-essential",
     "gcc": "build-essential",
@@ -37,7 +37,7 @@ BUILD = {
 # For the kernel that all tests are about.
 BOOT = {"qemu-system-x86_64": "qemu-system-x86", "gcc": "build-essential"}
 FILTER = {"makedumpfile": "makedumpfile"}
-# Debian's programs for administrators aren't on every user's PATH.
+# /usr/sbin is not in every user's PATH on Debian.
 SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 
 
@@ -46,7 +46,7 @@ def find_program(name: str) -> str | None:
 
 
 def missing(needed: dict[str, str]) -> list[str]:
-    """The packages that would supply what isn't there."""
+    """Return the packages that would provide what is missing."""
     packages = {
         package
         for thing, package in needed.items()
@@ -56,7 +56,7 @@ def missing(needed: dict[str, str]) -> list[str]:
 
 
 def for_build(recipe: Recipe) -> dict[str, str]:
-    """What building a recipe takes."""
+    """Return what building a recipe needs."""
     needed = dict(BUILD)
     if recipe.compiler != "gcc":
         needed[recipe.compiler] = recipe.compiler
@@ -78,17 +78,17 @@ def for_build(recipe: Recipe) -> dict[str, str]:
 
 
 def for_boot(platform: Architecture) -> dict[str, str]:
-    """What booting a kernel takes."""
+    """Return what booting a kernel needs."""
     return {platform.qemu: platform.qemu_package}
 
 
 def for_userland(platform: Architecture) -> dict[str, str]:
-    """What compiling for a guest takes."""
+    """Return what compiling for a guest needs."""
     return {"gcc": "build-essential", "make": "build-essential", **platform.packages}
 
 
 def ensure(needed: dict[str, str]) -> None:
-    """Have what is needed: install it as root on Debian, or say how to."""
+    """Install what is missing, as root on Debian; otherwise say how to install it."""
     packages = missing(needed)
     if not packages:
         return
@@ -114,17 +114,17 @@ def install_command(packages: Iterable[str]) -> list[str]:
 
 
 def remedy(packages: Iterable[str]) -> str:
-    """What to type to get packages."""
+    """Return the command that installs packages."""
     return f"install with: sudo {' '.join(install_command(packages))}"
 
 
 def package_version(package: str) -> str | None:
-    """The installed version of a package."""
+    """Return the installed version of a package."""
     return _first_line(["dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}\n", package], "installed ")
 
 
 def package_candidate(package: str) -> str | None:
-    """The version that would be installed, or None when the package lists don't know the package."""
+    """Return the version that would be installed; None if the package is in no list."""
     try:
         shown = subprocess.run(["apt-cache", "policy", package], check=False, capture_output=True, text=True)
     except OSError:
@@ -137,7 +137,7 @@ def package_candidate(package: str) -> str | None:
 
 
 def compiler_version(compiler: str) -> str | None:
-    """How the compiler names itself."""
+    """Return the compiler's version line."""
     return _first_line([compiler, "--version"], "")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Dumps that are made once and kept: of the standing states, of a crashed kernel, of each section in flight."""
+"""Dumps that are made once and kept: of the standing states, of a crashed kernel, inside each kind of section."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 STANDING = "standing"
 CRASHED = "crashed"
 OOPSED = "oopsed"
-# What every reader of dumps is shown; an oops is another way to crash.
+# The situations that every reader of dumps is tested on; an oops is another way to crash.
 SITUATIONS = (STANDING, CRASHED, *STATES)
-# What decides about a dump, beside kernel and userland.
+# Besides kernel and userland, the key of a dump.
 _MAKERS = ("dump.py", "guest.py", "section.py", "situation.py")
-# A set of dumps takes some 300 MB; one that nobody has used for so long goes.
+# A set of dumps takes about 300 MB; one that was not used for so long is removed.
 _KEEP_SECONDS = 7 * 86400
 
 
 @dataclasses.dataclass(frozen=True)
 class Dump:
-    """A dump in one format, with the truth about it."""
+    """A dump in one format, with what the guest printed."""
 
     path: Path
     format: str
@@ -49,28 +49,28 @@ class Dump:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """What the workload said before it was taken."""
+        """What the workload printed before it was taken."""
         lines: list[dict[str, Any]] = self.truth["lines"]
         return lines
 
     @property
     def section(self) -> dict[str, Any] | None:
-        """The section in flight, as found in raw memory."""
+        """The remote section that the guest was stopped in, as read from raw memory."""
         section: dict[str, Any] | None = self.truth["section"]
         return section
 
     def states(self) -> dict[str, dict[str, Any]]:
-        """The workload's states by name, each as it was said last."""
+        """The workload's states by name, each as printed last."""
         return {line["state"]: line for line in self.lines if line.get("state") and "missing" not in line}
 
 
 def machine_for(situation: str) -> Machine:
-    """Two CPUs, so that there is more than one of what is per CPU, but one where a section is hunted."""
+    """Two CPUs, so that per-CPU data has two instances; one CPU to stop inside a section."""
     return Machine(cpus=1 if situation in STATES else 2)
 
 
 def dump_of(kernel: Kernel, userland: Userland, situation: str, dump_format: str = "elf") -> Dump:
-    """The kept dump of a situation, made if there is none yet. All formats of one situation show the same instant."""
+    """Return the kept dump of a situation; make it if there is none. All formats of one situation are of the same instant."""
     if situation not in (*SITUATIONS, OOPSED):
         raise LabError(f"no situation {situation!r}; there are: {', '.join(SITUATIONS)}")
     digest = hashlib.sha256(f"{kernel.key} {userland.key} {situation}".encode())
@@ -91,7 +91,7 @@ def _fill(kernel: Kernel, userland: Userland, situation: str, work: Path) -> Non
         with _brought_about(guest, situation) as section:
             truth = truth_about(guest, section)
             for wanted in FORMATS.values():
-                # QEMU lists every mapping, and those of shadow memory are too many.
+                # QEMU writes every mapping, and shadow memory has too many.
                 if wanted.makedumpfile is None and not (wanted.paging and kernel.recipe.has_shadow_memory):
                     write_dump(guest, work / wanted.name, wanted.name)
     (work / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
@@ -110,7 +110,7 @@ def _brought_about(guest: Guest, situation: str) -> Iterator[dict[str, Any] | No
 
 
 def _in_format(directory: Path, dump_format: str) -> Path:
-    """What makedumpfile makes is made from the ELF file when it is first wanted."""
+    """Files by makedumpfile are made from the ELF file on first use."""
     path = directory / dump_format
     if not path.exists():
         with cache.locked(f"{directory.name}-{dump_format}"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A guest under a storm of KCOV's users, and kcovdbg looking at it meanwhile: through QMP, or from inside on /proc/kcore."""
+"""A guest under a storm of KCOV's users, read by kcovdbg meanwhile: through QMP, or in the guest through /proc/kcore."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.lab.initramfs import Userland
     from tests.lab.kernel import Kernel
 
-# What it takes to end the storm and to answer.
+# Time to end the storm and to answer.
 _MARGIN = 120
 _SHARED = "/tmp/exchange"
 Look: TypeAlias = "Callable[[Kernel, Userland, Storm], dict[str, Any]]"
@@ -31,23 +31,23 @@ Look: TypeAlias = "Callable[[Kernel, Userland, Storm], dict[str, Any]]"
 
 @dataclass(frozen=True)
 class Storm:
-    """How hard it blows, and how often somebody looks."""
+    """The load, and how often kcovdbg runs."""
 
     seconds: int
     cpus: int = 2
     processes: int = 4
-    """Of eight threads each."""
+    """Processes, with eight threads each."""
     interval: float = 0.0
     """Seconds between commands; every second one is ``check``."""
 
 
 def storm_from_outside(kernel: Kernel, userland: Userland, wanted: Storm) -> dict[str, Any]:
-    """Look through QMP.
+    """Run kcovdbg on the host, through QMP.
 
-    :return: what :class:`tests.lab.observer.Seen` holds, and what the storm says of itself under ``storm``.
+    :return: what :class:`tests.lab.observer.Seen` holds, and the storm's own counts under ``storm``.
     """
     seconds = wanted.seconds
-    # Four processes fit into the smallest guest.
+    # The smallest guest has memory for four processes.
     machine = Machine(cpus=wanted.cpus, memory_mib=32 * max(wanted.processes, 4))
     with Guest(kernel, userland, machine) as guest:
         guest.wait_done()
@@ -60,7 +60,7 @@ def storm_from_outside(kernel: Kernel, userland: Userland, wanted: Storm) -> dic
 
 
 def storm_from_inside(kernel: Kernel, userland: Userland, wanted: Storm) -> dict[str, Any]:
-    """Look from inside the guest, with the host's Python, at ``/proc/kcore``.
+    """Run kcovdbg in the guest, with the host's Python, on ``/proc/kcore``.
 
     :return: as :func:`storm_from_outside`.
     """
@@ -73,8 +73,8 @@ def storm_from_inside(kernel: Kernel, userland: Userland, wanted: Storm) -> dict
             guest.wait_done()
             words = [sys.executable, "-m", "tests.lab.observer", "-s", str(kernel.vmlinux), "--seconds", str(wanted.seconds)]
             words += ["--interval", str(wanted.interval), "--patience", "300", "--ready", f"{_SHARED}/ready"]
-            # The storm's own wait takes what ends meanwhile for one of its processes: the looker ends after it. Of two CPUs
-            # under 32 busy threads it would have a sixteenth.
+            # The storm waits for any child, so the observer must end after it. With two CPUs
+            # and 32 busy threads, it would get a sixteenth of the time.
             looker = f"cd {shlex.quote(str(ROOT))} && nice -n -15 {shlex.join(words)} >{_SHARED}/seen 2>{_SHARED}/said"
             wait = f"until [ -e {_SHARED}/ready ] || [ -e {_SHARED}/over ]; do sleep 0.5; done"
             done = guest.run(f"(({looker}; touch {_SHARED}/over) &)\n{wait}", 600)
@@ -84,14 +84,14 @@ def storm_from_inside(kernel: Kernel, userland: Userland, wanted: Storm) -> dict
             deadline = time.monotonic() + 4 * wanted.seconds + 600
             while not (exchange / "over").exists():
                 if time.monotonic() > deadline or not guest.alive():
-                    raise LabError("who looks from inside never came to an end")
+                    raise LabError("the observer in the guest did not end")
                 time.sleep(1)
             return _put_together(guest, (exchange / "seen").read_text(), (exchange / "said").read_text(), wanted.seconds)
 
 
 def _put_together(guest: Guest, seen: str, said: str, seconds: int) -> dict[str, Any]:
     if not seen:
-        raise LabError(f"nothing was seen: {said}")
+        raise LabError(f"the observer printed nothing: {said}")
     ended = guest.wait_truth(
         lambda line: line.get("state") == "storm" and line.get("running") is False, timeout=2 * seconds + _MARGIN
     )
@@ -102,7 +102,7 @@ def _put_together(guest: Guest, seen: str, said: str, seconds: int) -> dict[str,
 
 
 def describe(found: dict[str, Any]) -> str:
-    """Say what a storm brought, in a few lines."""
+    """Return a summary of a storm, in a few lines."""
     operations = sum(number for name, number in found["storm"].items() if name != "refused")
     return "\n".join(
         (
@@ -111,8 +111,8 @@ def describe(found: dict[str, Any]) -> str:
             f"the storm: {operations} operations done, {found['storm']['refused']} refused by the kernel",
             f"rows: {', '.join(f'{number} of {name}' for name, number in found['rows'].items())}; "
             f"with errors: {', '.join(f'{number} of {name}' for name, number in found['errors'].items() if number) or 'none'}",
-            f"disagreements gone on a second look: {found['settled']}; racing or transient: {found['racing']}; "
-            f"refused as whom one asks about is gone: {found['refused']}",
+            f"inconsistencies gone when read again: {found['settled']}; racing or transient: {found['racing']}; "
+            f"refused because the task or object is gone: {found['refused']}",
             f"violations: {len(found['violations'])}; crashes: {len(found['crashes'])}; hangs: {len(found['hangs'])}; "
             f"raw control bytes: {len(found['raw'])}",
             *(f"  {problem}" for name in ("violations", "crashes", "hangs", "raw") for problem in found[name]),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every buffer of the guest reads as user space printed it, record by record, under each of its names."""
+"""Every buffer of the guest, under each of its names, equals what user space printed, record by record."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.lab
 
 
 def ask(dump: Dump, *commands: str) -> list[list[dict[str, Any]]]:
-    """Ask several commands of one opened dump; return each one's rows."""
+    """Run several commands on one opened dump; return the rows of each."""
     return ask_target(["-c", dump.path, *symbol_options(dump.kernel, dump.userland)], *commands)
 
 
 def ask_target(target: Sequence[str | Path], *commands: str) -> list[list[dict[str, Any]]]:
-    """Ask several commands of one target."""
+    """Run several commands on one target."""
     words = [word for command in commands for word in ("-e", f"{command} --json")]
     done = run_kcovdbg(*target, *words, timeout=600)
     assert done.returncode in (0, 1), done.stderr
@@ -46,7 +46,7 @@ def ask_target(target: Sequence[str | Path], *commands: str) -> list[list[dict[s
 
 
 def words_of(rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    """The words of records as the kernel laid them out."""
+    """Return the words of records as the kernel laid them out."""
     words: list[int] = []
     for row in rows:
         if "arg1" in row:
@@ -56,7 +56,7 @@ def words_of(rows: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def truth_of(dump: Dump) -> dict[str, list[int]]:
-    """The counted words of each state whose records the guest printed."""
+    """Return the counted words of each state whose records the guest printed."""
     return {
         name: [int(word, 16) for word in line["records"]]
         for name, line in dump.states().items()
@@ -65,7 +65,7 @@ def truth_of(dump: Dump) -> dict[str, list[int]]:
 
 
 def names_of(dump: Dump) -> dict[str, list[str]]:
-    """The names that a state's buffer goes by: its object, its descriptors, and its task where it collects there."""
+    """Return the names of a state's buffer: its object, its descriptors, and its task where that collects into it."""
     answers = ask_state(["-c", dump.path], symbol_options(dump.kernel, dump.userland))
     states = dump.states()
     objects = match_objects(states, answers["objects"])
@@ -116,7 +116,7 @@ def test_comparisons_are_among_them(standing_dump: DumpMaker) -> None:
 
 
 def test_addresses_and_names(standing_dump: DumpMaker) -> None:
-    """The address is the PC plus the offset that the guest's own symbols show, and lies in the function that is named."""
+    """The address is the PC plus the offset of the guest's own symbols, and is in the named function."""
     dump = standing_dump()
     offset = int(dump.states()["kernel"]["symbols"]["_text"], 16) - 0xFFFFFFFF81000000
     name = names_of(dump)["kc-pc"][0]
@@ -147,7 +147,7 @@ def test_full_and_hostile_buffers_say_so(standing_dump: DumpMaker) -> None:
 
 
 def test_running_guest(standing_guest: Guest) -> None:
-    """Buffers that nothing fills any more read the same while the kernel runs."""
+    """Buffers that nothing writes to stay the same while the kernel runs."""
     target = [
         "--qemu",
         standing_guest.sockets.debugger_qmp,
@@ -163,7 +163,7 @@ def test_running_guest(standing_guest: Guest) -> None:
 
 @pytest.mark.parametrize("state", ["hub-section", "softirq-over-local", "softirq-over-section"])
 def test_section_in_flight(inflight_dump: StateDumpMaker, state: str) -> None:
-    """A task in a section shows the section's own area, and what it interrupted goes by its own name."""
+    """A task in a section shows the section's area; the interrupted session has a name of its own."""
     dump = inflight_dump(state)
     section = dump.section
     assert section is not None

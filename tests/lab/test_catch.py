@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""`catch` stops at the write that breaks a rule, and at none of the thousands around it.
+"""`catch` stops at the write that breaks a rule, and at none of thousands of legal writes.
 
-A module overwrites fields of KCOV and says before which function will do it; a storm of legal changes goes on meanwhile.
+A module overwrites fields of KCOV and prints before that which function will do it, during a storm of legal changes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 SCRIBBLE = Path(__file__).parent / "scribble"
-# As far as a function of the module reaches.
+# Upper bound for the size of a function of the module.
 _FUNCTION_SIZE = 64
 
 
 @pytest.fixture(scope="module")
 def guest(kernel: Kernel) -> Iterator[Guest]:
-    """One for all tests here: the last ends it."""
+    """One guest for all tests here: the last test ends it."""
     with Guest(kernel, make_userland(kernel, workload=SCRIBBLE, modules=SCRIBBLE / "module")) as booted:
         booted.wait_done()
         yield booted
@@ -57,7 +57,7 @@ def start(guest: Guest, *words: str) -> subprocess.Popen[str]:
 
 
 def wait_stopped(guest: Guest) -> None:
-    """Wait until a debugger has stopped the guest: what the guest is told from then on, it does under the watchpoint."""
+    """Wait until a debugger has stopped the guest, which then has the watchpoint."""
     deadline = time.monotonic() + 60
     while guest.qmp.running():
         assert time.monotonic() < deadline
@@ -72,7 +72,7 @@ def wait_running(guest: Guest) -> None:
 
 
 def told(guest: Guest) -> dict[str, Any]:
-    """What the module said last."""
+    """Return what the module printed last."""
     found: dict[str, Any] = json.loads(re.findall(r"SCRIBBLE (\{.*\})", guest.console())[-1])
     return found
 
@@ -137,14 +137,14 @@ def test_gdb(guest: Guest) -> None:
     guest.ask("mode {victim} 0")
     assert said.answers[3] == "No breakpoints or watchpoints."
     assert int(re.search(r"(\d+) writes", said.answers[0])[1]) > 20
-    # GDB would single-step; nobody would end a watch of what stands still.
+    # GDB would single-step, and a watch of a stopped machine never ends.
     assert said.answers[5] == ""
     assert "single-step" in said.stderr
     assert said.answers[6].count("kc-owner") == 1
 
 
 def test_watch_until_section(guest: Guest) -> None:
-    """Sections last microseconds here; the answer is of the stopped guest, and stays true until it goes on."""
+    """Sections last microseconds here; the answer is about the stopped guest, and holds until the guest goes on."""
     qmp = ["--qemu", str(guest.sockets.debugger_qmp), "-s", str(guest.kernel.vmlinux)]
     done = run_kcovdbg(*qmp, "watch", "--json", "--until", "section", "0.02", "tasks", "kc-sections")
     assert done.returncode == 0, done.stderr
@@ -165,7 +165,7 @@ def test_signal(guest: Guest) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 143
-    # No watchpoint is left, which the storm would hit.
+    # No watchpoint is left that the storm would hit.
     time.sleep(0.3)
     assert guest.qmp.running()
 
@@ -192,7 +192,7 @@ def test_catch(guest: Guest) -> None:
     assert names[0] == row["function"] == "kcovlab_scribble_mode"
     assert {"vfs_write", "ksys_write"} <= set(names)
     assert (row["cpu"], row["pid"], row["comm"]) == (0, 1, "init")
-    # It stands where the field was broken, and says so until it is told to go on.
+    # The guest is stopped where the field was overwritten, and each answer says so until the guest goes on.
     assert not guest.qmp.running()
     done = run_kcovdbg(*options(guest), "-e", "tasks kc-victim --json", "-e", "resume")
     assert json.loads(done.stdout.partition("\n]")[0] + "]")[0]["kcov_mode_raw"] == "0x7"
@@ -200,7 +200,7 @@ def test_catch(guest: Guest) -> None:
     assert guest.qmp.running()
     guest.ask("mode {victim} 0")
 
-    # By the thread that also changes it legally, and what happens to the references meanwhile.
+    # The thread that overwrites it also changes it legally, and references are taken meanwhile.
     row = catch(guest, [f"kcov:{kcov}", "refcount"], "ref {owner} 9")
     assert {finding["rule"] for finding in row["findings"]} == {"K1"}
     guest.qmp.execute("cont")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""`check` has nothing to say of healthy kernels, and finds damage on real ones."""
+"""`check` reports nothing on healthy kernels, and finds damage on real ones."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_healthy_guest(standing_guest: Guest, how: str) -> None:
 
 
 def test_last_ends_in_the_faulting_function(crash_dump: DumpMaker) -> None:
-    """The panic's own output went into the buffer, too: tens of thousands of records."""
+    """The panic's own output is in the buffer: tens of thousands of records."""
     dump = crash_dump()
     symbols = symbol_options(dump.kernel, dump.userland)
     done = run_kcovdbg("-c", dump.path, *symbols, "last", "--json", "-n", "2000")
@@ -96,7 +96,7 @@ def test_last_of_an_oops(inflight_dump: StateDumpMaker) -> None:
     assert [met[name] for name in path] == sorted(met[name] for name in path)
     text = done.stdout[end:]
     assert "kcovlab_oops_inner()" in text
-    # The report of all says of each what it must: of the one that crashed, of full buffers, of who has none.
+    # The report on all tasks has the right remark for the crashed one, for full buffers, and for tasks without a buffer.
     assert_full_ones_are_said(text, dump.states())
     assert text.count("\n  stack\n") >= 20
 
@@ -122,7 +122,7 @@ def test_last_of_named_tasks(standing_dump: DumpMaker) -> None:
 
 @pytest.mark.parametrize("state", ["softirq-over-local", "vhost-section"])
 def test_last_of_sections(inflight_dump: StateDumpMaker, state: str) -> None:
-    """What a section collects is its task's last, and what a softirq interrupted is there, too."""
+    """The last records of a task in a section are the section's; those of the interrupted session are shown as well."""
     dump = inflight_dump(state)
     section = dump.section
     assert section is not None
@@ -136,7 +136,7 @@ def test_last_of_sections(inflight_dump: StateDumpMaker, state: str) -> None:
 
 
 def test_no_false_alarm_in_a_storm(boot: Booter) -> None:
-    """Many threads open, enable, disable and exit at random while the kernel is read; what disagrees is gone a moment later."""
+    """Many threads open, enable, disable and exit at random while the kernel is read; no inconsistency lasts."""
     guest = boot(Machine(cpus=2))
     guest.wait_done()
     guest.send(f"storm {STORM_SECONDS}")
@@ -156,7 +156,7 @@ def test_no_false_alarm_in_a_storm(boot: Booter) -> None:
 
 
 def test_damage_on_a_running_guest(boot: Booter) -> None:
-    """User space overwrites a count; a reference is leaked and a list looped by writing the guest's memory."""
+    """User space overwrites a count; a write to the guest's memory leaks a reference, another one closes a list into a loop."""
     guest = boot(Machine(cpus=1))
     guest.wait_done()
     symbols = symbol_options(guest.kernel, guest.userland)
@@ -194,7 +194,7 @@ def test_damage_on_a_running_guest(boot: Booter) -> None:
 
 
 def test_records_that_user_space_wrote(boot: Booter) -> None:
-    """User space writes into the buffer of an enabled task; what a session before it left there is no finding."""
+    """User space writes into the buffer of an enabled task; records of an earlier session are no finding."""
     guest = boot(Machine(cpus=1))
     guest.wait_done()
     symbols = symbol_options(guest.kernel, guest.userland)
@@ -228,7 +228,7 @@ def test_records_that_user_space_wrote(boot: Booter) -> None:
 
 
 def test_bugs_on_a_running_guest(boot: Booter) -> None:
-    """A module does what bugs do: it keeps a reference, ends no section, and makes an owner forget what it has enabled."""
+    """A module imitates bugs: it leaks a reference, never ends a section, and clears an owner's pointer to its object."""
     guest = boot(Machine(cpus=1))
     guest.wait_done()
     symbols = symbol_options(guest.kernel, guest.userland)
@@ -254,7 +254,7 @@ def test_bugs_on_a_running_guest(boot: Booter) -> None:
     (leaking,) = [row for row in objects if (row["size"], row["refcount"]) == (leak["size"], leak["refcount"])]
     assert rows[0]["object"] == f"kcov {leaking['kcov']}"
     assert {"name": "references", "value": f"descriptor {leak['pid']}/{leak['fds'][0]}"} in rows[0]["values"]
-    # Gone with its only holder, so that nothing but its buffer is left of it.
+    # The object was freed with its only holder; only its buffer is left.
     guest.ask("stop")
     status, (rows,) = ask("check")
     assert (status, {row["rule"] for row in rows}) == (1, {"K1"})
@@ -266,7 +266,7 @@ def test_bugs_on_a_running_guest(boot: Booter) -> None:
     (worker,) = [row for row in tasks if row["comm"].startswith("kworker")]
     assert never_ended["object"] == f"task {worker['pid']} ({worker['comm']})"
     assert worker["kcov_sequence"] == section["sequence"]
-    # The section's reference is one that counts.
+    # The section's reference is counted.
     assert f"kcov {worker['kcov']}" not in {row["object"] for row in rows if row["rule"] == "K1"}
 
     left = puzzle("left")
@@ -277,7 +277,7 @@ def test_bugs_on_a_running_guest(boot: Booter) -> None:
     assert {row["rule"] for row in rows if row["object"] == f"kcov {kcov}"} & {"K6", "T4"}
     assert_owner_is_gone(answers, kcov)
 
-    # A section that cannot begin ends the session of the task itself, whose buffer is a free area then.
+    # A section that cannot begin ends the session of the task itself, whose buffer is then on a list of free areas.
     nested = puzzle("nested")
     _, (rows, objects, areas, tasks) = ask("check", "objects", "areas", f"tasks -a {nested['tid']}")
     # The memory of an owner that is gone may be this task's by now.
@@ -292,7 +292,7 @@ def test_bugs_on_a_running_guest(boot: Booter) -> None:
 
 
 def assert_owner_is_gone(why: list[dict[str, Any]], kcov: str) -> None:
-    """Assert that a handle is said to be registered for an object, and its owner to be gone."""
+    """Assert that `why` reports a handle as registered for an object whose owner is gone."""
     codes = {row["code"]: row["evidence"] for row in why}
     assert f"kcov={kcov}" in codes["handle-registered"]
     assert "owner-gone" in codes
@@ -301,7 +301,7 @@ def assert_owner_is_gone(why: list[dict[str, Any]], kcov: str) -> None:
 def test_lost_remote_references(boot: Booter) -> None:
     """Softirqs interrupt the owner of a handle, which then exits: from v5.8 to v6.9 the handle stays for ever.
 
-    KCOVDBG_LAB_RECIPE=saved-per-cpu has that bug. Every other kernel takes the handle back, and then nothing is to be found.
+    KCOVDBG_LAB_RECIPE=saved-per-cpu has that bug. Other kernels unregister the handle, and there is nothing to find.
     """
     guest = boot(Machine(cpus=1))
     guest.wait_done()
@@ -332,7 +332,7 @@ def test_lost_remote_references(boot: Booter) -> None:
 
 
 def test_damaged_memory_of_a_guest(boot: Booter) -> None:
-    """Lists, saved state and handles of a guest that stands still are overwritten, one at a time, and put back."""
+    """Lists, saved state and handles of a stopped guest are overwritten, one at a time, and restored."""
     guest = boot(Machine(cpus=1))
     guest.wait_done()
     told = next(line for line in guest.ask("inflight vhost") if line.get("state"))
@@ -369,7 +369,7 @@ def test_damaged_memory_of_a_guest(boot: Booter) -> None:
         (stuck,) = [row for row in tasks if row["pid"] == told["workers"][0]]
         idle = next(row for row in tasks if row["comm"] == "kc-none")
         used, first = int(stuck["kcov_area"], 16), int.from_bytes(read(guest, heads, 8), "little")
-        # A section's area is put on the list of free ones while it is used.
+        # An area in use is put on the list of free areas.
         found = damage(
             (heads, word(used)),
             (used, word(first) + word(heads) + stuck["kcov_size"].to_bytes(4, "little")),
@@ -378,12 +378,12 @@ def test_damaged_memory_of_a_guest(boot: Booter) -> None:
         assert "A3" in found
         assert str(told["workers"][0]) in found["A3"]["message"]
         if "kcov_saved_mode" in layout.task:
-            # The list of areas for tasks runs on into the one for softirqs: their areas are on both.
+            # The list of areas for tasks continues in the one for softirqs: their areas are on both.
             irq = [int(row["area"], 16) for row in areas if row["list"] == "irq" and row["state"] == "cached"]
             last = int.from_bytes(read(guest, heads + 8, 8), "little")
             found = damage((last, word(irq[0])))
             assert {"A1", "A4"} <= found.keys()
-            # A session is saved, and no softirq is there that would give it back.
+            # A session is saved without a softirq that would restore it.
             member = layout.task["kcov_saved_kcov"].offset
             found = damage((int(idle["task"], 16) + member, word(int(stuck["kcov"], 16))))
             assert "S4" in found
@@ -391,13 +391,13 @@ def test_damaged_memory_of_a_guest(boot: Booter) -> None:
         # A list is cut.
         found = damage((first, word(0)))
         assert "A1" in found
-        # An entry of the hash says that it hangs on another's pointer.
+        # An entry of the hash has the back pointer of another one.
         entry = next(
             bucket for bucket in range(16) if any(read(guest, layout.symbols["kcov_remote_map"] + offset + 8 * bucket, 8))
         )
         node = int.from_bytes(read(guest, layout.symbols["kcov_remote_map"] + offset + 8 * entry, 8), "little")
         assert "R1" in damage((node + 8, word(heads)))
-        # A task's copy of what it collects into.
+        # A task's copy of its buffer's address.
         assert damage((int(stuck["task"], 16) + layout.task["kcov_sequence"].offset, (7).to_bytes(4, "little"))).keys() == {
             "T6"
         }

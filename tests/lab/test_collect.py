@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collecting on a kernel with KCOV: kcovdbg runs in a guest, with the host's Python; its traces are looked at outside."""
+"""Collecting on a kernel with KCOV: kcovdbg runs in a guest, with the host's Python; its traces are read on the host."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ pytestmark = pytest.mark.lab
 def lab(kernel: Kernel, userland: Userland, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     exchange = tmp_path_factory.mktemp("exchange")
     put_programs(exchange, userland)
-    # Modules that aren't compiled yet would be in every process of the guest, which keeps nothing.
+    # Python would compile these modules in every process of the guest, which cannot write caches.
     subprocess.run([sys.executable, "-m", "compileall", "-q", ROOT / "kcovdbg", *drgn.__path__], check=True)
-    # Here it takes seconds, in the guest minutes of each test.
+    # It takes seconds here, and minutes of each test in the guest.
     build_table(kernel.vmlinux, symbolizer=find_symbolizer())
     machine = Machine(memory_mib=1024, cpus=2, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(exchange))
     with Guest(kernel, userland, machine) as guest:
@@ -50,7 +50,7 @@ def test_real_commands(lab: Lab) -> None:
     assert "passwd" in done.stdout
     found = lab.functions(lab.trace("ls.kcov"))
     assert found["iterate_dir"]
-    # The command's own exec was over before, and collecting leaves no trace of itself.
+    # The command's own exec and the collector itself are not recorded.
     assert not [name for name in found if name.startswith(("__x64_sys_execve", "kcov_", "ptrace_traceme"))]
     header = read_header(lab.exchange / "ls.kcov")
     assert header is not None
@@ -62,7 +62,7 @@ def test_real_commands(lab: Lab) -> None:
 
 
 def test_exit_statuses(lab: Lab) -> None:
-    # Those of commands that run are looked at beside what they cover.
+    # The task of a running command is read as well, besides its coverage.
     words = {"/nonexistent": 127, "/etc/passwd": 126}
     script = "\n".join(f"{lab.kcovdbg(f'collect -o {SHARED}/s.kcov -- {command}')}; echo status $?" for command in words)
     script += f"\n{lab.kcovdbg('collect --nonsense -- true')}; echo status $?"
@@ -92,10 +92,10 @@ def test_threads_and_children_each_have_their_own(lab: Lab) -> None:
         points = {name: found[name] for name in wanted.values()}
         own = wanted.get(row["comm"])
         if own is not None:
-            # A function's first point is passed once a call: as often as it was called, and not once more or less.
+            # A function's first point is recorded once per call: exactly as often as it was called.
             assert lab.entries(lab.trace(Path(row["file"]).name), own) == rounds
             assert points.pop(own) >= rounds
-        # None of anybody else's.
+        # No records of other tasks.
         assert not any(points.values())
     lab.assert_nothing_is_left()
 
@@ -116,7 +116,7 @@ def test_system_calls(lab: Lab) -> None:
 
 @pytest.fixture(scope="module")
 def held(lab: Lab) -> Iterator[dict[str, Any]]:
-    """A process with a buffer of each mode, that another process looks at."""
+    """A process has a buffer of each mode, which another process reads."""
     hold = lab.python(f"{SHARED}/hold.py {SHARED} pc cmp")
     done = lab.guest.run(
         f"({hold} >{SHARED}/hold.json 2>{SHARED}/hold.log &)\n"
@@ -138,9 +138,9 @@ def test_user_space_sees_what_the_kernel_holds(lab: Lab, held: dict[str, Any], m
     assert [row["pc"] for row in rows[: user.count]] == [f"{word:#x}" for word in words]
     if mode == "cmp":
         assert [row["arg1"] for row in rows[: user.count]] == [f"{word:#x}" for word in user.words[1::4]]
-    # Disabling is recorded too, behind what the block covers.
+    # Disabling is recorded as well, after the records of the block.
     assert len(rows) - user.count < 200
-    # The guest's file beside the guest's memory, seen from outside.
+    # The guest's trace file beside the guest's memory, read on the host.
     beside = run_kcovdbg(
         *("--qemu", lab.guest.sockets.debugger_qmp, "-s", lab.guest.kernel.vmlinux, "view", "--text", "--by-index"),
         *("--width", "100", f"file:{lab.exchange}/{mode}.kcov", f"fd:{told['pid']}/{told['fd']}"),
@@ -150,14 +150,14 @@ def test_user_space_sees_what_the_kernel_holds(lab: Lab, held: dict[str, Any], m
 
 
 def test_both_views_in_the_guest(lab: Lab, held: dict[str, Any]) -> None:
-    """Of a buffer that stands, of one that changes between any two looks, and of one that its process has mapped privately.
+    """Compare the views of a buffer at rest, of one that changes all the time, and of one that is mapped privately.
 
-    The kernel takes such a mapping, and what user space sees is no longer what the kernel holds. All in one process of kcovdbg:
-    the start of one is most of what each look takes.
+    The kernel accepts such a mapping, and user space then sees other memory than the kernel. All in one process of kcovdbg:
+    starting one takes most of the time.
     """
     where = f"fd:{held['pc']['pid']}/{held['pc']['fd']}"
     view = "view --text --width 100"
-    # What jobs writes as JSON, without jobs, is between what two views show.
+    # The JSON of jobs, which is empty, separates the answers of view.
     between = '-e "jobs --json"'
     words = " ".join([f'-e "{view} {where}"', between, *[f'-e "{view} $busy"'] * 5, between, f'-e "{view} $private"'])
     script = f"""
@@ -182,15 +182,15 @@ exit $status
     assert "FINDING" not in standing + changing
     findings = [line for line in shown.splitlines() if "FINDING" in line]
     assert len(findings) == 2, shown
-    # What the user and the kernel have as counts.
+    # The counts in the user's and the kernel's view.
     assert re.findall(r"\d+", findings[0])[0] == "0", findings
     assert "MAP_PRIVATE" in findings[1]
-    # Each of them is of both views: without a finding they are equal.
+    # Each answer covers both views: without a finding they are equal.
     assert [view.count("user:") for view in (standing, changing, mapped)] == [1, 5, 1], shown
 
 
 def test_the_shell_watches_while_it_collects(lab: Lab) -> None:
-    """On a terminal: `collect … &`, then tasks, buffer and view of the running collector, its end, and leaving with another."""
+    """On a terminal: `collect … &`, then tasks, buffer and view of the running collector, its end; then another one."""
     terminals = "mkdir -p /dev/pts; mountpoint -q /dev/pts || mount -t devpts -o ptmxmode=0666 devpts /dev/pts\n"
     shell = lab.kcovdbg("-q").split(sys.executable, 1)[1]
     done = lab.guest.run(terminals + lab.python(f"{SHARED}/at_terminal.py", sys.executable, shell, f"{SHARED}/tick"), 900)
@@ -206,7 +206,7 @@ def test_the_shell_watches_while_it_collects(lab: Lab) -> None:
     assert re.search(r"\[1\] .* 143", seen["end"])
     assert "@collect1" in seen["kept"]
     assert seen["status"] == 0
-    # Its collector was ended, with what it had collected or before there was anything.
+    # Its collector was ended, with or without records.
     assert re.search(r"\[2\] .*( 143\b| signal 15\b)", seen["last"])
     lab.assert_nothing_is_left()
 
@@ -216,7 +216,7 @@ def test_a_buffer_grows_until_everything_fits(lab: Lab) -> None:
     assert done.returncode == 3, done.stderr
     told = [line for line in done.stderr.splitlines() if "was full" in line]
     assert told, done.stderr
-    # Each names the size that was too small and the next one.
+    # Each message names the size that was too small and the next one.
     sizes = [list(map(int, re.findall(r"\d+", line))) for line in told]
     assert sizes == [[4096 * 4**number, 4096 * 4 ** (number + 1)] for number in range(len(told))]
     buffer = lab.trace("grown.kcov")
@@ -225,7 +225,7 @@ def test_a_buffer_grows_until_everything_fits(lab: Lab) -> None:
 
 
 def test_text_for_other_tools(lab: Lab) -> None:
-    """With the points of the real kernel, auto tells raw PCs from addresses of calls."""
+    """With the points of the real kernel, `auto` distinguishes raw PCs from addresses of calls."""
     done = lab.collect(f"--format syzkaller -o {SHARED}/call.txt --json -- cat /etc/hostname")
     assert done.returncode == 0, done.stderr
     calls = [int(line, 16) for line in (lab.exchange / "call.txt").read_text().splitlines()]
@@ -283,7 +283,7 @@ kill -TERM $first; wait $first; echo first $?
     told = [line for line in done.stdout.splitlines() if line.startswith(("status", "first"))]
     assert told == ["status 125", "first 143"], done.stderr
     assert re.search(r"usb:61: task \d+ ", done.stderr), done.stderr
-    # SIGTERM ended the command, and what it had covered is there.
+    # SIGTERM ended the command; its coverage was written.
     assert lab.trace("first.kcov").count > 100
     lab.assert_nothing_is_left()
 
@@ -307,7 +307,7 @@ def test_doctor(lab: Lab) -> None:
     done = lab.guest.run(lab.kcovdbg("doctor --json"), 300)
     assert done.returncode == 0, done.stderr
     assert [row for row in json.loads(done.stdout) if row["ok"] is not True] == []
-    # Somebody else, who can read our Python wherever it lies, may neither open KCOV nor read the kernel's memory.
+    # A user who can read the files of this Python, but may neither open KCOV nor read the kernel's memory.
     nobody = "setpriv --reuid=65534 --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
     other = lab.guest.run(f"{nobody} env {lab.kcovdbg('doctor --json')}", 300)
     assert other.returncode == 1, other.stderr
@@ -320,7 +320,7 @@ def test_doctor(lab: Lab) -> None:
 
 
 def test_system_calls_are_as_the_guest_says(lab: Lab) -> None:
-    """What the kernel itself reads from the registers of blocked tasks, in /proc/PID/syscall; some go on before we look."""
+    """Compare with /proc/PID/syscall, which the kernel reads from registers of blocked tasks; some wake up in between."""
     script = """
 sleep 1000 | cat > /dev/null & sleep 1
 for task in /proc/[0-9]*; do

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collecting in every mode of the other generations' kernels: what kcovdbg gives beside what a C program got by hand.
+"""Collecting in every mode of the other generations' kernels, compared with a C program that makes the same calls.
 
-A kernel that isn't built is skipped: python -m tests.lab build NAME. None of them can mount the host's files.
+Kernels that are not built are skipped: python -m tests.lab build NAME. None of them can mount the host's files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WORK = f"{SHARED}/work 3"
 
 
 class Mode(NamedTuple):
-    """A mode as the postings have it: not taken from kcovdbg."""
+    """A mode as in the postings, not taken from kcovdbg."""
 
     name: str
     request: int = 0x6364
@@ -43,7 +43,7 @@ class Mode(NamedTuple):
     bitmap: int = 0
     record_words: int = 1
     second: bool = False
-    # No record is there twice.
+    # No record occurs twice.
     is_unique: bool = False
 
 
@@ -85,7 +85,7 @@ def packed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def by_hand(path: Path, mode: Mode) -> set[tuple[int, ...]]:
-    """The records of a buffer that the C program saved, without kcovdbg's decoding."""
+    """Return the records of a buffer that the C program saved, without kcovdbg's decoder."""
     words = array("Q", path.read_bytes())[mode.bitmap :]
     return as_records(words[1 : 1 + words[0] * mode.record_words], mode.record_words)
 
@@ -95,7 +95,7 @@ def as_records(words: array[int], width: int) -> set[tuple[int, ...]]:
 
 
 def places(records: set[tuple[int, ...]]) -> set[int]:
-    """Where records were made: operands of comparisons are other addresses in each run."""
+    """Return the PCs of records: operands of comparisons differ between runs."""
     return {one[-1] for one in records}
 
 
@@ -144,7 +144,7 @@ def test_every_mode(packed: tuple[str, Lab]) -> None:
 
 
 def check_answers(said: str, text: str, mode: Mode) -> None:
-    """What the commands told that wrote no trace: each task was followed, and nothing is left enabled or out of order."""
+    """Check the answers of commands that wrote no trace: each task was followed, and nothing stays enabled."""
     assert "not collected: " not in said
     assert "common:0x33: " not in said
     decoder, answers, at = json.JSONDecoder(), [], 0
@@ -159,13 +159,13 @@ def check_answers(said: str, text: str, mode: Mode) -> None:
 
 
 def compare(lab: Lab, name: str, buffer: Buffer, hand: set[tuple[int, ...]], width: int, *, is_unique: bool) -> None:
-    """What kcovdbg collected is what the C program did, but for what happens once and now and then."""
+    """kcovdbg collected the same places as the C program, except for a few that are not executed each time."""
     ours = as_records(buffer.words, width)
     common = places(ours) & places(hand)
     print(f"{name}: {buffer.count} records, {len(ours)} distinct; by hand {len(hand)}; {len(common)} places in common")
     assert buffer.count > 200
     assert not buffer.full
-    # By hand exec is in it as well.
+    # The C program records exec as well.
     assert share_of(places(ours), places(hand)) > 0.9
     if is_unique:
         assert len(ours) == buffer.count
@@ -177,12 +177,12 @@ def compare(lab: Lab, name: str, buffer: Buffer, hand: set[tuple[int, ...]], wid
         ]
         found = {lab.function(pc) for pc in pcs}
         assert "path_openat" in found
-        # Without lock debugging it compares nothing.
+        # It has comparisons only with lock debugging.
         assert width > 1 or {"__do_sys_getppid", "__x64_sys_getppid"} & found
 
 
 def compare_modes(traces: dict[str, Buffer]) -> None:
-    """What one mode says of another."""
+    """Compare the modes of one kernel with each other."""
     plain = set(traces["pc"].words)
     if "unique-pc" in traces:
         assert share_of(set(traces["unique-pc"].words), plain) > 0.9
@@ -191,7 +191,7 @@ def compare_modes(traces: dict[str, Buffer]) -> None:
         words = traces["pc-ext"].words
         kinds = {word >> 60 for word in words}
         assert kinds == {0x0, 0x1, 0xF}
-        # Points of both kinds are recorded in the plain mode too, exits aren't.
+        # The plain mode records points of both kinds, but no exits.
         points = {word | 0xFF << 56 for word in words if word >> 60 != 1}
         assert share_of(points, plain) > 0.9
         assert share_of(plain, points) > 0.9
@@ -199,7 +199,7 @@ def compare_modes(traces: dict[str, Buffer]) -> None:
         for word in words:
             depth += {0x0: 1, 0x1: -1}.get(word >> 60, 0)
             lowest = min(lowest, depth)
-        # At the trace's start some functions had been entered, those of exec's end.
+        # When the trace began, some functions had been entered already: those at the end of exec.
         assert lowest > -40
         assert abs(depth - lowest) < 60
 
@@ -243,9 +243,9 @@ def test_user_space_sees_what_the_kernel_holds(packed: tuple[str, Lab]) -> None:
         seen = [one for one in seen if one["kind"] != "edge"]
         width = mode.record_words
         count = len(row["words"]) // width
-        # A mode of edges alone leaves the buffer for addresses empty.
+        # A mode that records only edges leaves the buffer for addresses empty.
         assert count > 5 or mode.name == "uniq-edge", mode.name
-        # The kernel forgets at the end that a bitmap lies before the count; as plain words everything is there.
+        # At the end the kernel forgets that a bitmap precedes the count; the raw words still have everything.
         start = HELD // 32 if mode.bitmap else 0
         told = [int(one["pc"], 16) for one in seen[start : start + count]]
         print(f"{mode.name}: {count} records by the user, {len(seen)} by the kernel, {len(edges)} edges")

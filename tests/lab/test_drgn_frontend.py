@@ -76,7 +76,7 @@ def test_pipes_errors_and_interrupts(in_drgn: Screen) -> None:
 
 @pytest.fixture(scope="module", params=["standing", *sorted(STATES)])
 def opened(request: pytest.FixtureRequest, inflight_dump: StateDumpMaker, standing_dump: DumpMaker) -> tuple[Any, Any]:
-    """A Program as drgn's own users open it, and what the commands answer about the same dump."""
+    """A Program as opened by drgn's users, and the answers of the commands about the same dump."""
     dump = standing_dump() if request.param == "standing" else inflight_dump(request.param)
     prog = drgn.Program()
     prog.set_core_dump(dump.path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Dumps of every format open in drgn and hold what the workload said; kcovdbg itself takes no part."""
+"""drgn opens dumps of every format, and they hold what the workload printed; kcovdbg itself is not used."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.lab
 
-# States of a task of their own that has a local session, and so fields to compare.
+# States with a task of their own in a local session, which has fields to compare.
 LOCAL = ("kc-pc", "kc-cmp", "kc-full", "kc-again", "kc-closed", "kc-dup")
 IN_CTXSW = 1 << 30
 
 
 def opened(dump: Dump) -> drgn.Program:
-    # QEMU's kdump files don't name the architecture.
+    # QEMU's kdump files do not name the architecture.
     program = drgn.Program(drgn.host_platform if dump.format == "kdump" else None)
     program.set_core_dump(str(dump.path))
     program.load_debug_info([str(dump.kernel.vmlinux)])
@@ -78,6 +78,6 @@ def test_dump_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert truth["recipe"]["name"] == "default"
     assert truth["section"] is None
     assert truth["lines"][-1]["answer"] == "threads 5"
-    # QEMU 7.2 knows only the flattened kind, 9.0 and later also the other.
+    # QEMU 7.2 writes only the flattened kind, 9.0 and later also the other one.
     assert path.read_bytes()[:8] in (b"makedump", b"KDUMP   ")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["core", "core.truth.json"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Guests boot, say the truth, and end with their owner."""
+"""Guests boot, print their truth, and end with their owner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 ROOT = Path(__file__).parents[2]
-# Boots a guest, tells where it is, and then does nothing that would end it.
+# Boots a guest, prints where it is, and never ends it.
 OWNER = """
 import json, sys, time
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_nothing_is_wrong_in_the_kernel(standing_guest: Guest) -> None:
 def test_guest_answers_much_and_little(boot: Booter) -> None:
     guest = boot(Machine(append="kcovlab.mode=none"))
     guest.wait_done()
-    # Longer than what QEMU buffers for a client that doesn't read.
+    # More than QEMU buffers for a client that does not read.
     for _ in range(5):
         assert guest.ask("tasks")[-1] == {"answer": "tasks", "done": True}
     with pytest.raises(LabError, match="unknown command"):
@@ -74,7 +74,7 @@ def test_several_at_once(boot: Booter) -> None:
     for guest in guests:
         guest.wait_done()
     assert len({guest.sockets.gdb_port for guest in guests}) == 3
-    # KASLR is on: they can't all be in the same place.
+    # With KASLR, they cannot all be at the same address.
     places = {line["symbols"]["_stext"] for g in guests for line in g.truth.lines() if line.get("state") == "kernel"}
     assert len(places) > 1
 
@@ -129,7 +129,7 @@ def test_killed_owner_takes_its_guest_along(kernel: Kernel, userland: Userland) 
         owner.send_signal(signal.SIGKILL)
         owner.wait()
         assert _gone(guest["pid"])
-        # Its directory goes when the next guest starts, and the last of QEMU's threads has dropped the lock.
+        # Its directory is removed when the next guest starts after the last of QEMU's threads has released the lock.
         deadline = time.monotonic() + 10
         while Path(guest["directory"]).exists() and time.monotonic() < deadline:
             remove_left_over()
@@ -174,7 +174,7 @@ def test_detached_guest_lives_until_stopped(kernel: Kernel, userland: Userland) 
 
 
 def test_stop_ends_only_what_is_named(standing_guest: Guest, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither everybody's guests when none is named, nor one that has an owner."""
+    """`stop` ends neither all guests when none is named, nor one that has an owner."""
     with pytest.raises(SystemExit) as usage:
         command_line.main(["stop"])
     assert usage.value.code == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is said of a guest that ends, panics or is stopped, and that no end of kcovdbg leaves one stopped unnoticed."""
+"""Answers about a guest that ends, panics or is stopped; and however kcovdbg ends, a stopped guest is reported or resumed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.lab
 
-# As slice does, until it is ended.
+# Pauses the guest as slice does, until it is killed.
 PAUSE = """
 import sys, time
 from kcovdbg.target.opener import TargetOptions, open_target
@@ -39,7 +39,7 @@ with target.connection.pause():
 
 @pytest.fixture(scope="module")
 def guest(kernel: Kernel, userland: Userland) -> Iterator[Guest]:
-    """One for all tests here: the last ends it."""
+    """One guest for all tests here: the last test ends it."""
     with Guest(kernel, userland) as booted:
         booted.wait_done()
         yield booted
@@ -137,7 +137,7 @@ def test_the_last_steps_of_a_panicked_guest(guest: Guest, tmp_path: Path) -> Non
     rows = json.loads(of_dump.stdout)
     assert rows[-1]["stack"] is not None
     assert {row["comm"] for row in rows} == {"kc-crash"}
-    # It spins in panic(), with which the numbers of later records and of frames change.
+    # It spins in panic(), so the numbers of later records and of frames change.
     running = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, "-s", guest.kernel.vmlinux, "last")
     assert "sysrq_handle_crash" in running.stdout
     assert "cannot unwind" not in running.stdout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A guest stopped in each context that an interrupt runs code in: `why` says which are part of the task's coverage.
+"""A guest stopped in each context that an interrupt runs code in: `why` tells which of them are in the task's coverage.
 
 The module kcovlab_interrupt counts what the kernel records in each of them.
 """
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 ENTRY = "asm_sysvec_apic_timer_interrupt"
-# What is on the stack below an interrupt of the work that another interrupt's exit runs.
+# On the stack below an interrupt of task work that another interrupt's exit runs.
 OWN = {"run_work", "task_work_run", "irqentry_exit_to_user_mode"}
-# Context -> whether a dump is asked as well.
+# Context -> whether to take a dump as well.
 CONTEXTS = {
     "hardirq": False,
     "softirq": False,
@@ -81,6 +81,6 @@ def test_context(interrupted: tuple[Guest, dict[str, Any]], tmp_path: Path, cont
                 frames = in_interrupt["values"]["frames"]
                 assert (frames[0], frames.count(ENTRY), frames[-1]) == (function, 1, ENTRY)
                 assert not OWN & set(frames)
-            # The records that work after the interrupt made are the task's last ones, and on its stack.
+            # Records of task work after the interrupt are the task's last ones, and on its stack.
             last = {frame["function"] for row in answers[asked[2]][-5:] for frame in row["frames"] or ()}
             assert ("run_work" in last) == context.endswith("work")

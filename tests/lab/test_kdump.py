@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Dumps by a second kernel, as syzkaller and distributions take them, say what the guest printed before it died.
+"""Dumps by a second kernel, as syzkaller and distributions take them, agree with what the guest printed before the crash.
 
 One crash and syzkaller's format are the main case. ``--exhaustive`` adds the others; hung tasks and soft lockups need the
 recipe ``lockups``, and those of syzbot's kernel and KASAN's reports the recipe ``syzbot-gcc``.
@@ -39,14 +39,14 @@ PAGE = 4096
 
 @pytest.fixture(scope="module")
 def crash(kernel: Kernel, userland: Userland, tmp_path_factory: pytest.TempPathFactory) -> KdumpCrash:
-    """A crash by sysrq, dumped as syzkaller does."""
+    """A crash by sysrq, dumped as by syzkaller."""
     if requirements.missing(requirements.FILTER):
         pytest.skip(requirements.remedy(["makedumpfile"]))
     return crash_and_dump(kernel, userland, tmp_path_factory.mktemp("kdump"), formats=[SYZKALLER])
 
 
 def printed_trace(crash: KdumpCrash) -> list[str]:
-    """The functions of the panicked task's stack as the kernel printed them, without its guesses."""
+    """Return the functions on the panicked task's stack as the kernel printed them, without its guesses."""
     text = crash.console.partition("Call Trace:")[2].partition("RIP: 0033")[0]
     return re.findall(r"\]\s+([a-z_]\w*)\+0x", text)
 
@@ -56,7 +56,7 @@ def assert_tells_the_crash(crash: KdumpCrash, name: str, kernel: Kernel, userlan
     told = crash.states()["kc-crash"]
     answers = ask_state(["-c", path], symbols)
     (crashed,) = (row for row in answers["tasks"] if row["pid"] == told["tid"])
-    # The guest printed all else before this task was made, and its buffer was empty when it printed that.
+    # This task was created after the guest had printed everything else, and its buffer was empty at that time.
     own = (str(told["tid"]), "kc-crash", crashed["kcov_area"])
     differences = [line for line in find_differences(crash.truth, answers) if not any(word in line for word in own)]
     assert not differences, explain(differences)
@@ -80,7 +80,7 @@ def test_what_the_guest_printed(crash: KdumpCrash, kernel: Kernel, userland: Use
 
 
 def test_the_printed_stack(crash: KdumpCrash, kernel: Kernel, userland: Userland) -> None:
-    """The stack in the dump has the functions that the panic printed, in their order."""
+    """The stack in the dump has the functions that the panic printed, in the same order."""
     shown = run_kcovdbg("-c", crash.dumps[SYZKALLER], *symbol_options(kernel, userland), "last").stdout
     frames = re.findall(r"#\d+\s+(\w+)", shown.partition("stack\n")[2])
     printed = [name for name in printed_trace(crash) if name in frames]
@@ -90,7 +90,7 @@ def test_the_printed_stack(crash: KdumpCrash, kernel: Kernel, userland: Userland
 
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
 def test_a_capture_that_was_cut(crash: KdumpCrash, kernel: Kernel, userland: Userland, tmp_path: Path, share: float) -> None:
-    """As by a full disk or a watchdog: each page is what it was, or an error, and the number of those is told."""
+    """A dump cut by a full disk or a watchdog: each page is complete or an error, and missing ones are counted."""
     whole = crash.dumps[SYZKALLER]
     cut = tmp_path / "vmcore"
     with whole.open("rb") as stream:
@@ -139,7 +139,7 @@ def test_a_capture_without_pages(crash: KdumpCrash, tmp_path: Path) -> None:
         ("default", "warn", (SYZKALLER,)),
         ("lockups", "hung", (SYZKALLER,)),
         ("lockups", "lockup", (SYZKALLER,)),
-        # Of two gigabytes: what distributions keep of them.
+        # What distributions keep of a guest with two gigabytes.
         ("syzbot-gcc", "kasan", (FILTERED,)),
         ("syzbot-gcc", "hung", (FILTERED,)),
         ("syzbot-gcc", "lockup", (FILTERED,)),

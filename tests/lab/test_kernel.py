@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The built kernel is what the recipe says."""
+"""The built kernel agrees with the recipe."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_configuration_stuck(kernel: Kernel) -> None:
 def test_parts_are_there(kernel: Kernel) -> None:
     for path in (kernel.vmlinux, kernel.image, kernel.system_map, kernel.tree / "vmlinux-gdb.py"):
         assert path.is_file()
-    # The sources of what was compiled, and only of that.
+    # The sources of compiled files, and no others.
     assert (kernel.tree / "kernel/kcov.c").is_file()
     assert (kernel.tree / "kernel/sched/core.c").is_file()
     assert not list(kernel.tree.glob("kernel/**/*.o"))
 
 
 def test_debug_info_names_no_machine(kernel: Kernel) -> None:
-    """Neither the cache nor the home directory of who built it: only the packaged source."""
+    """Debug info names only the packaged source, neither the cache nor a home directory."""
     strings = subprocess.run(
         ["readelf", "-p", ".debug_line_str", str(kernel.vmlinux)], capture_output=True, text=True, check=True
     ).stdout
@@ -49,7 +49,7 @@ def test_modules_are_instrumented(userland: Userland) -> None:
     assert {path.stem for path in userland.modules} >= {"kcovlab_keep", "kcovlab_gone"}
     for path in userland.modules:
         symbols = subprocess.run(["nm", "-u", str(path)], capture_output=True, text=True, check=True).stdout
-        # What takes part in KCOV's work isn't: it would record itself.
+        # KCOV's own code is not instrumented: it would record itself.
         assert ("__sanitizer_cov_trace_pc" in symbols) == (path.stem != "kcovlab_damage"), path.stem
         sections = subprocess.run(["readelf", "-SW", str(path)], capture_output=True, text=True, check=True).stdout
         assert ".debug_info" in sections

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The lost remote references of 5.8 to 6.9, on a kernel that has them: what check says of the task, and once it is gone."""
+"""The lost remote references of 5.8 to 6.9, on a kernel with that bug: answers of check about the task, and after its exit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_found_before_and_after_the_owner_exits(affected: Kernel) -> None:
             assert done.returncode == bool(found)
             return found
 
-        # The bug may have met an owner of the workload's already.
+        # The bug may have hit an owner of the workload already.
         earlier = check()
         assert all(row["rule"] == "T4" and "lost remote references" in row["cause"] for row in earlier)
         (lost,) = [line for line in guest.ask("lost") if line.get("state") == "kc-lost"]
@@ -52,7 +52,7 @@ def test_found_before_and_after_the_owner_exits(affected: Kernel) -> None:
         assert f"task {lost['tid']} (kc-lost)" in row["message"]
         guest.ask("stop")
         rows = {row["rule"]: row for row in check() if row not in earlier}
-        # Nobody refers to the object any more, and its handle stays registered.
+        # Nothing refers to the object any more, but its handle stays registered.
         assert set(rows) == {"K6", "X3"}
         for found in (row, *rows.values()):
             assert "lost remote references" in found["cause"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The server for programs on a guest that runs, that ends, and that is not there."""
+"""The server for programs on a running guest, on one that ends, and without one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.lab
 
-# Registers and the time of the guest move; what its tasks wait for does not.
+# Registers and the guest's time change; what its tasks wait for does not.
 STILL = ("objects", "remote", "areas", "percpu")
 
 
@@ -72,7 +72,7 @@ def test_a_guest_from_its_life_to_its_end(boot: Booter, tmp_path: Path) -> None:
         }
         for name in TOOLS:
             answer = await client.call_tool(name, given.get(name, {}))
-            # What the target was stays known.
+            # The description of the target stays available.
             assert answer.is_error is (name != "info"), name
         assert (await client.call_tool("slice", {"output": "dead.zst"})).is_error
         assert len((await client.list_tools()).tools) == len(TOOLS) + 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What collecting a command costs, beside a C program that makes the same calls by hand.
+"""The cost of collecting a command, compared with a C program that makes the same calls.
 
 The cost is what passes from before the first call of KCOV's until the trace is copied, with the command between them: in a
 guest whose clock counts instructions, so that it is the same on a busy machine. The start of Python before that, and what is
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 MOST = 1.05
-# Rounds of what the command does.
+# Rounds of the command's work.
 COMMANDS = {"work": 1500, "nothing": 0}
 RUNS = ("work", "work", "work", "nothing")
 SIZE = 1 << 19
-# Each of ours in a process of its own, as somebody's is who collects a command: nothing is left over from another run.
+# Each of kcovdbg's runs is a process of its own, as for a user: nothing is left over from another run.
 OURS = """
 import json, sys, time
 from kcovdbg.collect import Request, run_command
@@ -48,7 +48,7 @@ def test_overhead(kernel: Kernel, userland: Userland, tmp_path: Path) -> None:
     with Guest(kernel, userland, machine) as guest:
         guest.wait_done(300)
         lab = Lab(guest, tmp_path)
-        # In memory: what a program waits for its pages is no cost of either.
+        # In memory, so that waiting for pages of a program is not measured.
         script = f"mkdir /programs && mount -t tmpfs none /programs && cp {SHARED}/work {SHARED}/byhand /programs\n"
         for name in RUNS:
             command = f"{SIZE} /programs/work {COMMANDS[name]}"
@@ -60,11 +60,11 @@ def test_overhead(kernel: Kernel, userland: Userland, tmp_path: Path) -> None:
         (name, json.loads(ours), [*map(float, hand.split())])
         for name, ours, hand in zip(RUNS, lines[::2], lines[1::2], strict=True)
     ]
-    # The first pair brings in the pages of both.
+    # The first pair loads the pages of both.
     for name, ours, by_hand in rows[1:]:
         told = f"{name}: collect {ours[0]:.4f} s, by hand {by_hand[0]:.4f} s, ratio {ours[0] / by_hand[0]:.3f}"
         print(f"{told}; with what Python does with the trace {ours[2]:.4f} s")
         if name == "work":
-            # Both had the same to do: the buffer is full.
+            # Both did the same work: the buffer is full.
             assert ours[1] == by_hand[1] == SIZE - 1
         assert ours[0] / by_hand[0] <= MOST, told

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The lab's parts that need neither kernel nor QEMU."""
+"""Parts of the lab that need neither a kernel nor QEMU."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_torn_work_is_not_taken_for_whole(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(LabError, match="torn"):
         cache.make_whole(final, torn)
     assert not final.exists()
-    # What a killed builder leaves.
+    # A killed builder leaves this behind.
     (final.parent / ".thing.dead").mkdir()
     cache.make_whole(final, lambda work: (work / "all").touch())
     assert [path.name for path in final.iterdir()] == ["all"]
@@ -106,7 +106,7 @@ def test_cpio_is_readable(tmp_path: Path) -> None:
 
 
 def test_program_headers_move(tmp_path: Path) -> None:
-    """As QEMU writes it: the section table comes first."""
+    """A file as QEMU writes it: the section table comes first."""
     header = struct.Struct("<16sHHIQQQIHHHHHH")
     phdrs = bytes(range(56)) * 2
     path = tmp_path / "core"

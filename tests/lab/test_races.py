@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What disagrees on a running kernel is read again: gone, moving and staying are three answers.
+"""Inconsistent state of a running kernel is read again: it is then consistent, still changing, or violated.
 
-The guest runs, and between two looks its memory is changed through the GDB stub, as its own tasks would change it: so what is
+The guest runs, and between two reads its memory is changed through the GDB stub, as its own tasks would change it: so
 met is the same each time.
 """
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.lab
 
 
 class Asker:
-    """Runs commands over a running guest, and changes its memory where `check` waits before it looks again."""
+    """Runs commands on a running guest, and changes its memory while `check` waits before reading again."""
 
     def __init__(self, guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
         symbols = symbol_options(guest.kernel, guest.userland)[1::2]
@@ -74,22 +74,22 @@ def test_racing(boot: Booter, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         assert asker.ask("check")[:2] == (0, [])
         assert asker.pauses == 0
-        # Nobody in the guest touches this one.
+        # The guest itself never changes this object.
         row = next(row for row in asker.ask("objects")[1] if (row["mode"], row["refcount"]) == ("INIT", 1))
         kcov = int(row["kcov"], 16)
 
         def refer(times: int) -> None:
             write(guest, kcov, times.to_bytes(4, "little"))
 
-        # A reference that is taken and not linked yet when it is looked at, and dropped before the second look.
+        # A reference that is taken but not linked yet at the first read, and dropped before the second one.
         refer(2)
         status, rows, said = asker.ask("check", lambda: refer(1))
         assert (status, rows) == (0, [])
-        # That one disagreement was transient is told.
+        # The transient inconsistency is reported.
         assert "note: 1 " in said
         assert asker.pauses == 1
 
-        # It goes on changing: whoever reads it each time meets something else.
+        # It keeps changing: each read finds another value.
         numbers = itertools.count(3)
         refer(2)
         status, rows, said = asker.ask("check", lambda: refer(next(numbers)))
@@ -99,15 +99,15 @@ def test_racing(boot: Booter, monkeypatch: pytest.MonkeyPatch) -> None:
         )
         assert rows[0]["reason"]
         assert rows[0]["causes"] == []
-        # Not for ever.
+        # Reading again is bounded.
         assert asker.pauses == 4
 
-        # What moves only once, and stays, has been seen to move.
+        # A value that changed once and then stays has been seen to change.
         refer(2)
         status, rows, _ = asker.ask("check", lambda: refer(3))
         assert (status, [row["severity"] for row in rows]) == (0, ["racing"])
 
-        # It stays: that is no race.
+        # It stays: this is no race.
         status, rows, _ = asker.ask("check")
         assert (status, [(row["rule"], row["severity"], row["certainty"]) for row in rows]) == (1, [("K1", "error", "certain")])
         assert asker.pauses == 4

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Guests stop in each section in flight, and a dump taken there shows in drgn what was found in raw memory."""
+"""Guests are stopped inside each kind of section; drgn finds in a dump taken there what raw memory holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.lab
 
-# What each state is about: context, what was interrupted.
+# By state: the context, and the interrupted session.
 EXPECTED = {
     "hub-section": ("task", None),
     "vhost-section": ("task", None),
@@ -63,5 +63,5 @@ def test_guest_goes_on_afterwards(boot: Booter) -> None:
             assert not guest.qmp.running()
         assert guest.qmp.running()
         assert guest.ask("stop")
-    # KCOV's own checks found nothing amiss.
+    # KCOV's own checks printed no warning.
     assert "WARNING" not in guest.console()

@@ -27,7 +27,7 @@ def run(*command: object) -> str:
 
 @pytest.fixture(scope="module")
 def calls(kernel: Kernel) -> dict[int, list[tuple[str, int]]]:
-    """By the address after each call: function and line of each frame, innermost first."""
+    """Return function and line of each frame, innermost first, by the address after each call."""
     text = run("objdump", "-d", "--no-show-raw-insn", kernel.vmlinux)
     pattern = r"^ *([0-9a-f]+):\t(?:call|jmp) .*<kcov_remote_start[\w.]*>\n *([0-9a-f]+):"
     found = {}
@@ -60,7 +60,7 @@ def test_sites(calls: dict[int, list[tuple[str, int]]], standing_dump: DumpMaker
     contexts = {row["function"]: (row["subsystem"], row["context"]) for row in rows}
     assert contexts["hub_event"] == ("usb", "task")
     assert contexts["__usb_hcd_giveback_urb"] == ("usb", "softirq")
-    # A row for each registered handle of its subsystem, which the guest itself names.
+    # A row for each registered handle of its subsystem, as printed by the guest.
     registered = {(entry["handle"], entry["pid"]) for entry in ask("remote")}
     usb = {(row["handle"], row["pid"]) for row in rows if row["function"] == "hub_event"}
     assert usb == {entry for entry in registered if int(entry[0], 16) >> 56 == 1}
@@ -68,7 +68,7 @@ def test_sites(calls: dict[int, list[tuple[str, int]]], standing_dump: DumpMaker
 
 
 def test_sites_in_gdb(kernel: Kernel, calls: dict[int, list[tuple[str, int]]], standing_dump: DumpMaker) -> None:
-    """GDB names no line of a call in an inlined function, and says so."""
+    """GDB has no line for a call in an inlined function; the answer says so."""
     said = run_gdb(kernel.vmlinux, standing_dump("elf-paging").path, ask=["kcov-show sites --json", "kcov-show info --json"])
     rows, offset = said.json(0), int(said.json(1)[0]["kaslr_offset"], 16)
     assert {int(row["address"], 16) - offset for row in rows} == calls.keys()
@@ -78,7 +78,7 @@ def test_sites_in_gdb(kernel: Kernel, calls: dict[int, list[tuple[str, int]]], s
 
 
 def test_workers_of_io_uring(boot: Booter) -> None:
-    """No kernel up to 7.2 announces a handle in io_uring: what its workers do cannot be recorded."""
+    """No kernel up to 7.2 announces a handle in io_uring: work of its workers cannot be recorded."""
     guest = boot(Machine(cpus=1))
     guest.wait_done()
     symbols = symbol_options(guest.kernel, guest.userland)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Slim debug info has the wanted sources' types, every symbol's address, and nothing of the image."""
+"""Slim debug info has the types of the wanted sources and the address of every symbol, but no code or data of the image."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Stacks that kcovdbg unwinds are those that drgn unwinds; drgn goes by DWARF's call frame information where there is some."""
+"""Stacks that kcovdbg unwinds are those that drgn unwinds; drgn uses DWARF's call frame information where there is some."""
 
 from __future__ import annotations
 

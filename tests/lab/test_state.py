@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every line of truth that the guest printed is found in the answers, and nothing else is."""
+"""The answers have everything that the guest printed about its state, and nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.lab
 
-# Everything that shows state; `info` names the target, and is compared by what the guest said of itself.
+# All commands that show state, except `info`: it names the target, and is compared with what the guest printed.
 SLICED = (
     *("tasks -a --json", "objects --json", "remote --json", "areas --json", "saved --json"),
     *("check --json", "last --all --json", "why usb:1 --json", "why common:0x4201 --json"),
@@ -47,7 +47,7 @@ def test_section_in_flight(inflight_dump: StateDumpMaker, state: str) -> None:
 
 
 def test_all_states_were_made(standing_dump: DumpMaker) -> None:
-    """The comparison is worth what the guest did: this kernel can have every state."""
+    """The comparison covers every state: this kernel can have all of them."""
     lines = standing_dump().lines
     missing = [line for line in lines if "missing" in line and "state" in line]
     assert not missing
@@ -69,12 +69,12 @@ def test_guest_behind_its_gdb_stub(standing_guest: Guest) -> None:
     answers = ask_state(["--gdb-remote", standing_guest.sockets.gdb_remote], symbols)
     differences = find_differences(truth_about(standing_guest), answers)
     assert not differences, explain(differences)
-    # Who looks doesn't stop the machine for good.
+    # Reading does not leave the machine stopped.
     assert standing_guest.qmp.execute("query-status")["running"] is True
 
 
 def test_truth_that_is_changed_is_noticed(standing_dump: DumpMaker) -> None:
-    """A comparison that can't fail would prove nothing: each kind of wrong answer is found."""
+    """The comparison finds each kind of wrong answer."""
     dump = standing_dump()
     answers = ask_state(["-c", dump.path], symbol_options(dump.kernel, dump.userland))
 
@@ -101,7 +101,7 @@ def test_truth_that_is_changed_is_noticed(standing_dump: DumpMaker) -> None:
 @pytest.mark.parametrize("situation", ["standing", "softirq-over-local", "softirq-over-section", "crashed"])
 @pytest.mark.parametrize("name", ["slice", "slice.zst"])
 def test_slice_answers_the_same(inflight_dump: StateDumpMaker, tmp_path: Path, situation: str, name: str) -> None:
-    """Byte for byte, but for the target's name."""
+    """Answers are equal byte for byte, except for the target's name."""
     dump = inflight_dump(situation)
     symbols = symbol_options(dump.kernel, dump.userland)
     made = run_kcovdbg("-c", dump.path, *symbols, "slice", "-o", tmp_path / name)

@@ -25,5 +25,5 @@ def test_storm(kernel: Kernel, userland: Userland, look: storm.Look) -> None:
     assert storm.is_clean(found), storm.describe(found)
     assert found["checks"]
     assert found["reads"] > 100
-    # Else there was none.
+    # Otherwise there was no storm.
     assert sum(found["storm"].values()) > 1000

@@ -46,7 +46,7 @@ def table(image, tmp_path_factory):
 
 
 def plain_pcs(table):
-    """Return the points that are no tail calls of the callback: of those the table names the function that made the call."""
+    """Return the points without tail calls of the callback, for which the table names the function that made the call."""
     tail_calls = set(table.pcs(PointKind.TAIL_KNOWN))
     assert tail_calls
     return [pc for pc in table.pcs() if pc not in tail_calls][::STEP]
@@ -60,7 +60,7 @@ def difference(mine, theirs):
 
 
 def compare(table, pcs, theirs, fields=Frame._fields):
-    """Count the differences by what differs, with an example of each."""
+    """Count the differences by kind, with an example of each."""
     counts, examples = Counter(), {}
     for pc, row, other in zip(pcs, table.get_rows(pcs), theirs, strict=True):
         mine = [frame._replace(**{name: None for name in Frame._fields if name not in fields}) for frame in row[1]]
@@ -71,7 +71,7 @@ def compare(table, pcs, theirs, fields=Frame._fields):
 
 
 def by_llvm_json(image, addresses, names):
-    """Ask llvm-symbolizer in another form than the table's builder does."""
+    """Run llvm-symbolizer with another output format than the table's builder."""
     command = ["llvm-symbolizer", f"--obj={image}", "--output-style=JSON", f"--functions={names}", "--no-demangle"]
     text = "".join(f"{address:#x}\n" for address in addresses)
     answers = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -81,12 +81,12 @@ def by_llvm_json(image, addresses, names):
             Frame(frame["FunctionName"] or None, frame["FileName"] or None, frame["Line"] or None, frame["Column"] or None)
             for frame in json.loads(answer)["Symbol"]
         ]
-        # Without debug info it still says the symbol's name: code in assembly, where calls of other functions are.
+        # Without debug info it still prints the symbol's name, as for calls in assembly code.
         yield [] if len(frames) == 1 and frames[0][1:] == (None, None, None) else frames
 
 
 def test_every_call_is_a_point(image, table):
-    """objdump loses its way in some instructions that it doesn't know; what it finds must be there."""
+    """objdump misreads some instructions that it does not know; the points that it finds must be in the table."""
     with ElfFile(image) as elf:
         points = find_points(elf)
         build_id = elf.build_id
@@ -112,7 +112,7 @@ def test_every_call_is_a_point(image, table):
 
 @needs_llvm
 def test_table_equals_llvm_symbolizer(image, table):
-    """Files, lines, columns and inlined frames; names but for suffixes that the compiler gave to symbols."""
+    """Compare files, lines, columns, inlined frames, and names without the compiler's suffixes."""
     pcs = plain_pcs(table)
     with ElfFile(image) as elf:
         root = f"{read_comp_dir(elf)}/"
@@ -131,7 +131,7 @@ def test_table_equals_llvm_symbolizer(image, table):
                 names["suffix" if is_suffix else "other"] += 1
     print(f"llvm-symbolizer: {len(pcs)} points, differences {dict(counts)}, names {dict(names)}")
     assert counts == {"": len(pcs)}
-    # Aliases of one function: DWARF names one, the symbol table several or another.
+    # Aliases of a function: DWARF names one of them, the symbol table several or another one.
     assert names["other"] <= len(pcs) // 100
 
 
@@ -151,7 +151,7 @@ def test_table_equals_drgn(image, table, tmp_path):
 
 
 def test_points_of_a_module(standing_dump, userland):
-    """Points in the code of a loaded module, by objdump from the relocations of its file; the guest says where it is."""
+    """Points in a loaded module's code, found by objdump from the relocations of its file; the guest prints its address."""
     dump = standing_dump()
     (told,) = [line for line in dump.lines if line.get("state") == "kc-keep"]
     (file,) = [path for path in userland.modules if path.stem == "kcovlab_keep"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``syzkaller`` on a crashed guest: where it ended is what the guest did to crash, and what its own log says."""
+"""``syzkaller`` on a crashed guest: the crash point agrees with what the guest did to crash, and with its log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TITLE = "BUG: \x1b]0;owned\x07 in sysrq\x9b2J"
 
 
-# As makedumpfile -F -c -d 0 writes it, and as QEMU does.
+# As written by makedumpfile -F -c -d 0, and by QEMU.
 @pytest.mark.parametrize(
     ("name", "dump_format", "function", "caller"),
     [

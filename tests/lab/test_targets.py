@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every way into a kernel gives the same answers, leaves the machine as it was, and says in one line what is wrong."""
+"""Every kind of target gives the same answers, leaves the machine as it was, and reports errors in one line."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ pytestmark = pytest.mark.lab
 
 
 def look(target: Target) -> str:
-    """All that the walkers of tasks, descriptors and mappings find, and the buffers, in one comparable text."""
+    """Return everything that walks of tasks, descriptors and mappings find, and the buffers, as one comparable text."""
     from kcovdbg.walk.files import FileWalk
 
     layout = detect_layout(target)
     tasks = list(TaskWalk(target, layout))
     files = FileWalk(target)
     found = [
-        # What moves while a kernel runs is left out.
+        # Members that change while a kernel runs are left out.
         [(task.address, task.pid, task.comm, task.kcov, task.kcov_area, task.kcov_size) for task in tasks if task.kcov],
         list(files.for_each_descriptor(tasks)),
         list(files.for_each_mapping(tasks)),
@@ -59,7 +59,7 @@ def look(target: Target) -> str:
 
 
 def stacks(target: Target) -> list[object]:
-    """The stacks of tasks with KCOV and of those that run."""
+    """Return the stacks of tasks with KCOV state and of running ones."""
     assert target.stacks is not None
     layout = detect_layout(target)
     found: list[object] = []
@@ -103,7 +103,7 @@ def test_slices_answer_as_the_dump_did(standing_dump: DumpMaker, tmp_path: Path,
         assert stacks(piece) == stacks(source)
         for attribute in ("release", "machine", "build_id", "kaslr_offset", "word_size", "kernel_range", "live"):
             assert getattr(piece, attribute) == getattr(source, attribute)
-        # What wasn't recorded can't be read, rather than being zeros.
+        # Memory that was not recorded is unreadable, not zeros.
         absent = next(address for address in range(0, 64 << 20, 4096) if address not in recording.pages)
         with pytest.raises(ReadError):
             piece.read((recording.direct_map or 0) + absent, 8)
@@ -147,7 +147,7 @@ def test_gdb_reads_slices(standing_dump: DumpMaker, tmp_path: Path) -> None:
 
 
 def test_addresses_that_no_kernel_has_are_no_memory(standing_dump: DumpMaker) -> None:
-    """A QEMU dump without paging would answer with what the firmware left there."""
+    """A QEMU dump without paging would return the firmware's memory."""
     for dump_format in ("elf", "elf-paging"):
         dump = standing_dump(dump_format)
         target = open_dump(dump.path, dump.kernel)
@@ -169,10 +169,10 @@ def test_the_same_through_qmp_and_gdb_stub_and_dump(boot: Booter, kernel: Kernel
         assert look(live) == expected
         stub = open_target(TargetOptions(gdb_remote=guest.sockets.gdb_remote, symbols=symbols))
         assert look(stub) == expected
-        # Registers come through the stub: tasks that run can be unwound.
+        # The stub gives registers: running tasks can be unwound.
         assert stacks(stub) == stacks(open_dump(tmp_path / "dump", kernel))
         stub.close()
-        # It stood still before it was looked at, and still does.
+        # It was stopped before it was read, and still is.
         assert not is_running(guest)
     live.close()
 
@@ -194,7 +194,7 @@ def test_slices_of_running_guests(standing_guest: Guest, tmp_path: Path) -> None
     target.close()
     piece = open_dump(tmp_path / "a.slice", standing_guest.kernel)
     assert not any("inconsistent" in note for note in piece.notes)
-    # QEMU gave the registers of each CPU: none of the stacks is missing.
+    # QEMU gave the registers of each CPU: no stack is missing.
     assert all(isinstance(stack, list) and stack for stack in stacks(piece))
 
 
@@ -228,7 +228,7 @@ def test_a_busy_stub_says_so_and_the_guest_goes_on(standing_guest: Guest, monkey
     with pytest.raises(TargetError, match=r"\b1 s\b"):
         open_target(options)
     first.close()
-    # QEMU takes the connection that was given up only now, and stops the guest for it.
+    # QEMU accepts the abandoned connection only now, and stops the guest for it.
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         time.sleep(0.2)
@@ -236,7 +236,7 @@ def test_a_busy_stub_says_so_and_the_guest_goes_on(standing_guest: Guest, monkey
 
 
 def test_a_guest_that_boots(boot: Booter, kernel: Kernel) -> None:
-    """Its kernel is waited for, with a vmlinux to recognize it by."""
+    """kcovdbg waits for the kernel to boot, and recognizes it by a vmlinux."""
     guest = boot()
     with guest.paused():
         for symbols in ([], [str(kernel.vmlinux)]):
@@ -251,8 +251,8 @@ def test_a_guest_that_boots(boot: Booter, kernel: Kernel) -> None:
 def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(
     boot: Booter, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As over TCP, or without -device vmcoreinfo: the kernel is found in the guest's memory."""
-    # QEMU fills it in for a guest that has written it; without the device there is nothing to write to.
+    """Over TCP, or without -device vmcoreinfo, the kernel is found in the guest's memory."""
+    # QEMU has it only for a guest that wrote it to this device.
     monkeypatch.setattr(Machine, "arguments", _without_vmcoreinfo(Machine.arguments))
     guest = boot()
     guest.wait_done()
@@ -274,7 +274,7 @@ def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(
             open_target(others)
         assert "-device vmcoreinfo" in str(caught.value.hint)
     guest.stop()
-    # By the kernel's own VMCOREINFO, then of a kernel that has none.
+    # With the kernel's VMCOREINFO, then without one.
     for symbol_names in (stub_kernel.SYMBOLS, [name for name in stub_kernel.SYMBOLS if "vmcoreinfo" not in name]):
         monkeypatch.setattr(stub_kernel, "SYMBOLS", symbol_names)
         for name in ("elf", "elf-paging", "kdump"):
@@ -282,7 +282,7 @@ def test_a_guest_whose_vmcoreinfo_qemu_cant_hand_over(
             assert dump.kaslr_offset == target.kaslr_offset
             assert look(dump) == expected
             assert sum("interrupt descriptor table" in note for note in dump.notes) == 1
-    # All that runs can be unwound, and a slice is a dump with VMCOREINFO.
+    # All running tasks can be unwound, and a slice is a dump with VMCOREINFO.
     assert all(isinstance(stack, list) and stack for stack in stacks(dump))
     write_slice(tmp_path / "a.slice", record(dump, work)[0])
     assert look(open_dump(tmp_path / "a.slice", kernel)) == expected
@@ -309,7 +309,7 @@ def _without_vmcoreinfo(
 
 
 def test_a_stub_that_reads_virtual_memory_only(boot: Booter, kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As stubs other than QEMU's; without KASLR that suffices, with it there is a line that says so."""
+    """Memory access as with stubs other than QEMU's: it suffices without KASLR; with KASLR an error says so."""
     monkeypatch.setattr(RspClient, "use_physical_memory", lambda client: False)
     guest = boot(Machine(append="nokaslr"))
     guest.wait_done()
@@ -365,7 +365,7 @@ def test_a_stripped_vmlinux(standing_dump: DumpMaker, tmp_path: Path) -> None:
 
 
 def test_a_separate_debug_file(standing_dump: DumpMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its per-CPU data has no contents, and is not to be moved by KASLR."""
+    """Its per-CPU data has no contents, and is not moved by KASLR."""
     if shutil.which("objcopy") is None:
         pytest.skip("needs binutils")
     dump = standing_dump()
@@ -378,7 +378,7 @@ def test_a_separate_debug_file(standing_dump: DumpMaker, tmp_path: Path, monkeyp
         assert target.per_cpu("runqueues", cpu) == whole.per_cpu("runqueues", cpu)
     assert find_current_tasks(target) == find_current_tasks(whole)
     assert look(target) == look(whole)
-    # With the image that it was taken from, which has no debug info, and found by way of that.
+    # Named together with the image without debug info, and found through that image.
     (tmp_path / "debuginfod" / str(whole.build_id)).mkdir(parents=True)
     image, linked = tmp_path / "image", tmp_path / "linked"
     subprocess.run(["strip", "-g", "-o", image, dump.kernel.vmlinux], check=True)
@@ -402,7 +402,7 @@ def test_a_separate_debug_file(standing_dump: DumpMaker, tmp_path: Path, monkeyp
 
 
 def test_points_of_a_separate_debug_file(standing_dump: DumpMaker, tmp_path: Path) -> None:
-    """Code comes from the stripped image, lines from the debug file: as from the image that has both."""
+    """Code from the stripped image and lines from the debug file give the same answer as an image with both."""
     if shutil.which("objcopy") is None:
         pytest.skip("needs binutils")
     dump = standing_dump()
@@ -441,7 +441,7 @@ def test_vmlinux_beside_the_dump(standing_dump: DumpMaker, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("dump_format", ["elf", "elf-paging", "filtered", "filtered-elf", "flattened", "kdump"])
 def test_truncated_dumps(standing_dump: DumpMaker, tmp_path: Path, dump_format: str) -> None:
-    """What is there is what it was, and what is missing is never zeros."""
+    """Existing pages are unchanged, and missing ones are never zeros."""
     dump = standing_dump(dump_format)
     content = dump.path.read_bytes()
     (tmp_path / "cut").write_bytes(content[:400])
@@ -457,7 +457,7 @@ def test_truncated_dumps(standing_dump: DumpMaker, tmp_path: Path, dump_format: 
         assert "missing" in unpacked.notes[-1]
         part = drgn.Program(platform)
         if (dump_format, share) == ("kdump", 0.5):
-            # libkdumpfile needs the kernel's page tables at once for a dump without the machine's name.
+            # For a dump that does not name the machine, libkdumpfile reads the kernel's page tables at once.
             with contextlib.suppress(Exception):
                 part.set_core_dump(unpacked.path)
             continue
@@ -471,7 +471,7 @@ def test_truncated_dumps(standing_dump: DumpMaker, tmp_path: Path, dump_format: 
             else:
                 assert page == whole.read(address, 4096, True)
         assert absent
-    # Most of it is there, but what is needed first may not be.
+    # Most of it is there, but pages that are needed first may be missing.
     with contextlib.suppress(TargetError):
         found = open_dump(tmp_path / "cut", dump.kernel)
         assert sum("missing" in note and "truncated" in note for note in found.notes) == 1

@@ -55,7 +55,7 @@ def test_usbip_device(boot: Booter, kernel: Kernel, tmp_path: Path) -> None:
     done = guest.run(SCRIPT.format(modules=modules), timeout=180)
     assert done.returncode == 0, done.stderr
     pid, *status = done.stdout.splitlines()
-    # Port 2 is the one that isn't free: 4 is VDEV_ST_NULL.
+    # Only port 2 is in use: 4 is VDEV_ST_NULL.
     assert [line.split()[1] for line in status if line.split()[2] not in ("sta", "004")] == ["0002"]
     symbols = [word for path in (kernel.vmlinux, *modules) for word in ("-s", path)]
     words = ("-e", "why common:0x5201 --json", "-e", "why common:0x5202 --json")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""`why` on a real kernel: each reason is brought about in a guest, and the answer compared with what the guest printed."""
+"""`why` on a real kernel: a guest causes each reason, and the answer is compared with what the guest printed."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ PUZZLES = ("exist", "nosize", "toolarge", "skb", "stale")
 
 
 class Puzzled(NamedTuple):
-    """A guest in which coverage is missing for many reasons: its states as it told them, and every answer about them."""
+    """A guest in which coverage is missing for many reasons: the states that it printed, and every answer about them."""
 
     states: dict[str, dict[str, Any]]
     answers: dict[str, dict[str, list[str]]]
     offset: int
 
     def about(self, question: object, *evidence: str) -> str:
-        """Return the one answer whose evidence begins like this; its sentence names tasks and functions."""
+        """Return the only answer whose evidence begins with this; its sentence names tasks and functions."""
         answers = self.answers[str(question)]
         found = [text for text, shown in answers.items() if tuple(shown[: len(evidence)]) == evidence]
         assert len(found) == 1, (evidence, answers)
         return found[0]
 
     def evidence(self, question: object, first: str) -> list[str]:
-        """Return the evidence of the one answer that rests on such a value first."""
+        """Return the evidence of the only answer whose first value has this name."""
         found = [shown for shown in self.answers[str(question)].values() if shown[0].partition("=")[0] == first]
         assert len(found) == 1, (first, self.answers[str(question)])
         return found[0]
 
     def values(self, question: object) -> set[str]:
-        """Return the names of all values that the answers rest on."""
+        """Return the names of all values in the evidence."""
         return {value.partition("=")[0] for shown in self.answers[str(question)].values() for value in shown}
 
 
@@ -148,7 +148,7 @@ def test_kaslr(puzzled: Puzzled) -> None:
 
 
 def test_module(puzzled: Puzzled) -> None:
-    """A module's records are shifted by the same offset; the guest said where its text is, and what was recorded there."""
+    """Records of a module are shifted by the same offset; the guest printed its address, and what was recorded there."""
     told = puzzled.states["kc-keep"]
     question = f"{told['tid']} kcovlab_keep_inner"
     starts = sorted(int(address, 16) for address in told["functions"].values())
@@ -175,7 +175,7 @@ def test_functions(puzzled: Puzzled) -> None:
 
     covered = points_of("__do_sys_getppid")
     assert covered["points"] == covered["covered"] == 1
-    # Without points a function is not instrumented, or not there.
+    # A function without points is not instrumented, or does not exist.
     for function in ("delay_tsc", "no_such_function"):
         assert points_of(function) == {"points": 0}
     for function in ("tty_open", "hub_event"):
@@ -190,7 +190,7 @@ def test_functions(puzzled: Puzzled) -> None:
 
 
 def test_open_section_that_will_be_discarded(puzzled: Puzzled) -> None:
-    """The owner disabled while the worker was inside: the object's sequence went on."""
+    """The owner disabled KCOV while the worker was in its section: the object's sequence was incremented."""
     told = puzzled.states["kc-stale"]
     (worker,) = told["workers"]
     assert (told["sequence"], told["enabled"], told["section_in_flight"]) == (2, False, True)
@@ -201,7 +201,7 @@ def test_open_section_that_will_be_discarded(puzzled: Puzzled) -> None:
     shown = puzzled.evidence(told["tid"], "area")
     assert shown == puzzled.evidence(worker, "area")[:2]
     assert f"task {worker} " in puzzled.about(told["tid"], *shown)
-    # The worker still carries the handle, which is not registered any more.
+    # The worker still has the handle, which is no longer registered.
     assert "common:0x7005" in puzzled.about(worker, "kcov_handle=0x7005")
     assert int(puzzled.evidence("common:0x7005", "registered")[0].removeprefix("registered=")) > 0
 
@@ -218,7 +218,7 @@ def test_remote_size(puzzled: Puzzled) -> None:
 
 
 def test_nobody_looks_it_up(puzzled: Puzzled) -> None:
-    """No section was ever begun for kc-parent; for kc-remote the guest's vhost worker began some."""
+    """No section ever began for kc-parent; for kc-remote, the guest's vhost worker began some."""
     told = puzzled.states["kc-parent"]
     for question in (told["tid"], "common:0x4203"):
         assert puzzled.evidence(question, "remote_size") == [f"remote_size={told['remote_size']}", "count=0"]
@@ -244,7 +244,7 @@ def test_somebody_else_has_it(puzzled: Puzzled) -> None:
 
 def test_carriers(puzzled: Puzzled) -> None:
     told = puzzled.states["kc-skb"]
-    # A vhost worker is a thread of its owner's process, which inherits the handle, and has one of its own besides.
+    # A vhost worker is a thread of its owner's process: it inherits the handle, and has one of its own as well.
     tasks = puzzled.evidence("common:0x5105", "task")
     assert len(tasks) == 2
     answer = puzzled.about("common:0x5105", *tasks)
@@ -269,7 +269,7 @@ def test_inherited(puzzled: Puzzled) -> None:
     assert f"kcov {kcov}" in answer
     carried = f"task {parent['tid']} (kc-parent), task {child['tid']} (kc-child)"
     assert carried in puzzled.about("common:0x4203", *puzzled.evidence("common:0x4203", "task"))
-    # Nobody has registered the orphan's any more: its background work is recorded for no object.
+    # The orphan's handle is no longer registered: its background work is recorded for no object.
     shown = puzzled.evidence(tid(puzzled, "kc-orphan"), "kcov_handle")
     assert "kcov 0x" not in puzzled.about(tid(puzzled, "kc-orphan"), *shown)
 
@@ -289,13 +289,13 @@ def ask_dump(
 
 
 def test_interrupt_context(inflight_dump: StateDumpMaker) -> None:
-    """A softirq on top of a task that traces itself: what runs there isn't the task's."""
+    """A softirq interrupts a task with a local session: its code is not in the task's coverage."""
     section, answers = ask_dump(
         inflight_dump, "softirq-over-local", "{pid}", "{pid} __usb_hcd_giveback_urb", "{pid} handle_softirqs"
     )
     assert section["context"] == "softirq"
     found = list(answers["{pid}"].values())
-    # The interrupt's frames, the section on top, and the task's own session beneath it.
+    # The interrupt's frames, the section, and the task's own session beneath it.
     (frames,) = (shown for shown in found if shown[0].startswith("frame="))
     assert frames[-1].startswith("frame=asm_")
     area = [f"area={section['kcov_area']}", f"sequence={section['kcov_sequence']}"]
@@ -304,13 +304,13 @@ def test_interrupt_context(inflight_dump: StateDumpMaker) -> None:
     assert saved in found
     for function in ("__usb_hcd_giveback_urb", "handle_softirqs"):
         shown = [one for one in answers[f"{{pid}} {function}"].values() if one[0].startswith("frame=")]
-        # The interrupt itself, and that the function runs in it.
+        # The interrupt itself, and the function that runs in it.
         assert len(shown) == 2, function
         assert (shown[1][0], shown[1][-1]) == (f"frame={function}", frames[-1])
 
 
 def test_no_interrupt(inflight_dump: StateDumpMaker) -> None:
-    """A worker inside of a section in task context isn't interrupted."""
+    """A worker inside a section in task context is not interrupted."""
     section, answers = ask_dump(inflight_dump, "hub-section", "{pid}")
     assert section["context"] == "task"
     found = list(answers["{pid}"].values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the workload says about itself: lines `TRUTH {json}` on the guest's second serial port."""
+"""What the workload prints about itself: lines `TRUTH {json}` on the guest's second serial port."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Truth:
         self._log = log
         self._position = 0
         self._lines: list[dict[str, Any]] = []
-        # Lines that bear the prefix and can't be read. There should be none, and a test says so.
+        # Lines with the prefix that cannot be parsed. A test asserts that there are none.
         self.damaged: list[str] = []
 
     def lines(self) -> list[dict[str, Any]]:
-        """All lines so far; what is returned grows with later calls."""
+        """Return all lines so far; later calls extend the same list."""
         if self._log is None or not self._log.exists():
             return self._lines
         with self._log.open("rb") as file:
@@ -37,7 +37,7 @@ class Truth:
         return self._lines
 
     def _take(self, line: bytes) -> None:
-        # Whatever precedes the prefix isn't ours: firmware and boot loaders speak on serial ports as well.
+        # Text before the prefix is from firmware and boot loaders, which also print to serial ports.
         _, prefix, text = line.partition(PREFIX)
         if not prefix:
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Modules of usbip for a kernel of the lab, which is configured without: python -m tests.lab.usbip builds them, in a minute."""
+"""Modules of usbip for a lab kernel that was configured without it: python -m tests.lab.usbip builds them in a minute."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _MODULES = ("usbip-core.ko", "vhci-hcd.ko")
 _SETTINGS = ("CONFIG_USBIP_CORE=m", "CONFIG_USBIP_VHCI_HCD=m")
-# What Kconfig would put into autoconf.h.
+# What Kconfig would write to autoconf.h.
 _DEFINED = ("-DCONFIG_USBIP_VHCI_HC_PORTS=8", "-DCONFIG_USBIP_VHCI_NR_HCS=1")
 
 
 def find_modules(kernel: Kernel) -> list[Path]:
-    """The modules of a kernel in the order in which they are loaded; empty where they haven't been built."""
+    """Return the modules of a kernel in the order of loading; empty if they are not built."""
     found = [_directory(kernel) / name for name in _MODULES]
     return found if all(path.exists() for path in found) else []
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Somebody before a terminal: collects in the background, looks at the running collector from the same shell, and ends it.
+"""A user at a terminal: collects in the background, examines the running collector from the same shell, and ends it.
 
-What is to be seen is waited for; anything else ends with the screen on standard error. Arguments: the command that is the
-shell, and the path of a program that ticks. Prints what it read off the screen.
+It waits for each expected text, and fails with the screen on standard error if that does not appear. Arguments: the command
+that runs the shell, and the path of a program that ticks. Prints what it read from the screen.
 """
 
 import json
@@ -48,7 +48,7 @@ with Screen(*command, rows=50, columns=150, answers_cursor=True, **folders) as s
     found["name"], found["jobs"], found["tasks"] = name[0], jobs, tasks
     found["buffer"] = ask(f"buffer {name[0]} --function __do_sys_getppid -n 5")
     screen.type(f"view {name[0]}\r")
-    # How many records it has of which the cursor is on one: 1/5123  0%  read 1 times.
+    # The cursor's record, their number, and how often the buffer was read: 1/5123  0%  read 1 times.
     first = int(wait_for(r"\d+/(\d+)  \d+%  read 1 times")[1])
     found["grew"] = int(wait_for(r"\d+/(\d+)  \d+%  read [2-9]\d* times")[1]) - first
     found["view"] = screen.text
@@ -57,7 +57,7 @@ with Screen(*command, rows=50, columns=150, answers_cursor=True, **folders) as s
     screen.type("\x0c")
     found["end"] = ask("jobs --end 1")
     found["kept"] = ask("keep")
-    # One more, that leaving ends.
+    # Another collector, which ends with the shell.
     ask(f"collect -- {program} &")
     screen.type("exit\r")
     found["status"] = screen.end(PATIENCE)

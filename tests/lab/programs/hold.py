@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collects a little in each mode, writes it to MODE.kcov, and keeps the buffers for others to look at, until it is killed.
+"""Collects briefly in each mode, writes each trace to MODE.kcov, and keeps the buffers open until it is killed.
 
 Arguments: a folder for the files, and modes. Prints a line for each.
 """
