@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 FULL, SECTIONS = 4, 3
+# As many as there may be before and after the one that is waited for.
+FILLS = 12
 SECONDS = 14
 MODULE = "kcovlab_sections.ko"
 HANDLE = 0x5EC7
@@ -71,3 +73,28 @@ def test_counts_are_those_of_the_guest(kernel: Kernel, userland: Userland, tmp_p
         assert place.file is not None
         if not place.file.startswith("modules/"):
             assert (kernel.tree / place.file).exists(), place
+
+
+def test_watch_until_full(kernel: Kernel, userland: Userland, tmp_path: Path) -> None:
+    put_programs(tmp_path, userland)
+    machine = Machine(memory_mib=256, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(tmp_path))
+    with Guest(kernel, userland, machine) as guest:
+        guest.wait_done(300)
+        told: list[str] = []
+        worker = threading.Thread(target=lambda: told.append(guest.run(f"{SHARED}/rounds {FILLS}\n", 600).stdout))
+        worker.start()
+        target = ("--qemu", guest.sockets.debugger_qmp, "-s", kernel.vmlinux)
+        done = run_kcovdbg(*target, "watch", "--json", "--until", "full", "0.1", "objects")
+        assert done.returncode == 0, done.stderr
+        assert not guest.qmp.running()
+        # The last answer is of the stopped guest, and stays true until it goes on.
+        rows = json.loads("[" + done.stdout.rpartition("\n[")[2] if "\n[" in done.stdout else done.stdout)
+        (row,) = [row for row in rows if row["full"]]
+        later = run_kcovdbg(*target, "-e", "objects --json", "-e", "resume")
+        assert row in json.loads(later.stdout.partition("\n]\n")[0] + "]")
+        assert guest.qmp.running()
+        worker.join()
+    truth = json.loads(told[0])
+    assert (row["comm"], row["pid"], row["size"]) == ("rounds-fill", truth["pid"], truth["words"])
+    assert row["count"] == row["capacity"] == truth["words"] - 1
+    assert row["kcov"] in done.stderr + done.stdout
