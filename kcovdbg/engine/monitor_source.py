@@ -142,10 +142,13 @@ class LiveSource:
             self.problem = f"could not look at the kernel: {error}"
             return
         self.problem = None
-        if sample.objects is None:
-            self._look_time = _smooth(self._look_time, time.monotonic() - self._started)
-            self._look_cost = _smooth(self._look_cost, sample.seconds)
+        looked = time.monotonic() - self._started
+        # Following what is new and recording it are of the look's budget as well.
+        began = time.process_time()
         self._add(sample)
+        if sample.objects is None:
+            self._look_time = _smooth(self._look_time, looked)
+            self._look_cost = _smooth(self._look_cost, sample.seconds + time.process_time() - began)
 
     def _note_end(self, error: GoneError) -> None:
         """Note that the machine has ended.
