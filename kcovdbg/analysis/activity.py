@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What goes on in a kernel, from one sample after another: rates, full buffers, sections, and objects that come and go."""
+"""Activity of a kernel, from consecutive samples: rates, full buffers, sections, and objects that come and go."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Activity:
-    """What goes on, after some samples; :meth:`after` returns the same after one more."""
+    """The activity after some samples; :meth:`after` returns that after one more."""
 
     sample: Sample | None = None
     started: float = 0.0
@@ -104,7 +104,7 @@ class Activity:
     events: tuple[MonitorEvent, ...] = ()
     """The latest ones, in the order of time."""
     findings: tuple[FindingSample, ...] = ()
-    """Those of the latest look at the rules that the look before also had."""
+    """Findings of the latest look at the rules that the previous one also had."""
     overflows: int = 0
     """How often any buffer became full, at least."""
     _tracks: Mapping[BufferKey, _Track] = field(default_factory=dict, repr=False)
@@ -114,7 +114,7 @@ class Activity:
     _costs: tuple[tuple[float, int | None, float], ...] = ()
 
     def after(self, sample: Sample) -> Activity:
-        """Return what goes on after one more sample."""
+        """Return the activity after one more sample."""
         before = self.sample
         seen = {buffer_key(task): task for task in sample.tasks}
         lost = {} if before is None else lost_of_sections(before.tasks, sample.tasks)
@@ -140,7 +140,7 @@ class Activity:
         findings, suspects = self.findings, self._suspects
         if sample.findings is not None:
             found = frozenset(sample.findings)
-            # A machine that stands still does not change what disagrees.
+            # On a stopped machine, inconsistent state does not change.
             kept = found if sample.state == "stopped" else found & suspects
             findings = tuple(sorted(kept))
             events += [
@@ -218,7 +218,7 @@ class Activity:
         return found
 
     def _grew_unseen(self, before: Mapping[BufferKey, TaskSample], owner: TaskSample) -> bool:
-        """Return whether a section ended that no look saw: what sections record is added to the owner's buffer at their end."""
+        """Return whether a section began and ended between two looks: its end adds records to the owner's buffer."""
         last = before.get(buffer_key(owner))
         return (
             last is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What happened to a buffer between two looks at a kernel that runs.
+"""The change of a buffer between two looks at a running kernel.
 
 Everything here is a lower bound: a buffer that is emptied and filled again between two looks shows less than was recorded.
 """
@@ -13,7 +13,7 @@ from kcovdbg.model.sample import TaskSample
 
 
 class BufferKey(NamedTuple):
-    """What one buffer is known by from look to look."""
+    """The identity of a buffer across looks."""
 
     task: int
     kcov: int | None
@@ -34,7 +34,7 @@ class BufferStep(NamedTuple):
 
 
 def buffer_key(task: TaskSample) -> BufferKey:
-    """Return what the buffer that a task's count is of is known by."""
+    """Return the identity of the buffer that a task's count belongs to."""
     return BufferKey(task.task, task.kcov, task.kcov_area if task.is_section else None)
 
 

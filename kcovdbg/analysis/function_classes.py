@@ -162,7 +162,7 @@ OUTERMOST: Final = (
     "__riscv_sys_*",
     "*exit_to_user_mode*",
 )
-"""Patterns of functions that nothing else in the kernel calls: the code that user space enters does."""
+"""Patterns of functions that only the kernel's entry code calls."""
 # A trace without its system call could not be recognized: clock_nanosleep() is in kernel/time, for instance.
 _SYSTEM_CALLS: Final = ("__*_sys_*", "__se_sys_*", "__do_sys_*", "ksys_*", "do_sys_*", "*_syscall_*", "do_syscall*")
 

@@ -26,7 +26,7 @@ from kcovdbg.elf.symbol_table import strip_clone_suffix
 _PATTERN_LINES: Final = 4
 _FOREIGN_PATTERN_LINES: Final = 10
 _TEXT_LINES: Final = 3
-# The share of lines that a renamed function keeps, as Git takes it for renamed files, and a bit more: functions are short.
+# The share of lines that a renamed function keeps: a bit more than Git's for renamed files, since functions are short.
 _LIKENESS: Final = 0.6
 _MOVED_LIKENESS: Final = 0.5
 # Stubs of system calls that a configuration lacks.
@@ -145,10 +145,10 @@ class FunctionPairs:
         return {self._right.names[pair.right]: self._left.names[pair.left] for pair in renamed}
 
     def find_stale_files(self) -> set[str]:
-        """Return the files of the left build that have one text in both builds, though it cannot be that of both.
+        """Return the files of the left build whose text is the same in both builds although it cannot belong to both.
 
-        Builds in one directory find the same sources, which are those of the later build at best: a function that is the same
-        but for its place in the file tells.
+        Builds in one directory find the same sources, which at best are those of the later build. A function with the same
+        lines at another place in the file shows that.
         """
         found: set[str] = set()
         for pair in self._to_right.values():

@@ -120,7 +120,7 @@ class Answer(NamedTuple):
     named: Values = _NO_VALUES
     """What the sentence names: the tasks, objects, handles and functions that it is about."""
     notes: tuple[str, ...] = ()
-    """Evidence that is no value, one sentence each."""
+    """Further evidence, one sentence each."""
 
 
 def explain_task(state: State, task: Task) -> Iterator[Answer]:

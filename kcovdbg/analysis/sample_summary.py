@@ -257,7 +257,7 @@ def _find_needed(total: _BufferTotals, rate: float | None) -> int | None:
     needed = needs[min(math.ceil(_HELD * len(needs)), len(needs)) - 1]
     if math.isinf(needed):
         return None
-    # A full buffer lacks at least one record, as far as anybody knows.
+    # Assume that a full buffer lacks at least one record.
     is_cut = any(is_full and records >= needed for records, is_full, _ in total.rounds)
     return math.ceil(needed) + is_cut
 

@@ -172,8 +172,8 @@ COMMAND: Final = Command(
         "On a terminal a single command goes on in the shell, with the kernel stopped at the write; elsewhere the kernel stays "
         "stopped, and resume lets it go on. Nothing is written to the kernel's memory. C-c and the end of the time remove the "
         "watchpoint. The exit status is 1 if a write was caught.\n\n"
-        "Fields of a task: kcov_mode, kcov, kcov_size, kcov_area, kcov_sequence, kcov_handle and others that begin so; of an "
-        "object: refcount, mode, size, area, t, remote, remote_size, sequence; of an area: header."
+        "Fields of a task: kcov_mode, kcov, kcov_size, kcov_area, kcov_sequence, kcov_handle and others with the prefix kcov "
+        "or saved_; of an object: refcount, mode, size, area, t, remote, remote_size, sequence; of an area: header."
     ),
     arguments=(
         Argument(("what",), Value.BUFFER, "a task, kcov:ADDRESS or area:ADDRESS", metavar="TASK|kcov:ADDR|area:ADDR"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``diff``: what only one of two buffers has, or every run of one side and none of the other."""
+"""``diff``: the differences between two buffers, or between runs of two sides."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def _explain_nothing(task: Task) -> str:
 
 
 def _buffer_names(task: Task) -> list[str]:
-    """Return the names of the buffers with a task's last steps; before a softirq section's that of the saved state."""
+    """Return the names of the buffers with a task's last steps; that of a saved state comes before a softirq section's."""
     places: list[str] = []
     if task.saved is not None and task.saved.area:
         places.append(f"saved:t{task.fields.pid}" if task.saved.where == "task" else f"saved:{task.saved.cpu}")

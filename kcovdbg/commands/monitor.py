@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``monitor``: what goes on in a kernel that runs, full-screen, recorded, and played back."""
+"""``monitor``: activity of a running kernel, shown full-screen, recorded, and played back."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _watch(context: Context, args: Namespace) -> CommandResult:
         )
     if not context.target.live and (context.target.state() is None or context.target.watchpoints is None):
         raise CapabilityError(
-            f"monitor needs a running kernel; {context.target.name} isn't one", hint="tasks, objects and check show its state"
+            f"monitor needs a running kernel; {context.target.name} is not one", hint="tasks, objects and check show its state"
         )
     if context.format is not Format.TEXT:
         return _write_samples(context, args)

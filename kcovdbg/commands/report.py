@@ -144,7 +144,7 @@ class _File(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """What files are sorted by: differing lines and records, most first."""
+        """The sort key of files: differing lines and records, most first."""
         differing = sum(map(_differs, self.lines.values())) if len(self.coverage) > 1 else 0
         return -differing, -sum(sum(coverage.hits) for coverage in self.coverage if coverage is not None), self.file
 

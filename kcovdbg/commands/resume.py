@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``resume``: let a guest go on that a killed run of kcovdbg left stopped."""
+"""``resume``: let a stopped guest continue that a killed run of kcovdbg left behind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _run(context: Context, args: Namespace) -> Fields:  # noqa: ARG001
 
 COMMAND: Final = Command(
     name="resume",
-    summary="let a guest go on that a killed run of kcovdbg left stopped",
+    summary="resume a guest that a killed run of kcovdbg left stopped",
     topic=Topic.OTHER,
     run=_run,
     row_types=(RowType(_COLUMNS, {"state": Meaning("state of the machine now", "it is unknown")}),),

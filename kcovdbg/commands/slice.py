@@ -84,7 +84,7 @@ def _buffer_names(state: State) -> Iterator[str]:
 def read_everything(
     target: Target, layout: Layout, proof: PointProof | None = None, sites: Sequence[RemoteSite] = ()
 ) -> _Reading:
-    """Read all that commands read: the state, every buffer, the stacks of tasks with KCOV state and of current ones.
+    """Read everything that commands read: the state, every buffer, the stacks of tasks with KCOV state and of current ones.
 
     :param sites: of the kernel, whose calls are read.
     """
@@ -92,22 +92,22 @@ def read_everything(
 
     reader = StateReader(target, layout, proof)
     state = reader.read(_PARTS)
-    # For tasks, trace and view.
+    # tasks, trace and view read these.
     reader.read(Part.NOTHING, syscalls=[task.fields for task in state.all_tasks])
     buffers = 0
     for name in _buffer_names(state):
-        # What has no buffer, or one that can't be read, has none in the slice either.
+        # A buffer that is missing or unreadable here is so in the slice as well.
         with contextlib.suppress(KcovdbgError):
             read_buffer(target, layout, reader, name)
             buffers += 1
     with contextlib.suppress(KcovdbgError):
-        # It looks at links back, locks and everybody's stacks where something is wrong.
+        # Where something is wrong, it reads back links, locks and the stacks of all tasks.
         check(reader, advice=True)
     for site in sites:
         with contextlib.suppress(KcovdbgError):
             target.read(site.address - _CALL, _CALL)
     with contextlib.suppress(KcovdbgError):
-        # For why.
+        # why reads these.
         reader.read(Part.CARRIERS)
     wanted = {task.fields.address: task.fields for task in state.tasks}
     for address in state.current.values():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``symbols``: the location tables of kernel builds, made before they are needed and handed around."""
+"""``symbols``: location tables of kernel builds: built in advance, listed, and copied to other machines."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _run(context: Context, args: Namespace) -> Table:
 
 COMMAND: Final = Command(
     name="symbols",
-    summary="build the location table of a kernel, or show what there is",
+    summary="build the location table of a kernel, or show existing ones",
     topic=Topic.OUTPUT,
     run=_run,
     row_types=(
@@ -144,10 +144,10 @@ COMMAND: Final = Command(
     ),
     description=(
         "Functions and source lines of PCs come from a table that is built once for each build of a kernel, when it is first "
-        "needed. symbols build makes it before: for the user's cache, or with -o as a file for other machines, which name it "
-        "with the option --symbol-table. Where debug info is in a file of its own, as debuginfod serves it, name both files in "
-        "either order. Commands that want the same table at once build it once, on all cores. A build that was stopped goes on "
-        "where it was.\n\n"
+        "needed. symbols build makes it in advance: for the user's cache, or with -o as a file for other machines, which "
+        "name it with the option --symbol-table. Where debug info is in a file of its own, as debuginfod serves it, name both "
+        "files in either order. Commands that need the same table at the same time build it once, on all cores. A build that "
+        "was interrupted continues where it stopped.\n\n"
         "symbols info shows tables: FILE is a table or an image; without it, all tables of the cache."
     ),
     arguments=(
@@ -156,7 +156,7 @@ COMMAND: Final = Command(
         Argument(("-o", "--output"), Value.FILE, "also write the table to a file", metavar="FILE", is_output=True),
     ),
     examples=(
-        Example("symbols build vmlinux -o vmlinux.kcovsym", "build once what a farm's machines then read"),
+        Example("symbols build vmlinux -o vmlinux.kcovsym", "build once for all machines of a farm"),
         Example("symbols build vmlinux.debug vmlinux", "debug info is in a file of its own"),
         Example("symbols info", "which builds' tables are there?"),
     ),

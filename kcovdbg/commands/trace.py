@@ -356,7 +356,7 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "Functions are indented below the one that was executed before them, until that one goes on. A PC trace does not "
+        "Functions are indented below the one that was executed before them, until that one continues. A PC trace does not "
         "record calls, so the depth is inferred; tree has the calls of traces with entry and exit records. A function that is "
         "entered again from the same place is not repeated: ROUNDS says how often it was entered. With --unique each function "
         "is listed once, in order of first appearance. Inlined functions are part of the function that they are in.\n\n"

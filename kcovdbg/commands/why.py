@@ -402,7 +402,7 @@ def _read_state(context: Context, subject: str) -> State:
 
 
 def _explain_work(context: Context, state: State, subject: str, question: str) -> Iterator[Answer]:
-    """Yield what of a task's background work, or of a function's, can be recorded."""
+    """Yield which background work of a task or a function can be recorded."""
     if not state.kernel.has(Feature.REMOTE):
         return
     task = find_task(state.all_tasks, int(subject)) if subject.isdecimal() else None
@@ -462,7 +462,7 @@ def _run(context: Context, args: Namespace) -> Lines:
 
 
 def _name_bugs(findings: Sequence[Finding]) -> Iterator[Answer]:
-    """Yield the known bugs that leave what was found, each once with the rules that it violates, the likeliest first."""
+    """Yield the known bugs that explain the findings, each once with the rules that it violates, the likeliest first."""
     causes: dict[str, list[tuple[Finding, Cause]]] = defaultdict(list)
     for finding in findings:
         for cause in finding.causes:

@@ -30,7 +30,7 @@ class BuildTrace(NamedTuple):
 
 
 class FileChanges(NamedTuple):
-    """What differs of one file."""
+    """The differing lines of one file."""
 
     file: str
     hunks: Sequence[Sequence[ChangedLine]]

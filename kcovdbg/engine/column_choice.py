@@ -53,7 +53,7 @@ class ColumnChoice:
             by_name = {column.heading.lower(): column for column in data.columns}
             by_name |= {column.key.lower(): column for column in data.columns}
             chosen = [
-                # What was asked for is shown, empty or not.
+                # Requested columns are shown even if they are empty.
                 replace(column, json_only=False, hide_empty=False, is_chosen=True, priority=KEEP)
                 for column in _pick(by_name, [name.lower() for name in self.columns], "column", self.origin)
             ]

@@ -61,7 +61,7 @@ class Context:
 
     @property
     def reader(self) -> StateReader:
-        """This run's look at the kernel."""
+        """Reads the kernel's state for this run."""
         if self._reader is None:
             self._reader = self.workspace.latest = StateReader(self.target, self.layout, self.workspace.point_proof)
         return self._reader
@@ -84,7 +84,7 @@ class Context:
         if need is Need.TERMINAL and not self.terminal.is_terminal:
             raise CapabilityError(f"{name} needs {need.value}")
         if need is Need.LIVE and not self.target.live:
-            raise CapabilityError(f"{name} needs {need.value}; {self.target.name} isn't one")
+            raise CapabilityError(f"{name} needs {need.value}; {self.target.name} is not one")
         if need is Need.NATIVE:
             from importlib.util import find_spec
 

@@ -34,7 +34,7 @@ _EXECUTED: Final = re.compile(
     rb"executing program (?P<proc>\d+) \(id=(?P<id>\d+)\):[^\n]*\n(?P<program>.*?)(?:\n\n|\Z)", re.DOTALL
 )
 _EXECUTOR: Final = re.compile(r"syz\.(?P<proc>\d+)\.(?P<id>\d+)")
-# What the kernel prints of the task in a report or a panic.
+# The line about the task in the kernel's reports and panics.
 _PRINTED: Final = re.compile(rb"PID: (?P<pid>\d+) Comm: (?P<comm>[^\n]{1,15})")
 # A name in the kernel is cut off after 15 bytes.
 _MAX_COMM: Final = 15
@@ -123,7 +123,7 @@ def read_log(path: Path) -> bytes:
 
 
 def names_another_task(log: bytes, pid: int, comm: str) -> bool:
-    """Return whether a log is of another crash: it says of which task its reports are, and none is this one.
+    """Return whether a log is of another crash: none of its reports is about this task.
 
     A manager keeps the first dump of a title, and overwrites the oldest of its logs when there are ``max_crash_logs``.
     """
@@ -150,7 +150,7 @@ def find_program(log: bytes, comm: str) -> str | None:
 
 
 def _read_regular(path: Path, limit: int) -> bytes:
-    """Return the start of a file, nothing of what is not a regular one.
+    """Return the start of a regular file; empty for any other kind.
 
     :raises OSError: when it cannot be read.
     """
@@ -223,7 +223,7 @@ def _read_configuration(path: Path) -> dict[str, Any]:
     """
     try:
         text = _COMMENT.sub(b"", _read_regular(path, _MAX_CONFIGURATION)).decode("utf-8", "replace").lstrip()
-        # As for Go's decoder, what follows the first value does not count.
+        # Like Go's decoder, ignore what follows the first value.
         settings, _ = json.JSONDecoder().raw_decode(text)
     except OSError as error:
         raise KcovdbgError(f"could not read '{path}': {error.strerror or error}") from None

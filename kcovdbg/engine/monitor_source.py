@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where ``monitor`` gets its samples: from a kernel that runs, or from a recording."""
+"""Sources of the samples that ``monitor`` shows: a running kernel, or a recording."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from kcovdbg.engine.sampler import Sampler, find_interval
 from kcovdbg.errors import GoneError, KcovdbgError
 from kcovdbg.model.sample import RecordedRun, Sample
 
-# Of a recording's activities, every so many are kept to go back to.
+# Every n-th activity of a recording is kept, for going back.
 _KEPT: Final = 64
-# Over how many looks costs are averaged, about.
+# Costs are averaged over about as many looks.
 _SMOOTHED: Final = 4
 # Seconds until a kernel that could not be read is read again.
 _RETRY: Final = 1.0
 
 
 class MonitorSource(Protocol):
-    """What a monitor shows."""
+    """A source of samples for a monitor."""
 
     @property
     def activity(self) -> Activity:
-        """What goes on at the moment that is shown."""
+        """The activity at the moment that is shown."""
 
     @property
     def facts(self) -> Mapping[str, str | None]:
@@ -52,8 +52,8 @@ class LiveSource:
     :param interval: seconds from one look to the next, at least.
     :param share: of one core's time that looking and drawing may take.
     :param writer: records them; None to record nothing.
-    :param let_run: lets a machine run for so many seconds that is stopped for each look, and returns whether it would go on;
-        None for a machine that runs anyway.
+    :param let_run: lets a machine that is stopped for each look run for some seconds, and returns whether it runs on;
+        None for a machine that is not stopped.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class LiveSource:
         last = self.activity.sample
         if last is None:
             raise error
-        # What it looked like last stays to be seen.
+        # Keep showing the last sample.
         self._add(
             last._replace(
                 time=time.time(), state="gone", objects=None, findings=None, shares=(), reads=0, seconds=0.0, errors=()
@@ -174,7 +174,7 @@ class LiveSource:
 
 
 def _smooth(before: float, now: float) -> float:
-    """Return the mean of late values, in which one that is out of the ordinary counts little."""
+    """Return the mean of recent values; a single outlier has little weight."""
     return now if not before else before + (now - before) / _SMOOTHED
 
 
@@ -218,13 +218,13 @@ class PlaybackSource:
         self.go_to(self.index + 1)
 
     def go_to(self, index: int) -> None:
-        """Go to a sample; before the first one and after the last one are those."""
+        """Go to a sample; an index out of range stands for the first or the last one."""
         self.index = min(max(index, 0), len(self.samples) - 1)
         self._since = time.monotonic()
         self.activity = self._find(self.index)
 
     def seek(self, seconds: float) -> None:
-        """Go on or back by so many seconds, to another sample at least."""
+        """Go forward or back by some seconds, by at least one sample."""
         wanted = self.samples[self.index].time + seconds
         index = self.index
         if seconds > 0:
@@ -238,7 +238,7 @@ class PlaybackSource:
         self.go_to(index)
 
     def _find(self, index: int) -> Activity:
-        """Return what went on after a sample, from the nearest activity before it that is kept."""
+        """Return the activity after a sample, computed from the nearest earlier one that is kept."""
         if index == self._at:
             return self.activity
         if index == self._at + 1:

@@ -31,7 +31,7 @@ from kcovdbg.target.protocol import Target
 
 FAILED = KcovdbgError.status
 INTERRUPTED = 130
-# How long the end of a machine whose memory is gone is waited for, and between looks.
+# Seconds to wait for a machine to end once its memory is gone, and between two checks.
 _END_SECONDS: Final = 1.0
 _END_INTERVAL: Final = 0.01
 
@@ -55,7 +55,7 @@ def run_line(workspace: Workspace, source: str, terminal: Terminal | None = None
 
 @contextlib.contextmanager
 def _pointing_at_words(line: CommandLine) -> Iterator[None]:
-    """Show the place in the line of a word that is wrong, whether the words or the command's answer shows that it is."""
+    """Point at the wrong word in the line, for errors of the parser as well as of the command."""
     try:
         yield
     except WordError as error:
@@ -155,7 +155,7 @@ def guarded(context: Context, args: Namespace) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _noticing_end(context: Context) -> Iterator[None]:
-    """Name the end of the machine that a block reads as the cause of its errors, and of an answer that lacks what was not read.
+    """Raise GoneError for errors and incomplete answers of a block whose machine has ended.
 
     :raises GoneError: when the machine has ended.
     """

@@ -78,7 +78,7 @@ def open_recording(path: str, facts: Mapping[str, str | None], inputs: Inputs = 
                 yield writer
             except OSError as error:
                 if error.filename is None:
-                    # Of the recording itself: what is written of it is of no use.
+                    # An error of the recording's own file, which is then useless.
                     raise
                 end = error
             except BaseException as error:  # noqa: BLE001 (raised again once the recording is complete)
@@ -91,7 +91,7 @@ def open_recording(path: str, facts: Mapping[str, str | None], inputs: Inputs = 
 
 
 class RecordedSample(NamedTuple):
-    """A sample of a recording with what does not change."""
+    """A sample of a recording, with the facts that do not change."""
 
     sample: Sample
     facts: Mapping[str, str | None]

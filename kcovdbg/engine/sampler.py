@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Takes samples of a kernel that runs, within a budget of processor time.
 
-A near look reads the tasks: where there are many, only those again that had KCOV state before, and what runs on the CPUs. A
+A near look reads the tasks; where there are many, only those that had KCOV state before, and the CPUs' current ones. A
 whole look walks all tasks, finds the objects, and applies the rules that need no more than that; it comes as often as the
 budget allows.
 """
@@ -50,7 +50,7 @@ _FEW_TASKS: Final = 300
 _WHOLE_PART: Final = 0.25
 # Seconds between two whole looks, at least.
 _WHOLE_INTERVAL: Final = 1.0
-# Seconds that a task without KCOV state is still looked at after a section of it: workers have one after another.
+# Seconds for which a task is still read after its section has ended: workers often begin another one.
 _REMEMBERED: Final = 10.0
 _MAX_REMEMBERED: Final = 64
 # Limits for the buffers of which records are read in one look, and for the records of each.
@@ -82,7 +82,7 @@ class Sampler:
         self._tasks = 0
         self._state: str | None = None
         self._is_stepped = is_stepped
-        # Where in a buffer records are read; which ones they are matters to nobody.
+        # Chooses the records that are read in a buffer; no security depends on it.
         self._random = random.Random(0)  # noqa: S311
 
     def look(self) -> Sample:
@@ -114,7 +114,7 @@ class Sampler:
                 FindingSample(found.rule, found.severity.value, found.object, found.message)
                 for found in check_briefly(reader, _WHOLE)
             )
-        # What a brief look leaves out is not missing.
+        # Parts that a near look leaves out are not reported as missing.
         errors = tuple(note for source, notes in state.lacking.items() if source not in _LEFT_OUT for note in notes)
         used = time.process_time() - started
         if is_whole:
@@ -185,7 +185,7 @@ class Sampler:
             except GoneError:
                 raise
             except KcovdbgError:
-                # It was emptied, or its task has ended: the next look samples others.
+                # It was emptied, or its task has ended: the next look samples other records.
                 continue
             if not window.records:
                 continue

@@ -17,7 +17,7 @@ from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.render.theme import Color
 
 DEFAULT: Final = "default"
-"""The origin of a setting that nobody made."""
+"""The origin of a setting that has its default value."""
 KEYS: Final = ("auto", "emacs", "vi")
 """The key bindings of the shell; ``auto`` takes vi's if the user's editor is vi."""
 _TABLE: Final = re.compile(r"\s*\[([^]]+)\]")
@@ -58,7 +58,7 @@ class Settings:
 def settings_path(environment: Mapping[str, str]) -> Path | None:
     """Return where the file would be, None without a home."""
     base = environment.get("XDG_CONFIG_HOME", "")
-    # XDG has relative paths ignored.
+    # The XDG specification has relative paths ignored.
     if base.startswith("/"):
         return Path(base) / "kcovdbg" / "config.toml"
     home = environment.get("HOME", "")

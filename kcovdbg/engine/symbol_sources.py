@@ -58,7 +58,7 @@ def find_symbolizer(target: Target | None, table_file: str | None = None, tables
     """Return the symbolizer of a target; where its build has no table yet, one is made in the background.
 
     :param table_file: a table that was built elsewhere.
-    :param tables: such tables of any builds, for want of that one.
+    :param tables: tables of any builds that were built elsewhere; used if ``table_file`` is None.
     :raises TargetError: when one of them cannot be read, or ``table_file`` is of another build.
     """
     if target is None:

@@ -59,7 +59,7 @@ class CaughtWrite(NamedTuple):
     old: int
     new: int
     findings: Sequence[Finding]
-    """What it broke, at least one."""
+    """The findings about it, at least one."""
     cpu: int | None
     pid: int | None
     """The CPU's task."""
@@ -83,9 +83,9 @@ class Catch:
     writes: int
     """How many writes were seen."""
     broken_before: Sequence[Finding]
-    """What was already broken when it began."""
+    """Findings at the start."""
     broken_after: Sequence[Finding]
-    """What is broken at the end although no write was caught."""
+    """Findings at the end, if no write was caught."""
 
 
 def catch_write(target: Target, layout: Layout, watched: WatchedField, seconds: float | None) -> Catch:
@@ -248,7 +248,7 @@ class _Judge:
         if len(others) == 1:
             cpu, stack = others[0]
             return cpu, stack, "two CPUs wrote at once; the other one is KCOV's own or the scheduler's"
-        return self._watchpoints.cpu, self._watchpoints.stack(), "two CPUs wrote at once, and this one did so lawfully"
+        return self._watchpoints.cpu, self._watchpoints.stack(), "two CPUs wrote at once, and the write of this one is legal"
 
     def _find_end(self, state: State) -> str | None:
         """Return why the structure is not there any more, None while it is."""
@@ -272,7 +272,7 @@ def _identity(finding: Finding) -> tuple[str, str]:
 
 
 class _Overlaid:
-    """A target in whose memory some bytes are others."""
+    """A target with some bytes of its memory replaced."""
 
     def __init__(self, target: Target, address: int, data: bytes) -> None:
         self._target = target

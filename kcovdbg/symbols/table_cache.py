@@ -85,7 +85,7 @@ def _find_problem(folder: Path) -> str | None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return whether nobody else can have put a table into a directory that anybody could have made."""
+    """Return whether a directory in a place that is open to all users is this user's, so that its tables can be trusted."""
     try:
         found = folder.lstat()
     except OSError:

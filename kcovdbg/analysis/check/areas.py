@@ -88,7 +88,7 @@ def check_memory(state: State) -> Iterator[Violation]:
 
 
 def _words(state: State, size: int) -> int:
-    """Return how many words fit a vmalloc area of a size in bytes."""
+    """Return how many words fit in a vmalloc area of a size in bytes."""
     return page_align(size) // state.kernel.buffer_word
 
 

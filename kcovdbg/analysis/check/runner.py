@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs the rules: once over a dump, and over a live kernel until what disagrees has persisted."""
+"""Runs the rules: once over a dump, and on a live kernel until an inconsistency has persisted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kcovdbg.series import table
 # Groups of rules in the order in which they are listed; those of posted series alone come after B.
 _GROUPS: Final = (objects, tasks, saved, handles, areas, buffers, cross_object)
 _LAST_GROUP: Final = "X"
-# Pauses in seconds before a live kernel is read again while something disagrees: a section of a task may last as long as the
+# Pauses in seconds before inconsistent state of a live kernel is read again: a section of a task may last as long as the
 # device that it waits for.
 _PAUSES: Final = (0.01, 0.05, 0.2, 0.5)
 # A damaged list may violate a rule once per element: limit for the findings of a rule that are shown.
@@ -156,7 +156,7 @@ def check(
 
 
 def find_violations(source: StateSource, groups: Collection[str]) -> tuple[Finding, ...]:
-    """Return the violations in one look at a kernel whose writer is known, so that nothing excuses them.
+    """Return the violations in one look at a kernel that was stopped at a write; none of them counts as transient.
 
     :param groups: the letters of the groups of rules to apply.
     """

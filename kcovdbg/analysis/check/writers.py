@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Whose write it is: KCOV's own functions change several fields one after the other, so that their writes prove nothing."""
+"""The writer of a field: KCOV's own functions change several fields one by one, so that a single write of theirs is no bug."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from kcovdbg.analysis.check.kcov_functions import find_kcov_function
 from kcovdbg.model.memory import StackFrame
 
-# Functions through which an interrupt enters; the frames beyond are of what it interrupted.
+# Functions through which an interrupt enters; the outer frames belong to the interrupted code.
 _ENTRIES: Final = (
     "asm_",
     "call_on_irq_stack",

@@ -49,7 +49,7 @@ _MOST_EVENTS: Final = 6
 
 
 class Region(Enum):
-    """What a line of the screen is."""
+    """The kinds of lines on the screen."""
 
     TITLE = "title"
     TOTALS = "totals"

@@ -15,7 +15,7 @@ from kcovdbg.render.source_hunks import find_hunks
 
 
 class _State(NamedTuple):
-    """What is said of a line."""
+    """The coverage of a line in words, with its sign."""
 
     name: str
     sign: str
