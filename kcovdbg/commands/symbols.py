@@ -126,7 +126,7 @@ def _run(context: Context, args: Namespace) -> Table:
 
 COMMAND: Final = Command(
     name="symbols",
-    summary="build the location table of a kernel, or show existing ones",
+    summary="build or show the location tables of kernels",
     topic=Topic.OUTPUT,
     run=_run,
     row_types=(

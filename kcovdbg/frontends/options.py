@@ -78,7 +78,7 @@ GENERAL_OPTIONS: Final = (
     Option(("--substitute-path",), "look in TO for source that debug info has in FROM", "FROM=TO", repeatable=True),
     Option(
         ("--other-vmlinux",),
-        "a vmlinux, location table or module of another build, for its traces",
+        "a vmlinux, table or module of another build, for its traces",
         "FILE",
         repeatable=True,
     ),
