@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.address import PAGE_SIZE, address_of, page_align_down
 from kcovdbg.abi.record import Codec
 from kcovdbg.elf.file import ElfFile, open_image
-from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_S390, EM_X86_64
+from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64
 from kcovdbg.elf.symbol_table import ElfSymbol
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.model.point_proof import Verdict
@@ -34,12 +34,14 @@ from kcovdbg.symbols.coverage_points import (
     can_find_points,
     find_callbacks,
     recorded_kinds,
+    riscv_displacement,
+    riscv_far_displacement,
 )
 from kcovdbg.symbols.symbolizer import Modules
 
 # Bytes of text that are searched at a time.
 _CHUNK: Final = 1 << 17
-# Modules of x86-64 and arm64 are within 2 GiB of the kernel's text.
+# Modules of x86-64, arm64 and riscv64 are within 2 GiB of the kernel's text.
 _REACH: Final = 1 << 31
 # In place of the target of a jump through a register or memory: an address without a function.
 _ANYWHERE: Final = 0
@@ -99,11 +101,25 @@ def _calls_s390(code: bytes, pc: int) -> Iterator[_Call]:
         yield _Call(None)
 
 
+def _calls_riscv(code: bytes, pc: int) -> Iterator[_Call]:
+    first, second = struct.unpack("<II", code[-8:])
+    if second & 0xFFF == 0xEF:
+        yield _Call(pc - 4 + riscv_displacement(second))
+    elif second & 0x7FFF == 0xE7:
+        displacement = riscv_far_displacement(first, second)
+        yield _Call(None if displacement is None else pc - 8 + displacement)
+    # c.jalr; without a register it is c.ebreak.
+    half = second >> 16
+    if half & 0xF07F == 0x9002 and half != 0x9002:
+        yield _Call(None)
+
+
 _CALLS: Final[Mapping[int, Callable[[bytes, int], Iterator[_Call]]]] = {
     EM_X86_64: _calls_x86,
     EM_386: _calls_x86,
     EM_AARCH64: _calls_arm64,
     EM_S390: _calls_s390,
+    EM_RISCV: _calls_riscv,
 }
 
 
@@ -242,7 +258,7 @@ class _Image:
         self.pages = _Pages(self._read)
         self.calls = _CALLS[elf.header.machine]
         # How far from it modules can be.
-        self.reach = _REACH if elf.header.machine in (EM_X86_64, EM_AARCH64) else 1 << 64
+        self.reach = _REACH if elf.header.machine in (EM_X86_64, EM_AARCH64, EM_RISCV) else 1 << 64
 
     def _read(self, page: int, size: int) -> bytes:
         return b"".join(self._parts(page, page + size))

@@ -241,6 +241,31 @@ def test_s390_branches():
     assert code.indirect == [0x100E]
 
 
+def test_riscv_branches():
+    """Encodings by GNU as, with the targets that objdump shows."""
+    words = [
+        "016000ef",  # 1000: jal ra,1016
+        "bff5",  # 1004: c.j 1000
+        "00001097",  # 1006: auipc ra,0x1
+        "ff8080e7",  # 100a: jalr ra,-8(ra), to 1ffe
+        "fffff317",  # 100e: auipc t1,0xfffff
+        "00830067",  # 1012: jalr zero,8(t1), to 16
+        "b7e5",  # 1016: c.j ffe
+        "9782",  # 1018: c.jalr a5
+        "8782",  # 101a: c.jr a5
+        "8082",  # 101c: ret
+        "000780e7",  # 101e: jalr ra,0(a5)
+        "fddff06f",  # 1022: jal zero,ffe
+        "9002",  # 1026: c.ebreak
+    ]
+    text = b"".join(bytes.fromhex(word)[::-1] for word in words)
+    code = points._scan_riscv(text, 0x1000, False)
+    assert list(zip(*code.calls, strict=True)) == [(0x1004, 0x1016), (0x100E, 0x1FFE)]
+    assert sorted(zip(*code.jumps, strict=True)) == [(0x1006, 0x1000), (0x1016, 0x16), (0x1018, 0xFFE), (0x1026, 0xFFE)]
+    assert sorted(code.indirect) == [0x101A, 0x1022]
+    assert code.indirect_jumps == [0x101A]
+
+
 @needs_reader
 @pytest.mark.parametrize("machine", [EM_X86_64, EM_AARCH64])
 def test_compiled_search_finds_what_python_finds(machine):
