@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.target.pointer import read_word
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member
 
@@ -44,16 +45,22 @@ def is_task_serving_softirq(target: Target, task: int) -> bool | None:
 
 def _read_preempt_count(target: Target, cpu: int, task: int) -> int | None:
     # x86: Linux kernel commit "x86/preempt: Move preempt count to percpu hot section" (in v6.15) gave back what "x86/percpu:
-    # Move preempt_count next to current_task" (in v6.2) had moved. Elsewhere it is in thread_info.
+    # Move preempt_count next to current_task" (in v6.2) had moved. Elsewhere it is in thread_info, or in the
+    # lowcore.
     address, size = None, 4
     try:
         address = target.per_cpu("__preempt_count", cpu)
     except KcovdbgError:
         hot = find_member(target, "struct pcpu_hot", ("preempt_count",))
         own = find_member(target, "struct task_struct", ("thread_info.preempt.count", "thread_info.preempt_count"))
+        lowcore = find_member(target, "struct lowcore", ("preempt_count",))
         try:
             if hot is not None:
                 address, size = target.per_cpu("pcpu_hot", cpu) + hot.offset, hot.size
+            elif lowcore is not None:
+                # s390: each CPU has its own, by whose address all of them see it.
+                own_lowcore = read_word(target, target.symbol("lowcore_ptr").address + cpu * target.word_size)
+                address, size = own_lowcore + lowcore.offset, lowcore.size
             elif own is not None:
                 address, size = task + own.offset, own.size
         except KcovdbgError:
