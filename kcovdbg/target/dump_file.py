@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE, MAGIC
-from kcovdbg.elf.note import find_vmcoreinfo, parse_notes
+from kcovdbg.elf.note import Note, find_vmcoreinfo, parse_notes
 from kcovdbg.elf.segment import PT_LOAD
 from kcovdbg.errors import TargetError
 from kcovdbg.target import flattened_dump as flattened
@@ -391,14 +391,22 @@ def read_notes(path: Path) -> bytes:
         return core.read_notes()
 
 
+def parse_dump_notes(path: Path) -> Iterator[Note]:
+    """Yield the ELF notes of an unpacked dump.
+
+    :raises TargetError: when the dump is damaged.
+    """
+    notes = read_notes(path)
+    # A kdump-compressed dump does not say in which byte order its notes are; in the wrong one, all of them are too long.
+    return iter([*parse_notes(notes, "<")] or [*parse_notes(notes, ">")])
+
+
 def read_vmcoreinfo(path: Path) -> dict[str, str]:
     """Return the lines ``KEY=value`` of an unpacked dump's VMCOREINFO; empty when it has none.
 
     :raises TargetError: when the dump is damaged.
     """
-    notes = read_notes(path)
-    # A kdump-compressed dump does not say in which byte order its notes are.
-    return find_vmcoreinfo(parse_notes(notes, "<")) or find_vmcoreinfo(parse_notes(notes, ">"))
+    return find_vmcoreinfo(parse_dump_notes(path))
 
 
 def find_text(path: Path, text: bytes) -> bool:

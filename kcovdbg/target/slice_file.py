@@ -15,18 +15,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, align, page_align
-from kcovdbg.elf.header import ET_CORE, IDENT_SIZE, MAGIC, PN_XNUM, header_layout
+from kcovdbg.elf.header import EM_S390, ET_CORE, IDENT_SIZE, MAGIC, PN_XNUM, header_layout
 from kcovdbg.elf.section import section_layout
 from kcovdbg.elf.segment import PT_LOAD, PT_NOTE, Segment, segment_layout
 from kcovdbg.errors import TargetError
 from kcovdbg.output_file import accept, open_output
 
-# 64-bit, little-endian, of version 1.
-_IDENT: Final = MAGIC + bytes([2, 1, 1]) + bytes(9)
-_HEADER: Final = header_layout(True, "<")
-_HEADER_SIZE: Final = IDENT_SIZE + _HEADER.size
-_PROGRAM_HEADER: Final = segment_layout(True, "<")
-_SECTION_HEADER: Final = section_layout(True, "<")
+# The 64-bit machines that are big-endian only.
+_BIG_ENDIAN: Final = frozenset({EM_S390})
 _RWX: Final = 7
 _ZSTD_LEVEL: Final = 19
 # The name of kcovdbg's own notes, which other tools ignore.
@@ -65,64 +61,68 @@ def build_slice(
 ) -> Iterator[bytes]:
     """Yield the bytes of a slice, piece by piece.
 
-    :param machine: ``e_machine`` of a 64-bit, little-endian kernel.
+    :param machine: ``e_machine`` of a 64-bit kernel; big-endian for s390x, little-endian for all others.
     :param notes: ELF notes, written as they are.
     :param pages: contents of each recorded page by physical address.
     :param direct_map: the virtual address of physical address 0; None when the kernel does not map it.
     :param mapped: other mappings of recorded pages.
     """
+    order = ">" if machine in _BIG_ENDIAN else "<"
+    header, program_header, section_header = (
+        header_layout(True, order),
+        segment_layout(True, order),
+        section_layout(True, order),
+    )
+    header_size = IDENT_SIZE + header.size
     runs = list(merge_pages((address, address) for address in sorted(pages)))
     others = [piece for mapping in mapped for piece in _split(mapping, pages)]
     count = 1 + len(runs) + len(others)
     # The first section header has the number of program headers that does not fit into e_phnum.
     is_many = count >= PN_XNUM
-    notes_offset = _HEADER_SIZE + count * _PROGRAM_HEADER.size
+    notes_offset = header_size + count * program_header.size
     section_offset = align(notes_offset + len(notes), 8)
     # On a page boundary, as readers map the file.
-    data_offset = page_align(section_offset + (_SECTION_HEADER.size if is_many else 0))
+    data_offset = page_align(section_offset + (section_header.size if is_many else 0))
     offsets: dict[int, int] = {}
     position = data_offset
     for run in runs:
         for address in range(run.paddr, run.paddr + run.size, PAGE_SIZE):
             offsets[address] = position
             position += PAGE_SIZE
-    yield _IDENT
-    yield _HEADER.pack(
+    # 64-bit, of version 1.
+    yield MAGIC + bytes([2, 2 if order == ">" else 1, 1]) + bytes(9)
+    yield header.pack(
         ET_CORE,
         machine,
         1,
         0,
-        _HEADER_SIZE,
+        header_size,
         section_offset if is_many else 0,
         0,
-        _HEADER_SIZE,
-        _PROGRAM_HEADER.size,
+        header_size,
+        program_header.size,
         PN_XNUM if is_many else count,
-        _SECTION_HEADER.size if is_many else 0,
+        section_header.size if is_many else 0,
         1 if is_many else 0,
         0,
     )
-    yield _PROGRAM_HEADER.pack(*Segment(PT_NOTE, 0, notes_offset, 0, 0, len(notes), len(notes), 4))
-    headers = bytearray()
-    for run in runs:
-        vaddr = direct_map + run.paddr if direct_map is not None else 0
-        headers += _program_header(offsets[run.paddr], vaddr, run)
-    for piece in others:
-        headers += _program_header(offsets[piece.paddr], piece.vaddr, piece)
-    yield bytes(headers)
+    yield program_header.pack(*Segment(PT_NOTE, 0, notes_offset, 0, 0, len(notes), len(notes), 4))
+    headers = [_segment(offsets[run.paddr], direct_map + run.paddr if direct_map is not None else 0, run) for run in runs]
+    headers += [_segment(offsets[piece.paddr], piece.vaddr, piece) for piece in others]
+    yield b"".join(program_header.pack(*segment) for segment in headers)
     yield notes.ljust(section_offset - notes_offset, b"\0")
     written = section_offset
     if is_many:
-        yield _SECTION_HEADER.pack(0, 0, 0, 0, 0, 0, 0, count, 0, 0)
-        written += _SECTION_HEADER.size
+        yield section_header.pack(0, 0, 0, 0, 0, 0, 0, count, 0, 0)
+        written += section_header.size
     yield bytes(data_offset - written)
     for run in runs:
         for address in range(run.paddr, run.paddr + run.size, PAGE_SIZE):
             yield pages[address]
 
 
-def _program_header(offset: int, vaddr: int, run: PageRun) -> bytes:
-    return _PROGRAM_HEADER.pack(*Segment(PT_LOAD, _RWX, offset, vaddr & WORD_MASK, run.paddr, run.size, run.size, PAGE_SIZE))
+def _segment(offset: int, vaddr: int, run: PageRun) -> Segment:
+    return Segment(PT_LOAD, _RWX, offset, vaddr & WORD_MASK, run.paddr, run.size, run.size, PAGE_SIZE)
 
 
 def _split(mapping: PageRun, pages: Mapping[int, bytes]) -> Iterator[PageRun]:

@@ -16,7 +16,8 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.target.demo_files import find_demo
 from kcovdbg.target.drgn.drgn_warnings import collect_warnings
 from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
-from kcovdbg.target.drgn.target import DrgnTarget, refuse_user_addresses
+from kcovdbg.target.drgn.kernel_memory import add_kernel_memory
+from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.opener import TargetOptions, open_target
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ def open_damaged(path: str | Path | None = None, symbols: Sequence[str] = ()) ->
         notes += make_note("VMCOREINFO", 0, source.prog["VMCOREINFO"].string_())
     prog = open_empty_program(62, notes)
     prog.add_memory_segment(0, PHYSICAL_SIZE, memory.read, physical=True)
-    refuse_user_addresses(prog)
+    add_kernel_memory(prog)
     paths = [module.debug_file_path for module in source.prog.modules() if module.debug_file_path is not None]
     with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
         prog.load_debug_info(paths, default=True)

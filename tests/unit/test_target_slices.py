@@ -5,7 +5,7 @@ import pytest
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import PN_XNUM
+from kcovdbg.elf.header import EM_S390, PN_XNUM
 from kcovdbg.elf.note import make_note
 from kcovdbg.elf.segment import PT_LOAD
 from kcovdbg.errors import TargetError
@@ -109,3 +109,13 @@ def test_compressed_by_its_name(tmp_path):
 def test_unwritable(tmp_path):
     with pytest.raises(TargetError, match=r"a\.slice.*: No such file or directory"):
         slices.write_file(tmp_path / "none" / "a.slice", [b""])
+
+
+def test_s390x_slices_are_big_endian(open_slice):
+    notes = make_note("VMCOREINFO", 0, b"OSRELEASE=6.12.0\n", ">")
+    pages = {0x5000: page(5), 0x7000: page(7)}
+    core = open_slice(b"".join(slices.build_slice(EM_S390, notes, pages, 0, [PageRun(VMALLOC, 0x7000, PAGE_SIZE)])))
+    assert (core.header.machine, core.header.big_endian, core.is_core) == (EM_S390, True, True)
+    assert core.vmcoreinfo == {"OSRELEASE": "6.12.0"}
+    assert read_virtual(core, 0x5000, PAGE_SIZE) == page(5)
+    assert read_virtual(core, VMALLOC, PAGE_SIZE) == page(7)

@@ -22,17 +22,18 @@ PHYSICAL_SIZE: Final = 1 << 52
 _NOWHERE: Final = PageRun(0x8000_0000_0000_0000, PHYSICAL_SIZE - PAGE_SIZE, PAGE_SIZE)
 
 
-def open_empty_program(machine: int, notes: bytes) -> drgn.Program:
+def open_empty_program(machine: int, notes: bytes, vmcoreinfo: bytes | None = None) -> drgn.Program:
     """Return a Program of notes.
 
-    :param machine: ``e_machine`` of a 64-bit, little-endian kernel.
+    :param machine: ``e_machine`` of a 64-bit kernel, whose byte order follows from it.
     :param notes: with VMCOREINFO.
+    :param vmcoreinfo: used instead of the one among the notes.
     """
     content = build_slice(machine, notes, {_NOWHERE.paddr: bytes(PAGE_SIZE)}, _NOWHERE.vaddr - _NOWHERE.paddr, ())
     with tempfile.NamedTemporaryFile(prefix="kcovdbg-") as file:
         file.writelines(content)
         file.flush()
-        prog = drgn.Program()
+        prog = drgn.Program(vmcoreinfo=vmcoreinfo)
         # The Program keeps the file open when the name is removed.
         prog.set_core_dump(Path(file.name))
     return prog

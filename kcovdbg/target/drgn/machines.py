@@ -18,7 +18,7 @@ _ARCHITECTURES: Final = {
     EM_AARCH64: drgn.Architecture.AARCH64,
     EM_RISCV: drgn.Architecture.RISCV64,
 }
-SLICE_MACHINES: Final = {_ARCHITECTURES[machine]: machine for machine in (EM_X86_64, EM_AARCH64, EM_RISCV, EM_PPC64)}
+SLICE_MACHINES: Final = {_ARCHITECTURES[machine]: machine for machine in (EM_X86_64, EM_AARCH64, EM_RISCV, EM_PPC64, EM_S390)}
 """``e_machine`` of the architectures whose kernels can be sliced."""
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import drgn
-from drgn.helpers.linux.mm import follow_phys, phys_to_virt
 
 from kcovdbg.abi.address import PAGE_SIZE, page_align, page_align_down
 from kcovdbg.elf.note import VMCOREINFO, make_note, parse_notes
@@ -22,8 +21,9 @@ from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, R
 from kcovdbg.output_file import accept
 from kcovdbg.target.drgn.drgn_warnings import collect_warnings
 from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
+from kcovdbg.target.drgn.kernel_memory import add_kernel_memory, direct_map_start, translate
 from kcovdbg.target.drgn.machines import SLICE_MACHINES
-from kcovdbg.target.drgn.target import DrgnTarget, refuse_user_addresses
+from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.pointer import is_kernel_pointer, read_word
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE, PageRun, build_slice, merge_pages, write_file
@@ -111,15 +111,15 @@ def record(target: DrgnTarget, work: Callable[[Target], _Result]) -> tuple[Recor
     platform = target.prog.platform
     assert platform is not None
     machine = SLICE_MACHINES.get(platform.arch)
-    if machine is None or target.word_size != 8 or target.big_endian:
+    if machine is None or target.word_size != 8:
         raise TargetError(f"cannot make slices of {target.machine} kernels", hint="take a whole dump")
     with target.connection.pause() as is_stopped:
         notes = _find_notes(target, is_stopped)
         read = target.prog.read
         memory = RecordedMemory(lambda page: read(page, PAGE_SIZE, True))
-        prog = open_empty_program(machine, notes)
+        prog = open_empty_program(machine, notes, target.prog["VMCOREINFO"].string_())
         prog.add_memory_segment(0, PHYSICAL_SIZE, memory.read, physical=True)
-        refuse_user_addresses(prog)
+        add_kernel_memory(prog)
         paths = [module.debug_file_path for module in target.prog.modules() if module.debug_file_path is not None]
         # The warnings are those given when the target was opened.
         with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
@@ -181,23 +181,21 @@ def _find_notes(target: DrgnTarget, is_stopped: bool) -> bytes:
     except TargetError:
         # The slice then lacks the registers that running tasks are unwound with.
         notes = b""
-    names = {(note.name, note.type) for note in parse_notes(notes, "<")}
+    order = ">" if target.big_endian else "<"
+    names = {(note.name, note.type) for note in parse_notes(notes, order)}
     if not any(name == VMCOREINFO for name, _ in names):
-        notes += make_note(VMCOREINFO, 0, target.prog["VMCOREINFO"].string_())
+        notes += make_note(VMCOREINFO, 0, target.prog["VMCOREINFO"].string_(), order)
     if (NOTE_NAME, NOTE_SLICE) not in names:
-        notes += make_note(NOTE_NAME, NOTE_SLICE, b"1")
+        notes += make_note(NOTE_NAME, NOTE_SLICE, b"1", order)
     if not is_stopped and (NOTE_NAME, NOTE_INCONSISTENT) not in names:
-        notes += make_note(NOTE_NAME, NOTE_INCONSISTENT, b"")
+        notes += make_note(NOTE_NAME, NOTE_INCONSISTENT, b"", order)
     return notes
 
 
 def _find_mappings(target: RecordingTarget) -> tuple[int | None, tuple[PageRun, ...]]:
     """Return the address of the direct map, and the mappings in the image and in the vmalloc space of the pages read."""
     prog = target.prog
-    try:
-        direct_map: int | None = int(phys_to_virt(prog, 0))
-    except (LookupError, drgn.FaultError, NotImplementedError, ValueError):
-        direct_map = None
+    direct_map = direct_map_start(prog)
     runs = list(_find_image(target))
     image = [(run.vaddr, run.vaddr + run.size) for run in runs]
     pages = []
@@ -205,7 +203,7 @@ def _find_mappings(target: RecordingTarget) -> tuple[int | None, tuple[PageRun, 
     for page in sorted(target.virtual_pages):
         if any(start <= page < end for start, end in image):
             continue
-        physical = _translate(prog, page)
+        physical = translate(prog, page)
         if physical is not None and (direct_map is None or direct_map + physical != page):
             pages.append((page, physical))
     runs += merge_pages(pages)
@@ -220,14 +218,6 @@ def _find_image(target: RecordingTarget) -> Iterator[PageRun]:
         end = target.symbol("__bss_stop").address
     except MissingSymbolError:
         return
-    physical = _translate(target.prog, start)
+    physical = translate(target.prog, start)
     if physical is not None:
         yield PageRun(start, physical, page_align(end - start))
-
-
-def _translate(prog: drgn.Program, address: int) -> int | None:
-    """Return the physical address of a virtual one, None when it is not mapped."""
-    try:
-        return int(follow_phys(prog["init_mm"].address_of_(), address))
-    except (LookupError, drgn.FaultError, NotImplementedError, ValueError):
-        return None

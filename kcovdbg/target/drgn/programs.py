@@ -16,8 +16,8 @@ import drgn
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_AARCH64, EM_X86_64, ET_CORE, ET_REL, Header, NotElfError
-from kcovdbg.elf.note import find_vmcoreinfo, parse_notes
+from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64, ET_CORE, ET_REL, Header, NotElfError
+from kcovdbg.elf.note import VMCOREINFO, find_vmcoreinfo, parse_vmcoreinfo
 from kcovdbg.elf.qemu_note import find_qemu_cpus
 from kcovdbg.errors import CapabilityError, GoneError, TargetError
 from kcovdbg.model.memory import StackFrame
@@ -28,10 +28,13 @@ from kcovdbg.target.debug_files import find_debug_file, read_stripped
 from kcovdbg.target.drgn.address_range import exclude_per_cpu_data
 from kcovdbg.target.drgn.drgn_warnings import collect_warnings
 from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
+from kcovdbg.target.drgn.kernel_memory import add_kernel_memory
 from kcovdbg.target.drgn.machines import SLICE_MACHINES, platform_of
-from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo, refuse_user_addresses
+from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo
 from kcovdbg.target.kaslr import MismatchError, check_image
+from kcovdbg.target.lowcore import read_lowcore_vmcoreinfo
 from kcovdbg.target.qmp import Qmp
+from kcovdbg.target.riscv_pages import LINKED_SYMBOLS, add_kaslr_offset
 from kcovdbg.target.rsp import RspClient, StubReadError
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.socket_address import parse_address
@@ -81,10 +84,13 @@ def open_core(path: str, symbols: Sequence[str], name: str | None = None) -> Drg
         found = _find_dumped_kernel(path, unpacked.path, files)
         if found is not None:
             files, notes = [found.image, *(file for file in files if not file.is_kernel)], [*notes, *found.notes]
-        prog = _set_core(path, unpacked.path, files, None if found is None else found.vmcoreinfo)
+            vmcoreinfo: bytes | None = found.vmcoreinfo
+        else:
+            vmcoreinfo = _complete_vmcoreinfo(path, unpacked.path, files)
+        prog = _set_core(path, unpacked.path, files, vmcoreinfo)
         if not prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
             raise TargetError(f"{path} has no VMCOREINFO", hint=_VMCOREINFO_HINT)
-        refuse_user_addresses(prog)
+        add_kernel_memory(prog)
         notes += _load_symbols(prog, files, directory=Path(path).parent)
     notes += [*warnings.notes, *_describe_slice(unpacked.path)]
     connection = Connection(lambda: dumpfile.read_notes(unpacked.path), files=(path, *(file.name for file in files)))
@@ -93,7 +99,7 @@ def open_core(path: str, symbols: Sequence[str], name: str | None = None) -> Drg
 
 def _describe_slice(path: Path) -> list[str]:
     """Return notes for the user on a slice; none on other dumps."""
-    kinds = {note.type for note in parse_notes(dumpfile.read_notes(path), "<") if note.name == NOTE_NAME}
+    kinds = {note.type for note in dumpfile.parse_dump_notes(path) if note.name == NOTE_NAME}
     found = []
     if NOTE_SLICE in kinds:
         found.append("this is a slice: it has only the memory that kcovdbg's commands read")
@@ -196,11 +202,12 @@ def _stopped_program(prog: drgn.Program, qmp: Qmp) -> Iterator[drgn.Program]:
 
     with qmp.paused():
         try:
-            found = open_empty_program(SLICE_MACHINES[platform.arch], qmp.read_notes())
+            vmcoreinfo = prog["VMCOREINFO"].string_()
+            found = open_empty_program(SLICE_MACHINES[platform.arch], qmp.read_notes(), vmcoreinfo)
         except (KeyError, TargetError) as error:
             raise CapabilityError(f"the registers of the guest's CPUs are unavailable: {error}") from None
         found.add_memory_segment(0, PHYSICAL_SIZE, answer, physical=True)
-        refuse_user_addresses(found)
+        add_kernel_memory(found)
         paths = [module.debug_file_path for module in prog.modules() if module.debug_file_path is not None]
         # The warnings are those given when the target was opened.
         with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
@@ -345,7 +352,7 @@ def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> _D
     :param name: what messages call the dump.
     :raises TargetError: when it cannot be found.
     """
-    notes = [*parse_notes(dumpfile.read_notes(path), "<")]
+    notes = [*dumpfile.parse_dump_notes(path)]
     cpus = [stub_kernel.CpuRegisters(*cpu) for cpu in find_qemu_cpus(notes)]
     if not cpus or find_vmcoreinfo(notes):
         return None
@@ -353,7 +360,7 @@ def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> _D
     images = [file for file in given or _find_images(Path(name).parent) if file.header.machine == EM_X86_64]
     if not images:
         raise TargetError(f"{name} has no VMCOREINFO", hint=_VMCOREINFO_HINT)
-    read = _make_physical_reader(_open_physical(name, path, images[0]))
+    read = _make_physical_reader(_open_physical(name, path, images[:1]))
     failure: TargetError | None = None
     for image in images:
         for cpu in cpus:
@@ -373,9 +380,44 @@ def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> _D
     raise failure
 
 
-def _open_physical(name: str, path: Path, kernel: DebugFile) -> drgn.Program:
+def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> bytes | None:
+    """Return the VMCOREINFO of a dump with what drgn needs and the dump's notes lack; None where they lack nothing.
+
+    :param name: what messages call the dump.
+    :raises TargetError: when it cannot be found.
+    """
+    if dumpfile.identify(path) is not dumpfile.FileKind.CORE:
+        return None
+    with ElfFile(path, name) as core:
+        machine = core.header.machine
+    notes = [*dumpfile.parse_dump_notes(path)]
+    given = next((note.desc for note in notes if note.name == VMCOREINFO), None)
+    if machine == EM_S390 and given is None:
+        return read_lowcore_vmcoreinfo(_make_physical_reader(_open_physical(name, path, files)))
+    if machine == EM_RISCV and given is not None:
+        return _with_kaslr_offset(given, files, Path(name).parent)
+    return None
+
+
+def _with_kaslr_offset(vmcoreinfo: bytes, files: Sequence[DebugFile], directory: Path | None = None) -> bytes:
+    """Return the VMCOREINFO of a RISC-V kernel with its KASLR offset, which only the vmlinux tells.
+
+    :param directory: one to look for a vmlinux in.
+    """
+    info = parse_vmcoreinfo(vmcoreinfo)
+    kernel = next((file for file in files if file.is_kernel), None)
+    if kernel is None and directory is not None:
+        kernel = _find_vmlinux(directory, info.get("OSRELEASE", "unknown"), info.get("BUILD-ID"))
+    if kernel is None:
+        return vmcoreinfo
+    with ElfFile(kernel.path, kernel.name) as image:
+        found = {symbol.name: symbol.address for symbol in map(image.symbols.find, LINKED_SYMBOLS) if symbol is not None}
+    return add_kaslr_offset(vmcoreinfo, found)
+
+
+def _open_physical(name: str, path: Path, files: Sequence[DebugFile]) -> drgn.Program:
     """Return a Program that reads the physical memory of a dump; drgn opens QEMU's only with a VMCOREINFO."""
-    return _set_core(name, path, [kernel], _ANY_VMCOREINFO)
+    return _set_core(name, path, files, _ANY_VMCOREINFO)
 
 
 def _make_physical_reader(prog: drgn.Program) -> stub_kernel.ReadMemory:
@@ -442,7 +484,7 @@ def _open_stub_program(client: RspClient, kernel: DebugFile) -> _StubProgram:
         prog = open_empty_program(kernel.header.machine, read_notes())
         for start, end in ram or [stub_kernel.RamRange(0, PHYSICAL_SIZE)]:
             prog.add_memory_segment(start, end - start, read, physical=True)
-        refuse_user_addresses(prog)
+        add_kernel_memory(prog)
         return _StubProgram(prog, memory, read_notes, (), registers)
     client.use_virtual_memory()
     memory.forget()

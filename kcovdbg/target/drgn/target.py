@@ -7,7 +7,7 @@ import bisect
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +25,9 @@ from kcovdbg.errors import CapabilityError, GoneError, MissingSymbolError, Missi
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.connection import Connection, MachineState
 from kcovdbg.target.drgn.address_range import exclude_per_cpu_data
+from kcovdbg.target.drgn.kernel_memory import UPPER_HALF, is_walked
 from kcovdbg.target.drgn.live_lines import DrgnLines
+from kcovdbg.target.drgn.riscv_stacks import FramePointerUnwinder
 from kcovdbg.target.mappings import MappingWalk, find_mappings
 from kcovdbg.target.page_array import find_page_array
 from kcovdbg.target.pointer import UPPER_HALF_START
@@ -41,9 +43,6 @@ if TYPE_CHECKING:
 
     StoppedProgram = Callable[[], AbstractContextManager[drgn.Program]]
     CurrentRegisters = Callable[[int], Mapping[str, int] | None]
-
-# Architectures whose kernels are in the upper half of the address space.
-_UPPER_HALF: Final = frozenset({drgn.Architecture.X86_64, drgn.Architecture.AARCH64, drgn.Architecture.RISCV64})
 
 # General slab caches of GFP_KERNEL: kmalloc-64, kmalloc-rnd-03-64 (CONFIG_RANDOM_KMALLOC_CACHES), kmalloc-part-02-64; without
 # those for DMA and for accounted or reclaimable objects.
@@ -118,7 +117,8 @@ class DrgnTarget:
         self.release = prog["UTS_RELEASE"].string_().decode(errors="backslashreplace")
         self.machine = _find_machine(prog, platform)
         self.build_id = _find_build_id(prog)
-        self.stacks = DrgnStacks(prog, self.symbol_name, self.kernel_range, self._stopped_for_good)
+        unwinder = FramePointerUnwinder(self.connection.read_notes, self.symbol_name) if is_walked(prog) else None
+        self.stacks = DrgnStacks(prog, self.symbol_name, self.kernel_range, self._stopped_for_good, unwinder)
         self.lines = DrgnLines(prog)
         self.watchpoints: Watchpoints | None = None
         """Of a machine that stops at them."""
@@ -520,8 +520,10 @@ class DrgnStacks:
         symbol_name: Callable[[int], str | None],
         kernel_range: tuple[int, int],
         stopped: Callable[[], AbstractContextManager[drgn.Program] | None],
+        unwinder: FramePointerUnwinder | None = None,
     ) -> None:
         self._prog = prog
+        self._unwinder = unwinder
         self._symbol_name = symbol_name
         self._kernel_range = kernel_range
         self._stopped = stopped
@@ -572,6 +574,9 @@ class DrgnStacks:
         return self._make_trace(self._prog, drgn.Object(self._prog, "struct pt_regs", registers), "the CPU's stack")
 
     def _unwind(self, prog: drgn.Program, task: int) -> Sequence[StackFrame]:
+        if self._unwinder is not None:
+            with _walking(f"the stack of task {task:#x}"):
+                return self._in_kernel(self._unwinder.unwind(prog, task))
         return self._make_trace(prog, drgn.Object(prog, "struct task_struct *", value=task), "its stack")
 
     def _make_trace(self, prog: drgn.Program, thread: drgn.Object, what: str) -> Sequence[StackFrame]:
@@ -589,7 +594,9 @@ class DrgnStacks:
                 raise
             # libdw's, of debug info that lacks a section.
             raise CapabilityError(f"cannot unwind {what}: {_first_line(error)}") from None
-        frames = [self._make_frame(frame) for frame in trace]
+        return self._in_kernel(map(self._make_frame, trace))
+
+    def _in_kernel(self, frames: Iterable[StackFrame]) -> Sequence[StackFrame]:
         # Frames beyond the entry from user space are guesses.
         low = self._kernel_range[0]
         return list(itertools.takewhile(lambda frame: frame.pc >= low, frames))
@@ -692,25 +699,9 @@ def _has_page_array(prog: drgn.Program) -> bool:
 
 def _find_kernel_range(prog: drgn.Program, platform: drgn.Platform, word_size: int) -> tuple[int, int]:
     last = word_mask(word_size)
-    if platform.arch in _UPPER_HALF:
+    if platform.arch in UPPER_HALF:
         return UPPER_HALF_START, last
     return int(prog["PAGE_SIZE"].value_()), last
-
-
-def refuse_user_addresses(prog: drgn.Program) -> None:
-    """Add a memory segment that faults at addresses that no kernel has, as the kernel would.
-
-    The virtual addresses in a QEMU dump without paging are the physical ones: NULL would read as memory of the firmware. For
-    Programs that kcovdbg made, before they are read.
-    """
-    assert prog.platform is not None
-    if prog.platform.arch in _UPPER_HALF:
-        prog.add_memory_segment(0, UPPER_HALF_START, _refuse)
-
-
-def _refuse(address: int, count: int, offset: int, physical: bool) -> bytes:
-    del count, offset, physical
-    raise drgn.FaultError("not a kernel address", address)
 
 
 def _find_machine(prog: drgn.Program, platform: drgn.Platform) -> str:

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Virtual memory of 64-bit RISC-V kernels, whose page tables drgn does not walk.
+
+The tables are those of the privileged architecture: Sv39, Sv48 and Sv57 with 512 entries of 8 bytes each, Svnapot included. A
+kernel's VMCOREINFO (arch/riscv/kernel/vmcore_info.c) has what they are found by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.elf.note import parse_vmcoreinfo
+from kcovdbg.errors import ReadError, TargetError
+
+_ENTRY_SIZE: Final = 8
+_VALID: Final = 1
+# Readable, writable, executable: any of them makes an entry the last one.
+_LEAF: Final = 0xE
+# Svnapot: 16 pages in a row, whose number has its lowest bits replaced by their size.
+_NAPOT: Final = 1 << 63
+_NAPOT_SIZE: Final = PAGE_SIZE << 4
+_PAGE_NUMBER: Final = (1 << 44) - 1
+_PAGE_SHIFT: Final = 12
+_INDEX_BITS: Final = 9
+_LEVELS: Final = {39: 3, 48: 4, 57: 5}
+
+ReadPhysical = Callable[[int, int], bytes]
+
+
+class PageTables:
+    """The page tables of a kernel.
+
+    :param read: reads physical memory.
+    :param root: the physical address of the highest table.
+    :param levels: of tables.
+    """
+
+    def __init__(self, read: ReadPhysical, root: int, levels: int) -> None:
+        self._read = read
+        self._root = root
+        self._shift = _PAGE_SHIFT + _INDEX_BITS * (levels - 1)
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read virtual memory.
+
+        :raises ReadError: when any of it is not mapped.
+        """
+        return b"".join(self._read(start, length) for start, length in self._pieces(address, size))
+
+    def translate(self, address: int) -> int | None:
+        """Return the physical address of a virtual one, None when it is not mapped."""
+        found = self._walk(address)
+        return None if found is None else found[0]
+
+    def _pieces(self, address: int, size: int) -> Iterator[tuple[int, int]]:
+        """Yield physical address and size of each piece of virtual memory that is in one mapping."""
+        end = address + size
+        while address < end:
+            found = self._walk(address)
+            if found is None:
+                raise ReadError(f"{address:#x} is not mapped", address)
+            length = min(found[1], end - address)
+            yield found[0], length
+            address += length
+
+    def _walk(self, address: int) -> tuple[int, int] | None:
+        """Return the physical address of a virtual one, and the bytes from there to the end of its mapping."""
+        # The bits above those that the tables translate are copies of the highest one.
+        if (address >> self._shift + _INDEX_BITS - 1) not in (0, (1 << 65 - self._shift - _INDEX_BITS) - 1):
+            return None
+        table = self._root
+        for shift in range(self._shift, _PAGE_SHIFT - 1, -_INDEX_BITS):
+            index = address >> shift & (1 << _INDEX_BITS) - 1
+            entry = int.from_bytes(self._read(table + index * _ENTRY_SIZE, _ENTRY_SIZE), "little")
+            if not entry & _VALID:
+                return None
+            physical = (entry >> 10 & _PAGE_NUMBER) << _PAGE_SHIFT
+            if entry & _LEAF:
+                size = _NAPOT_SIZE if entry & _NAPOT else 1 << shift
+                offset = address & size - 1
+                return (physical & -size) + offset, size - offset
+            table = physical
+        return None
+
+
+def find_page_tables(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> PageTables:
+    """Return the page tables of the kernel that VMCOREINFO describes.
+
+    :param read: reads physical memory.
+    :raises TargetError: when it does not say where they are.
+    """
+    try:
+        root = int(vmcoreinfo["SYMBOL(swapper_pg_dir)"], 16) - int(vmcoreinfo["NUMBER(va_kernel_pa_offset)"], 16)
+        levels = _LEVELS[int(vmcoreinfo["NUMBER(VA_BITS)"])]
+    except (KeyError, ValueError) as error:
+        raise TargetError(
+            f"VMCOREINFO does not say where the page tables are: {error}", hint="the kernel may be too old for dumps"
+        ) from None
+    return PageTables(read, root, levels)
+
+
+def find_direct_map(vmcoreinfo: Mapping[str, str]) -> int | None:
+    """Return the virtual address of physical address 0, None when VMCOREINFO does not say."""
+    try:
+        return int(vmcoreinfo["NUMBER(PAGE_OFFSET)"], 16) - int(vmcoreinfo["NUMBER(phys_ram_base)"])
+    except (KeyError, ValueError):
+        return None
+
+
+LINKED_SYMBOLS: Final = ("_stext", "swapper_pg_dir")
+"""Symbols whose addresses VMCOREINFO has."""
+
+
+def add_kaslr_offset(vmcoreinfo: bytes, linked: Mapping[str, int]) -> bytes:
+    """Return VMCOREINFO with the KASLR offset, which these kernels leave out.
+
+    :param vmcoreinfo: as the kernel wrote it.
+    :param linked: addresses of symbols in the vmlinux.
+    """
+    lines = parse_vmcoreinfo(vmcoreinfo)
+    for name in LINKED_SYMBOLS:
+        address = lines.get(f"SYMBOL({name})")
+        if "KERNELOFFSET" not in lines and address is not None and name in linked:
+            return vmcoreinfo.rstrip(b"\0\n") + f"\nKERNELOFFSET={int(address, 16) - linked[name]:x}\n".encode()
+    return vmcoreinfo

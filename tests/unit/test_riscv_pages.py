@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Page tables of RISC-V made in memory: each number of levels, large pages, and what is not mapped."""
+
+import struct
+
+import pytest
+
+from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.elf.note import parse_vmcoreinfo
+from kcovdbg.errors import ReadError, TargetError
+from kcovdbg.target.riscv_pages import PageTables, add_kaslr_offset, find_page_tables
+
+ROOT = 0x8000_1000
+KERNEL = 0xFFFF_FFFF_8000_0000
+RAM = range(0x8000_0000, 0x9000_0000)
+V, RW, NAPOT = 1, 6, 1 << 63
+
+
+class Memory:
+    """Physical memory with page tables."""
+
+    def __init__(self, levels):
+        self.levels = levels
+        self.words = {}
+        self.free = ROOT + PAGE_SIZE
+
+    def map(self, address, physical, *, level=0, flags=V | RW):
+        """Enter a page of 4 KiB, or of 2 MiB (level 1) or 1 GiB (2)."""
+        table = ROOT
+        for depth in range(self.levels - 1, level, -1):
+            at = table + 8 * (address >> 12 + 9 * depth & 511)
+            if at not in self.words:
+                self.words[at] = self.free >> 2 | V
+                self.free += PAGE_SIZE
+            table = self.words[at] >> 10 << 12
+        self.words[table + 8 * (address >> 12 + 9 * level & 511)] = physical >> 2 | flags
+
+    def read(self, address, size):
+        if address not in RAM:
+            raise ReadError("no memory", address)
+        if size == 8 and address < self.free:
+            return struct.pack("<Q", self.words.get(address, 0))
+        # Each byte tells its page.
+        return bytes((address + i) >> 12 & 0xFF for i in range(size))
+
+    def tables(self):
+        return PageTables(self.read, ROOT, self.levels)
+
+
+@pytest.fixture(params=[3, 4, 5])
+def memory(request):
+    return Memory(request.param)
+
+
+def test_pages_of_each_size(memory):
+    memory.map(KERNEL, 0x8040_0000)
+    memory.map(KERNEL + 0x20_0000, 0x8080_0000, level=1)
+    memory.map(KERNEL + 0x4000_0000, 0x8000_0000, level=2)
+    tables = memory.tables()
+    assert tables.translate(KERNEL + 0x123) == 0x8040_0123
+    assert tables.translate(KERNEL + 0x20_0000 + 0x1F_FFFF) == 0x809F_FFFF
+    assert tables.translate(KERNEL + 0x4123_4567) == 0x8123_4567
+    assert tables.translate(KERNEL + 0x1000) is None
+
+
+def test_contiguous_pages_share_an_entry(memory):
+    """Svnapot: 64 KiB whose page number ends in 1000."""
+    for page in range(16):
+        memory.map(KERNEL + page * PAGE_SIZE, 0x8041_8000, flags=V | RW | NAPOT)
+    assert memory.tables().translate(KERNEL + 0xA123) == 0x8041_A123
+
+
+def test_reads_cross_pages(memory):
+    memory.map(KERNEL, 0x8047_0000)
+    memory.map(KERNEL + PAGE_SIZE, 0x8042_0000)
+    assert memory.tables().read(KERNEL + 0xFFE, 4) == bytes([0x70, 0x70, 0x20, 0x20])
+    with pytest.raises(ReadError) as caught:
+        memory.tables().read(KERNEL + PAGE_SIZE, PAGE_SIZE + 1)
+    assert caught.value.address == KERNEL + 2 * PAGE_SIZE
+
+
+def test_addresses_that_the_tables_do_not_reach(memory):
+    """The bits above the highest table's are those of its highest index bit."""
+    memory.map(KERNEL, 0x8040_0000)
+    wrong = KERNEL & (1 << 12 + 9 * memory.levels) - 1
+    assert memory.tables().translate(wrong) is None
+
+
+def test_pages_that_are_swapped_out_or_missing(memory):
+    memory.map(KERNEL, 0x8040_0000, flags=RW)
+    assert memory.tables().translate(KERNEL) is None
+    memory.map(KERNEL, 0x1000, flags=V)
+    with pytest.raises(ReadError):
+        # A last table outside of memory.
+        PageTables(memory.read, 0x1000, memory.levels).translate(KERNEL)
+
+
+VMCOREINFO = (
+    b"OSRELEASE=6.12.0\nPAGESIZE=4096\nSYMBOL(_stext)=ffffffff92002000\nSYMBOL(swapper_pg_dir)=ffffffff92001000\n"
+    b"NUMBER(phys_ram_base)=2147483648\nNUMBER(VA_BITS)=48\nNUMBER(PAGE_OFFSET)=0xffffaf8000000000\n"
+    b"NUMBER(va_kernel_pa_offset)=0xffffffff12000000\n"
+)
+
+
+def test_vmcoreinfo_has_where_the_tables_are():
+    memory = Memory(4)
+    memory.map(KERNEL, 0x8040_0000)
+    assert find_page_tables(parse_vmcoreinfo(VMCOREINFO), memory.read).translate(KERNEL) == 0x8040_0000
+    with pytest.raises(TargetError):
+        find_page_tables(parse_vmcoreinfo(VMCOREINFO.replace(b"va_kernel_pa_offset", b"other")), memory.read)
+
+
+def test_kaslr_offset_is_that_of_a_symbol():
+    completed = add_kaslr_offset(VMCOREINFO, {"_stext": 0xFFFF_FFFF_8000_2000})
+    assert parse_vmcoreinfo(completed) == {**parse_vmcoreinfo(VMCOREINFO), "KERNELOFFSET": "12000000"}
+    assert add_kaslr_offset(completed, {"_stext": 0}) == completed
+    assert add_kaslr_offset(VMCOREINFO, {}) == VMCOREINFO
