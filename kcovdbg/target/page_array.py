@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_word
 from kcovdbg.target.protocol import Target
@@ -15,18 +15,22 @@ from kcovdbg.target.struct_layout import find_member, read_partly
 
 PAGE: Final = "struct page"
 
-# arch/x86/include/asm/sparsemem.h; debug info has no macros.
+# arch/x86/include/asm/sparsemem.h; debug info has no macros. Of arm64, the page size decides, and in old kernels nothing does.
 _SECTION_BITS: Final = 27
 # include/linux/mmzone.h: what can be present or absent in a section.
 _SUBSECTION_BITS: Final = 21
 # Flags of section_mem_map. The array of a section is aligned to a page.
 _SECTION_FLAGS: Final = PAGE_SIZE - 1
 _SECTION_PRESENT: Final = 1
-# With five-level page tables a machine has 52 bits of physical addresses.
+# With five-level page tables a machine has 52 bits of physical addresses, as arm64 has at most.
 _MAX_SECTIONS: Final = 1 << 52 - _SECTION_BITS
 # arch/x86/include/asm/page_64_types.h: since Linux kernel commit d52888aa2753 ("x86/mm: Move LDT remap out of KASLR region on
 # 5-level paging") (in v4.20), and before.
 _DIRECT_MAPS: Final = (0xFFFF_8880_0000_0000, 0xFFFF_8800_0000_0000)
+# arch/arm64/mm/init.c: a kernel for 52 bits on a CPU for 48 moves memstart_addr by the difference, KASLR by less than half of
+# the 52 bits.
+_ARM64_WIDE_BITS: Final = 52
+_ARM64_MOVED: Final = -(1 << _ARM64_WIDE_BITS - 1)
 # A section's part of the array.
 _CHUNK: Final = 2 << 20
 # Pages that are missing in a row before the rest of a part counts as missing: of a large machine nothing may be there.
@@ -47,7 +51,7 @@ class PageBlock(NamedTuple):
 
 
 class PageArray:
-    """The array of ``struct page`` of an x86-64 kernel.
+    """The array of ``struct page`` of an x86-64 or arm64 kernel.
 
     :param target: the kernel.
     :raises MissingTypeError: when the debug info lacks its types, or for another machine.
@@ -55,9 +59,17 @@ class PageArray:
     """
 
     def __init__(self, target: Target) -> None:
-        if target.machine != "x86_64":
+        if target.machine not in ("x86_64", "aarch64"):
             raise MissingTypeError(f"the memory model of {target.machine} is unknown")
         self._target = target
+        self._is_arm64 = target.machine == "aarch64"
+        self.page_size = PAGE_SIZE
+        """Of the kernel, in bytes."""
+        if self._is_arm64:
+            # It is a page.
+            self.page_size = target.symbol("empty_zero_page").size
+            if self.page_size < PAGE_SIZE or self.page_size & self.page_size - 1:
+                raise MissingTypeError("the page size is unknown")
         self.element_size = target.type_size(PAGE)
         """Of ``struct page``, in bytes."""
         self._is_sparse = True
@@ -73,6 +85,12 @@ class PageArray:
         # Linux kernel commit f46edbd1b151 ("mm/sparsemem: add helpers track active portions of a section at boot") (in v5.3).
         self._usage = find_member(target, "struct mem_section", ("usage",))
         self._present = find_member(target, "struct mem_section_usage", ("subsection_map",))
+        self._section_bits = _SECTION_BITS
+        if self._is_arm64:
+            if self._present is None:
+                raise MissingTypeError("the size of sections of memory is unknown")
+            # A bit for each part.
+            self._section_bits = _SUBSECTION_BITS + (8 * self._present.size).bit_length() - 1
         self._last = target.symbol("__highest_present_section_nr").address
         kind, length = target.variable_type("mem_section")
         # A pointer to an array of roots, an array of roots, or with CONFIG_SPARSEMEM_EXTREME=n an array of arrays.
@@ -91,10 +109,22 @@ class PageArray:
         except MissingSymbolError:
             # Some structure that is not in the image.
             cache = read_word(self._target, self._target.symbol("slab_caches").address)
+            if self._is_arm64:
+                return self._find_arm64_map(cache)
             return next((base for base in _DIRECT_MAPS if base <= cache), _DIRECT_MAPS[-1])
         base = read_word(self._target, variable)
         check_pointer(self._target, base, "page_offset_base", PAGE_SIZE)
         return base
+
+    def _find_arm64_map(self, address: int) -> int:
+        """Return the start of the direct map, by an address in it: ``__phys_to_virt()`` of 0."""
+        start = read_word(self._target, self._target.symbol("memstart_addr").address)
+        start -= (start >> 63) << 64
+        # From -(1 << bits) up, half of all addresses are the direct map.
+        bits = (~address & WORD_MASK).bit_length()
+        if start <= _ARM64_MOVED:
+            bits = _ARM64_WIDE_BITS
+        return -(1 << bits) - start & WORD_MASK
 
     def for_each_block(self) -> Iterator[PageBlock]:
         """Yield the parts of the array, with what of them can be read.
@@ -131,8 +161,8 @@ class PageArray:
         last = read_word(self._target, self._last)
         if last >= _MAX_SECTIONS:
             raise ReadError(f"__highest_present_section_nr is {last:#x}", self._last)
-        frames = (1 << _SECTION_BITS) // PAGE_SIZE
-        per_root = PAGE_SIZE // self._section_size
+        frames = (1 << self._section_bits) // self.page_size
+        per_root = self.page_size // self._section_size
         roots = read_word(self._target, self._sections) if self._has_pointer else self._sections
         check_pointer(self._target, roots, "mem_section")
         for number in range(0, last + 1, per_root):
@@ -157,14 +187,15 @@ class PageArray:
 
         :param section: ``struct mem_section``.
         """
-        frames = (1 << _SUBSECTION_BITS) // PAGE_SIZE
-        count = 1 << _SECTION_BITS - _SUBSECTION_BITS
+        frames = (1 << _SUBSECTION_BITS) // self.page_size
+        count = 1 << self._section_bits - _SUBSECTION_BITS
         present = (1 << count) - 1
         if self._usage is not None and self._present is not None:
             usage = self._word(section, self._usage.offset)
             try:
                 check_pointer(self._target, usage, "struct mem_section_usage")
-                present = read_word(self._target, usage + self._present.offset) or present
+                data = self._target.read(usage + self._present.offset, self._present.size)
+                present = int.from_bytes(data, "little") or present
             except ReadError:
                 # Then elements that were never there are called missing.
                 pass

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
+from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.lists import Links, follow_list
 from kcovdbg.target.page_array import PAGE, PageArray, PageBlock
@@ -124,6 +124,8 @@ class SlabWalk:
         # Linux kernel commit 80a9201a5965 ("mm, kasan: switch SLUB to stackdepot, enable memory quarantine for SLUB") (in
         # v4.8). On x86-64 KASAN has no other mode than the generic one.
         self._has_quarantine = find_member(target, _CACHE, ("kasan_info",)) is not None
+        if self._has_quarantine and target.machine != "x86_64":
+            raise MissingTypeError("the shadow memory of this machine is unknown")
         self._files: tuple[int, ...] | None = None
 
     def _find_slab_layout(self, type_name: str) -> BlockLayout:
@@ -236,7 +238,7 @@ class SlabWalk:
             for number in self._find_candidates(block, caches):
                 start = number * self._pages.element_size
                 page = block.data[start : start + self._pages.element_size]
-                slab = self._decode(page, base + (block.first + number) * PAGE_SIZE, caches)
+                slab = self._decode(page, base + (block.first + number) * self._pages.page_size, caches)
                 if slab is not None and self._is_slab(page):
                     yield block.address + start, slab
         if missing:
@@ -365,7 +367,7 @@ class SlabWalk:
         if frame is None:
             raise ReadError(f"the slab of a CPU {page:#x} is not in the array of pages", page)
         data = self._target.read(page, self._pages.element_size)
-        return self._decode(data, self._pages.direct_map() + frame * PAGE_SIZE, caches)
+        return self._decode(data, self._pages.direct_map() + frame * self._pages.page_size, caches)
 
     def _find_cpu_offsets(self) -> list[int]:
         """Return what is added to a per-CPU pointer, for each CPU."""

@@ -28,7 +28,7 @@ _INTERRUPT_FRAME: Final = struct.Struct("<5Q")
 _UNDEFINED, _PREVIOUS_SP, _DX, _DI, _BP, _SP, _R10, _R13, _BP_INDIRECT, _SP_INDIRECT, _AX = range(11)
 _BASES: Final = {_DX: "rdx", _DI: "rdi", _R10: "r10", _R13: "r13", _AX: "rax"}
 
-_MAX_FRAMES: Final = 1024
+MAX_FRAMES: Final = 1024
 
 
 class UnwoundFrame(NamedTuple):
@@ -44,17 +44,56 @@ class UnwoundFrame(NamedTuple):
         return self.pc if self.is_interrupted else self.pc - 1
 
 
+class StackMemory:
+    """Memory of stacks, read by pages, which are kept.
+
+    :param target: the kernel.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._pages: dict[int, bytes | None] = {}
+
+    def word(self, address: int) -> int:
+        """Read a word.
+
+        :raises ReadError: when it cannot be read.
+        """
+        found: int = _WORD.unpack(self.read(address & WORD_MASK, _WORD.size))[0]
+        return found
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read a few words of a stack.
+
+        :raises ReadError: when they cannot be read.
+        """
+        if not is_kernel_pointer(self._target, address, 1):
+            raise ReadError(f"a stack: {address:#x} is not a kernel address", address)
+        start = page_align_down(address)
+        page = self._page(start)
+        data = page[address - start : address - start + size] if page is not None else b""
+        return data if len(data) == size else self._target.read(address, size)
+
+    def _page(self, start: int) -> bytes | None:
+        if start not in self._pages:
+            try:
+                self._pages[start] = self._target.read(start, PAGE_SIZE)
+            except ReadError:
+                self._pages[start] = None
+        return self._pages[start]
+
+
 class StackWalk:
     """Unwinds stacks.
 
-    :param target: the kernel; memory is read by pages, which are kept.
+    :param target: the kernel.
     :param tables: its ORC tables.
     """
 
     def __init__(self, target: Target, tables: OrcTables) -> None:
         self._target = target
         self._tables = tables
-        self._pages: dict[int, bytes | None] = {}
+        self._memory = StackMemory(target)
 
     def unwind(self, registers: Registers, *, is_interrupted: bool) -> Iterator[UnwoundFrame]:
         """Yield the frames of a stack, innermost first, up to the entry from user space, or to what cannot be unwound.
@@ -65,7 +104,7 @@ class StackWalk:
         current: Registers | None = registers
         frame = UnwoundFrame(registers["rip"], is_interrupted)
         seen: set[tuple[int, int]] = set()
-        while current is not None and len(seen) < _MAX_FRAMES:
+        while current is not None and len(seen) < MAX_FRAMES:
             # Frames of user space are none of the kernel's.
             if not is_kernel_pointer(self._target, frame.pc, 1) or (frame.pc, current["rsp"]) in seen:
                 return
@@ -88,27 +127,27 @@ class StackWalk:
         if value is None:
             return None
         if entry.sp_register == _SP_INDIRECT:
-            sp = self._word(value) + entry.sp_offset
+            sp = self._memory.word(value) + entry.sp_offset
         elif entry.sp_register == _BP_INDIRECT:
-            sp = self._word(value + entry.sp_offset)
+            sp = self._memory.word(value + entry.sp_offset)
         else:
             sp = value if entry.sp_register in _BASES else value + entry.sp_offset
         sp &= WORD_MASK
         if entry.type is OrcType.REGS:
             return self._read_registers(sp)
         if entry.type is OrcType.REGS_PARTIAL:
-            rip, _, _, rsp, _ = _INTERRUPT_FRAME.unpack(self._read(sp, _INTERRUPT_FRAME.size))
+            rip, _, _, rsp, _ = _INTERRUPT_FRAME.unpack(self._memory.read(sp, _INTERRUPT_FRAME.size))
             # Nothing has changed the others yet.
             return {**registers, "rip": rip, "rsp": rsp, **self._frame_pointer(registers, entry, sp)}
-        return {"rip": self._word(sp - _WORD.size), "rsp": sp, **self._frame_pointer(registers, entry, sp)}
+        return {"rip": self._memory.word(sp - _WORD.size), "rsp": sp, **self._frame_pointer(registers, entry, sp)}
 
     def _frame_pointer(self, registers: Registers, entry: OrcEntry, sp: int) -> dict[str, int]:
         if entry.bp_register == _PREVIOUS_SP:
-            return {"rbp": self._word(sp + entry.bp_offset)}
+            return {"rbp": self._memory.word(sp + entry.bp_offset)}
         if "rbp" not in registers:
             return {}
         if entry.bp_register == _BP:
-            return {"rbp": self._word(registers["rbp"] + entry.bp_offset)}
+            return {"rbp": self._memory.word(registers["rbp"] + entry.bp_offset)}
         return {"rbp": registers["rbp"]}
 
     def _step_by_frame_pointer(self, registers: Registers) -> Registers | None:
@@ -116,33 +155,13 @@ class StackWalk:
         pointer = registers.get("rbp")
         if pointer is None or not is_kernel_pointer(self._target, pointer):
             return None
-        return {"rip": self._word(pointer + _WORD.size), "rsp": pointer + 2 * _WORD.size, "rbp": self._word(pointer)}
+        return {
+            "rip": self._memory.word(pointer + _WORD.size),
+            "rsp": pointer + 2 * _WORD.size,
+            "rbp": self._memory.word(pointer),
+        }
 
     def _read_registers(self, address: int) -> Registers:
         """Read ``struct pt_regs``."""
-        values = _REGISTERS.unpack(self._read(address, _REGISTERS.size))
+        values = _REGISTERS.unpack(self._memory.read(address, _REGISTERS.size))
         return {**dict(zip(SAVED, values, strict=False)), "rip": values[_RIP], "rsp": values[_RSP]}
-
-    def _word(self, address: int) -> int:
-        found: int = _WORD.unpack(self._read(address & WORD_MASK, _WORD.size))[0]
-        return found
-
-    def _read(self, address: int, size: int) -> bytes:
-        """Read a few words of a stack.
-
-        :raises ReadError: when they cannot be read.
-        """
-        if not is_kernel_pointer(self._target, address, 1):
-            raise ReadError(f"a stack: {address:#x} is not a kernel address", address)
-        start = page_align_down(address)
-        page = self._page(start)
-        data = page[address - start : address - start + size] if page is not None else b""
-        return data if len(data) == size else self._target.read(address, size)
-
-    def _page(self, start: int) -> bytes | None:
-        if start not in self._pages:
-            try:
-                self._pages[start] = self._target.read(start, PAGE_SIZE)
-            except ReadError:
-                self._pages[start] = None
-        return self._pages[start]

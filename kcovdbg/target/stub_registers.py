@@ -14,7 +14,8 @@ PtRegs = Mapping[str, Any]
 
 # struct elf_prstatus of 64-bit machines: pr_pid, pr_reg, and behind it pr_fpvalid.
 _PID_OFFSET: Final = 32
-_REGISTERS_OFFSET: Final = 112
+PRSTATUS_REGISTERS: Final = 112
+"""Offset of pr_reg, whose words are laid out as ``struct pt_regs`` on x86-64 and ``struct user_pt_regs`` on arm64."""
 _TAIL: Final = 8
 
 
@@ -97,8 +98,8 @@ class StubRegisters:
         if self._layout is None or not values:
             return None
         words = self._layout.make_prstatus(values)
-        status = bytearray(_REGISTERS_OFFSET + 8 * len(words) + _TAIL)
+        status = bytearray(PRSTATUS_REGISTERS + 8 * len(words) + _TAIL)
         # QEMU numbers CPUs from 1 in its dumps.
         struct.pack_into("<I", status, _PID_OFFSET, cpu + 1)
-        struct.pack_into(f"<{len(words)}Q", status, _REGISTERS_OFFSET, *words)
+        struct.pack_into(f"<{len(words)}Q", status, PRSTATUS_REGISTERS, *words)
         return bytes(status)

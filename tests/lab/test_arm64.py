@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.symbols.table_cache import open_table
+from kcovdbg.target.drgn.target import DrgnSlab, DrgnTarget
+from kcovdbg.target.opener import TargetOptions, open_target
+from kcovdbg.target.slab_memory import SlabWalk
+from tests.integration.gdb.test_same_answers import ask_gdb, ask_kcovdbg, check_same, gather
 from tests.lab import kernel as kernels
-from tests.lab import requirements
+from tests.lab import requirements, situation
 from tests.lab.comparison import explain, find_differences
 from tests.lab.dump import truth_about
 from tests.lab.guest import Guest, Machine
@@ -22,7 +30,6 @@ from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.lab.kernel import Kernel
 
@@ -91,6 +98,57 @@ def test_other_boots(append: str, cpu: str) -> None:
         guest.wait_done()
         answers = assert_agrees(guest, "--gdb-remote", guest.sockets.gdb_remote)
         assert (answers["info"][0]["kaslr_offset"] == "0x0") == (append == "nokaslr")
+
+
+def have_gdb() -> str:
+    if shutil.which("gdb-multiarch") is None:
+        pytest.skip("needs gdb-multiarch")
+    return "gdb-multiarch"
+
+
+@pytest.fixture
+def table(guest: Guest) -> None:
+    """The kernel's table of lines is in the user's cache."""
+    image = ElfFile(Path(guest.kernel.vmlinux).resolve())
+    if open_table(str(image.build_id)) is None:
+        build_table(image.path)
+
+
+# The words of tasks that are stopped on a CPU are known to a debugger that has stopped them, and not to QMP.
+def test_in_gdb_through_the_stub(guest: Guest, table: None, tmp_path: Path) -> None:
+    program = have_gdb()
+    with guest.paused():
+        asked = ["--gdb-remote", guest.sockets.gdb_remote]
+        lines, outside = gather(lambda lines: ask_kcovdbg(asked, guest.kernel.vmlinux, lines), tmp_path)
+        # QEMU's stub is left reading virtual memory, whatever read it before.
+        connect = [f"target remote {guest.sockets.gdb_remote}", "maint packet Qqemu.PhyMemMode:0"]
+        in_gdb = ask_gdb([guest.kernel.vmlinux], [*lines, "info"], connect, program=program)
+    check_same(lines, in_gdb, outside)
+    assert "from the CPU's page table" in in_gdb.remarks
+
+
+@pytest.mark.parametrize("state", ["standing", "hub-section", "softirq-over-local", "crashed"])
+def test_in_gdb_on_a_slice(guest: Guest, table: None, state: str, tmp_path: Path) -> None:
+    """Of dumps, GDB reads slices only: QEMU's do not have virtual addresses there."""
+    program = have_gdb()
+    dump = situation.dump_of(guest.kernel, guest.userland, state)
+    path = tmp_path / "slice.elf"
+    made = run_kcovdbg("-c", dump.path, "-s", dump.kernel.vmlinux, "slice", "-o", path)
+    assert made.returncode == 0, made.stderr
+    lines, outside = gather(lambda lines: ask_kcovdbg(["-c", path], dump.kernel.vmlinux, lines), tmp_path, 2)
+    check_same(lines, ask_gdb([dump.kernel.vmlinux, path], lines, program=program), outside)
+
+
+@pytest.mark.parametrize("state", ["standing", "softirq-over-local"])
+def test_slab_memory_is_drgns(guest: Guest, state: str) -> None:
+    dump = situation.dump_of(guest.kernel, guest.userland, state)
+    target = open_target(TargetOptions(core=str(dump.path), symbols=[str(dump.kernel.vmlinux)]))
+    assert isinstance(target, DrgnTarget)
+    assert isinstance(target.slab, SlabWalk)
+    drgns = DrgnSlab(target.prog, is_still=True)
+    assert sorted(target.slab.for_each_file()) == sorted(drgns.for_each_file())
+    for size in (64, 256, 1024):
+        assert sorted(target.slab.for_each_slab_object(size)) == sorted(drgns.for_each_slab_object(size))
 
 
 def test_another_vmlinux_is_refused(guest: Guest, tmp_path: Path) -> None:

@@ -402,3 +402,88 @@ def test_a_list_that_changes_is_read_again():
 
     kernel.target.read = settle
     assert kernel.files() == without(objects, 1, 7)
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("bits", "memstart", "page_size", "sections"),
+    [
+        (48, GIB, 4096, 8),
+        # KASLR moves the direct map, here by most of what there is.
+        (48, GIB - (1 << 46), 4096, 8),
+        (39, GIB, 4096, 8),
+        (47, 2 * GIB, 16384, 8),
+        (52, GIB, 65536, 32),
+        (52, GIB - (1 << 50), 65536, 32),
+    ],
+)
+def test_direct_map_of_arm64(bits, memstart, page_size, sections):
+    """``__phys_to_virt()``: from ``PAGE_OFFSET``, -(1 << bits), the memory from ``memstart_addr`` on is mapped."""
+    array, low = make_arm64(memstart, page_size, sections, -(1 << bits) + 0x1234_5680)
+    assert array.page_size == page_size
+    assert array.direct_map() == -(1 << bits) - memstart & (1 << 64) - 1
+    # Memory from memstart_addr on is at the lowest address.
+    assert array.direct_map() + memstart & (1 << 64) - 1 == low - 0x1234_5680
+    blocks = list(array.for_each_block())
+    assert blocks[0].first == 0
+    # A section has as many pages as its parts of 2 MiB have.
+    assert sum(len(block.data) // ELEMENT for block in blocks) == sections * 8 * (2 << 20) // page_size
+
+
+def test_direct_map_of_52_bits_on_a_cpu_for_48():
+    """``arm64_memblock_init()`` moves ``memstart_addr`` so that the formula holds with 52 bits."""
+    memstart = GIB - ((1 << 52) - (1 << 48))
+    array, _ = make_arm64(memstart, 65536, 32, -(1 << 48) + 0x5680)
+    assert array.direct_map() + GIB & (1 << 64) - 1 == -(1 << 48) & (1 << 64) - 1
+
+
+def test_arm64_with_an_unknown_page_size():
+    with pytest.raises(MissingTypeError):
+        make_arm64(GIB, 0, 8, -(1 << 48))
+
+
+def make_arm64(memstart, page_size, sections, cache):
+    """Make an array of pages of one section; return it with the address of a cache.
+
+    :param sections: bytes of the map of a section's parts.
+    """
+    names = ("slab_caches", "mem_section", "__highest_present_section_nr", "memstart_addr")
+    usage = Structure(256, {"subsection_map": Member(16, sections, "unsigned long", length=sections // 8)})
+    section = Structure(
+        16, {"section_mem_map": Member(0, 8, "unsigned long"), "usage": Member(8, 8, "struct mem_section_usage *")}
+    )
+    cache &= (1 << 64) - 1
+    pages = sections * 8 * (2 << 20) // (page_size or 4096)
+    target = MemoryTarget(
+        machine="aarch64",
+        types={
+            "struct page": Structure(ELEMENT, {}),
+            "struct mem_section": section,
+            "struct mem_section_usage": usage,
+        },
+        symbols={
+            "empty_zero_page": Symbol("empty_zero_page", IMAGE + 0x1000, page_size),
+            **{name: Symbol(name, IMAGE + 16 * number, 16) for number, name in enumerate(names)},
+        },
+        variables={"mem_section": ("struct mem_section **", None)},
+        segments={
+            IMAGE: bytearray(64),
+            ROOT: bytearray(16),
+            SECTION: bytearray(16),
+            USAGE: bytearray(64),
+            PAGES: bytearray(pages * ELEMENT),
+        },
+    )
+
+    def write(address, value):
+        start = max(start for start in target.segments if start <= address)
+        struct.pack_into("<Q", target.segments[start], address - start, value & (1 << 64) - 1)
+
+    for name, value in zip(names, (cache, ROOT, 0, memstart), strict=True):
+        write(target.symbols[name].address, value)
+    write(ROOT, SECTION)
+    write(SECTION, PAGES | 3)
+    write(SECTION + 8, USAGE)
+    return PageArray(target), cache

@@ -137,15 +137,30 @@ def record_stack(target: Target, task: int) -> None:
 
     :param task: ``struct task_struct *``.
     """
-    with contextlib.suppress(ReadError, MissingTypeError):
+    with contextlib.suppress(ReadError, MissingSymbolError, MissingTypeError):
         member = target.member("struct task_struct", "stack")
         stack = read_word(target, task + member.offset)
         # An exited task has none.
         if is_kernel_pointer(target, stack):
-            target.read(stack, target.type_size("union thread_union"))
+            target.read(stack, _find_stack_size(target))
+    with contextlib.suppress(KcovdbgError):
+        # What is interrupted on arm64 goes on there; drgn reads it by physical addresses.
+        for cpu in target.cpus():
+            stack = read_word(target, target.per_cpu("irq_stack_ptr", cpu))
+            if is_kernel_pointer(target, stack):
+                target.read(stack, _find_stack_size(target))
     with contextlib.suppress(KcovdbgError):
         if target.stacks is not None:
             target.stacks.stack_trace(task)
+
+
+def _find_stack_size(target: Target) -> int:
+    """Return THREAD_SIZE, in bytes."""
+    try:
+        return target.type_size("union thread_union")
+    except MissingTypeError:
+        # On arm64 nothing uses the type. INIT_TASK_DATA of include/asm-generic/vmlinux.lds.h.
+        return target.symbol("__end_init_stack").address - target.symbol("__start_init_stack").address
 
 
 def slice_content(recording: Recording) -> Iterator[bytes]:

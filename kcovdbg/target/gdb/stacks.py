@@ -10,32 +10,80 @@ from typing import Final
 
 import gdb
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.elf.header import EM_AARCH64
 from kcovdbg.elf.note import NT_PRSTATUS
 from kcovdbg.errors import CapabilityError, KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.location import Frame
 from kcovdbg.model.memory import StackFrame
+from kcovdbg.target.frame_record_walk import FrameRecordWalk
 from kcovdbg.target.orc_tables import OrcTables
 from kcovdbg.target.pointer import check_pointer, read_word
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.stack_walk import SAVED, Registers, StackWalk
 from kcovdbg.target.struct_layout import BlockLayout
+from kcovdbg.target.stub_registers import PRSTATUS_REGISTERS
 
 _TASK: Final = "struct task_struct"
-_FRAME: Final = "struct inactive_task_frame"
-# struct elf_prstatus: pr_reg, laid out as struct pt_regs.
-_CORE_REGISTERS: Final = struct.Struct("<112x21Q")
-_NAMES: Final = (*SAVED, "orig_rax", "rip", "cs", "eflags", "rsp", "ss")
 _INT: Final = 4
 
 
+class _X86Stacks:
+    """Stacks of x86-64, unwound by ORC.
+
+    :raises MissingSymbolError: when the kernel has no ORC tables.
+    :raises MissingTypeError: when the debug info lacks the types of tasks.
+    """
+
+    names: Final = (*SAVED, "rip", "rsp")
+    core_names: Final = (*SAVED, "orig_rax", "rip", "cs", "eflags", "rsp", "ss")
+
+    def __init__(self, target: Target, image: ElfFile) -> None:
+        self._target = target
+        self.unwind = StackWalk(target, OrcTables(target, image)).unwind
+        self._saved_stack = target.member(_TASK, "thread.sp").offset
+        saved = {"rip": ("ret_addr",), "rbp": ("bp",), **{name: (name,) for name in ("r12", "r13", "r14", "r15")}}
+        self._frame = BlockLayout(target, "struct inactive_task_frame", saved)
+        for name in self._frame.names:
+            self._frame.offset(name)
+
+    def saved_registers(self, task: int) -> Registers:
+        """Return the registers of a task that is on no CPU."""
+        sp = read_word(self._target, task + self._saved_stack)
+        check_pointer(self._target, sp, "the stack of a task")
+        values = dict(zip(self._frame.names, self._frame.read(self._target, sp), strict=True))
+        return {**values, "rsp": sp + self._frame.size}
+
+
+class _Arm64Stacks:
+    """Stacks of arm64, unwound by frame records.
+
+    :raises MissingSymbolError: when the kernel has no text.
+    :raises MissingTypeError: when the debug info lacks the types of tasks.
+    """
+
+    names: Final = ("pc", "x29", "x30")
+    core_names: Final = (*(f"x{number}" for number in range(31)), "sp", "pc", "pstate")
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.unwind = FrameRecordWalk(target).unwind
+        self._saved = BlockLayout(target, _TASK, {"pc": ("thread.cpu_context.pc",), "x29": ("thread.cpu_context.fp",)})
+        for name in self._saved.names:
+            self._saved.offset(name)
+
+    def saved_registers(self, task: int) -> Registers:
+        """Return the registers of a task that is on no CPU."""
+        return dict(zip(self._saved.names, self._saved.read(self._target, task), strict=True))
+
+
 class GdbStacks:
-    """Kernel stacks of x86-64, unwound by ORC: GDB's own unwinder knows neither tasks nor the kernel's entry code.
+    """Kernel stacks: GDB's own unwinder knows neither tasks nor the kernel's entry code.
 
     :param target: the kernel.
     :param image: its vmlinux.
     :param frames_at: returns the functions that an instruction is in, innermost first.
     :param core: the core that GDB reads, None on a connection.
-    :raises MissingSymbolError: when the kernel has no ORC tables.
+    :raises MissingSymbolError: when the kernel lacks what unwinding needs.
     :raises MissingTypeError: when the debug info lacks the types of tasks.
     """
 
@@ -45,13 +93,8 @@ class GdbStacks:
         self._target = target
         self._frames_at = frames_at
         self._core = core
-        self._walk = StackWalk(target, OrcTables(target, image))
-        self._saved_stack = target.member(_TASK, "thread.sp").offset
-        self._frame = BlockLayout(
-            target, _FRAME, {"rip": ("ret_addr",), "rbp": ("bp",), **{name: (name,) for name in ("r12", "r13", "r14", "r15")}}
-        )
-        for name in self._frame.names:
-            self._frame.offset(name)
+        is_arm64 = image.header.machine == EM_AARCH64
+        self._machine: _X86Stacks | _Arm64Stacks = _Arm64Stacks(target) if is_arm64 else _X86Stacks(target, image)
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
         """Return a task's kernel stack, innermost frame first.
@@ -61,14 +104,8 @@ class GdbStacks:
         :raises ReadError: when the task cannot be read.
         """
         cpu = self._running.get(task)
-        if cpu is None:
-            sp = read_word(self._target, task + self._saved_stack)
-            check_pointer(self._target, sp, "the stack of a task")
-            values = dict(zip(self._frame.names, self._frame.read(self._target, sp), strict=True))
-            registers: Registers = {**values, "rsp": sp + self._frame.size}
-        else:
-            registers = self._find_registers(task, cpu)
-        places = self._walk.unwind(registers, is_interrupted=cpu is not None)
+        registers = self._machine.saved_registers(task) if cpu is None else self._find_registers(task, cpu)
+        places = self._machine.unwind(registers, is_interrupted=cpu is not None)
         return [frame for place in places for frame in self._make_frames(place.pc, place.instruction)]
 
     def _make_frames(self, pc: int, instruction: int) -> Sequence[StackFrame]:
@@ -110,16 +147,18 @@ class GdbStacks:
     def _find_registers(self, task: int, cpu: int) -> Registers:
         try:
             if self._core is None:
-                return _read_registers(cpu)
+                return _read_registers(cpu, self._machine.names)
             notes = [note for note in self._core.notes if note.type == NT_PRSTATUS and note.name == "CORE"]
-            return dict(zip(_NAMES, _CORE_REGISTERS.unpack_from(notes[cpu].desc), strict=True))
+            names = self._machine.core_names
+            values = struct.unpack_from(f"<{len(names)}Q", notes[cpu].desc, PRSTATUS_REGISTERS)
+            return dict(zip(names, values, strict=True))
         except (IndexError, LookupError, gdb.error, struct.error):
             raise CapabilityError(
                 f"cannot unwind the stack of task {task:#x}: the registers of CPU {cpu} are not available"
             ) from None
 
 
-def _read_registers(cpu: int) -> Registers:
+def _read_registers(cpu: int, names: Sequence[str]) -> Registers:
     """Read a CPU's registers from a stub, which numbers CPUs from 1.
 
     :raises LookupError: when it has no such CPU.
@@ -132,7 +171,7 @@ def _read_registers(cpu: int) -> Registers:
     try:
         thread.switch()
         newest = gdb.newest_frame()
-        return {name: int(newest.read_register(name)) & (1 << 64) - 1 for name in (*SAVED, "rip", "rsp")}
+        return {name: int(newest.read_register(name)) & (1 << 64) - 1 for name in names}
     finally:
         if selected is not None and frame is not None:
             selected.switch()

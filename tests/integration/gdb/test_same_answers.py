@@ -67,10 +67,21 @@ def ask_kcovdbg(target: Sequence[object], vmlinux: Path, lines: Sequence[str]) -
     return Answers(texts, done.stderr)
 
 
-def ask_gdb(target: Sequence[object], lines: Sequence[str], before: Sequence[str] = (), cache: Path | None = None) -> Answers:
+def ask_gdb(
+    target: Sequence[object],
+    lines: Sequence[str],
+    before: Sequence[str] = (),
+    cache: Path | None = None,
+    program: str = "gdb",
+) -> Answers:
     environment = {} if cache is None else {"XDG_CACHE_HOME": str(cache)}
     said = run_gdb(
-        *target, before=list(before), ask=[f"kcov-show {line} --json" for line in lines], environment=environment, timeout=300
+        *target,
+        before=list(before),
+        ask=[f"kcov-show {line} --json" for line in lines],
+        environment=environment,
+        timeout=300,
+        program=program,
     )
     assert "Traceback" not in said.stderr
     return Answers(dict(zip(lines, said.answers, strict=True)), said.stderr)
