@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``batch``: many dumps and traces into one data set; the truth is what kcovdbg says of each alone."""
+"""``batch``: many dumps and traces into one data set; compared with kcovdbg's answers about each of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def make_dumps(folder: Path, number: int) -> list[Path]:
     for index in range(number):
         path = folder / f"dump-{index}.slice"
         if index % 8 == 7:
-            # So early that nothing of KCOV is left.
+            # Cut so early that nothing of KCOV is left.
             path.write_bytes(plain[: len(plain) * index // (3 * number)])
         else:
             path.with_suffix(".zst").write_bytes(whole)
@@ -70,7 +70,7 @@ def as_text(value: object) -> object:
 
 
 def same(kept: object, said: object) -> bool:
-    """Tell whether a value of the data set is that of JSON; what has no type there is JSON in text."""
+    """Return whether a value of the data set equals that of JSON; values without a type are JSON in text."""
     if isinstance(kept, list) and isinstance(said, list):
         return len(kept) == len(said) and all(map(same, kept, said))
     if isinstance(kept, dict) and isinstance(said, dict):
@@ -125,7 +125,7 @@ def test_bad_dumps_stop_nobody_and_are_not_asked_again(tmp_path: Path, vmlinux: 
 
 
 def test_a_dump_that_takes_too_long_is_given_up(tmp_path: Path, vmlinux: Path) -> None:
-    # No process starts and opens a dump as fast.
+    # Less time than any process takes to open a dump.
     (dump,) = make_dumps(tmp_path / "dumps", 1)
     output = tmp_path / "out"
     done = run("batch", "-e", "tasks", str(dump), "-s", str(vmlinux), "-o", str(output), "--timeout", "0.01", check=False)

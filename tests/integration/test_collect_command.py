@@ -99,7 +99,7 @@ def test_repeat_and_system_calls(cli):
 
 
 class Grown:
-    """What a run gives whose task makes 3000 records, in whatever buffer it gets."""
+    """A run whose task makes 3000 records, with any size of the buffer."""
 
     def __init__(self, status=0, records=3000):
         self.sizes = []
@@ -120,7 +120,7 @@ class Grown:
     [
         ((), 0, [512], "--buffer-size 2048"),
         (("--grow",), 0, [512, 2048, 8192], "again with 8192"),
-        # Whoever ended the command doesn't want it again.
+        # After the user ended the command, it does not run again.
         (("--grow",), 130, [512], "later records are missing"),
     ],
 )
@@ -154,7 +154,7 @@ IGNORED = "trap '' INT; echo ready; while :; do sleep 0.05; done"
     ("script", "presses", "status"), [(TRAPPED, 1, 5), ("echo ready; exec sleep 100", 1, 130), (IGNORED, 2, 137)]
 )
 def test_interrupt_from_a_terminal(tmp_path, script, presses, status):
-    """The terminal tells the command as well, which may do about it what it likes; the second one kills it. All is kept."""
+    """The terminal sends C-c to the command as well, which may ignore it; the second one kills it. All records are kept."""
     path = tmp_path / "a.kcov"
     words = (sys.executable, "-m", "tests.support.collector_process", "collect", "-o", str(path), "--", "sh", "-c", script)
     with Screen(*words, columns=100) as screen:

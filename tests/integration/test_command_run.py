@@ -66,7 +66,7 @@ def test_who_holds_a_handle_beside_a_random_one(run):
     errors = {0x40186366: errno.EEXIST}
     with pytest.raises(CollectError, match=r"usb:1: task 7 \(fuzzer\)"):
         run("true", handles=(bus,), common_handle=0, errors=errors, find_holder=find_holder)
-    # Another process may have the random handle as well, which says nothing.
+    # Another process may have taken the random handle, so no holder is named.
     assert set(asked) == {bus}
     with pytest.raises(CollectError, match=r"usb:1: already registered \(EEXIST\)"):
         run("true", handles=(bus,), common_handle=0, errors=errors)
@@ -217,7 +217,7 @@ def test_programs_are_found_as_the_shell_finds_them(run, tmp_path, monkeypatch):
 
 
 def test_no_handler_runs_in_the_command(run):
-    """Not even in its first moments, in which it has our memory."""
+    """The child's handlers are reset before it runs, while it still shares this process's memory."""
     got = []
     before = signal.signal(signal.SIGUSR1, lambda *_: got.append(os.getpid()))
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The demo unpacked, in real GDB and drgn, and what it is made for: each part is compared with what else knows it."""
+"""The unpacked demo in real GDB and drgn; each part is compared with another source."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Exports of the demo, looked at by those whom they are for; the page that shows each format; and the page's own examples."""
+"""Exports of the demo, read by the programs that they are for; the page that shows each format, and its examples."""
 
 import json
 import re
@@ -44,10 +44,10 @@ def ask(demo, streams):
 
 @pytest.fixture
 def tree(demo, ask, tmp_path):
-    """A source tree with as many lines as are asked for."""
+    """Make a source tree whose files have enough lines."""
     rows = json.loads(ask("source kc-usb --json"))
     for file, last in {row["file"]: row["line"] for row in rows}.items():
-        # A name that leads out of the tree isn't made.
+        # Names that lead out of the tree are left out.
         path = (tmp_path / "tree" / file).resolve()
         assert path.is_relative_to(tmp_path)
         path.parent.mkdir(parents=True, exist_ok=True)

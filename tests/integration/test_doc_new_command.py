@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""docs/adding-a-command.md, done: the command is in every frontend afterwards."""
+"""Follow docs/adding-a-command.md: the command is then in every frontend."""
 
 import os
 import re
@@ -57,7 +57,7 @@ def ask(installation, command, **options):
     return result.stdout
 
 
-# Another frontend is another row: what is run, and what its answer must hold.
+# By frontend: the program to run, and a text in its answer.
 FRONTENDS = {
     "cli": ((sys.executable, "-m", "kcovdbg", "help", "modes"), "modes - count the tasks in each mode"),
     "completion of commands": ((*PYTHON, COMPLETE), "modes count the tasks in each mode"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The pages: every session on them is run on the demo, every command on them can be understood, and Sphinx builds them."""
+"""The pages: every session on them is run on the demo, every command on them is valid, and Sphinx builds them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ WITH_COMMANDS = [page for page in PAGES if commands_on(page)]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with what the pages speak of: the demo as ``vmcore`` and ``vmlinux``, and their scripts."""
+    """Return a directory with the files that the pages name: the demo as ``vmcore`` and ``vmlinux``, and their scripts."""
     folder = tmp_path_factory.mktemp("place")
     subprocess.run([sys.executable, "-m", "kcovdbg", "demo", folder], cwd=ROOT, check=True, capture_output=True)
     programs = folder / "bin"
@@ -105,7 +105,7 @@ def as_pattern(shown: str) -> re.Pattern[str]:
 
 @pytest.mark.parametrize("page", SESSIONS, ids=name_of)
 def test_sessions_show_something(page: Path) -> None:
-    """An ellipsis alone matches whatever a command prints."""
+    """An ellipsis alone matches any output."""
     empty = [command for command, shown in sessions(page) if not re.sub(rf"[\s{LEFT_OUT}]|\.\.\.", "", shown)]
     assert empty == []
 
@@ -154,7 +154,7 @@ def run_at_prompt(program: str, line: str, place: Path, environment: dict[str, s
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=name_of)
 def test_commands_can_be_understood(page: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A file that doesn't exist can't be told from a command.
+    # The name of a missing file looks like that of a command.
     monkeypatch.chdir(place)
     commands = COMMANDS.with_commands(replace(TASKS, name="modes")) if page.name == "adding-a-command.md" else COMMANDS
     for line in commands_on(page):

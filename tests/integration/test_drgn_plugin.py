@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""drgn imports the plugin at every start: it has to be next to nothing."""
+"""drgn imports the plugin at every start: importing it must be cheap."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Each example runs, and shows what it is there for."""
+"""Each example runs, and shows what it is meant to show."""
 
 import os
 import random

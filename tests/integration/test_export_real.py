@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Exports of entry and exit records that a real kernel wrote, against a second reading of the words that its guest saw."""
+"""Exports of entry and exit records of a real kernel, compared with another reader of the words that the guest printed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Reading(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What kcovdbg says of the trace."""
+    """Return kcovdbg's answer about the trace."""
 
     buffer: list[dict[str, Any]]
     tree: list[dict[str, Any]]
@@ -104,7 +104,7 @@ def test_words_are_those_that_the_guest_saw(read: Reading) -> None:
     for byte in b"".join(word.to_bytes(8, "little") for word in words):
         value = (value ^ byte) * 0x100000001B3 & (1 << 64) - 1
     assert value == int(STATE["hash"], 16)
-    # Enough of each kind for what follows to mean something.
+    # There are enough records of each kind for the comparison.
     kinds = Counter(word >> 60 for word in read.words)
     assert set(kinds) == {ENTRY, EXIT, POINT}
     assert min(kinds.values()) > 100

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The manual page, the command reference and the shells' completions: current, and understood by those who read them."""
+"""The manual page, the command reference and the shells' completions: up to date, and accepted by man and the shells."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def complete_with_fish(*words: str) -> set[str]:
 
 
 def complete_with_zsh(*words: str) -> set[str]:
-    """Press Tab in a zsh of its own; return what becomes of the last word."""
+    """Press Tab in a zsh process; return the completed word."""
     if shutil.which("zsh") is None:
         pytest.skip("needs zsh")
     shell = pexpect.spawn("zsh", ["-f"], env={**os.environ, "TERM": "dumb"}, encoding="utf-8", timeout=20)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Each generation of KCOV that the lab has built: what its guest printed is what kcovdbg answers, from a committed slice.
+"""Each generation of KCOV that the lab has built: answers from a committed slice agree with what the guest printed.
 
-A directory under tests/golden/generations is taken up by itself; `python -m tests.lab generations` makes them.
+Each directory under tests/golden/generations is tested; `python -m tests.lab generations` makes them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_every_kernel_that_can_be_built_is_kept() -> None:
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
 def test_truth_is_the_answer(directory: Path) -> None:
-    """Tasks, objects, handles, areas, saved state; info names the row; check is silent, and nothing is complained about."""
+    """Tasks, objects, handles, areas, saved state; info names the row; check is silent, and there are no errors."""
     assert find_faults(read_truth(directory), answers_of(directory)) == []
 
 
@@ -64,7 +64,7 @@ def test_row_is_the_recipe_s(directory: Path) -> None:
 
 @pytest.mark.parametrize("directory", DIRECTORIES, ids=NAMES)
 def test_a_wrong_answer_is_noticed(directory: Path) -> None:
-    """The comparison is worth something in each row: what is changed in any answer is found."""
+    """The comparison finds a change in any answer of each generation."""
     truth, answers = read_truth(directory), answers_of(directory)
 
     def changed(command: str, **members: Any) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Collectors in the background: the shell goes on, tells their end and status, keeps what they collected, and ends them."""
+"""Collectors in the background: the shell continues, reports their end and status, keeps their traces, and ends them."""
 
 import io
 import json
@@ -178,7 +178,7 @@ time.sleep(1000)
 
 
 def test_it_ends_with_a_workspace_that_is_killed(tmp_path):
-    """By SIGKILL, so that the workspace can't end anything; the collector is a stub that only waits."""
+    """The shell is killed by SIGKILL and cannot end its jobs; the collector is a stub that only waits."""
     stub, armed = tmp_path / "stub.py", tmp_path / "armed"
     stub.write_text(STUB)
     command = [sys.executable, "-c", SESSION, stub, armed]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What every command writes with ``--json`` is what its declared schema says, on the demo and on each kept generation."""
+"""The output of every command with ``--json`` matches its declared schema, on the demo and on each kept generation."""
 
 from __future__ import annotations
 
@@ -148,5 +148,5 @@ def test_collect_is_as_declared(tmp_path: Path, options: tuple[str, ...]) -> Non
 
 
 def test_every_command_with_json_is_declared() -> None:
-    """Those without print something else, or another command's JSON."""
+    """Commands without a schema print something else, or another command's JSON."""
     assert {command.name for command in COMMANDS if not command.row_types} == {"view", "gdb", "gdb-path", "mcp", "watch"}

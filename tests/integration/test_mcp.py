@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The server for programs, asked by the protocol's own client, in one process with it and as a process of its own."""
+"""The server for programs with the protocol's own client, in the same process and in a process of its own."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ CALLS: tuple[tuple[str, dict[str, Any], str], ...] = (
 
 
 class Inline:
-    """Runs calls where they are awaited."""
+    """Runs calls in the thread that awaits them."""
 
     async def __call__(self, function: Callable[[], T]) -> T:
         return function()
@@ -251,7 +251,7 @@ def test_a_process_serves_a_client(tmp_path: Path) -> None:
 
 
 class Process:
-    """A server that is fed by hand."""
+    """A server whose input the test writes."""
 
     def __init__(self, *words: str) -> None:
         self.process = subprocess.Popen(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``kcovdbg`` as a process: its streams, its exit status, and the signals that it gets."""
+"""``kcovdbg`` as a process: streams, exit status and signals."""
 
 import errno
 import os
@@ -147,7 +147,7 @@ def test_a_closed_standard_output(words):
 
 
 def test_files_do_not_get_the_descriptors_of_closed_streams(tmp_path):
-    """A child that writes to its standard output would write into a file of ours."""
+    """With standard output closed, a child would write to another open file."""
     (tmp_path / "script").write_text("! echo said\n! echo said >&2\nhelp > out\n")
     words = [sys.executable, "-m", "kcovdbg", str(tmp_path / "script")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

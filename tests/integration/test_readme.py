@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The README's session is what the demo really answers."""
+"""The README's session has the demo's real answers."""
 
 import os
 import re

@@ -25,7 +25,7 @@ WORDS = [pc(number % 7, number % 5) for number in range(300)]
 # Differences at rows 30, 133 and 200.
 OTHER = [*WORDS[:30], pc(9), pc(9, 1), *WORDS[33:133], *[pc(8)] * 4, *WORDS[133:196], *WORDS[200:]]
 
-# Every text against what is behind it: the ratio of WCAG 2, 4.5 for text of this size.
+# Contrast of every text with its background: WCAG 2 wants a ratio of 4.5 for text of this size.
 CONTRAST = """
 (() => {
   const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
@@ -71,7 +71,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def page(browser):
-    """Open a page; afterwards nothing may have been complained about, and nothing loaded but the page."""
+    """Open a page; afterwards there must be no errors, and no request besides the page."""
     browser.complaints.clear()
     browser.requests.clear()
 

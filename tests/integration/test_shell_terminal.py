@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The shell on a real pseudo-terminal: what the screen shows."""
+"""The shell's screen on a real pseudo-terminal."""
 
 import os
 import shutil
@@ -91,7 +91,7 @@ def test_history_is_searched_and_lasts(tmp_path):
         screen.wait(at_prompt)
         screen.type("help tasks\r")
         screen.wait("Usage:")
-        # A line that begins with a blank isn't kept.
+        # A line that begins with a blank is not saved.
         screen.type(" help remote\r")
         screen.wait("remote - ")
         screen.type("\x04")
@@ -297,7 +297,7 @@ def test_prose_wraps_between_words(line):
     with Screen(sys.executable, "-m", "kcovdbg", "--demo", "-e", line, rows=60, columns=1000) as whole:
         whole.end(60)
     assert max(map(len, wrapped.lines)) <= 64 < max(map(len, whole.lines))
-    # A word that the terminal had broken would be two.
+    # A word broken by the terminal would count as two.
     assert wrapped.text.split() == whole.text.split()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Tables are built of what an image says, or not at all."""
+"""Tables are built from an image with source lines, or not at all."""
 
 import re
 import shutil
@@ -54,7 +54,7 @@ def need(tool):
 
 @pytest.mark.parametrize("tool", ["reader", "llvm", "drgn"])
 def test_image_that_goes_while_it_is_read(image, tmp_path, tool):
-    """What was decompressed is removed when the program that did it ends: the table must not come out empty."""
+    """The decompressed image is removed when its program ends; the table must be complete nevertheless."""
     need(tool)
     folder = tmp_path / "tables"
     build_id = ElfFile(image).build_id
@@ -68,7 +68,7 @@ def test_image_that_goes_while_it_is_read(image, tmp_path, tool):
 
 
 def test_answers_that_cannot_be_right_are_refused(image, tmp_path):
-    """A symbolizer that knows nothing of an image with lines has read something else."""
+    """If a symbolizer locates nothing in an image with lines, it has read another file."""
     liar = tmp_path / "llvm-symbolizer"
     liar.write_text(
         textwrap.dedent("""\

@@ -137,7 +137,7 @@ def test_two_at_once_build_one_table(image, tmp_path):
 
 
 def test_a_function_is_shown_before_the_table_is_built(image, monkeypatch):
-    """Somebody at a terminal waits for moments only; a script gets the whole answer."""
+    """At a terminal, the command waits only for moments; a script gets the whole answer."""
     monkeypatch.setattr(coverage_points, "_MOMENTS", 0)
     frames = (Frame("second", "src/second.c", 1, 1),)
     symbolizer = Symbolizer(find_table=lambda: None, fallback=lambda _: frames)

@@ -77,7 +77,7 @@ def test_code_proves_what_can_be_recorded(built):
         assert proof.judge(cmps, PC, read).comparisons == set(cmps)
         wrong = [*others, *(pc + 1 for pc in pcs), 0, 1 << 46]
         assert proof.judge(wrong, PC, read).wrong.keys() == set(wrong)
-        # The image alone does not say what the kernel has patched.
+        # The image does not show code that the kernel has patched.
         assert proof.judge(others, PC, no_memory) == ({}, set(others), set())
         (pc,) = others[:1]
         displacement = struct.pack("<i", elf.symbols.find("jumper").address - pc)
@@ -269,7 +269,7 @@ def test_riscv_branches():
 @needs_reader
 @pytest.mark.parametrize("machine", [EM_X86_64, EM_AARCH64])
 def test_compiled_search_finds_what_python_finds(machine):
-    """In random code with many branches, of more than one part for the threads, whose borders cut through some of them."""
+    """Random code with many branches, in several parts for the threads; some branches cross the borders of parts."""
     random = Random(machine)
     size, address = (1 << 21) + 77, 0x1000000
     text = bytearray(random.randbytes(size))

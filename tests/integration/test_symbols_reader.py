@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The compiled reader of DWARF says what llvm-symbolizer and drgn say, and survives damage."""
+"""The compiled reader of DWARF agrees with llvm-symbolizer and drgn, and survives damage."""
 
 import shutil
 import subprocess
@@ -134,7 +134,7 @@ def test_compressed_debug_info(image, tmp_path):
 
 
 def test_a_build_goes_on_where_it_was_killed(image, tmp_path, monkeypatch):
-    """Parts that are there are not located again, unless they are damaged."""
+    """Finished parts are not located again, unless they are damaged."""
     monkeypatch.setattr(table_builder, "_PART_BYTES", 1)
     located = []
     locate = DwarfReader.locate

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Naming PCs: what comes from the table, what from the debugger, and how the rest is called."""
+"""Locations of PCs: from the table, from the debugger, and remarks on the others."""
 
 import shutil
 import subprocess
@@ -83,7 +83,7 @@ def test_starts_of_functions(table):
 def test_by_fallback(table):
     fallback = Recorder({BASE + OFFSET + 0x3F: (F,), BASE + OFFSET + 0x401F: (F,)})
     symbolizer = Symbolizer(OFFSET, table=table, fallback=fallback)
-    # A coverage point it can't be, for the table has them all.
+    # It is no coverage point: the table has all of them.
     assert symbolizer.locate(BASE + 0x40) == Location(BASE + OFFSET + 0x40, (F,), resolve.NOT_A_POINT, approximate=True)
     assert symbolizer.locate(BASE + 0x4020).remark == resolve.INIT_TEXT
     assert symbolizer.locate(BASE + 0x50).remark == resolve.NO_LINES
@@ -156,7 +156,7 @@ def test_many_without_a_table_are_located_at_once(monkeypatch):
     fallback.asked.clear()
     found = symbolizer.locate_all([BASE + 0x10, BASE + 0x20, 5, BASE + 0x30, BASE + 0x40])
     assert asked == [[BASE + 0xF, BASE + 0x1F, BASE + 0x2F, BASE + 0x3F]]
-    # What it knows nothing of, and what it has no name for, is asked for again.
+    # PCs without a location or a name are looked up again.
     assert fallback.asked == [BASE + OFFSET + 0x1F, BASE + OFFSET + 0x2F]
     assert [location.frames for location in found] == [(F,), (one,), (), (other,), (F, F)]
     assert [location.address for location in found[:2]] == [BASE + OFFSET + 0x10, BASE + OFFSET + 0x20]
@@ -222,7 +222,7 @@ def test_functions_without_source_lines(tmp_path):
     assert names(symbols["f"].address + 1) == [first]
     assert names(start.address + 1) == names(start.address + start.size) == ["_start"]
     assert symbolizer.locate(5).remark == resolve.NO_TEXT
-    # Where the file has gone meanwhile, nothing is known, and nothing fails.
+    # If the file is gone by then, there are no names, and no error.
     assert resolve.ImageFunctions(tmp_path / "nosuch").function_at(start.address) is None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``syzkaller`` on a made-up working directory with real dumps; the truth is what kcovdbg says of each dump alone."""
+"""``syzkaller`` on a made-up working directory with real dumps; compared with kcovdbg's answers about each dump."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_answers(manager: Path) -> None:
 
 
 def test_no_image_and_another_place(manager: Path, tmp_path: Path) -> None:
-    """A dump without its vmlinux fails by itself; the answers go where they are wanted."""
+    """A dump without its vmlinux fails alone; answers go to the directory of -o."""
     crashes = tmp_path / "workdir/crashes/demo"
     crashes.mkdir(parents=True)
     (crashes / "vmcore").symlink_to(manager / "workdir/crashes/demo/vmcore")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What drgn can't do by itself, and what it raises then."""
+"""Features that drgn lacks, and the errors that are raised then."""
 
 import drgn
 import pytest
@@ -47,7 +47,7 @@ def test_nothing_is_made_up():
 def test_what_drgn_has_no_class_for_is_a_gap():
     with pytest.raises(ReadError, match=r"slab cache of files.*direct mapping"), _walking("the slab cache of files"):
         raise Exception("could not find variable in direct mapping")  # noqa: TRY002
-    # What is a fault of the program stays one.
+    # A bug in the program stays an internal error.
     with pytest.raises(RuntimeError), _walking("the slab cache of files"):
         raise RuntimeError("a bug")
 

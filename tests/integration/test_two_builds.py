@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Traces of two builds, before and after a patch whose effect is known: the programs say themselves what they executed."""
+"""Traces of two builds, before and after a patch whose effect is known: the programs print what they executed."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ VALUES = (150, 42, 9)
 
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory):
-    """Tables of these programs are of no use to anybody else."""
+    """Location tables of these programs go to a cache of their own."""
     before = os.environ.get("XDG_CACHE_HOME")
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     yield

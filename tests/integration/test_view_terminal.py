@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The view as a process in a pseudo-terminal: what a user's terminal shows, and how the process ends."""
+"""The view as a process in a pseudo-terminal: its screen, and how the process ends."""
 
 import os
 import random
@@ -17,7 +17,7 @@ PATIENCE = 30
 
 
 class Terminal:
-    """A terminal of so many columns and rows with a program in it."""
+    """A terminal with a program in it."""
 
     def __init__(self, arguments, columns=100, rows=30):
         environment = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "PYTHONPATH": str(ROOT)}

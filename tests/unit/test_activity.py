@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What samples of a running kernel tell: rates, full buffers, sections, objects, and the summary of a recording."""
+"""Activity from samples of a running kernel: rates, full buffers, sections, objects, and the summary of a recording."""
 
 import pytest
 
@@ -83,7 +83,7 @@ def test_sections_that_no_look_sees_show_in_the_owners_buffer():
     samples = [sample(number, owner(count), objects=objects) for number, count in enumerate(counts)]
     (found,) = run(*samples).sections
     assert (found.key.handle, found.key.handles, found.begun, found.in_flight) == (None, (USB, USB + 1), 3, 0)
-    # A section that was seen is what the records are from.
+    # The records are from a section that a look has seen.
     (seen,) = run(sample(0, owner(0), section(5), objects=objects), sample(1, owner(5))).sections
     assert seen.begun == 1
 
@@ -137,7 +137,7 @@ def test_summary_of_a_buffer_that_overflows():
     assert buffer.full_seconds == 6
     assert buffer.rate is not None
     assert 80 < buffer.rate < 100
-    # 511 and what 2 s bring.
+    # 511 records, and those of 2 s.
     assert buffer.needed is not None
     assert 511 + 160 < buffer.needed < 511 + 201
     assert buffer.needed_size == 1024

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is computed over buffers, against the plainest way to compute the same."""
+"""Computations over buffers, compared with the simplest implementation of each."""
 
 from collections import Counter
 from itertools import groupby, pairwise
@@ -200,7 +200,7 @@ def test_alignment(native, left, edits):
     check_alignment(found, left, right)
     assert (found.left, found.right) == (len(left), len(right))
     if not found.is_coarse:
-        # Anchors may cost a little; never much of two traces as near as these.
+        # With anchors, an alignment of similar traces is only slightly worse.
         assert found.common >= longest_common(left, right) * 0.8
     if left == right:
         assert found.common == len(left)
@@ -261,7 +261,7 @@ def test_calls_are_always_balanced(text):
     assert sum(call.kind is not CallKind.BEGUN_EARLIER for call in calls) == sum(map(str.isupper, text))
     assert sum(call.kind is not CallKind.UNFINISHED for call in calls) == sum(map(str.islower, text))
     assert all(0 <= call.first <= call.last < len(text) and call.depth >= 0 for call in calls)
-    # What is deeper lies within something less deep, and calls of one depth don't overlap.
+    # Deeper calls are within less deep ones, and calls of one depth do not overlap.
     for call in calls:
         if call.depth:
             assert any(
@@ -282,7 +282,7 @@ def test_events_of_a_buffer():
 # Keeping.
 
 
-# Close enough to the last address that what is guessed to be text would wrap.
+# So close to the last address that the guessed range of text would wrap.
 @example([0, 0, 0, (1 << 64) - 1048575], PC)
 @given(WORDS, st.sampled_from([PC, CMP]))
 def test_kept_buffers_come_back_word_for_word(words, codec):

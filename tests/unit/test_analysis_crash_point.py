@@ -72,7 +72,7 @@ def test_registers_of_the_fault():
     ending = end_of(records, "inner outer write", is_crashed=True)
     assert (ending.end, ending.fault, ending.is_covered) == (3, "inner", True)
     assert ending.meets == {2: (0,), 1: (1,), 0: (2,)}
-    # Another task's, and one that a dump merely shows first.
+    # The stack of another task, and of one that did not crash.
     assert end_of(records, "inner outer write").fault is None
     assert end_of("write outer inner", "inner outer write", is_crashed=True).fault is None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is counted in columns is what the locations themselves give, in C and in Python, with a location table and without."""
+"""Counting in columns gives the same as the locations themselves, in C and in Python, with and without a location table."""
 
 from array import array
 from collections import Counter, defaultdict
@@ -33,7 +33,7 @@ FRAMES = st.builds(
     st.none() | st.integers(1, 4),
     st.none() | st.just(7),
 )
-# As a compiler leaves them: what code was compiled into has a name and a file, unless nothing is known.
+# As a compiler makes them: the outermost function has a name and a file, unless nothing is known.
 CHAINS = st.tuples() | st.builds(
     lambda inner, outer: (*inner, outer),
     st.lists(FRAMES, max_size=3),
@@ -41,7 +41,7 @@ CHAINS = st.tuples() | st.builds(
 )
 PCS = st.integers(BASE + 1, BASE + 60)
 ROWS = st.dictionaries(PCS, st.tuples(st.sampled_from(PointKind), CHAINS), max_size=40)
-# Some are in no table: in the text, in a module, nowhere.
+# Some PCs are in no table: in the text, in a module, or in no code.
 TRACES = st.lists(PCS | st.sampled_from([BASE + 0x2000, 0xFFFFFFFFC0000010, 5, (1 << 64) - 1]), max_size=80)
 
 
@@ -157,7 +157,7 @@ def test_functions(native, tmp_path_factory, rows, words):
     table = make_names(tmp_path_factory.mktemp("t"), rows)._find_table()
     points = PointRows(table.columns, {PointKind.PC})
     groups = list(points.group(table.functions(), TEXT.start, TEXT.end, 5))
-    # The call is in the function, not what follows it.
+    # The call is in the function, the return address is not.
     of_function = {
         number: [pc for pc in sorted(rows) if rows[pc][0] is PointKind.PC and 0 <= pc - 5 - (BASE + 10 * number) < 8]
         for number in range(6)

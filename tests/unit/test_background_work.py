@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is said of work in the background: it is recorded where something on its stack announces a remote handle."""
+"""Answers about background work: it is recorded if a function on its stack announces a remote handle."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def codes(pid, *functions, sites=(HUB, INLINED), of=None):
         (KTHREADD, ["schedule", "outer", "kthread"], [Reason.AT_SITE]),
         (KTHREADD, ["schedule", "kthreadd"], [Reason.OUTSIDE_SITES]),
         (KTHREADD, [], []),
-        # In a remote section: that is said by its session.
+        # Its session shows that it is in a remote section.
         (IN_SECTION, ["schedule", "worker_thread"], []),
         (USER, ["schedule", "do_syscall_64"], []),
     ],

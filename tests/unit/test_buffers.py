@@ -202,7 +202,7 @@ def test_a_record_in_flight():
     assert list(buffer.words) == pcs(3)
     assert ["record 2" in remark for remark in buffer.remarks] == [True]
     assert not live([3, *pcs(3)]).remarks
-    # More that comes meanwhile is no trouble.
+    # Further records that are written meanwhile do no harm.
     assert list(live([3, *pcs(3)], lambda target: target.write(AREA, struct.pack("<Q", 9))).words) == pcs(3)
 
 
@@ -246,7 +246,7 @@ def test_bitmap_with_its_trace():
     assert buffer.encoding.codec is PC
     assert list(buffer.words) == pcs(2)
     assert (buffer.bits_set, buffer.capacity) == (4, 61)
-    # A bitmap that wouldn't fit is damage.
+    # A bitmap that is larger than the buffer is damage.
     target.put(KCOV, "struct kcov", {"state.bitmap_size": 1 << 30})
     damaged = read_place(target, make_layout({"kcov-state", "unique-bitmap"}), place(64, "0x5", kcov=KCOV))
     assert any("16777216 words" in remark for remark in damaged.remarks)
@@ -256,7 +256,7 @@ def test_a_bitmap_that_the_kernel_has_forgotten():
     target = make_target([1 << 63 | 0b1011, 0, 3, *pcs(3)], 64)
     layout = make_layout({"kcov-state", "unique-bitmap"})
     assert any("bitmap" in remark for remark in read_place(target, layout, place(64, "INIT")).remarks)
-    # Neither while the mode says that there is none, nor in kernels without, nor where the count is one.
+    # There is none if the mode has none, in kernels without bitmaps, and where the word is a plausible count.
     for other, mode in ((layout, "TRACE_PC"), (make_layout(set()), "INIT")):
         assert not any("bitmap" in remark for remark in read_place(target, other, place(64, mode)).remarks)
     counted = make_target([3, *pcs(3)], 64)
@@ -278,7 +278,7 @@ def test_what_nobody_collects_into_is_guessed():
     assert list(buffer.words) == records
     assert "a guess" in buffer.remarks[0]
     assert read([3, *pcs(3)], 512, "INIT").remarks == ()
-    # While it is enabled the mode says what it holds, whatever it looks like.
+    # While the object is enabled, its mode decides the format, whatever the words look like.
     assert read([3, *records], 512, "TRACE_PC").encoding.codec is PC
 
 
@@ -417,7 +417,7 @@ def test_addresses_and_edges_in_one_answer():
         assert f"area:{edges:#x}" in said
     text, _ = Asker(kernel.target).ask(f"buffer kcov:{kcov:#x} -n 1")
     assert "1 more edges" in text
-    # Of which function an edge is can't be told: a filter leaves them out, and says so.
+    # The function of an edge is unknown: a filter leaves edges out, and a remark says so.
     rows, said = Asker(kernel.target).rows(f"buffer kcov:{kcov:#x} --function nothing_of_this_name")
     assert rows == []
     assert "2 edges are left out" in said
@@ -431,7 +431,7 @@ def test_edges_that_are_left():
     rows, said = Asker(kernel.target).rows(f"buffer kcov:{kcov:#x}")
     assert [row["kind"] for row in rows] == ["pc"] * 3 + ["edge"] * 3
     assert "edges are left" in said
-    # One that has recorded none is shown as it is.
+    # A buffer without records is shown as empty.
     rows, said = Asker(kernel.target).rows(f"buffer kcov:{kernel.objects['stopped']:#x}")
     assert {row["kind"] for row in rows} == {"pc"}
     assert "edges" not in said

@@ -102,7 +102,7 @@ def test_text_that_does_not_fit_the_build_is_not_used(sides):
 
 
 def test_one_text_is_not_that_of_two_versions(sides):
-    """Both builds were made in one directory, which has the sources of one of them."""
+    """Both builds were made in one directory, which now has the sources of one of them."""
     left, right = sides
     left.add("f", "a.c", 10, 12, 15).add("g", "a.c", 20, 22, 23, 27)
     right.add("f", "a.c", 10, 12, 13, 16).add("g", "a.c", 21, 23, 24, 28)

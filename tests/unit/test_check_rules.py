@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Each rule of `check` on made-up kernels: silent on healthy ones, damage in which it fires, and a near miss in which not.
+"""Each rule of `check` on kernels in memory: it is silent on healthy ones, reports damage, and does not report a near miss.
 
-A near miss is legal, and differs in one detail from what the rule reports: nothing at all may be said of it.
+A near miss is legal, and differs in one detail from what the rule reports: no rule may report it.
 """
 
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ STOPPED = {"kcov": 0, "kcov_mode": 0, "kcov_size": 0, "kcov_area": 0}
 
 
 class MadeUpProof:
-    """Code in which 0 and WRONG are no points, what follows WRONG cannot be read, and then comes a point of a comparison."""
+    """Code in which 0 and WRONG are no points; the address after WRONG is unreadable, the next one is a comparison's point."""
 
     def problem(self):
         return None
@@ -60,7 +60,7 @@ def test_silent_on_healthy_kernels(row, word, big_endian):
     assert report.applied >= 20
 
 
-# What is done to a kernel.
+# Changes to a kernel.
 
 
 def task(pid, **values):
@@ -70,7 +70,7 @@ def task(pid, **values):
 
 
 def kcov(name, **values):
-    """Change members of an object; a refcount is given as what it differs by."""
+    """Change members of an object; a refcount is given as a difference."""
 
     def change(kernel):
         named = {
@@ -154,7 +154,7 @@ def allocate(kernel, size, caller, *, room=None):
 
 
 def relocate(name, **changes):
-    """Move an object's buffer to another vmalloc area, or change what is known of the one that it has."""
+    """Move an object's buffer to another vmalloc area, or change the description of its present one."""
 
     def change(kernel):
         areas = tuple(kernel.target.vmalloc.for_each_vmalloc_area())
@@ -174,7 +174,7 @@ def relocate(name, **changes):
 
 
 def new_area(name):
-    """Move an area of a section; who uses it is to be told."""
+    """Move an area of a section, and update the task that uses it."""
 
     def change(kernel):
         areas = tuple(kernel.target.vmalloc.for_each_vmalloc_area())
@@ -259,7 +259,7 @@ def reverse_chain(handle):
 
 
 def end_softirq(kernel):
-    """End the softirq section on top of task 60: what it interrupted goes on."""
+    """End the softirq section on top of task 60: the interrupted session continues."""
     restored = {"kcov_softirq": 0} | {f"kcov_saved_{name}": 0 for name in ("mode", "size", "area", "kcov", "sequence")}
     per_cpu = kernel.row.saved == "cpu"
     if per_cpu:
@@ -424,7 +424,7 @@ def map_of(name, member="map", **values):
 
 
 def move_map(name, member):
-    """Put a map elsewhere, with all that is in it."""
+    """Move a map with its content."""
 
     def change(kernel):
         old, size = kernel.maps[name, member], kernel.target.type_size("struct kcov_map")
@@ -462,7 +462,7 @@ def runs(pid, cpu):
 
 
 def dataflow(pid, owner):
-    """Let a task trace data flow; which task the object says that it is enabled for is to be told."""
+    """Let a task trace data flow, with an object that is enabled for some task."""
 
     def change(kernel):
         df = kernel.allocate_type("struct kcov_dataflow")
@@ -526,7 +526,7 @@ def stack(pid, *functions):
 
 
 def vmalloc(size, caller, user=True, array=False):
-    """Allocate what nothing refers to."""
+    """Allocate memory that nothing refers to."""
 
     def change(kernel):
         area = VmallocArea(EXTRA, size, caller, user, array)
@@ -536,7 +536,7 @@ def vmalloc(size, caller, user=True, array=False):
 
 
 def no_other_files(kernel):
-    """Files that no table shows are nowhere else."""
+    """Make a slab cache of files without further files."""
     kernel.target.slab = MemorySlab({}, ())
 
 
@@ -584,7 +584,7 @@ REMOTE_DISABLED = [
 
 @dataclass(frozen=True)
 class Case:
-    """What a rule reports, and what is legal although it looks like it."""
+    """Damage that a rule reports, and a legal near miss."""
 
     row: object
     damage: list
@@ -592,9 +592,9 @@ class Case:
     near_row: object = None
     """Where the near miss is legal in another generation."""
     unsure: frozenset = field(default_factory=frozenset)
-    """Rules that say something else of the near miss, as it isn't legal in every respect."""
+    """Other rules that report the near miss, since it is not legal in every respect."""
     held: bool = False
-    """Whether it is the moment that makes the near miss legal: it is said as transient."""
+    """Whether the near miss is legal only for a moment: it is reported as transient."""
 
 
 def case(row, damage, near, near_row=None, *, unsure=(), held=False):
@@ -937,7 +937,7 @@ CASES = {
     "M6": case(
         J,
         [word(a_buffer("uniq"), 2, 0xFFFFFFFF81000999)],
-        # The last one may be on its way.
+        # The last one may be about to be written.
         [word(a_buffer("uniq"), 3, 0xFFFFFFFF81000999)],
     ),
     "M6 twice": case(
@@ -1064,7 +1064,7 @@ def apply(row, changes):
 
 
 def state_of(kernel):
-    """Return all that a kernel answers from, to be compared."""
+    """Return the whole memory of a kernel, for comparison."""
     target = kernel.target
     areas = None if target.vmalloc is None else tuple(target.vmalloc.for_each_vmalloc_area())
     memory = {start: bytes(data) for start, data in target.segments.items()}
@@ -1086,7 +1086,7 @@ def test_fires(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_does_not_fire(name):
-    """Nothing is said of a near miss, by any rule; of the rule itself no advice either."""
+    """No rule reports a near miss; its own rule gives no advice either."""
     tested, rule = CASES[name], name.split()[0]
     kernel = apply(tested.near_row or tested.row, tested.near)
     assert is_changed(kernel)
@@ -1106,7 +1106,7 @@ HEALTHY = {}
 
 
 def is_changed(kernel):
-    """Tell whether a kernel isn't simply the undamaged one."""
+    """Return whether a kernel differs from the undamaged one."""
     if kernel.row.name not in HEALTHY:
         HEALTHY[kernel.row.name] = state_of(Kernel(kernel.row))
     return state_of(kernel) != HEALTHY[kernel.row.name]
@@ -1126,7 +1126,7 @@ def test_rules_are_told_apart():
         assert rule.since
 
 
-# What is legal and looks odd (kcov-abi.md 11 and 12), beyond the near misses above. The healthy kernels of every generation
+# Legal state that looks odd (kcov-abi.md 11 and 12), besides the near misses above. The healthy kernels of every generation
 # hold more: bit 30 in every task that is switched out, no kcov_percpu_data, sections on top of nothing, duplicated descriptors.
 ODDITIES = {
     "a sequence is left behind in a task without an object": (E9A, [task(44, kcov_sequence=77)]),

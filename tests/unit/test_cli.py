@@ -70,7 +70,7 @@ def cli(opened, capsys, monkeypatch):
 
 @pytest.fixture
 def files(tmp_path):
-    """A vmlinux, a core, a script and what none of them is."""
+    """A vmlinux, a core, a script, and a file that is none of these."""
     ident = b"\x7fELF\x02\x01\x01" + bytes(9)
     (tmp_path / "vmlinux").write_bytes(ident + b"\x02\0" + bytes(64))
     (tmp_path / "vmcore").write_bytes(ident + b"\x04\0" + bytes(64))
@@ -165,7 +165,7 @@ def words_of(message):
 
 
 def test_a_script_through_a_pipe(files, tmp_path):
-    """As the shell's <(…) gives one: nothing is read of it before it is run."""
+    """A script from the shell's <(…): nothing of it is read before it is run."""
     os.mkfifo(tmp_path / "commands")
     options = parse_options([files["vmcore"], str(tmp_path / "commands")], COMMANDS)
     assert options.script == str(tmp_path / "commands")

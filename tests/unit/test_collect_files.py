@@ -67,7 +67,7 @@ def test_nothing_is_left_of_what_failed(tmp_path, monkeypatch):
 @pytest.mark.parametrize("failing", range(4))
 @pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])
 def test_a_trace_never_stands_beside_another_ones_side_file(tmp_path, monkeypatch, failing, kind):
-    """Whichever of the renames fails: the older trace is there, whole, or with none before nothing is."""
+    """If any of the renames fails, the older trace is still complete; without an older one, nothing is left."""
     path = tmp_path / "a.kcov"
     plain = {name: getattr(Path, name) for name in ("rename", "replace")}
     for older in (None, make(PCS[:7])):

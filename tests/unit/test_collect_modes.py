@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which modes are offered on which generation, and by what numbers: several mean different things (kcov-abi.md 4, 8.6)."""
+"""The modes that each generation offers, and their numbers: some mean different things (kcov-abi.md 4, 8.6)."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.support.kernels.rows import ROWS
 ENABLE = 0x6364
 PLAIN = {"pc": (ENABLE, 0)}
 COMPARED = {**PLAIN, "cmp": (ENABLE, 1)}
-# By row, what the user may ask for: request and argument. UNIQUE_PC's argument is the length of its bitmap.
+# By row, the modes with request and argument. UNIQUE_PC's argument is the length of its bitmap.
 OFFERED = {row.name: COMPARED for row in ROWS} | {
     # Words of 32 bits aren't collected.
     "E0": {},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Coverage around a block: the order of calls, what is read, and that threads are told apart."""
+"""Coverage around a block: the order of calls, the records that are read, and the separation of threads."""
 
 import errno
 import os
@@ -113,7 +113,7 @@ def test_the_kernel_is_asked_to_forget(fake):
             with pytest.raises(CollectError) as caught:
                 trace.reset(by_kernel=True)
             assert str(caught.value) == expect(Step.RESET, number)
-    # Where 104 may mean anything it isn't asked for.
+    # Where 104 may mean anything, the request is not made.
     with make_trace(fake) as trace:
         fake.requests.clear()
         with pytest.raises(CollectError) as caught:
@@ -240,7 +240,7 @@ def test_errors(fake, what, number, step):
     with pytest.raises(CollectError) as caught, make_trace(fake):
         pass
     assert str(caught.value) == expect(step, number)
-    # Not the answer to an errno without an explanation of its own.
+    # Not the message for an errno without an explanation of its own.
     assert caught.value.hint != explain(step, errno.EIO).hint
     assert caught.value.hint
     assert caught.value.status == 125

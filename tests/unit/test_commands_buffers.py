@@ -175,12 +175,12 @@ def test_diff_of_several_runs(trace, ask):
         ("flicker", hex(pc(6)), 1, 0),
     ]
     assert not any(" -- " in text for text in ask(line, 1))
-    # What flickers on one side only is no difference.
+    # A point that flickers on one side only is no difference.
     assert ask(f"diff {runs[0]} {runs[0]} -- {runs[0]} {runs[0]} --json") == []
 
 
 def test_diff_of_directories(trace, ask, tmp_path):
-    """A directory is the runs in it, a pattern those that match: the same answer as naming each."""
+    """A directory stands for the runs in it, a pattern for those that match: the answer is the same as with all their names."""
     for side in "ab":
         (tmp_path / side).mkdir()
     words = {"a/1": [1, 2, 5], "a/2": [1, 2, 6], "b/1": [1, 3, 5], "b/2": [1, 3], "b/.hidden": [2]}
@@ -190,7 +190,7 @@ def test_diff_of_directories(trace, ask, tmp_path):
     folder = f"file:{tmp_path}"
     assert ask(f"diff {folder}/a {folder}/b --json", 1) == expected
     assert ask(f"diff {folder}/a/* -- {names['b/1']} '{folder}/b/[2-9]' --json", 1) == expected
-    # What all traces say about themselves is said once.
+    # A remark that all traces have is given once.
     for number in range(3):
         trace(f"b/full{number}", [pc(1), pc(3)], size=3)
     assert [line for line in ask(f"diff {folder}/a {folder}/b", 1) if "of 5 traces" in line and "3 of" in line]
@@ -377,7 +377,7 @@ def test_damaged_files_give_what_there_is(ask, workspace, streams, tmp_path):
 
 
 def test_points_that_are_still_being_found(workspace, streams, monkeypatch):
-    """On a slow machine it takes longer than anybody wants to wait: nothing is wrong with the vmlinux."""
+    """On a slow machine the table takes long: the message does not blame the vmlinux."""
     monkeypatch.setattr("kcovdbg.engine.coverage_points._PATIENCE", 0)
     workspace.symbolizer = make_stub(Symbolizer, table=None, waits_for_table=True, progress=lambda: None)
     with pytest.raises(CapabilityError) as refused:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The command `check`: status, JSON, lists, locks, and kernels that run while they are looked at."""
+"""The command `check`: status, JSON, lists, locks, and kernels that run while they are read."""
 
 import json
 import re
@@ -87,7 +87,7 @@ def test_known_bug(cli):
 
 
 def test_how_sure_a_cause_is(cli):
-    """A known bug is never certain: likely where no other one leaves this, and unsure where others do or the finding is."""
+    """A known bug is never certain: it is likely if no other bug leaves this state, and otherwise unsure."""
     kernel = Kernel(E6)
     kernel.target.put(kernel.tasks[52], "struct task_struct", {"kcov": 0})
     _, (row,), _ = cli(kernel, "check", "--json", "T4")
@@ -104,7 +104,7 @@ def test_how_sure_a_cause_is(cli):
     assert [cause["certainty"] for cause in row["causes"]] == ["unsure"]
     assert "K5" in row["causes"][0]["reason"]
 
-    # No bug is likelier than what it would explain.
+    # A bug is not more certain than the finding that it explains.
     kernel = Kernel(E6)
     kernel.put(kernel.objects["idle remote"], "struct kcov", t=0xFFFF88800DEAD000)
     init = kernel.target.symbol("init_task").address
@@ -117,7 +117,7 @@ def test_how_sure_a_cause_is(cli):
 
 
 def test_what_could_not_be_read_is_not_absent(cli):
-    """A rule that is asked alone walks first what it calls absent."""
+    """A rule that is checked alone first walks what it reports as absent."""
     kernel = Kernel(E9A)
     assert cli(kernel, "check", "--json", "R7")[1] == []
     head = kernel.target.symbol("kcov_remote_map").address
@@ -137,7 +137,7 @@ def test_no_known_bug_no_cause(cli):
 
 
 def test_lost_remote_references(cli):
-    """What the bug of v5.8 to v6.9 leaves once the owner is gone: handles whose object has an owner that is no task."""
+    """After the owner's exit, the bug of v5.8 to v6.9 leaves handles whose object's owner is no task."""
     kernel = Kernel(E6)
     kernel.target.put(kernel.tasks[52], "struct task_struct", {"kcov": 0})
     kernel.put(kernel.objects["idle remote"], "struct kcov", t=0xFFFF88800DEAD000)
@@ -194,7 +194,7 @@ def test_live_gone_at_second_look():
 
 @pytest.mark.parametrize("live", [True, False])
 def test_what_only_slab_memory_shows_may_be_freed_on_a_running_kernel(live):
-    # Seen in a storm: the file that leads there and the object were freed, and what is left there looks like both.
+    # Seen in a storm: the file and its object were freed, and the freed memory looks like both.
     kernel = Kernel(E9A, live=live)
     descriptor("fuzz", 70, "null")(kernel)
     unmapped = kernel.objects["unmapped"]
@@ -264,7 +264,7 @@ def many_handles(number):
 
 @pytest.mark.parametrize(("number", "more"), [(20, 0), (21, 1), (50, 30)])
 def test_many_violations_of_a_rule(number, more):
-    """The first ones are shown, the rest is counted: in text, in JSON and in the sum."""
+    """The first findings are shown, the others are counted: in text, in JSON and in the sum."""
     asker = Asker(many_handles(number).target)
     rows, _ = asker.rows("check R2")
     assert len(rows) == 20 + bool(more)
@@ -279,7 +279,7 @@ def test_many_violations_of_a_rule(number, more):
 
 
 def test_what_is_far_too_much_is_not_counted_to_its_end(monkeypatch):
-    """Then the answer says so, in text, in JSON and in the sum."""
+    """The answer says that counting stopped, in text, in JSON and in the sum."""
     monkeypatch.setattr(looking, "_COUNTED", 30)
     asker = Asker(many_handles(50).target)
     rows, _ = asker.rows("check R2")
@@ -288,7 +288,7 @@ def test_what_is_far_too_much_is_not_counted_to_its_end(monkeypatch):
     out, _ = asker.ask("check R2")
     assert "error: R2 and at least 10 more\n" in out
     assert "at least 30 violations" in out
-    # As many as are counted at most, and not one that isn't.
+    # The limit for counting.
     monkeypatch.setattr(looking, "_COUNTED", 51)
     out, _ = asker.ask("check R2")
     assert "error: R2 and 30 more\n" in out
@@ -296,7 +296,7 @@ def test_what_is_far_too_much_is_not_counted_to_its_end(monkeypatch):
 
 
 def test_what_is_left_out_is_still_compared():
-    """A running kernel is looked at again: what stays is all counted, although few are shown."""
+    """A running kernel is read again: all findings that persist are counted, although few are shown."""
     kernel = many_handles(50)
     kernel.target.live = True
     layout = detect_layout(kernel.target)

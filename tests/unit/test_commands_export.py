@@ -119,7 +119,7 @@ def test_points_of_syzkallers_tables(trace, ask, points):
     name = trace("a.kcov", [*WORDS, pc(2, 3) + 1])
     lines, said = ask(f"export rawcoverfiles {name}")
     rows = list(csv.DictReader(lines))
-    # All points of the functions that were touched.
+    # All points of functions that were executed in part.
     assert [int(row["PC"], 16) for row in rows if row["Inline"] == "false"] == [
         pc(function, point) - 5 for function in range(1, 4) for point in range(4)
     ]
@@ -133,7 +133,7 @@ def test_points_of_syzkallers_tables(trace, ask, points):
         "EndLine": "102",
     }
     assert (rows[3]["PC"], rows[3]["Filename"], rows[3]["Inline"]) == (hex(pc(1, 2) - 5), "include/helper.h", "true")
-    # One PC is no point.
+    # One of the PCs is no point.
     assert "1 of 5 PCs" in said
     objects = [json.loads(line) for line in ask(f"export jsonl {name}")[0]]
     assert [(row["func_name"], row["hit_count"], row["inline"]) for row in objects][:5] == [

@@ -68,7 +68,7 @@ def test_full_buffer_is_not_the_last(cli, kernel):
 
 
 def test_full_of_a_crash_only(cli, kernel):
-    """What the crash's handling filled up after it doesn't make the end before it untrue."""
+    """Even if crash handling filled the buffer, the records before the crash are its end."""
     give_stack(kernel, 42, "panic", "do_crash", "do_write")
     _, text, err = cli(kernel, "last")
     assert "crashed in do_crash()" in text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``monitor`` as a command: what it refuses, what it writes, and the summary of the recording in the examples."""
+"""``monitor`` as a command: its errors, its output, and the summary of the recording in the examples."""
 
 import html.parser
 import io
@@ -196,7 +196,7 @@ def test_summary_of_the_example(kernel):
     rows = json.loads(printed)
     jsonschema.validate(rows, schema_of("monitor", COMMANDS.find("monitor").row_types, closed=True))
     (row,) = rows
-    # What the programs in the guest did: tests/lab/programs/rounds.c, called with 5 and 4.
+    # The programs that ran in the guest: tests/lab/programs/rounds.c, called with 5 and 4.
     (filled,) = [buffer for buffer in row["buffers"] if "rounds-fill" in buffer["tasks"][0]]
     assert (filled["size"], filled["overflows"], filled["rounds"], filled["needed_size"]) == (512, 5, 5, 2048)
     assert [(section["handle"], section["begun"]) for section in row["sections"]] == [("0x5ec7", 4)]

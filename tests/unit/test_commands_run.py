@@ -167,7 +167,7 @@ def test_colours_go_to_files_only_when_told(monkeypatch, tmp_path):
         assert ("\x1b[" in out.read_text()) is colored
 
 
-# A line, what the message quotes of it, where the caret stands (None: there is none), and the hint.
+# A line, the word that the message quotes, the column of the caret (None: there is none), and the hint.
 ERRORS = (
     ("taks", "'taks'", 0, "did you mean tasks?"),
     ("xyzzy", "'xyzzy'", 0, "help lists the commands"),
@@ -385,7 +385,7 @@ def test_watch_until_full(streams, monkeypatch):
 
 
 def test_watch_until_over(streams, monkeypatch):
-    """What is over before the kernel stops is waited for again; sections are looked at in the stopped kernel only."""
+    """An event that is over before the kernel stops does not count; sections are only searched in the stopped kernel."""
     kernel = _Guest()
     workspace = Workspace(COMMANDS, lambda: kernel.target, find_terminal=streams.find)
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
@@ -407,7 +407,7 @@ def test_watch_until_over(streams, monkeypatch):
 
 
 def test_watch_ends(streams, monkeypatch):
-    """A kernel that stands still is looked at once where nobody sees the screen; others as often as asked for."""
+    """Without a terminal, a stopped kernel is read once, and a running one as often as requested."""
     kernel = Kernel(E9A)
     workspace = Workspace(COMMANDS, lambda: kernel.target, find_terminal=streams.find)
     monkeypatch.setattr("time.sleep", lambda _seconds: None)

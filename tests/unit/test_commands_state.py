@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The commands that show state: their keys are those that the design promises."""
+"""The commands that show state: their keys are the documented ones."""
 
 import csv
 import io
@@ -219,7 +219,7 @@ def test_objects(ask):
     assert rows[1]["references"][0]["start"] == "0x7f0000000000"
     assert rows[1]["references"][1]["handle"] == "0x100000000000001"
     text = ask("objects")
-    # PID is the task; what is its own does not name it again.
+    # PID is the task; references of its own do not name it again.
     assert " 41  syz-executor  fd 3\n" in text
     assert "3, found 1" in text
     assert "vma 42, 5 handles" in text
@@ -358,7 +358,7 @@ def test_a_machine_that_has_ended(streams, monkeypatch, tmp_path):
     ],
 )
 def test_a_machine_that_ends_while_it_is_read(streams, monkeypatch, error, looks):
-    """Also when the reads that fail are part of an answer that lacks something."""
+    """Also if only a part of the answer is missing because reads failed."""
     answers = iter([False] * looks)
     workspace = make_workspace(streams, monkeypatch, target=make_target(live=True, is_gone=lambda: next(answers, True)))
 
@@ -394,7 +394,7 @@ def test_chosen_columns(ask):
         "syz-executor   41  TRACE_PC  TRACE_PC  0",
     ]
     assert ask("info --columns release").splitlines()[0] == "release  6.12.1"
-    # What is drawn is shown as the table of its data.
+    # Instead of the drawing, the table of its data is shown.
     assert ask("help --columns command").splitlines()[0] == "COMMAND"
 
 

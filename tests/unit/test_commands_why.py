@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The command `why`, on made-up kernels: each answer is brought about, and not given where it isn't so."""
+"""The command `why`, on kernels in memory: each answer is given where it is true, and only there."""
 
 import json
 
@@ -164,7 +164,7 @@ def test_owner_is_gone_and_its_memory_is_anothers(ask):
 
 
 def test_checked_by_its_word(ask):
-    """A handle that is given as a number is looked at by check, too."""
+    """Findings of check about a handle are found for its number as well."""
     kernel = Kernel(E6)
     kcov(kernel, "remote", t=0)
     assert "check: it leads to kcov" in ask(kernel, hex(usb(1)))
@@ -275,7 +275,7 @@ def test_text(capsys):
 
 
 def test_functions_of_the_demo(capsys):
-    """Of the demo's 34, kc-pc: it traced getppid() and some more."""
+    """Task 34 of the demo, kc-pc, traced getppid() and a few other calls."""
     assert main(["--demo", "why", "34", "vfs_read", "--json"]) == 0
     assert "vfs_read() is instrumented, and none of its points is in the buffer" in capsys.readouterr().out
     assert main(["--demo", "why", "34", "no_such_function", "--json"]) == 0
@@ -320,7 +320,7 @@ def test_lists_in_text(capsys):
 
 
 def test_known_bugs(ask):
-    """Of what check found, each known bug is named once."""
+    """Each known bug behind the findings is named once."""
     kernel = Kernel(E6)
     kcov(kernel, "remote", t=0)
     said = ask(kernel, "usb:1")
@@ -356,7 +356,7 @@ def test_a_paused_task(ask):
     switched_out = [tid for tid, task in kernel.truth.tasks.items() if task.ran and not task.running]
     assert len(switched_out) > 3
     set_bits(kernel, 1 << 29, switched_out)
-    # Where every task keeps the bit while it is switched out, it says nothing there.
+    # On kernels where every switched-out task keeps the bit, it means nothing there.
     ask(kernel, "40")
     assert "not-recording-now" not in ask.codes
     tasks = read_state(kernel.target, detect_layout(kernel.target), Part.ALL_TASKS).all_tasks

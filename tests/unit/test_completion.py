@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a line may become: the words at the cursor, the command table and the index together."""
+"""Completion of lines, from the command table and the index."""
 
 import pytest
 from hypothesis import given, reject
@@ -23,7 +23,7 @@ from tests.support.state import BUFFER, KCOV, OBJECTS, REMOTE_KCOV, TASKS, Strea
 
 
 class Looks(StubReader):
-    """Stands for readers, and counts them."""
+    """Takes the place of readers, and counts their calls."""
 
     taken = 0
     problem = None

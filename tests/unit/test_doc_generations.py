@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""docs/generations.md has the rows that the code knows, and names what each was tested on."""
+"""docs/generations.md has the rows of the table in the code, and names the kernels that each was tested on."""
 
 from __future__ import annotations
 

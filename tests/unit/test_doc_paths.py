@@ -18,7 +18,7 @@ PACKAGE_PATH = re.compile(
     r"`((?:" + "|".join(sorted(path.name for path in (ROOT / "kcovdbg").iterdir() if path.is_dir())) + r")/[\w/.]*)`"
 )
 MODULE = re.compile(r"python -m ((?:tests|docs|kcovdbg)[\w.]*)")
-# What a page tells its reader to create.
+# Files that a page tells its reader to create.
 CREATED = {"kcovdbg/commands/modes.py"}
 
 

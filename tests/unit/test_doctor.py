@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What doctor says about instrumented points, from an image that the compiler made and from the kernel's own symbols."""
+"""Answers of doctor about instrumented points, from a compiled image and from the kernel's own symbols."""
 
 import errno
 import os
@@ -42,7 +42,7 @@ def make_image(tmp_path):
 def test_calls_are_looked_for(make_image):
     assert doctor.find_calls(make_image(3))[0] == 3
     assert doctor.find_calls(make_image(0))[0] == 0
-    # Without symbols nobody knows what is called.
+    # Without symbols, the targets of calls are unknown.
     assert doctor.find_calls(make_image(3, "-s")) is None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The doubles of tests/support have the attributes and the signatures of what they stand for."""
+"""The doubles of tests/support have the attributes and the signatures of the classes that they replace."""
 
 import pytest
 

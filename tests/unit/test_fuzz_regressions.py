@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the fuzzer found, done on purpose: its seeds do other damage as soon as its list of damages changes."""
+"""Bugs that the fuzzer found, caused directly: its seeds mean other damage as soon as its list of damage kinds changes."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from tests.support.kernels.rows import E9A
 
 @pytest.mark.parametrize("member", ["pid", "comm"])
 def test_an_owner_whose_name_cannot_be_read(member, monkeypatch):
-    """Its row says why there is none, in the answers about objects and about handles."""
+    """The rows about objects and handles say why there is no owner."""
     kernel = Kernel(E9A)
     target = kernel.target
     entry = next(row for row in Asker(target).rows("remote")[0] if None not in (row["pid"], row["comm"]))
@@ -29,7 +29,7 @@ def test_an_owner_whose_name_cannot_be_read(member, monkeypatch):
     owner = int(healthy["t"], 16)
     layout = detect_layout(target)
     healthy_fields = StructureCache(target, layout).task_fields
-    # As a walk leaves it when that page is missing.
+    # As after a walk with that page missing.
     damaged = tuple(fields._replace(**{member: None}) if fields.address == owner else fields for fields in healthy_fields)
     monkeypatch.setattr(StructureCache, "task_fields", damaged)
     state = StateReader(target, layout).read(Part.OBJECTS | Part.REMOTE)
@@ -40,7 +40,7 @@ def test_an_owner_whose_name_cannot_be_read(member, monkeypatch):
 
 
 def test_a_trace_of_terabytes(tmp_path):
-    """A sparse file takes no room on the disk, and would take all memory."""
+    """A sparse file takes no space on disk, but reading it would take all memory."""
     path = tmp_path / "huge.kcov"
     with path.open("wb") as file:
         file.write((1 << 40).to_bytes(8, "little"))
@@ -50,7 +50,7 @@ def test_a_trace_of_terabytes(tmp_path):
 
 
 def test_a_side_file_nested_too_deep(tmp_path):
-    """Python's parser calls itself for each bracket."""
+    """Python's parser recurses for each bracket."""
     path = tmp_path / "a.kcov"
     path.write_bytes((1).to_bytes(8, "little") + (0xFFFFFFFF81000000).to_bytes(8, "little"))
     side = path.with_name(path.name + SUFFIX)
@@ -63,7 +63,7 @@ def test_a_side_file_nested_too_deep(tmp_path):
 
 
 def test_an_area_of_a_task_without_a_mode():
-    """An area that a task has is not nobody's, even where its mode says that it collects nothing."""
+    """An area that a task refers to is not unclaimed, even if the task's mode collects nothing."""
     kernel = Kernel(E9A)
     target = kernel.target
     used = next(row for row in Asker(target).rows("areas")[0] if row["state"] == "in-use")
@@ -77,7 +77,7 @@ def test_an_area_of_a_task_without_a_mode():
 
 
 def test_what_drgn_has_no_type_for_is_an_error_of_reading():
-    """It says so of debug info without saved_command_line, by which it finds the direct mapping."""
+    """drgn raises this for debug info without saved_command_line, by which it finds the direct mapping."""
     with (
         pytest.raises(ReadError, match="the slab caches: could not find variable"),
         drgn_target._walking("the slab caches"),

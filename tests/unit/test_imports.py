@@ -33,7 +33,7 @@ LAYERS = (
     ("kcovdbg.__main__",),
 )
 RANKS = {package: rank for rank, packages in enumerate(LAYERS) for package in packages}
-# Who may import what doesn't belong to every installation: modules, or packages when they end in a dot.
+# The modules that may import what not every installation has; packages end in a dot.
 FOREIGN = {
     "drgn": ("kcovdbg.target.drgn.", "kcovdbg.helpers", "kcovdbg.frontends.drgn."),
     "_drgn": (),
@@ -115,7 +115,7 @@ def test_imports_point_down(module):
 
 @pytest.mark.parametrize("module", [module for module in MODULES if package_of(module) == "kcovdbg.analysis"])
 def test_analysis_reads_no_memory(module):
-    """It works on a State and on buffers."""
+    """Analysis works on a State and on buffers."""
     packages = {package_of(name) for name, _ in imports_of(module)}
     assert not packages & {"kcovdbg.target", "kcovdbg.walk"}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The check of the machine before a run, and the run's report of where it is."""
+"""The check of the machine before a run of all tests, and the progress report of the run."""
 
 import os
 from pathlib import Path

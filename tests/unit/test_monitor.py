@@ -36,7 +36,7 @@ CALLS = ("read(3, 0x7f0000001000, 512)", "close(3)")
 
 
 def sequence(count=40):
-    """A task that fills its buffer in ten looks and empties it, one that stands, and a section now and then."""
+    """Samples of a task that fills its buffer in ten looks and empties it, of an idle one, and of a section now and then."""
     for number in range(count):
         filled = min(number % 12 * 60, 511)
         tasks = [
@@ -94,7 +94,7 @@ class Sink:
 
 
 class Terminal:
-    """Types keys into a monitor and looks at its screen."""
+    """Types keys into a monitor and reads its screen."""
 
     def __init__(self, state, columns=80, rows=24):
         self.state, self.columns, self.rows = state, columns, rows
@@ -299,7 +299,7 @@ def test_help_names_every_key_and_any_key_closes_it():
     assert "show this help" not in text(frames[1])
     assert "show this help" in text(frames[2])
     assert "show this help" not in text(frames[3])
-    # What closed it did nothing else.
+    # The key that closed help did nothing else.
     assert terminal.state.columns[terminal.state._sorts[Tab.TASKS].column].title == "REC/S"
 
 
@@ -561,7 +561,7 @@ def test_what_ends_a_recording_keeps_it(tmp_path, name, end):
         with open_recording(str(path), FACTS) as writer:
             for one in samples:
                 writer.add(one)
-                # Under its name there is no half of a recording.
+                # No incomplete recording has the final name.
                 assert not path.exists()
             raise end("now")
 

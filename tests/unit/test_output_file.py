@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The writer of files: what it replaces, follows, writes through, and leaves as it was."""
+"""The writer of files: files that it replaces, follows, writes through, or leaves as they were."""
 
 import errno
 import os
@@ -90,7 +90,7 @@ def test_the_check_comes_before_any_change(old):
 
 
 def test_a_quota_leaves_the_old_file(old):
-    """A limit of the kernel on the file's size, as a quota's, in the middle of the writing."""
+    """The kernel's limit for file sizes is reached in the middle of a file, as a quota would be."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))

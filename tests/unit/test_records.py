@@ -100,7 +100,7 @@ def test_codec_of_mode(mode, features, expected):
         ("TRACE_PC_EXT", PC_EXT),
         ("UNIQ_EDGE", EDGE),
         ("TRACE_UNIQ_CMP", CMP),
-        # Whatever was a bitmap in the kernel, a file has a count.
+        # A trace file always has a count, also of a kernel's bitmap.
         ("UNIQUE_PC", PC),
         ("INIT_UNIQUE", PC),
         ("NONE_OF_THESE", PC),

@@ -157,7 +157,7 @@ def test_remarks_and_errors_come_after_the_rows():
 def test_many_errors_are_counted():
     table = Table(COLUMNS, [Row(pid, "a") for pid in range(100)], errors=lambda row: (f"bad {row.pid}",))
     assert show(table).splitlines()[-1].startswith("note: 80 ")
-    # What several rows say of one thing is said once.
+    # A note that several rows share is given once.
     alike = Table(COLUMNS, [Row(pid, "a") for pid in range(100)], errors=lambda _row: ("bad",))
     assert [line for line in show(alike).splitlines() if line.startswith("note")] == ["note: bad"]
 

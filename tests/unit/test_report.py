@@ -44,7 +44,7 @@ TEXT = st.text(st.sampled_from("<>&\"'a \n\x1b/!-\u2028]\udc80"), max_size=12)
 
 
 class Page(HTMLParser):
-    """A page's elements; what isn't closed where it should be is an error."""
+    """A page's elements; an element that is not closed where it should be is an error."""
 
     def __init__(self, markup):
         super().__init__()
@@ -383,7 +383,7 @@ def test_what_it_needs(workspace, trace, tmp_path):
 
 
 def test_a_busy_socket(streams, monkeypatch, tmp_path):
-    """What another client of the socket means for the user is in the hint of the target's own error."""
+    """The hint of the target's error explains that the socket has another client."""
     problem = TargetError("QMP at vm.qmp: no greeting within 5 s", hint="one client at a time")
 
     def fail():
@@ -410,7 +410,7 @@ def test_the_state_of_a_kernel(streams, monkeypatch, tmp_path):
     assert "evil\\x1b[2J\\u202e\\x0a" in page.text()
     assert checked.notes
     assert all(note in page.text() for note in checked.notes)
-    # What a report found isn't that the report failed.
+    # Findings in a report are no failure of the report.
     assert run_line(workspace, f"report -o {tmp_path}/s.html") == 0
 
 

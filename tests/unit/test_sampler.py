@@ -69,7 +69,7 @@ def test_records_are_sampled_where_buffers_grew(row):
     near = sampler.look()
     total = sum(min(task.count, task.capacity) for task in grown)
     sampled = sum(share.records for share in near.shares)
-    # A record that is not written yet has no place.
+    # A record that is not written yet has no location.
     assert sampled <= total * 1.01
     if near.shares:
         assert all(share.file == "kernel/kcov.c" for share in near.shares)

@@ -241,7 +241,7 @@ def test_pager_only_for_what_is_larger_than_the_terminal(answer, is_paged):
         stream.write(line)
     stream.finish()
     assert (process.got, stdout.getvalue()) == ((answer, "") if is_paged else ("", answer))
-    # C-c is the pager's own affair.
+    # The pager handles C-c itself.
     assert process.waited == (2 if is_paged else 0)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Tables: what goes in comes out, and what isn't a whole table isn't taken for one."""
+"""Location tables: reading returns what was written, and incomplete tables are refused."""
 
 import errno
 import fcntl
@@ -204,7 +204,7 @@ def test_a_full_disk_is_noticed_before_anything_is_built(tmp_path, monkeypatch):
 
 
 def test_a_build_that_fails_says_so(tmp_path):
-    """At once: nobody waits for it."""
+    """The symbolizer is returned at once, without waiting for the table."""
     (tmp_path / "image").write_bytes(b"no ELF")
     build = cache.TableBuild(tmp_path / "image", BUILD_ID, tmp_path / "tables")
 

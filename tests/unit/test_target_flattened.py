@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Flattened dumps are put together, whatever was done to them."""
+"""Flattened dumps are reassembled, damaged ones included."""
 
 import io
 import itertools
@@ -70,7 +70,7 @@ def test_random_order_and_large_pieces(tmp_path):
     ],
 )
 def test_cut_off(tmp_path, cut, expected):
-    """What was received is where it belongs, and nothing is behind it."""
+    """Received pieces are at their offsets, and the file ends after the last one."""
     data = flat([(0, b"first"), (8, b"later")])
     content, problem = put_what_there_is(data[:cut], tmp_path / "dump")
     assert content == expected
@@ -96,7 +96,7 @@ def test_other_versions_are_refused(tmp_path):
 
 
 def read_pieces(data):
-    """Read pieces plainly: return the content, whether it is whole, and None where a piece is impossible."""
+    """Read pieces in the simplest way: return the content and whether it is complete; None if a piece is impossible."""
     content = bytearray()
     while len(data) >= 16:
         offset, size = struct.unpack_from(">qq", data)

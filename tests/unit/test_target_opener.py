@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files and addresses that are not targets, and what each kind of file is taken for; without drgn where possible."""
+"""Files and addresses that are not targets, and the recognition of each kind of file; without drgn where possible."""
 
 import bz2
 import gzip
@@ -136,7 +136,7 @@ def test_no_dumps(files, name, message):
 
 @pytest.fixture
 def patience():
-    """Whoever waits for a pipe that nobody writes into would wait for ever."""
+    """Opening a pipe without a writer would wait forever."""
 
     def stop(_signal, _frame):
         raise AssertionError("it waits")
@@ -179,7 +179,7 @@ def test_what_others_compressed(files, monkeypatch, place, module, program):
 
 
 def test_a_file_that_is_read_in_order_only():
-    """What is in /proc has no size, and refuses to be read from its end."""
+    """Files in /proc have no size, and cannot be read from their end."""
     with pytest.raises(TargetError, match=r"/proc/version\b") as caught:
         open_target(TargetOptions(core="/proc/version"))
     assert caught.value.hint
@@ -195,7 +195,7 @@ def test_cores_without_memory(tmp_path, size):
 
 @pytest.mark.parametrize("size", [6000, len(CORE) - 1, len(CORE)])
 def test_truncated_cores(tmp_path, size):
-    """What is there can be read, what is missing is an error and not zeros."""
+    """Existing pages can be read; missing ones are errors, not zeros."""
     path = tmp_path / "core"
     path.write_bytes(CORE[:size])
     dump = dumpfile.unpack_dump(path)
@@ -229,7 +229,7 @@ def test_truncated_kdumps(tmp_path, cut, missing):
         return
     dump = dumpfile.unpack_dump(path)
     assert [f"{missing} of 3 pages" in note for note in dump.notes] == [True] * (missing > 0)
-    # Descriptors of what is missing are zeros, which libkdumpfile refuses; the user's file is as it was.
+    # Descriptors of missing pages are zeros, which libkdumpfile refuses; the user's file is not changed.
     for number in range(3):
         descriptor = dump.path.read_bytes()[4 * 4096 + 24 * number :][:24]
         assert any(descriptor) == (number < 3 - missing)
@@ -341,7 +341,7 @@ def test_working_out_what_it_is_takes_no_drgn(files):
 
 
 class Talker:
-    """Listens, says one thing to each client, and then nothing."""
+    """Listens, sends one text to each client, and then nothing."""
 
     def __init__(self, path, greeting):
         self._listener = socket.socket(socket.AF_UNIX)
@@ -413,7 +413,7 @@ def test_a_dump_whose_addresses_can_t_be_translated_is_not_called_damaged():
 
 
 def test_images_without_a_dump(files, monkeypatch):
-    """What is named on the command line, before the running kernel is tried."""
+    """Targets that the command line names come before the running kernel."""
     monkeypatch.chdir(files)
     for name, build_id in (("one", b"\x01" * 20), ("two", b"\x02" * 20)):
         note = make_note("GNU", 3, build_id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The client of GDB stubs against a stub of ours, which may misbehave."""
+"""The client of GDB stubs, with a test stub that can misbehave."""
 
 import contextlib
 import re
@@ -21,7 +21,7 @@ def frame(content):
 
 
 class Stub:
-    """Serves one client after the other in a thread, and remembers what it was asked."""
+    """Serves one client after the other in a thread, and records their packets."""
 
     def __init__(self, path, *, running=True, packet_size=b"1000", answers=None, damage=0, piece=None):
         self.asked = []
@@ -37,7 +37,7 @@ class Stub:
         self._thread.start()
 
     def close(self):
-        # Closing alone doesn't wake who waits for a client.
+        # Closing alone does not wake the thread that waits for a client.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -59,7 +59,7 @@ class Stub:
             self._damage -= 1
             data = data[:-2] + b"00"
         piece = self._piece or len(data)
-        # Who has gone doesn't read answers, but what it said before is still to be read.
+        # A client that is gone reads no answers, but what it sent before must still be read.
         with contextlib.suppress(BrokenPipeError):
             for start in range(0, len(data), piece):
                 connection.sendall(data[start : start + piece])
@@ -213,7 +213,7 @@ def test_a_busy_stub_says_so_and_isnt_left_stopped(tmp_path):
         RspClient(parse_address(str(tmp_path / "busy")), timeout=0.2)
     assert "one client at a time" in caught.value.hint
     first.close()
-    # The stub takes the second connection only now; what that left behind must let the machine go on.
+    # The stub accepts the second connection only now; its leftovers must not keep the machine stopped.
     for _ in range(100):
         if made.asked.count(b"D;1") == 2:
             break
@@ -322,7 +322,7 @@ def test_registers_by_name(stub):
         },
     )[1]
     assert client.register("TCR_EL1") == 0x7766554433221100
-    # The stub knows its name only; and one that nobody knows.
+    # A program counter that only the stub names, and one that nobody names.
     assert client.register("TTBR1_EL1") is None
     assert client.register("VBAR_EL1") is None
 

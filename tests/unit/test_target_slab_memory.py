@@ -308,7 +308,7 @@ def test_unreadable_objects_are_left_out():
     good, lost = kernel.slab(0, 3), kernel.slab(0, 5, (1,))
     kernel.target.holes.append((lost[0], lost[0] + PAGE_SIZE))
     expect(kernel, good, "read")
-    # Free objects on the pages that are there tell of a slab.
+    # Free objects on the present pages reveal the slab.
     kernel = Kernel()
     good, cut = kernel.slab(0, 3), kernel.slab(0, 5, (1,))
     kernel.target.holes.append((cut[4], cut[0] + PAGE_SIZE))
@@ -355,7 +355,7 @@ def test_missing_pages_of_the_array_of_pages():
     files = kernel.slab(0, 3)
     kernel.target.holes.append((PAGES + 2 * PAGE_SIZE, PAGES + 4 * PAGE_SIZE))
     expect(kernel, files, "^2 pages of the array of struct page")
-    # Behind a long gap nothing is read.
+    # Nothing is read after a long gap.
     kernel.target.holes.append((PAGES, PAGES + 6 * PAGE_SIZE))
     expect(kernel, [], "^8 pages of the array of struct page")
 
@@ -368,7 +368,7 @@ def test_parts_of_a_section_that_are_absent_are_not_missing():
     kernel.target.holes.append((PAGES, PAGES + 2 * SUBSECTION * ELEMENT))
     kernel.present(4)
     assert kernel.files() == files
-    # Where it is unknown which are, all are looked for.
+    # If it is unknown which sections are present, all are read.
     kernel.write(SECTION + 8, 0)
     expect(kernel, [], "^512 pages of the array of struct page")
 

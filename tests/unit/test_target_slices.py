@@ -27,7 +27,7 @@ def build(pages, mapped=(), direct_map=DIRECT_MAP):
 
 
 def read_virtual(core, address, size):
-    """What GDB would read: the program header that has the address."""
+    """Return what GDB would read, through the program header that has the address."""
     for segment in core.segments:
         if segment.type == PT_LOAD and segment.vaddr <= address < segment.vaddr + segment.memsz:
             return core.read_at(segment.offset + address - segment.vaddr, size)

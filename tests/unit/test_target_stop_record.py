@@ -32,7 +32,7 @@ def test_the_record_of_this_run(address, tmp_path):
     record = read_record(address)
     assert record.pid == os.getpid()
     assert record.is_running
-    # One's own number says nothing to somebody who can let it go on here.
+    # The number of this process is of no use to a user who can resume the machine here.
     assert str(os.getpid()) not in describe_record(record)
     assert "resume" in describe_record(record)
     (file,) = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Finding a kernel in a machine that stands still."""
+"""Finding a kernel in a stopped machine."""
 
 import struct
 
@@ -113,7 +113,7 @@ def test_the_kernel_is_found_whatever_the_cpu_did():
 
 
 def test_a_page_table_at_an_odd_page_is_the_cpus_own():
-    """Without page-table isolation the page before it is anyone's, and may look like a page table."""
+    """Without page-table isolation, the page before it has any content, and may look like a page table."""
     machine, symbols, idt = make_machine()
     odd = machine.root + 4096
     machine.pages[odd] = machine.pages[machine.root]
@@ -131,7 +131,7 @@ def test_another_vmlinux():
 
 
 def test_another_build_of_the_kernel():
-    """Its tables may be where those of the vmlinux are; the release of what runs is found in its image."""
+    """Another kernel's tables may be where those of the vmlinux are; the release is found in the image."""
     machine, symbols, idt = make_machine()
     banner = 0xFFFF_FFFF_8100_2000 + OFFSET
     machine.map(banner & ~0x1F_FFFF, 0x6000_0000, large=True)

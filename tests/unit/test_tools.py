@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Commands as tools for programs: a closed list, bounded pages, escaped text, and no file but those named at start."""
+"""Commands as tools for programs: a closed list, bounded pages, escaped text, and only files that are named at start."""
 
 import json
 import os

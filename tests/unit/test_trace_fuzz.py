@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Trace files of any content: what is read is consistent, or refused in one line; what is written is read back."""
+"""Trace files of any content are read consistently or refused in one line; written ones are read back."""
 
 import json
 from array import array
@@ -36,7 +36,7 @@ def make(words, codec=PC, mode="TRACE_PC"):
 
 
 def read(path, **options):
-    """Read it, or see it refused in one line."""
+    """Read a file; it may be refused in one line."""
     refused = None
     try:
         found = read_trace(path, **options)

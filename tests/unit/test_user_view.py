@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a process sees beside what the kernel holds: this process's own memory, and a made-up kernel that moves."""
+"""The user's view of a buffer beside the kernel's: memory of this process, and a kernel in memory that changes."""
 
 import ctypes
 import mmap
@@ -110,7 +110,7 @@ def test_a_collector_that_runs():
 
 
 def test_a_collector_that_starts_over_again_and_again():
-    """As a fuzzer does, with another program each time: nothing stands still for long."""
+    """A fuzzer runs another program each time: the buffer changes all the time."""
     memory = Memory()
     turn = 0
 
@@ -121,7 +121,7 @@ def test_a_collector_that_starts_over_again_and_again():
 
     memory.before_kernel = memory.before_user = start_over
     assert memory.compare().findings == ()
-    # But what stands still and differs is found meanwhile.
+    # A difference that persists is found nevertheless.
     memory.damage = {50: 1}
     memory.before_kernel = memory.before_user = lambda: None
     assert memory.compare().findings

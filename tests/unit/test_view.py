@@ -43,7 +43,7 @@ class Sink:
 
 
 class Terminal:
-    """Types keys into a view and looks at its screen."""
+    """Types keys into a view and reads its screen."""
 
     def __init__(self, view, columns=80, rows=24):
         self.view, self.columns, self.rows = view, columns, rows
@@ -427,7 +427,7 @@ def test_what_is_alive_is_read_again():
     state.go_to(199)
     state.renew()
     assert (state.row, len(state.rows)) == (149, 150)
-    # What can't be read any more stays as it was, with the reason.
+    # When reading fails, the old content stays, with the reason.
 
     def gone():
         raise KcovdbgError("there is no process 41")

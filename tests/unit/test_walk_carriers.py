@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Who carries a handle beside tasks, on made-up kernels of each shape, and with damage."""
+"""Carriers of a handle besides tasks, on kernels in memory with each layout, and with damage."""
 
 import pytest
 
@@ -218,5 +218,5 @@ def test_usbip_devices():
 
 
 def test_nothing_of_all_that():
-    """A kernel without vhost, sockets and usbip has no carriers, and nothing is wrong with it."""
+    """A kernel without vhost, sockets and usbip has no carriers, and there is no remark."""
     assert Carriers(E9A, "struct nothing { int i; };").walk() == ([], [])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Damaged kernels: whatever memory holds, answers come, in bounded work, and what is missing is said."""
+"""Damaged kernels: with any memory content there are answers after bounded work, and they say what is missing."""
 
 import random
 
@@ -27,7 +27,7 @@ BAD = (0x10, 0x1238, 0x1235, POISON, 0xFFFFFFFFFFFFFFF8, 0xFFFF_F000_0000_1000)
 
 
 def ask(kernel, formats=("json",)):
-    """Ask everything, and see that it comes within bounds and from nowhere else than the kernel's addresses."""
+    """Run all commands; assert that their reads are bounded and within the kernel's addresses."""
     target = kernel.target
     target.reads.clear()
     answers, said = ask_everything(target, formats)
@@ -139,7 +139,7 @@ def test_any_missing_page(row, sample):
 
 
 def without_cpu(answers):
-    """Leave out what is at the base of a task's stack in old kernels; without it, it isn't known, as in many kernels."""
+    """Leave out the CPU at the base of a task's stack in old kernels; many kernels do not have it."""
     tasks = [{**row, "cpu": None} for row in answers["tasks -a"]]
     return {**answers, "tasks -a": tasks} if answers["info"][0]["generation"] in ("E0", "E1") else answers
 
@@ -292,7 +292,7 @@ def test_a_file_table_of_garbage():
 @pytest.mark.parametrize("is_live", [False, True])
 @pytest.mark.parametrize("max_fds", [1 << 16, 1])
 def test_a_process_that_exits_while_its_files_are_read(is_live, max_fds):
-    """Its table is freed, and something else is in its memory; that is no damage of a running kernel."""
+    """The process's file table was freed and its memory reused; in a running kernel that is no damage."""
     kernel = Kernel(E9B)
     kernel.target.live = is_live
     found = list(tasks.TaskWalk(kernel.target, detect_layout(kernel.target)))
@@ -467,7 +467,7 @@ def test_an_endless_hash_chain():
 
 @pytest.mark.parametrize(("count", "whole"), [(0, False), (1 << 31, False), (5000, True)])
 def test_a_kernel_with_very_many_tasks_says_so(monkeypatch, count, whole):
-    """Beyond the bound its own count of threads is asked: a machine that large is shown, a list that never ends isn't."""
+    """Beyond the bound, the kernel's count of threads decides: a large machine is shown, an endless list is not."""
     kernel = Kernel(E9B)
     shown, said = ask(kernel)
     assert "the task list" not in said

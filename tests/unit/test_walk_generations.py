@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every generation of KCOV, recognised and walked: what the walkers say is what the scenario says."""
+"""Every generation of KCOV is recognized and walked: the walkers return the state of the scenario."""
 
 from functools import cache
 
@@ -42,7 +42,7 @@ def look(kernel, parts):
 
 
 def count_of(kernel, task):
-    """What the count word of a task's buffer says."""
+    """Return the count in a task's buffer."""
     truth = kernel.truth
     if task.session is None or (task.session.area is None and task.session.kcov is None):
         return truth.objects[task.owns].count if task.owns else None
@@ -139,7 +139,7 @@ def kernel_pid(kernel, task):
 
 
 def capacity_of(kernel, kcov, words):
-    """How many records fit into so many words."""
+    """Return how many records fit in a number of words."""
     if "CMP" in kcov.mode:
         return (words * kernel.buffer_word // 8 - 1) // 4
     return words - kcov.bitmap_words - 1

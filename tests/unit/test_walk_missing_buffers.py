@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Buffers and checks of a kernel whose debug info lacks something: no record that isn't there, and nothing certain is wrong."""
+"""Buffers and checks of a kernel with incomplete debug info: no invented record, and no certain false finding."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def test_any_member(row, sample):
     assert asker.rows("check")[0] == []
     problems = []
     for type_name, name in sample(members_of(kernel.target)):
-        # What isn't KCOV's is the same in all of them.
+        # Members of other structures are the same in all of them.
         if (not is_of_kcov(type_name, name) and row is not E9B) or (type_name, name) in TELLING:
             continue
         restore = without(kernel.target, type_name, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel whose debug info lacks something gives what is left: nothing wrong, and the gap has a name."""
+"""A kernel with incomplete debug info gives the remaining answers: none is wrong, and what is missing is named."""
 
 import re
 from dataclasses import replace
@@ -13,7 +13,7 @@ from tests.support.kernels.build import Kernel
 from tests.support.kernels.rows import E9B, ROWS
 from tests.support.memory_target import Structure
 
-# What a generation is recognised by and by nothing else: without it the types are those of another one, to the byte.
+# Members that alone identify a generation: without them the types are exactly those of another one.
 TELLING = {
     ("struct kcov_percpu_data", "lock"),
     ("struct task_struct", "kcov_remote"),
@@ -42,7 +42,7 @@ def members_of(target):
 
 
 def is_true(value, truth, key):
-    """Tell whether a value is the whole truth, or none."""
+    """Return whether a value is the true one, or null."""
     if value is None or value == truth or key == "errors":
         return True
     if key == "references":
@@ -61,7 +61,7 @@ def is_true(value, truth, key):
 
 
 def is_lone_file(reference, truth):
-    """Tell whether it is a file that the slab caches have, and of which one doesn't see who holds it."""
+    """Return whether a reference is a file that was found in the slab caches, so that its holder is unknown."""
     return reference["fd"] is reference["pid"] is None and reference["file"] is not None and reference["file"] == truth["file"]
 
 
@@ -70,7 +70,7 @@ def is_part(row, truth):
 
 
 def check(answers, truth, what, problems):
-    """Note everything that is said and isn't true; return whether anything isn't said."""
+    """Collect all wrong values; return whether anything is missing."""
     changed = False
     for command, rows in answers.items():
         if command == "info":
@@ -141,13 +141,13 @@ def parts_of(removed):
 
 
 def count_removals():
-    """Tell how many members and enumerators :func:`test_any_member` takes away, one at a time, and the names of KCOV's own."""
+    """Return how many members and enumerators :func:`test_any_member` removes, one at a time, and the names of KCOV's own."""
     every = [found for row in ROWS for found in members_of(Kernel(row).target)]
     return len(every), {(type_name, name) for type_name, name in every if "kcov" in type_name or "kcov" in name}
 
 
 def test_nothing_is_left_in():
-    """Whatever the walkers know by name is in some row, and so taken away there."""
+    """Every member that the walkers know is in some row, and is removed there."""
     _, removed = count_removals()
 
     def names_of(type_name):
@@ -164,7 +164,7 @@ def test_nothing_is_left_in():
         assert {path.split(".")[0] for paths in fields.values() for path in paths} <= names_of(type_name), type_name
     for member in (member for series in SERIES for member in series.members):
         assert {path.split(".")[0] for path in member.paths} <= names_of(member.type_name), member
-    # What moved into a structure of its own, in both of its versions.
+    # Members that moved into a structure of their own, in both of its versions.
     state = {"size", "area", "trace_size", "trace", "bitmap_size", "bitmap", "sequence"}
     assert names_of("struct kcov_state") == state | {"mode", "s"}
     assert names_of("struct kcov_state_s") == state

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The State is read by parts: what each part costs, what is absent, and how a session is decided."""
+"""The State is read by parts: the cost of each part, absent parts, and the decision about sessions."""
 
 import pytest
 
@@ -81,7 +81,7 @@ def test_a_file_that_was_freed_holds_nothing(kernel, counter, dead, alive):
     freed = kernel.allocate_type("struct file")
     operations = target.symbols["kcov_fops"].address
     kernel.put(freed, "struct file", f_op=operations, private_data=kernel.objects["local"])
-    # The slab is searched for what other references there are.
+    # The slab is searched for further references.
     target.slab = MemorySlab({}, (*kernel.files.values(), freed))
     kernel.put(kernel.objects["full"], "struct kcov", **{"refcount.refs.counter": 9})
     for file in kernel.files.values():
@@ -98,7 +98,7 @@ def test_a_file_that_was_freed_holds_nothing(kernel, counter, dead, alive):
 
 
 class CutSlab(MemorySlab):
-    """Slab memory of which part is missing."""
+    """Slab memory with a part missing."""
 
     def for_each_file(self):
         yield from super().for_each_file()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Which writes `catch` stops at, by the kernel of the unit tests and watchpoints that are told what happens."""
+"""The writes at which `catch` stops, on a kernel in memory with scripted watchpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def frames(*functions):
 
 
 class Script:
-    """Watchpoints of a machine that does some writes, each by the functions of a stack."""
+    """Watchpoints of a machine that makes some writes, each with a stack."""
 
     cpu = 0
     pc = 0

@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Imitation:
-    """The compiled imitation, a core of it, and what it says about itself."""
+    """The compiled imitation, a core of it, and what it printed about itself."""
 
     program: Path
     core: Path
@@ -58,5 +58,5 @@ def imitation(tmp_path_factory: pytest.TempPathFactory) -> Imitation:
 
 @pytest.fixture(scope="session")
 def shifted(tmp_path_factory: pytest.TempPathFactory) -> Imitation:
-    """The same, loaded where it isn't linked, as KASLR does."""
+    """The same, loaded at another address than it is linked to, as by KASLR."""
     return make_imitation(tmp_path_factory.mktemp("shifted"), "imitation", "-pie", "-fpie")

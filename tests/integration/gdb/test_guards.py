@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Where GDB would answer from the vmlinux file: each test first shows the wrong answer that it gives."""
+"""Reads that GDB would answer from the vmlinux file: each test first shows GDB's wrong answer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_no_kernel(imitation):
 
 
 def without_page(made: Imitation, address: int) -> bytes:
-    """The core without the segment that holds an address: makedumpfile and others leave out what they are told to."""
+    """Return the core without the segment that has an address, as makedumpfile leaves out pages."""
     data = bytearray(made.core.read_bytes())
     offset, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
     for index in range(count):
@@ -65,7 +65,7 @@ def test_another_build(imitation, tmp_path, flags):
     assert 41 in {row["pid"] for row in right.json()}
     # Newer versions of GDB open the program that a core names, unless another one is named after it.
     said = run_gdb(before=[f"core-file {imitation.core}", f"file {other}"], ask=[walk, "kcov-show tasks"])
-    # GDB takes what is there for a task's.
+    # GDB takes the memory there for a task.
     assert said.answers[0].startswith("$1 = ")
     assert said.answers[0] != "$1 = 41"
     check_refused(said, "not the vmlinux of", "symbol-file VMLINUX")

@@ -162,7 +162,7 @@ def test_machine_interface(imitation):
     done = subprocess.run(
         command, input=asked, capture_output=True, text=True, errors="backslashreplace", timeout=60, check=False
     )
-    # With the first answer GDB says which frame is selected, on its own account.
+    # With the first answer, GDB itself prints the selected frame.
     results = [line for line in done.stdout.splitlines() if line.startswith(("^done", "^error"))]
     assert 'rows=[{pid="41",tgid="41",comm="syz-executor"' in results[0]
     assert 'kcov_remote="null"' in results[0]
@@ -181,7 +181,7 @@ def test_settings_and_breakpoints_stay(imitation):
 
     used = ["kcov-show tasks", "kcov-show objects --json", "kcov-show buffer 41", "print $kcov_count(41)", "kcov-show bogus"]
     asked, left = state(*used), state()
-    # The last answer is in the value history, which is what it is for.
+    # The last answer is in GDB's value history, as intended.
     assert asked == left
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Page-table isolation: what kcov-show says while a vCPU runs on user space's page tables, on a kernel that has them.
+"""Page-table isolation: kcov-show while a vCPU runs on user space's page tables.
 
-Another kernel than the lab's takes minutes to build: where it isn't in the cache these tests say how to get it.
+The kernel takes minutes to build: if it is not in the cache, the tests are skipped and say how to build it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Isolated:
         self.vmlinux = guest.kernel.vmlinux
         self.image = ElfFile(self.vmlinux.resolve())
         self.connect = f"target remote {guest.sockets.gdb_remote}"
-        # Where a CPU happens to be in user space, this is refused, too.
+        # If a CPU happens to be in user space, this is refused as well.
         for _ in range(10):
             said = self.ask([], "kcov-show info --json")
             if _REASON not in said.stderr:
@@ -70,7 +70,7 @@ def isolated(request: pytest.FixtureRequest) -> Iterator[Isolated]:
     kernel = kernels.find(RECIPES["pti"])
     if kernel is None:
         pytest.skip("the kernel with page-table isolation isn't built: python -m tests.lab build --recipe pti")
-    # QEMU's CPU says that it needs no isolation.
+    # QEMU's CPU reports that it needs no isolation.
     with Guest(kernel, make_userland(kernel), Machine(cpus=request.param, append="pti=on")) as guest:
         guest.wait_done()
         with speaking_to(guest):
@@ -78,7 +78,7 @@ def isolated(request: pytest.FixtureRequest) -> Iterator[Isolated]:
 
 
 def find_way_out(said: Said) -> list[str]:
-    """The commands that kcov-show says lead to where the kernel's memory is mapped."""
+    """Return the commands in kcov-show's hint that continue to where the kernel's memory is mapped."""
     found = re.search(r"(thbreak \*0x[0-9a-f]+), then (continue)|select a CPU that is in the kernel: (thread \d)", said.stderr)
     assert found is not None, said.stderr
     return [word for word in found.groups() if word]
@@ -97,7 +97,7 @@ def test_told_and_how_to_go_on(isolated, where):
     assert "Cannot access memory" in said.answers[1]
     assert said.answers[2:] == ["", ""]
     assert said.stderr.count(_REASON) == 2
-    # Both ways to go on do.
+    # Both hints work.
     lines = find_way_out(said)
     assert isolated.guest.machine.cpus > 1 or lines[1] == "continue"
     # The guest runs on in between: which CPU is in the kernel may be another one when it is stopped again.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""kcov-show on the kernel's own debugger, through a serial line: what it says is what kcovdbg reads from outside.
+"""kcov-show on the kernel's own debugger, through a serial line: its answers equal kcovdbg's on the host.
 
-Where the kernel that has it isn't in the cache the test says how to get it.
+If the kernel is not in the cache, the test is skipped and says how to build it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def test_same_as_from_outside():
         pytest.skip("the kernel with kgdb isn't built: python -m tests.lab build --recipe pti")
     with _WithLine(kernel, make_userland(kernel), Machine(append="kgdboc=ttyS2,115200")) as guest:
         guest.wait_done()
-        # A kernel that panics is in its debugger, which waits for somebody on the line.
+        # A kernel that panics enters its debugger, which waits for a client on the line.
         guest.send("crash")
         deadline = time.monotonic() + 60
         while "Kernel panic - not syncing" not in guest.console() and time.monotonic() < deadline:

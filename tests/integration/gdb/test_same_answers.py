@@ -32,7 +32,7 @@ Rows = list[dict[str, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """What was said to each line, as it was written; remarks are for people, on standard error."""
+    """Return the output of each line; remarks go to standard error."""
 
     texts: dict[str, str]
     remarks: str
@@ -98,7 +98,7 @@ def extended_trace(directory: Path, pcs: Sequence[int]) -> Path:
 
 
 def lines_about(tasks: Rows, buffers: dict[int, Rows], directory: Path) -> list[str]:
-    """Each command that reads state, on what there is."""
+    """Yield each command that reads state, for the tasks, objects and handles of the kernel."""
     covered = [row["pid"] for row in tasks if row["pid"] in buffers]
     first, second = [pid for pid in covered if buffers[pid][0]["kind"] == "pc"][:2]
     pcs = [int(row["pc"], 16) for row in buffers[first]]
@@ -127,7 +127,7 @@ def lines_about(tasks: Rows, buffers: dict[int, Rows], directory: Path) -> list[
 
 
 STATE = ("tasks -a", "objects", "areas", "remote", "percpu", "check", "check -a", "last -a")
-# A state that is as it should be has no findings, and not every one has areas or interrupted sessions.
+# A healthy state has no findings, and not every one has areas or interrupted sessions.
 MAYBE_NOTHING = ("areas", "percpu", "check")
 
 
@@ -197,7 +197,7 @@ def test_lcov_has_the_same_paths(kernel, image, standing_dump, tmp_path):
 
 
 def by_gdb_alone(rows: Rows) -> Rows:
-    """What GDB's own symbols tell: the functions, and of the innermost one its line."""
+    """Return what GDB's own symbols have: the functions, and the line of the innermost one."""
     found = []
     for row in rows:
         frames = row["frames"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""kcov-show on a terminal, as GDB shows its own commands' output: paging, colours, pipes; and what a session leaves behind."""
+"""kcov-show on a terminal, shown as GDB's own commands: paging, colors, pipes; and what a session changes in GDB."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Session:
         self.child.expect_exact(_PROMPT)
 
     def ask(self, line: str) -> str:
-        """What is said between a line and the next prompt."""
+        """Return the output between a line and the next prompt."""
         self.child.sendline(line)
         self.child.expect_exact(_PROMPT)
         return self.child.before.partition("\n")[2].removeprefix("\x1b[?2004l\r")
@@ -67,7 +67,7 @@ def test_colours_follow_gdbs_own_setting(session):
     coloured = session.ask("kcov-show tasks")
     assert _COLOUR.search(coloured)
     assert _ESCAPES.sub("", coloured).split() == _ESCAPES.sub("", plain).split()
-    # What the user says of kcov-show itself comes first; and what reads a pipe wants none.
+    # The user's setting for kcov-show comes first; a reader of a pipe gets no colors.
     session.ask("set kcov color never")
     assert not _COLOUR.search(session.ask("kcov-show tasks"))
     session.ask("set kcov color auto")
@@ -90,7 +90,7 @@ def test_gdbs_pager(session):
     session.child.sendline("c")
     session.child.expect_exact(_PROMPT)
     assert "worker" in session.child.before
-    # A program at the other end isn't paged.
+    # Output to a program is not paged.
     assert int(session.ask("| kcov-show tasks --json | wc -l")) > 5
 
 

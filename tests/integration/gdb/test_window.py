@@ -53,7 +53,7 @@ class Terminal:
         return "\n".join(self.screen.display)
 
     def highlighted(self) -> str:
-        """What is in reverse video inside the window."""
+        """Return the text in reverse video inside the window."""
         # The frames of the windows may be in reverse video as well.
         for number, row in enumerate(self.screen.display[1:14], 1):
             cells = self.screen.buffer[number]
@@ -132,7 +132,7 @@ def test_errors_are_shown_in_the_window(terminal):
     terminal.send("kcov-window next")
     terminal.send("kcov-show tasks 41")
     terminal.wait("SEQUENCE")
-    # Nothing has put it up again.
+    # No command has shown the window again.
     terminal.send("info win")
     terminal.wait("The TUI is not active.")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Compiles an imitation, runs it, and makes what it left a crash dump: an ELF core with a VMCOREINFO note.
+"""Compiles an imitation, runs it, and makes a crash dump of its memory: an ELF core with a VMCOREINFO note.
 
 It is then opened as any dump is, by its path and that of its program, which has the debug info.
 """
@@ -24,7 +24,7 @@ _ET_CORE, _PT_LOAD, _PT_NOTE = 4, 1, 4
 
 @dataclass(frozen=True)
 class Machine:
-    """What an imitation is compiled for.
+    """A machine that an imitation is compiled for.
 
     :param run: what runs its programs here.
     :param number: of ELF.
@@ -82,7 +82,7 @@ KEPT = HERE / "kept"
 
 @dataclass(frozen=True)
 class Imitation:
-    """A program, a dump of its memory, and what it said of itself."""
+    """A program, a dump of its memory, and what it printed about itself."""
 
     program: Path
     core: Path
@@ -94,7 +94,7 @@ class Imitation:
 
 
 def can_build(machine: Machine) -> bool:
-    """Tell whether the compiler is there, and what runs its programs."""
+    """Return whether the compiler and the runner of its programs are installed."""
     return all(shutil.which(tool) for tool in (machine.compiler, *machine.run[:1]))
 
 

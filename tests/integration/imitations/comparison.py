@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Holds what kcovdbg answers against what an imitation says of itself; what disagrees is returned as sentences."""
+"""Compares answers of kcovdbg with what an imitation printed about itself; differences are returned as sentences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PRINTED = 40
 
 
 def find_differences(imitation: Imitation, ask: Ask) -> list[str]:
-    """Return everything in which truth and answers disagree; empty where all is well."""
+    """Return all differences between truth and answers; empty if there is none."""
     objects = {line["object"]: line for line in imitation.lines("object")}
     return [
         *_compare_kernel(imitation.lines("kernel")[0], ask("info")),

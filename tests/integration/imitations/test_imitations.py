@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What kcovdbg answers about each imitation is what that says of itself: through drgn and GDB, for other machines too."""
+"""Answers about each imitation agree with what it printed about itself, through drgn and GDB, also for other machines."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_live_process(row, directory, tmp_path):
 
 
 def test_differences_are_noticed(directory):
-    # The comparison itself: each kind of thing that is told wrong is found.
+    # The comparison itself finds each kind of wrong answer.
     imitation = make("e5", directory)
     asker = Asker(programs.open_core(str(imitation.core), [str(imitation.program)]))
     kept = {command: asker.rows(command)[0] for command in list_commands(imitation)}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is shipped: the source distribution and the wheel, installed into clean environments and tried there."""
+"""The packages: source distribution and wheel, installed into clean environments and tested there."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Build the packages, install them where nothing else is, and use them from there."""
+"""Build the packages, install them into empty environments, and run them there."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ class Installed:
 
 
 def list_files() -> list[str]:
-    """Return what git knows of this checkout; what lies around beside it is nobody's."""
+    """Return a copy of the files of this checkout that git tracks."""
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, check=True).stdout
     return [name for name in os.fsdecode(listed).split("\0") if name and (ROOT / name).exists()]
 
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return the source distribution, made of what git knows here, and the wheel that was built from it."""
+    """Return the source distribution of the tracked files, and the wheel built from it."""
     source = tmp_path_factory.mktemp("source")
     for name in list_files():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -165,7 +165,7 @@ def test_drgn_finds_the_plugin(installed: Installed) -> None:
 
 
 def test_without_the_native_module(installed: Installed) -> None:
-    """Every answer is the same, only slower; what needs the module says so."""
+    """Every answer is the same, only slower; commands that need the module say so."""
     package = installed.package()
     (native,) = package.glob("_native*.so")
     away = native.rename(installed.home / native.name)
