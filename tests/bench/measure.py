@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Times, and what they are held against."""
+"""Measurements of times, and their goals."""
 
 from __future__ import annotations
 

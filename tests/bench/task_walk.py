@@ -30,7 +30,7 @@ from tests.lab.recipe import RECIPES
 from tests.lab.situation import STANDING, dump_of
 
 ROUNDS = 7
-# What a person looking at KCOV wants of a task; read one by one, as the documentation of drgn shows it.
+# The members of a task that matter for KCOV, read one by one as in drgn's documentation.
 MEMBERS = (
     "pid",
     "tgid",
@@ -121,7 +121,7 @@ def bench_threads(threads: int) -> tuple[int, float, float, float]:
 
 
 def main() -> int:
-    """Print both, and whether they are within what is promised."""
+    """Print both ratios, and whether they meet their goals."""
     ours, theirs, ratio = bench_command()
     print(f"tasks --json, whole process: {ours:.2f} s, plain drgn {theirs:.2f} s: {ratio:.2f} times (at most 1.5)")
     count, walk, loop, inverse = bench_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 20000)

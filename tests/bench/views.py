@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The full-screen view: what a frame costs beside an empty one, whatever the trace's length."""
+"""The full-screen view: the cost of a frame compared with an empty one, for any length of the trace."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Damage: what kcovdbg makes of memory that no kernel leaves behind."""
+"""Fuzzing: kcovdbg on damaged memory and damaged files."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel that claims what no machine has: ``python -m tests.fuzz.absurd_kernel CLAIM`` says what a command costs over it.
+"""A kernel with absurd lists and sizes: ``python -m tests.fuzz.absurd_kernel CLAIM`` prints the cost of commands on it.
 
-The lists are made up as they are read: whoever follows them without bounds never comes back.
+The lists are generated as they are read: an unbounded walk never ends.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _START = 0xFFFF_B000_0000_0000
 _TASK, _REMOTE, _AREA = 16384, 64, 4096
-# No other memory of the kernel is as near.
+# Far from any other memory of the kernel.
 _MANY = 1 << 27
 # Structures from the first one of a chain to the first one of the next.
 _CHAIN = _MANY >> 5
 
 
 class Endless:
-    """Memory in which structure follows structure.
+    """Memory with one structure after another.
 
     :param kernel: whose other memory is as it was.
     :param step: bytes from one structure to the next.
@@ -47,7 +47,7 @@ class Endless:
             self.reads += 1
             number, offset = divmod(address - _START, step)
             if address < _START or number >= _MANY:
-                # Who counts reads would keep them all.
+                # A target that logs its reads would keep all of them.
                 target.reads.clear()
                 return bytes(beyond(address, size))
             data: bytes = make(number)[offset : offset + size]
@@ -64,7 +64,7 @@ def _patch(template: bytes, places: dict[int, int], width: int = 8) -> bytes:
 
 
 def claim_tasks(kernel: Kernel, number: int, end: int | None = None) -> Endless:
-    """A list of processes that goes on; with a number it comes back to an element, or to what is its end."""
+    """An endless list of processes; with a number, it loops back to an element or to its head."""
     target = kernel.target
     size = target.type_size("struct task_struct")
     template = target.read(kernel.tasks[40], size)
@@ -88,13 +88,13 @@ def claim_tasks(kernel: Kernel, number: int, end: int | None = None) -> Endless:
 
 
 def claim_whole_tasks(kernel: Kernel, number: int) -> Endless:
-    """A list of many processes that is as it should be."""
+    """A correct list of many processes."""
     init = kernel.target.symbol("init_task").address
     return claim_tasks(kernel, number, init + kernel.target.member("struct task_struct", "tasks.next").offset)
 
 
 def claim_threads(kernel: Kernel, number: int) -> Endless:
-    """A process whose threads go on."""
+    """A process with an endless list of threads."""
     target = kernel.target
     size = target.type_size("struct task_struct")
     template = target.read(kernel.tasks[40], size)
@@ -115,7 +115,7 @@ def claim_threads(kernel: Kernel, number: int) -> Endless:
 
 
 def claim_handles(kernel: Kernel, number: int, *, chains: int = 1, objects: bool = False) -> Endless:
-    """A chain of handles that goes on, or all of them; each handle with an object of its own when that is wanted."""
+    """One endless chain of handles, or all of them; each handle may have an object of its own."""
     target = kernel.target
     size = target.type_size("struct kcov_remote")
     member = {
@@ -142,17 +142,17 @@ def claim_handles(kernel: Kernel, number: int, *, chains: int = 1, objects: bool
 
 
 def claim_map(kernel: Kernel, number: int) -> Endless:
-    """All chains go on."""
+    """All chains are endless."""
     return claim_handles(kernel, number, chains=16)
 
 
 def claim_objects(kernel: Kernel, number: int) -> Endless:
-    """All chains go on, and each handle has an object of its own."""
+    """All chains are endless, and each handle has an object of its own."""
     return claim_handles(kernel, number, chains=16, objects=True)
 
 
 def claim_areas(kernel: Kernel, number: int) -> Endless:
-    """A list of free areas that goes on."""
+    """An endless list of free areas."""
     target = kernel.target
     head = target.symbol("kcov_remote_areas").address
 
@@ -166,7 +166,7 @@ def claim_areas(kernel: Kernel, number: int) -> Endless:
 
 
 def claim_buffer(kernel: Kernel, number: int) -> Endless:
-    """A buffer that claims so many words, and as many records; there is memory wherever one looks."""
+    """A buffer that claims some number of words and as many records; all of its memory is readable."""
     target = kernel.target
     kcov = kernel.objects["local"]
     target.put(kcov, "struct kcov", {"size": number & 0xFFFFFFFF, "area": _START})

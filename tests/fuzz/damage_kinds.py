@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Kinds of damage to a kernel's memory, aimed at what kcovdbg walks over; each takes its choices from a random generator."""
+"""Kinds of damage to the memory that kcovdbg walks; each takes its choices from a random generator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTILE = (b"\x1b[2J\x1b]0;x\x07", b"a\nb\rc\td", b"\xe2\x80\xae\xe2\x81\xa6evil
 
 
 class Places:
-    """Where in memory what is, before any damage.
+    """The addresses of structures before any damage.
 
     :param target: undamaged.
     :param snapshot: of it.
@@ -73,7 +73,7 @@ class Places:
         ]  # fmt: skip
 
     def add_more(self, reader: Reader) -> None:
-        """Add what kcovdbg doesn't show and walks over: page tables, file tables, thread lists, per-CPU pointers.
+        """Add structures that kcovdbg walks without showing them: page tables, file tables, thread lists, per-CPU pointers.
 
         :param reader: of healthy memory.
         """
@@ -116,7 +116,7 @@ def change_words(target: DamagedTarget, places: Places, random: Random) -> None:
 
 
 def cross_links(target: DamagedTarget, places: Places, random: Random) -> None:
-    """Cut a list, loop it, or let it go on in another one."""
+    """Cut a list, loop it, or let it continue in another one."""
     link = random.choice(places.links)
     value = random.choice((0, link, random.choice(places.links), random.choice(places.pointers), random.choice(EXTREME)))
     target.write_word(link, value + random.choice((0, 0, 0, 1, 8)))
@@ -134,7 +134,7 @@ def fill_structure(target: DamagedTarget, places: Places, random: Random) -> Non
 
 
 def remove_pages(target: DamagedTarget, places: Places, random: Random) -> None:
-    """Take pages away: those of a structure, or any that is read."""
+    """Remove pages: those of a structure, or any that is read."""
     for _ in range(random.choice((1, 1, 3, 20))):
         page = random.choice(places.pages)
         if random.random() < 0.5:
@@ -188,7 +188,7 @@ def damage_page_tables(target: DamagedTarget, places: Places, random: Random) ->
 
 
 def cross_lists(target: DamagedTarget, places: Places, random: Random) -> None:
-    """Exchange two links: each list goes on in the other one, and both still end."""
+    """Exchange two links: each list continues in the other one, and both still end."""
     one, other = random.choice(places.links), random.choice(places.links)
     first, second = target.read(one, 8), target.read(other, 8)
     target.write(one, second)
@@ -196,7 +196,7 @@ def cross_lists(target: DamagedTarget, places: Places, random: Random) -> None:
 
 
 def unlink_node(target: DamagedTarget, places: Places, random: Random) -> None:
-    """Take an element out of its list properly, so that nothing but its absence tells."""
+    """Remove an element from its list correctly, so that only its absence shows it."""
     task = random.choice(places.tasks)
     offset = target.member("struct task_struct", random.choice(("tasks", "thread_node"))).offset
     following, before = (int.from_bytes(target.read(task + offset + 8 * index, 8), "little") for index in (0, 1))
@@ -205,7 +205,7 @@ def unlink_node(target: DamagedTarget, places: Places, random: Random) -> None:
 
 
 def hostile_names(target: DamagedTarget, places: Places, random: Random) -> None:
-    """Give tasks names that terminals obey."""
+    """Give tasks names with terminal escapes."""
     member = target.member("struct task_struct", "comm")
     for _ in range(random.choice((1, 8))):
         text = random.choice((random.choice(HOSTILE), random.randbytes(16)))[:16]
@@ -249,7 +249,7 @@ def do_damage(target: DamagedTarget, places: Places, random: Random) -> str:
     for _ in range(random.choice((1, 1, 1, 2, 5))):
         damage = random.choice(DAMAGES)
         names.append(damage.__name__)
-        # What is damaged already may lie in a page that was taken away.
+        # Damaged structures may be in a page that was removed.
         with contextlib.suppress(KcovdbgError, FaultError, LookupError):
             damage(target, places, random)
     return ", ".join(names)

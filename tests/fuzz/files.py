@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 PROCESSOR = 20
 """Seconds of a processor that one case may take."""
 SECONDS = 300
-"""Of the clock: who waits without working hangs, too. On a machine that does much else, work takes its time."""
+"""Wall time: a process that only waits hangs as well. On a busy machine, work takes longer."""
 MEMORY = 2 << 30
 """Of address space, beyond what the program has before it opens anything."""
 OUTPUT = 64 << 20
@@ -54,7 +54,7 @@ _KERNEL = 0xFFFF_FFFF_8100_0000
 
 @dataclass
 class FileFigures:
-    """What came of damaged files."""
+    """The results of cases of damaged files."""
 
     cases: int = 0
     refused: int = 0
@@ -86,7 +86,7 @@ def damage(data: bytes, random: Random) -> bytes:
     for _ in range(random.choice((1, 1, 2, 5))):
         kind = random.randrange(8)
         at = random.randrange(len(changed) or 1)
-        # What files say of themselves is in front.
+        # Headers are at the start.
         if random.random() < 0.6:
             at %= 512
         if kind == 0:
@@ -162,7 +162,7 @@ class Files:
         self.pcs = pcs
 
     def kinds(self) -> dict[str, Callable[[Random], list[str]]]:
-        """What can be damaged; each writes files and returns the words of a command line."""
+        """The kinds of files; each method writes damaged files and returns the words of a command line."""
         return {
             "trace": self._trace,
             "side file": self._side_file,
@@ -200,7 +200,7 @@ class Files:
         ) + (pc if random.random() < 0.2 else [])
 
     def _name(self, random: Random) -> str:
-        """Mostly a plain name, at times one that a terminal obeys."""
+        """Return a file name, sometimes with terminal escapes."""
         if random.random() < 0.8:
             return "trace.kcov"
         return random.choice(HOSTILE).replace(b"/", b"").replace(b"\0", b"").decode(errors="surrogateescape") + ".kcov"
@@ -294,7 +294,7 @@ class Files:
         return self._ask_of_dump(random, self._write("damaged.flat", damage(self.flattened, random)))
 
     def _kdump(self, random: Random) -> list[str]:
-        """Headers of the compressed format: what drgn hands to libkdumpfile."""
+        """Headers of the compressed format, which drgn passes to libkdumpfile."""
         header = bytearray(random.choice((b"KDUMP   ", b"DISKDUMP"))) + struct.pack(
             "<i", random.choice((6, 5, 1, 0, -1, 1 << 30))
         )
@@ -343,7 +343,7 @@ class Files:
         return ["\0table", self._write("damaged.table", damage(self.table, random))]
 
     def _script(self, random: Random) -> list[str]:
-        """Lines of garbage: what a user pastes, or a script that isn't one."""
+        """Lines of garbage: pasted text, or a file that is no script."""
         lines = [
             random.choice(HOSTILE),
             random.randbytes(40),
@@ -411,7 +411,7 @@ def _become(words: list[str], pcs: list[int], out: int, err: int) -> None:
 
 
 def _read_table(path: str, pcs: list[int]) -> int:
-    """Do with a symbol table what the symbolizer does."""
+    """Use a symbol table as the symbolizer does."""
     folder = Path(path).parent
     Path(path).replace(table_path(BUILD_ID, folder))
     try:
@@ -429,7 +429,7 @@ def _read_table(path: str, pcs: list[int]) -> int:
 
 
 def judge(status: int, out: str, err: str) -> tuple[str, str] | None:
-    """Say what is wrong with how a case ended; None where nothing is."""
+    """Return what is wrong with the end of a case; None if nothing is."""
     said = (out + err)[-600:]
     if status == -1:
         return "hangs", f"no end within {SECONDS} s: {said!r}"
@@ -446,7 +446,7 @@ def judge(status: int, out: str, err: str) -> tuple[str, str] | None:
 
 
 def run_files(cases: int, seed: int, seconds: float, say: Callable[[str], None], kinds: Sequence[str] = ()) -> bool:
-    """Run cases one after the other, and say what goes wrong and the figures.
+    """Run cases one after the other, and print failures and figures.
 
     :param seconds: after which no more is done, of however many cases.
     :param kinds: of files; all when it is empty.

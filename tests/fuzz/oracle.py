@@ -43,7 +43,7 @@ def show_comm(data: bytes) -> str:
 
 
 class Oracle:
-    """Judges the answers of one case.
+    """Checks the answers of one case.
 
     :param target: healthy yet.
     :param ask: runs a command with ``--json`` and returns its rows.
@@ -64,7 +64,7 @@ class Oracle:
         self.reader.freeze()
 
     def _prime(self) -> None:
-        """Read all that is looked at in a case, and make sure that the healthy answers are true."""
+        """Read everything that a case examines, and make sure that the healthy answers are true."""
         self.take_tasks(self.healthy["tasks -a"])
         problems = [problem for name, rows in self.healthy.items() for problem in self.judge(name, rows, ())]
         for address in self._tasks:
@@ -75,12 +75,12 @@ class Oracle:
             raise AssertionError("\n".join(problems))
 
     def begin(self) -> None:
-        """Take note of a case's damage."""
+        """Record a case's damage."""
         self._damaged = self.target.memory.damaged
         self._touched.clear()
 
     def judge(self, name: str, rows: Sequence[Row], remarks: Sequence[str]) -> list[str]:
-        """Judge the rows of one command.
+        """Check the rows of one command.
 
         :param remarks: what it says is missing of the walk that these rows come from.
         :return: what is wrong.
@@ -126,7 +126,7 @@ class Oracle:
         return self._touched[key]
 
     def _task_bytes(self, address: int) -> Iterable[tuple[int, int]]:
-        """All that a task's row is made of."""
+        """Check everything in a task's row."""
         spans = [self.reader.span("task_struct", address)]
         row = self._tasks[address]
         task = self.reader.decode("task_struct", address)
@@ -216,7 +216,7 @@ class Oracle:
     # Objects.
 
     def _object_bytes(self, address: int) -> Iterable[tuple[int, int]]:
-        """All that an object's row is made of, but for its references."""
+        """Check everything in an object's row except its references."""
         spans = [self.reader.span("kcov", address)]
         kcov = self.reader.decode("kcov", address)
         row = self._objects[address]
@@ -322,13 +322,13 @@ class Oracle:
     """The tasks that the case's answer has, decoded."""
 
     def take_tasks(self, rows: Sequence[Row]) -> None:
-        """Take note of the tasks that the case's answer has."""
+        """Record the tasks in the case's answer."""
         self.shown_tasks = [
             (address, self.reader.decode("task_struct", address)) for address in (int(row["task"], 16) for row in rows)
         ]
 
     def _judge_roads(self, shown: Mapping[int, Row], remarks: Sequence[str]) -> Iterable[str]:
-        """Whatever leads to an object from what is shown leads to a row."""
+        """Check that every object that a shown row refers to has a row."""
         for address, task in self.shown_tasks:
             for pointer in (task.kcov, task.saved_kcov):
                 if pointer and pointer not in shown:
@@ -482,7 +482,7 @@ def _compare_mode(where: str, row: Row, key: str, word: int | None, flags: int =
 
 
 def _compare_derived(where: str, row: Row, key: str, value: object) -> Iterable[str]:
-    """What is told from several members may be unknown, with a word on it, and never another thing."""
+    """Check a value that depends on several members: it may be unknown with a remark, but never wrong."""
     if row[key] is None:
         if not row["errors"]:
             yield f"{where}: {key} isn't told, and nothing is said of it"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Reads the demo kernel's memory without any of kcovdbg's code: offsets from GDB, page tables walked and lists followed here.
 
-It knows one kernel: x86-64, KCOV's generation E9a. What it says of damaged memory is what kcovdbg's answers are compared with.
+It knows one kernel: x86-64, KCOV's generation E9a. kcovdbg's answers about damaged memory are compared with it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ SYMBOLS = ("init_task", "kcov_remote_map", "kcov_remote_areas", "kcov_fops", "__
 
 
 class Facts(NamedTuple):
-    """What the debug info says, according to GDB; addresses without the KASLR offset."""
+    """Offsets and addresses from the debug info, by GDB; without the KASLR offset."""
 
     offsets: Mapping[str, Mapping[str, int]]
     symbols: Mapping[str, int]
@@ -155,7 +155,7 @@ class Reader:
         self._primes = True
 
     def freeze(self) -> None:
-        """What is read from now on isn't remembered: damage leads to addresses without end."""
+        """Stop caching reads: damage leads to any number of addresses."""
         self._primes = False
 
     def translate(self, address: int, used: set[int]) -> int | None:
@@ -196,7 +196,7 @@ class Reader:
         return data
 
     def is_touched(self, address: int, size: int) -> bool:
-        """Tell whether bytes read otherwise than in the healthy state; whatever wasn't read then counts as such."""
+        """Return whether bytes differ from the healthy state; bytes that were not read then count as different."""
         known = self._healthy.get((address, size))
         return known is None or (not known[1].isdisjoint(self._damaged()) and self._read(address, size, set()) != known[0])
 
@@ -338,5 +338,5 @@ class Reader:
                     yield fd, file
 
     def is_kcov(self, file: int) -> bool:
-        """Tell whether a file is one of KCOV's."""
+        """Return whether a file is one of KCOV's."""
         return bool(self.decode("file", file).f_op == self.symbols["kcov_fops"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs the commands that show state over damaged memory: nothing may break, hang, reach a terminal unescaped, or be untrue."""
+"""Runs the state commands on damaged memory: no crash, no hang, no unescaped output, no untrue answer."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _RECORDS = 32
 
 @dataclass
 class Figures:
-    """What came of some cases."""
+    """The results of some cases."""
 
     cases: int = 0
     commands: int = 0
@@ -85,7 +85,7 @@ class Figures:
         return [*self.crashes, *(f"HANG {case}" for case in self.hangs), *self.raw, *self.wrong]
 
     def add(self, other: Figures) -> None:
-        """Take in those of other cases."""
+        """Add the results of other cases."""
         for name, value in vars(other).items():
             if name == "slowest":
                 self.slowest = max(self.slowest, value)
@@ -106,7 +106,7 @@ class Figures:
 
 
 class TooSlowError(BaseException):
-    """A case took longer than it may: no command catches it."""
+    """A case exceeded its time limit: no command catches this."""
 
 
 class Fuzzer:
@@ -119,7 +119,7 @@ class Fuzzer:
         self._parsed: dict[str, tuple[Command, Namespace]] = {}
         snapshot = read_state(self.target, self.layout, _PARTS)
         self.places = Places(self.target, snapshot)
-        # What is read by a whole run is what can be damaged.
+        # Memory that a whole run reads can be damaged.
         self.target.use_memo(False)
         case = Case(self, Figures(), "healthy", Random(0))
         for line in (*STATE, *TEXTS, "check -a", *case.questions()):
@@ -139,7 +139,7 @@ class Fuzzer:
         return figures
 
     def run_line(self, workspace: Workspace, line: str, terminal: Terminal) -> int:
-        """Run a command as a user does; what comes again and again is parsed once."""
+        """Run a command as a user does; repeated lines are parsed once."""
         if line not in self._parsed:
             if line.split(" -")[0] not in ("info", "tasks", "objects", "remote", "areas", "percpu", "check"):
                 return run_line(workspace, line, terminal)
@@ -283,7 +283,7 @@ class Case:
         return rows
 
     def command(self, line: str) -> tuple[str, str]:
-        """Run a command and look at what it writes.
+        """Run a command and check its output.
 
         :return: its answer, and what it says beside.
         """
@@ -310,7 +310,7 @@ class Case:
 
     @staticmethod
     def is_state(line: str) -> bool:
-        """Tell whether who asked parses the answer."""
+        """Return whether the caller parses the answer."""
         return line.removesuffix(" --json") in STATE
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""`check` on a real kernel's memory, damaged: what the demo's kernel can't bring about by itself is found, and nothing else."""
+"""`check` on damaged memory of the demo's kernel: it finds the damage, and nothing else."""
 
 import pytest
 
@@ -70,7 +70,7 @@ def lost_reference(target, snapshot):
 
 
 def owner_exited(target, snapshot):
-    """What 5.8 to 6.9 leave when the owner's state gets lost: its handles stay."""
+    """In 5.8 to 6.9, an owner whose state is lost leaves its handles registered."""
     kcov = an_object(snapshot, remote=True)
     target.write_word(kcov.address + target.member(KCOV, "t").offset, 0)
     # Its task still says that it is the owner, and its reference is there no more.
@@ -100,7 +100,7 @@ def count_that_wraps(target, snapshot):
 def list_cut(target, snapshot):
     area = next(area for area in snapshot.areas if area.list == "task" and area.state == "cached")
     target.write_word(area.address, 0)
-    # What came behind isn't found any more.
+    # Entries after the damage are not found any more.
     return {"A1"}
 
 

@@ -33,14 +33,14 @@ def test_damaged_memory(fuzzer):
     figures = fuzzer.run(range(1_000_000, 1_000_000 + CASES))
     assert figures.is_clean, "\n".join(figures.problems)
     assert figures.cases == CASES
-    # Else the damage was done where nobody looks.
+    # Otherwise the damage was in memory that is not read.
     assert figures.changed > CASES // 2
     assert figures.rows > 100 * CASES
     print(figures)
 
 
 def run_files(*words):
-    """In a process of its own: it forks, which drgn's threads don't survive."""
+    """In a process of its own: the fuzzer forks, which drgn's threads do not survive."""
     command = [sys.executable, "-m", "tests.fuzz", "--cases", "0", "--nice", "0", *words]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -74,7 +74,7 @@ def test_the_fuzzer_sees_what_it_looks_for(fuzzer, monkeypatch, behaviour, notic
     assert not figures.is_clean
 
 
-# What a walker that lies would answer; each is one field, row or word of the healthy answer.
+# False answers, each with one field, row or word of the healthy answer changed.
 LIES = {
     "tasks -a": [
         lambda rows: rows[3].update(pid=4711),
@@ -167,7 +167,7 @@ def test_what_is_remembered_holds_on_to_nothing(fuzzer):
 
 
 def test_independent_reader(fuzzer):
-    """It agrees with drgn on where everything is, and reads what was written."""
+    """The reference reader agrees with drgn on all addresses, and reads what was written."""
     fuzzer.target.heal()
     reader: Reader = fuzzer.oracle.reader
     fuzzer.oracle.begin()
@@ -220,7 +220,7 @@ def test_object_with_flag_bits(fuzzer):
 
 
 def test_object_that_is_not_aligned(fuzzer):
-    """A pointer into the middle of an object is refused with a reason, by every command that would follow it."""
+    """Every command that follows a pointer into the middle of an object refuses it with a reason."""
     target = fuzzer.target
     target.heal()
     kcov = fuzzer.places.kcovs[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Cases spread over processes, each with a Program of its own: one isn't made to be shared."""
+"""Cases spread over processes, each with a Program of its own, which cannot be shared."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _run(seeds: range) -> tuple[Figures, int]:
 
 
 def run_cases(cases: int, seed: int, workers: int, seconds: float, say: Callable[[str], None]) -> Figures:
-    """Run cases, and say what goes wrong as it is found, and the figures at the end.
+    """Run cases; print failures as they are found, and figures at the end.
 
     :param seed: of the first case; each next one has the next number.
     :param seconds: after which no more is done, of however many cases.

@@ -21,7 +21,7 @@ def find_browser():
 
 
 class Browser:
-    """One page. What goes wrong in it is kept in ``complaints``, what it asked for in ``requests``."""
+    """One page. Its errors are kept in ``complaints``, its network requests in ``requests``."""
 
     def __init__(self, profile):
         self.complaints = []
@@ -34,7 +34,7 @@ class Browser:
         commands, answers = (fcntl.fcntl(low, fcntl.F_DUPFD, 64) for low in (low_commands, low_answers))
         options = [
             "--headless",
-            # Tests run as root in containers, where the sandbox can't be set up; the page is our own.
+            # Tests run as root in containers, where the sandbox cannot be set up; the page is kcovdbg's own.
             "--no-sandbox",
             "--disable-gpu",
             "--disable-dev-shm-usage",
@@ -101,7 +101,7 @@ class Browser:
             self.complaints.append("a dialog")
 
     def look(self, width=1300, height=900, *, dark=False, touch=False):
-        """Be a screen."""
+        """Emulate a screen."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=touch)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[scheme])
@@ -115,7 +115,7 @@ class Browser:
         self.settle()
 
     def settle(self):
-        """Wait until the page has drawn what it was told to."""
+        """Wait until the page has been drawn."""
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def run(self, expression):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a child process starts with."""
+"""The signal handling of child processes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``kcovdbg`` in a process of its own, whose collector has a fake device and whose kernel there is none of."""
+"""``kcovdbg`` in a process of its own, with a fake device for the collector and without a kernel."""
 
 import sys
 from dataclasses import replace

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A device behind the collector's table of calls that needs no kernel with KCOV: a buffer is a file in memory."""
+"""A fake KCOV device behind the collector's table of calls, for any kernel: a buffer is a file in memory."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ INIT_TRACE, ENABLE, UNIQUE_ENABLE = 0x80086301, 0x6364, 0x40086367
 
 
 class FakeKcov:
-    """Keep it as long as what uses its table."""
+    """A fake device. It must live as long as the users of its table."""
 
     def __init__(self):
         self.requests = []
@@ -69,7 +69,7 @@ class FakeKcov:
         return self._native_map(address, length, fd, offset)
 
     def _close(self, fd):
-        # A low one goes when the same file has got a high number.
+        # A low descriptor is closed once the same file has a high one.
         self.open_count -= fd >= 1000
         try:
             os.close(fd)
@@ -80,7 +80,7 @@ class FakeKcov:
 
 
 def record_into(fd, words):
-    """Do what the kernel does: the count, and that many words behind it."""
+    """Write records as the kernel does: the count, and as many words after it."""
     data = b"".join(word.to_bytes(8, "little") for word in words)
     os.pwrite(fd, data, 8)
     os.pwrite(fd, len(words).to_bytes(8, "little"), 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs GDB with kcov-show, and tells what it said."""
+"""Runs GDB with kcov-show, and returns its output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARK = "=== answer ==="
 
 @dataclasses.dataclass(frozen=True)
 class Said:
-    """What one command said, and everything on standard error."""
+    """The output of each command, and everything on standard error."""
 
     answers: list[str]
     stderr: str
@@ -47,7 +47,7 @@ def run_gdb(
     timeout: float = 120,
     program: str = "gdb",
 ) -> Said:
-    """Start GDB without anybody's settings, and have it run commands.
+    """Start GDB without the user's settings, and run commands in it.
 
     :param arguments: the program, a core.
     :param program: one for other architectures, for instance.
@@ -74,6 +74,6 @@ def run_gdb(
     )
     answers = [answer.strip("\n") for answer in done.stdout.split(f"{_MARK}\n")[1:]]
     if answers:
-        # What GDB says when it lets go of a target.
+        # GDB prints this when it detaches from a target.
         answers[-1] = "\n".join(line for line in answers[-1].splitlines() if not line.startswith("[Inferior 1"))
     return Said(answers, done.stderr, done.returncode, done.stdout)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kernel made up in memory: types, symbols and bytes as plain data, for tests of everything above a target.
+"""A kernel in memory: types, symbols and bytes as plain data, for tests of everything above a target.
 
 It fails as the others do, with :class:`ReadError`, :class:`MissingTypeError` and :class:`MissingSymbolError`.
 """
@@ -33,7 +33,7 @@ class Structure:
 
 @dataclass
 class MemoryTarget:
-    """A :class:`~kcovdbg.target.Target` whose every answer is given beforehand.
+    """A :class:`~kcovdbg.target.Target` with all answers given in advance.
 
     Everything may be changed between two reads, as a live kernel's memory does.
     """
@@ -69,7 +69,7 @@ class MemoryTarget:
     stacks: MemoryStacks | None = None
     watchpoints: Watchpoints | None = None
     reads: list[tuple[int, int]] = field(default_factory=list)
-    """What has been read, address and size, failed reads included."""
+    """Address and size of each read, failed reads included."""
     _starts: list[int] = field(default_factory=list, init=False, repr=False)
     """The keys of ``segments``, sorted."""
     _newest: int | None = field(default=None, init=False, repr=False)
@@ -93,7 +93,7 @@ class MemoryTarget:
         return self.machine_state is MachineState.GONE
 
     def read(self, address: int, size: int) -> bytes:
-        """Read what the segments hold.
+        """Read from the segments.
 
         :raises ReadError: when any of it is in no segment, or in a hole.
         """
@@ -123,7 +123,7 @@ class MemoryTarget:
         return self._starts
 
     def write(self, address: int, data: bytes) -> None:
-        """Change memory; what lies outside of all segments becomes a segment of its own."""
+        """Change memory; outside of all segments, a new segment is made."""
         for start, segment in self.segments.items():
             if start <= address < start + len(segment):
                 if address + len(data) > start + len(segment):

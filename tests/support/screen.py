@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A terminal with somebody before it: a process in a pseudo-terminal, its screen, its keys."""
+"""A process in a pseudo-terminal: its screen and its keys."""
 
 import os
 import re
@@ -66,15 +66,15 @@ class Screen:
         return True
 
     def wait(self, condition, seconds=20.0):
-        """Wait until the screen is as wanted: a text, or a function of this."""
+        """Wait for a text on the screen, or until a function of this object returns true."""
         wanted = condition if callable(condition) else lambda screen: condition in screen.text
         end = time.monotonic() + seconds
         while not wanted(self):
-            assert self._read(0.05) or wanted(self), f"it has ended:\n{self.text}"
+            assert self._read(0.05) or wanted(self), f"the program has ended:\n{self.text}"
             assert time.monotonic() < end, f"{condition!r} doesn't come:\n{self.text}"
 
     def settle(self, seconds=0.4):
-        """Take in what still comes."""
+        """Read the remaining output."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and self._read(0.05):
             pass

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What speedscope demands of a file of its own, as its file-format-schema.json says, and its reader on top of that.
+"""The requirements of speedscope's file format: those of file-format-schema.json, and those of its reader.
 
 Schema: which members there must be and of what type; unknown ones are allowed. The reader: frames are closed in the
 order opposite to their opening, ``at`` never goes back, and nothing stays open.

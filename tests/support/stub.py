@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Objects that stand for a real class in a test, and cannot drift from it: they have none but its attributes."""
+"""Objects that replace a real class in a test, and cannot drift from it: they have only its attributes."""
 
 from __future__ import annotations
 

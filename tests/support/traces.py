@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Traces made by hand, with names, for tests of what looks at buffers."""
+"""Traces made by hand, with names, for tests of commands on buffers."""
 
 from array import array
 from typing import TYPE_CHECKING
@@ -44,7 +44,7 @@ def names():
 
 
 class CountingWords(WordArray):
-    """Words that count how often one of them is looked at."""
+    """Words that count how often one of them is read."""
 
     touched = 0
 

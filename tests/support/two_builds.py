@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Programs with coverage points, built before and after a patch; each writes its own trace and says what it executed."""
+"""Programs with coverage points, built before and after a patch; each writes its own trace and prints what it executed."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ static inline __attribute__((always_inline)) int helper(int value)
     return value;
 }
 """
-# What records is not instrumented itself.
+# The callback itself is not instrumented.
 MAIN = """
 #include <stdio.h>
 #include <stdlib.h>

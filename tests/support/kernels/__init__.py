@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Kernels made up in memory, one for every generation of KCOV: what is true of them is data, not what a walker finds."""
+"""Kernels in memory, one for every generation of KCOV. Their true state is data, independent of any walker."""

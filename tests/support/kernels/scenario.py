@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is true of a kernel, as plain data: who traces whom. Nothing here knows an offset or an address."""
+"""The true state of a kernel as plain data: tasks, objects and sessions, without offsets and addresses."""
 
 from dataclasses import dataclass, field, replace
 
@@ -27,17 +27,17 @@ class Object:
 
 @dataclass(frozen=True)
 class Session:
-    """What collects, or collected until a softirq came."""
+    """A session, or one that a softirq interrupted."""
 
     kcov: str
     area: str | None = None
     """Of a section, the area that it uses; None: the object's own, in a local session."""
     mode: str | None = None
-    """Where it isn't the object's."""
+    """Only if it differs from the object's."""
     word: int | None = None
     """The whole mode word where it is of another generation's kind."""
     sequence: int | None = None
-    """Where the object's has gone on."""
+    """Only if the object's has been incremented since."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def usb(bus):
 
 
 def make_scenario(row):
-    """Put KCOV into every state that a generation can have."""
+    """Return a kernel with KCOV in every state that a generation can have."""
     trace, init = (name[len("KCOV_MODE_") :].upper() for name in (row.trace, row.init))
     objects = {
         "opened": Object(),
@@ -135,7 +135,7 @@ def make_scenario(row):
         41: Task(40, "executor/1", files="fuzz", mm="fuzz", sequence=5),
         42: Task(40, "executor/2", cpu=1, session=Session("full"), files="fuzz", mm="fuzz"),
         43: Task(40, "executor/3", session=Session("orphan"), files="fuzz", mm="fuzz"),
-        # Never ran: its mode word has no flag.
+        # It never ran: its mode word has no flag.
         44: Task(44, "child", files="child", mm="child", ran=False),
         45: Task(45, "parent", files="parent", mm="parent"),
         46: Task(46, "zombie", exiting=True),
