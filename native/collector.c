@@ -69,11 +69,11 @@ const struct kcovdbg_device *kcovdbg_kernel(void)
 	return &kernel;
 }
 
-unsigned long kcovdbg_request(char direction, uint8_t number, uint16_t size)
+unsigned long kcovdbg_request(char letter, char direction, uint8_t number, uint16_t size)
 {
 	unsigned int way = direction == 'r' ? _IOC_READ : direction == 'w' ? _IOC_WRITE : _IOC_NONE;
 
-	return _IOC(way, 'c', number, size);
+	return _IOC(way, letter, number, size);
 }
 
 /* Return a high descriptor of the same file, or the given one when the limit on descriptors has no room. */
@@ -113,9 +113,17 @@ int kcovdbg_open(struct kcovdbg_kcov *kcov, const struct kcovdbg_device *device,
 	return 0;
 }
 
+void kcovdbg_use(struct kcovdbg_kcov *kcov, const struct kcovdbg_mode *mode)
+{
+	kcov->requests = mode->requests;
+}
+
 int kcovdbg_init(struct kcovdbg_kcov *kcov, uint64_t size)
 {
-	unsigned long request = kcov->word_size == 8 ? KCOV_INIT_TRACE_64 : KCOV_INIT_TRACE_32;
+	unsigned long request = kcov->requests.init;
+
+	if (!request)
+		request = kcov->word_size == 8 ? KCOV_INIT_TRACE_64 : KCOV_INIT_TRACE_32;
 
 	/* The kernel checks its state first before 5.18, the size first since then: here it is always the size. */
 	if (size < 2 || size > SIZE_MAX / 8 / kcov->word_size || size > ULONG_MAX)
@@ -184,12 +192,24 @@ int kcovdbg_enable(struct kcovdbg_kcov *kcov, const struct kcovdbg_mode *mode)
 	return 0;
 }
 
+static int enable_handle(struct kcovdbg_kcov *kcov, uint64_t handle)
+{
+	if (kcov->device->ioctl(kcov->fd, kcov->requests.remote_enable, (unsigned long)&handle))
+		return -errno;
+	kcovdbg_reset(kcov, 0);
+	kcov->is_remote = 1;
+	return 0;
+}
+
 int kcovdbg_remote_enable(struct kcovdbg_kcov *kcov, uint32_t mode, uint32_t area_size, const uint64_t *handles, uint32_t count,
 			  uint64_t common_handle)
 {
-	struct remote_arg *arg = calloc(1, sizeof(*arg) + count * sizeof(arg->handles[0]));
+	struct remote_arg *arg;
 	int error = 0;
 
+	if (kcov->requests.remote_enable)
+		return count + !!common_handle == 1 ? enable_handle(kcov, count ? handles[0] : common_handle) : -E2BIG;
+	arg = calloc(1, sizeof(*arg) + count * sizeof(arg->handles[0]));
 	if (!arg)
 		return -ENOMEM;
 	arg->trace_mode = mode;
@@ -208,7 +228,9 @@ int kcovdbg_remote_enable(struct kcovdbg_kcov *kcov, uint32_t mode, uint32_t are
 
 int kcovdbg_disable(struct kcovdbg_kcov *kcov)
 {
-	return kcov->device->ioctl(kcov->fd, KCOV_DISABLE, 0) ? -errno : 0;
+	unsigned long request = kcov->is_remote ? kcov->requests.remote_disable : kcov->requests.disable;
+
+	return kcov->device->ioctl(kcov->fd, request ? request : KCOV_DISABLE, 0) ? -errno : 0;
 }
 
 uint64_t kcovdbg_count(const struct kcovdbg_kcov *kcov, const void *area, uint64_t count_at)

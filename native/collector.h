@@ -21,6 +21,14 @@ struct kcovdbg_device {
 	int (*close)(int fd);
 };
 
+/* The other requests of a device that is not KCOV's own. 0: KCOV's. */
+struct kcovdbg_requests {
+	unsigned long init;
+	unsigned long disable;
+	unsigned long remote_enable; /* Takes a pointer to one handle. */
+	unsigned long remote_disable;
+};
+
 /* A collecting mode: the request that enables it, and its argument. */
 struct kcovdbg_mode {
 	unsigned long request;
@@ -28,10 +36,13 @@ struct kcovdbg_mode {
 	uint64_t count_at;    /* Index of the count word: a bitmap may be before it. */
 	uint8_t record_words; /* Of a record. */
 	uint8_t second;	      /* Whether there is a second buffer, for edges. */
+	struct kcovdbg_requests requests;
 };
 
 struct kcovdbg_kcov {
 	const struct kcovdbg_device *device;
+	struct kcovdbg_requests requests;
+	int is_remote;	   /* Enabled by kcovdbg_remote_enable(). */
 	int fd;		   /* -1: closed. */
 	uint8_t word_size; /* Of the kernel, in bytes: 8 or 4. */
 	uint64_t size;	   /* In words of the kernel; 0 before KCOV_INIT_TRACE. */
@@ -45,7 +56,7 @@ struct kcovdbg_kcov {
 /* The kernel's device. */
 const struct kcovdbg_device *kcovdbg_kernel(void);
 /* The number of a request of KCOV's file on this architecture. direction: 'r', 'w' or 0. size: of the argument's type. */
-unsigned long kcovdbg_request(char direction, uint8_t number, uint16_t size);
+unsigned long kcovdbg_request(char letter, char direction, uint8_t number, uint16_t size);
 
 /*
  * Enlarge the descriptor table for high descriptors. With several threads, the kernel waits some hundredths of a second until all
@@ -54,12 +65,15 @@ unsigned long kcovdbg_request(char direction, uint8_t number, uint16_t size);
 void kcovdbg_make_room(void);
 /* The descriptor is high, so that programs do not use it by accident, and is closed by exec. */
 int kcovdbg_open(struct kcovdbg_kcov *kcov, const struct kcovdbg_device *device, const char *path, uint8_t word_size);
+/* Before the other calls, where the device may not be KCOV's own. */
+void kcovdbg_use(struct kcovdbg_kcov *kcov, const struct kcovdbg_mode *mode);
 /* size: in words of the kernel. */
 int kcovdbg_init(struct kcovdbg_kcov *kcov, uint64_t size);
 /* Between guard pages, as stray writes next to a buffer are hard to find. */
 int kcovdbg_map(struct kcovdbg_kcov *kcov, int second);
 /* Enable it for the calling thread, and clear the records of enabling. */
 int kcovdbg_enable(struct kcovdbg_kcov *kcov, const struct kcovdbg_mode *mode);
+/* A device with requests of its own takes one handle: -E2BIG for more. */
 int kcovdbg_remote_enable(struct kcovdbg_kcov *kcov, uint32_t mode, uint32_t area_size, const uint64_t *handles, uint32_t count,
 			  uint64_t common_handle);
 int kcovdbg_disable(struct kcovdbg_kcov *kcov);

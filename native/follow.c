@@ -110,6 +110,7 @@ static int get_kcov(struct kcovdbg_run *run, struct kcovdbg_kcov *kcov, enum kco
 	error = kcovdbg_open(kcov, run->device, command->path, command->word_size);
 	if (error)
 		return error;
+	kcovdbg_use(kcov, &command->mode);
 	*step = KCOVDBG_STEP_INIT;
 	error = kcovdbg_init(kcov, command->size);
 	if (!error) {
@@ -817,6 +818,7 @@ static int start_remote(struct kcovdbg_run *run)
 
 	error = kcovdbg_open(&run->remote, run->device, command->path, command->word_size);
 	if (!error) {
+		kcovdbg_use(&run->remote, &command->mode);
 		step = KCOVDBG_STEP_INIT;
 		error = kcovdbg_init(&run->remote, command->size);
 	}

@@ -338,7 +338,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using view' -l wide -d 'show all columns,
 complete -c kcovdbg -n '_shtab_kcovdbg_using view' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using view' -s h -l help -d 'show help for this command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a collect -d 'run a command and show the kernel code that it executed'
-complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l mode -x -d 'what to record: pc, cmp, uniq-pc, uniq-edge, uniq-pc-edge, uniq-cmp, unique-pc, pc-ext'
+complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l mode -x -d 'what to record: pc, cmp, uniq-pc, uniq-edge, uniq-pc-edge, uniq-cmp, unique-pc, pc-ext, dataflow'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l remote -x -d 'also collect background work: usb:BUS, common:INSTANCE, common:auto; separated by commas'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l per-thread -d 'keep the records of tasks apart'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l syscall -d 'show what each system call covers'

@@ -35,9 +35,23 @@ class Ioctl(NamedTuple):
     """``r`` as in ``_IOR()``, ``w`` as in ``_IOW()``, empty as in ``_IO()``."""
     size: int = 0
     """Size of the argument's type, as the number holds it."""
+    letter: str = "c"
+    """Of the device."""
 
 
 ENABLE: Final = Ioctl(100)
+
+
+class DeviceRequests(NamedTuple):
+    """The other requests of a device that is not KCOV's own."""
+
+    file: str
+    """In the folder of KCOV's file."""
+    init: Ioctl
+    disable: Ioctl
+    remote_enable: Ioctl
+    """Takes one handle."""
+    remote_disable: Ioctl
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,8 @@ class EnableRequest:
     """Message and hint for an error of its own, by the step and the errno or cause (:mod:`kcovdbg.collect.errno_messages`)."""
     remark: str | None = None
     """What is missing from what was collected, always."""
+    device: DeviceRequests | None = None
+    """What else differs where the mode is that of another device."""
 
 
 @dataclass(frozen=True, slots=True)

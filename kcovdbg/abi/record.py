@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -29,6 +29,10 @@ class RecordKind(str, Enum):
     """A function was left."""
     EDGE = "edge"
     """A pair of coverage points: the low 12 bits of the address are mixed with the previous one's."""
+    ARGUMENT = "argument"
+    """The value of an argument at a function's entry."""
+    RETURN = "return"
+    """The value that a function returned."""
     UNKNOWN = "unknown"
     """A type that no known kernel writes."""
 
@@ -47,6 +51,19 @@ class Comparison(NamedTuple):
     arg2: int
 
 
+class Values(NamedTuple):
+    """What a function was given or returned."""
+
+    argument: int | None
+    """Number of the argument, from 0; None for a returned value."""
+    size: int
+    """Size of the argument or returned value in bytes, of a structure as a whole."""
+    pointer: int
+    """Address that the values were read from."""
+    values: tuple[int | None, ...]
+    """One for a scalar, one for each member of a structure, zero-extended; None is memory that the kernel could not read."""
+
+
 class Record(NamedTuple):
     """One record of a buffer."""
 
@@ -58,6 +75,7 @@ class Record(NamedTuple):
     pc: int | None
     """Return address minus the KASLR offset; None if the word cannot be one, for example if it is zero."""
     comparison: Comparison | None = None
+    values: Values | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +103,21 @@ class Codec:
     """Whether an address word is the return address minus the KASLR offset, as it stands."""
     base: int = 0
     """What an address word lacks, if the buffer's own :attr:`Encoding.base` is not known."""
+    least_words: int = 1
+    """Words of the shortest record, where records differ in length. Then the first word of a buffer counts words, and
+    ``record_words`` is 1."""
+    is_variable: bool = False
+    """Whether records differ in length."""
+    has_points: bool = True
+    """Whether the address of a record is that of a coverage point."""
+
+    def find_records(self, words: Sequence[int]) -> tuple[array[int], int]:
+        """Return where each record begins, and how many words are whole records; where records differ in length."""
+        return array("Q", range(len(words))), len(words)
+
+    def decode_values(self, words: Sequence[int]) -> tuple[RecordKind, Comparison | None, Values | None]:
+        """Return the kind of a record, and what it holds beside the address: where records differ in length."""
+        return self.kind, self.decode_operands(words), None
 
     def capacity(self, size: int, word_size: int, prefix_words: int = 0) -> int:
         """Return how many records fit into a buffer.
@@ -185,6 +218,8 @@ class Encoding:
     """Words before the count: a bitmap, in kernels of some posted series."""
     base: int = 0
     """Added to what an address word holds, for codecs that store part of an address."""
+    starts: array[int] | None = field(default=None, compare=False, repr=False)
+    """Index of each record's first word, where records differ in length and the words are known."""
 
     @property
     def record_words(self) -> int:
@@ -259,6 +294,9 @@ def pc_words(words: Sequence[int], encoding: Encoding) -> Sequence[int]:
     :param words: the buffer's words from its first record on.
     """
     width = encoding.codec.record_words
+    if encoding.starts is not None:
+        offset = encoding.codec.pc_word
+        return array("Q", (words[start + offset] for start in encoding.starts))
     if width == 1:
         return words
     return words[encoding.codec.pc_word : len(words) // width * width : width]
@@ -289,6 +327,11 @@ def decode_record(words: Sequence[int], index: int, encoding: Encoding) -> Recor
     :raises IndexError: if it is not whole within the words.
     """
     codec = encoding.codec
+    if encoding.starts is not None:
+        found = record_words(words, index, encoding)
+        kind, comparison, values = codec.decode_values(found)
+        word = found[codec.pc_word]
+        return Record(index, kind, word, word or None, comparison, values)
     width = codec.record_words
     start = index * width
     if index < 0 or start + width > len(words):
@@ -298,6 +341,36 @@ def decode_record(words: Sequence[int], index: int, encoding: Encoding) -> Recor
     if width == 1:
         return Record(index, kind, word, pc)
     return Record(index, kind, word, pc, codec.decode_operands(words[start : start + width]))
+
+
+def record_words(words: Sequence[int], index: int, encoding: Encoding) -> Sequence[int]:
+    """Return the words of one record.
+
+    :param words: the buffer's words from its first record on.
+    :raises IndexError: if there is no such record.
+    """
+    starts, width = encoding.starts, encoding.record_words
+    if starts is None:
+        return words[index * width : (index + 1) * width]
+    if not 0 <= index < len(starts):
+        raise IndexError(f"record {index} of {len(starts)}")
+    return words[starts[index] : starts[index + 1] if index + 1 < len(starts) else len(words)]
+
+
+def split_records(words: array[int], encoding: Encoding) -> tuple[array[int], Encoding]:
+    """Return the words that are whole records, and the encoding that knows where each begins.
+
+    :param words: the buffer's words from its first record on.
+    """
+    if not encoding.codec.is_variable:
+        return words, encoding
+    starts, whole = encoding.codec.find_records(words)
+    return words[:whole], replace(encoding, starts=starts)
+
+
+def count_records(words: Sequence[int], encoding: Encoding) -> int:
+    """Return how many whole records there are."""
+    return len(words) // encoding.record_words if encoding.starts is None else len(encoding.starts)
 
 
 def decode_comparison(type_word: int, arg1: int, arg2: int) -> Comparison:

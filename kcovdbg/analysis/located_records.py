@@ -64,11 +64,11 @@ def select_records(buffer: Buffer, indices: Sequence[int]) -> Buffer:
 
     :param indices: of records that could be read, ascending.
     """
-    width = buffer.encoding.record_words
     words = array(buffer.words.typecode)
     for index in indices:
-        words += buffer.words[index * width : (index + 1) * width]
-    return replace(buffer, words=words, count=len(indices), gaps=())
+        words.extend(record.record_words(buffer.words, index, buffer.encoding))
+    words, encoding = record.split_records(words, buffer.encoding)
+    return replace(buffer, encoding=encoding, words=words, count=len(indices), gaps=())
 
 
 def _wanted_words(buffer: Buffer, wanted: PcFilter) -> set[int] | None:

@@ -22,7 +22,7 @@ from kcovdbg.model.session import Role, Session
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.task import Task
 
-NEEDS: Final = Part.TASKS | Part.CURRENT | Part.REMOTE | Part.CACHED_AREAS | Part.OBJECTS
+NEEDS: Final = Part.TASKS | Part.CURRENT | Part.REMOTE | Part.CACHED_AREAS | Part.OBJECTS | Part.DEVICES
 """What every answer reads; for a common handle, :func:`explain_handle` also reads ``Part.CARRIERS``."""
 # The outermost functions of interrupts and softirqs on x86 and arm64.
 _INTERRUPT: Final = re.compile(
@@ -100,6 +100,9 @@ class Reason(str, Enum):
     FUNCTION_IN_INTERRUPT = "function-in-interrupt"
     FUNCTION_COVERED_ELSEWHERE = "function-covered-elsewhere"
     SEARCH_LIMITED = "search-limited"
+    DEVICE_RECORDS = "device-records"
+    DEVICE_DISABLED = "device-disabled"
+    DEVICE_FULL = "device-full"
     FINDING = "finding"
     KNOWN_BUG = "known-bug"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from kcovdbg.abi import record
 from kcovdbg.abi.record import Encoding
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.walk.buffers import full_remark
+from kcovdbg.walk.buffers import full_remark, full_words_remark
 
 
 def decode_buffer(
@@ -34,18 +34,26 @@ def decode_buffer(
     capacity = None if size is None else encoding.capacity(size, word_size)
     expected = stored if capacity is None else min(stored, capacity)
     count = min(expected, complete)
+    words = record.decode_words(data[start : start + count * encoding.record_size], encoding)
+    if encoding.codec.is_variable:
+        words, encoding = record.split_records(words, encoding)
     remarks = []
     if expected < stored:
         remarks.append(f"count {stored:#x} exceeds the capacity of {capacity} records: user space wrote it; clamped")
     if count < expected:
         remarks.append(f"truncated: {complete} complete records, count {stored:#x}")
-    if capacity is not None and count == capacity:
+    if encoding.codec.is_variable:
+        if len(words) < count:
+            remarks.append(f"the last {count - len(words)} of {count} words are no whole record")
+        if capacity is not None and len(words) + encoding.codec.least_words > capacity:
+            remarks.append(full_words_remark(capacity))
+    elif capacity is not None and count == capacity:
         remarks.append(full_remark(capacity))
     return Buffer(
         name=name,
         encoding=encoding,
-        words=record.decode_words(data[start : start + count * encoding.record_size], encoding),
-        count=count,
+        words=words,
+        count=record.count_records(words, encoding),
         stored_count=stored,
         capacity=capacity,
         size=size,

@@ -10,6 +10,7 @@ import random
 import signal
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -20,7 +21,7 @@ from kcovdbg.abi import record
 from kcovdbg.collect.buffer_data import decode_buffer
 from kcovdbg.collect.enable_diagnosis import EnableRefusal, find_refusal
 from kcovdbg.collect.errno_messages import Step, explain, explain_not_followed
-from kcovdbg.collect.native_module import DEFAULT_SIZE, DEVICE, kernel_word_size, load_native, make_native_mode
+from kcovdbg.collect.native_module import DEFAULT_SIZE, device_path, kernel_word_size, load_native, make_native_mode
 from kcovdbg.collect.requests import CollectMode, find_mode, find_remote_mode
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
@@ -60,11 +61,17 @@ class Request:
     """Words of the area for one remote section."""
     stdout: int | None = None
     """Descriptor for the command's standard output; None for our own."""
-    path: str = DEVICE
+    path: str | None = None
+    """Path of the device's file; None for the mode's."""
     device: Any = None
     """``struct kcovdbg_device *`` to use instead of the kernel, for tests."""
     enable_request: int | None = None
     """Ioctl number to use instead of the mode's, for tests."""
+
+    @property
+    def device_path(self) -> str:
+        """Path of the device's file."""
+        return device_path(self.mode) if self.path is None else self.path
 
     @property
     def has_remote(self) -> bool:
@@ -194,7 +201,7 @@ class _Run:
     def _make_command(self) -> Any:
         request, ffi = self.request, self.ffi
         command = ffi.new("struct kcovdbg_command *")
-        path = ffi.new("char[]", os.fsencode(request.path))
+        path = ffi.new("char[]", os.fsencode(request.device_path))
         listed = ffi.new("uint64_t[]", list(request.handles) or [0])
         self.keep += [path, listed]
         command.path = path
@@ -267,7 +274,7 @@ class _Run:
             error = explain(
                 step,
                 -self.error,
-                path=request.path,
+                path=request.device_path,
                 size=request.size,
                 handles=asked,
                 find_holder=self.find_holder,
@@ -301,7 +308,7 @@ class _Run:
     def _find_refusal(self) -> EnableRefusal:
         mode = self.command.mode
         return find_refusal(
-            self.request.path,
+            self.request.device_path,
             request=mode.request,
             argument=mode.argument,
             size=self.request.size,
@@ -340,7 +347,7 @@ class _Run:
 
     def _call(self, told: Any, tasks: Sequence[TaskTrace]) -> TracedSyscall:
         task = tasks[told.task]
-        limit = task.buffer.count
+        first, end = self._record_index(task.buffer, told.first), self._record_index(task.buffer, told.end)
         return TracedSyscall(
             tid=task.tid,
             number=int(told.number),
@@ -350,9 +357,15 @@ class _Run:
             text=self.ffi.string(told.text),
             result=int(told.result) if told.returned else None,
             task=int(told.task),
-            first=min(int(told.first), limit),
-            end=min(int(told.end), limit),
+            first=first,
+            end=end,
         )
+
+    @staticmethod
+    def _record_index(buffer: Buffer, position: int) -> int:
+        """Return the index of the record at a position of the count word, which counts words where records differ in length."""
+        starts = buffer.encoding.starts
+        return min(int(position), buffer.count) if starts is None else bisect_left(starts, int(position))
 
 
 def _remarks(tasks: Sequence[TaskTrace], request: Request) -> Iterator[str]:

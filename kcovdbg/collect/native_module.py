@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import platform
+from pathlib import Path
 from typing import Any, Final
 
 from kcovdbg.abi.mode import Ioctl
@@ -13,6 +14,13 @@ from kcovdbg.errors import CapabilityError
 
 DEVICE: Final = "/sys/kernel/debug/kcov"
 """KCOV's file, where debugfs is usually mounted."""
+
+
+def device_path(mode: CollectMode) -> str:
+    """Return the path of the file that a mode is collected with."""
+    device = mode.request.device
+    return DEVICE if device is None else str(Path(DEVICE).with_name(device.file))
+
 
 DEFAULT_SIZE: Final = 1 << 19
 """Words of a buffer: as many as syzkaller gives each thread (its kCoverSize)."""
@@ -49,7 +57,7 @@ def kernel_word_size() -> int:
 def request_number(ioctl: Ioctl) -> int:
     """Return the number of a request on this architecture."""
     _, lib = load_native()
-    return int(lib.kcovdbg_request(ioctl.direction.encode() or b"\0", ioctl.number, ioctl.size))
+    return int(lib.kcovdbg_request(ioctl.letter.encode(), ioctl.direction.encode() or b"\0", ioctl.number, ioctl.size))
 
 
 def make_native_mode(mode: CollectMode, size: int) -> Any:
@@ -61,4 +69,8 @@ def make_native_mode(mode: CollectMode, size: int) -> Any:
     native.count_at = mode.prefix_words(size)
     native.record_words = mode.codec.record_words
     native.second = mode.second is not None
+    device = mode.request.device
+    if device is not None:
+        for name in ("init", "disable", "remote_enable", "remote_disable"):
+            setattr(native.requests, name, request_number(getattr(device, name)))
     return native

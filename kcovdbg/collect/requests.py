@@ -96,7 +96,9 @@ def find_mode(name: str, features: Collection[str] | None = None) -> CollectMode
 
 
 def find_remote_mode(mode: CollectMode) -> CollectMode:
-    """Return the mode in which remote sections collect for a task in some mode: they only know mainline's."""
+    """Return the mode in which remote sections collect for a task in some mode: KCOV's only know mainline's."""
+    if mode.request.device is not None:
+        return mode
     known = next(((known, request) for known, request in _collectable(MODES) if known.name == mode.name), None)
     return find_mode("pc") if known is None else _collect(*known)
 

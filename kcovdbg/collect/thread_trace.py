@@ -16,7 +16,14 @@ from kcovdbg.abi import record
 from kcovdbg.collect.buffer_data import decode_buffer
 from kcovdbg.collect.enable_diagnosis import find_refusal
 from kcovdbg.collect.errno_messages import Step, explain
-from kcovdbg.collect.native_module import DEFAULT_SIZE, DEVICE, kernel_word_size, load_native, make_native_mode, request_number
+from kcovdbg.collect.native_module import (
+    DEFAULT_SIZE,
+    device_path,
+    kernel_word_size,
+    load_native,
+    make_native_mode,
+    request_number,
+)
 from kcovdbg.collect.requests import CollectMode, find_mode
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
@@ -40,7 +47,7 @@ class Trace:
     :param mode: ``pc`` or ``cmp``, or another one that the kernel has.
     :param size: size of the buffer in words of the kernel.
     :param features: features of the running kernel, which other modes need.
-    :param path: path of KCOV's file.
+    :param path: path of the device's file; by default the mode's.
     :param device: ``struct kcovdbg_device *`` to use instead of the kernel.
     :raises CapabilityError: without the compiled collector.
     :raises CollectError: when coverage cannot be collected.
@@ -52,14 +59,14 @@ class Trace:
         *,
         size: int = DEFAULT_SIZE,
         features: Collection[str] | None = None,
-        path: str = DEVICE,
+        path: str | None = None,
         device: Any = None,
     ) -> None:
         self._ffi, self._lib = load_native()
         self._mode = find_mode(mode, features)
         self._size = size
         self._word_size = kernel_word_size()
-        self._path = path
+        self._path = device_path(self._mode) if path is None else path
         self._device = self._ffi.NULL if device is None else device
         self._kcov: Any = None
         self._enable = make_native_mode(self._mode, size)
@@ -76,6 +83,7 @@ class Trace:
         error = self._lib.kcovdbg_open(kcov, self._device, os.fsencode(self._path), self._word_size)
         if error:
             raise explain(Step.OPEN, -error, path=self._path)
+        self._lib.kcovdbg_use(kcov, self._enable)
         step, error = Step.INIT, self._lib.kcovdbg_init(kcov, self._size)
         if not error:
             step, error = Step.MAP, self._lib.kcovdbg_map(kcov, self._enable.second)

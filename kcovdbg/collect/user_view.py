@@ -59,12 +59,13 @@ def read_user_view(pid: int, mapping: KcovFile, kernel: Buffer) -> Buffer:
     except OSError as error:
         raise ReadError(f"memory of process {pid}: could not be read: {error.strerror}", mapping.start) from error
     words = record.decode_words(data, encoding)
-    count = len(words) // encoding.record_words
+    words, encoding = record.split_records(words, encoding)
     return replace(
         kernel,
+        encoding=encoding,
         name=f"user:{pid}@{mapping.start:#x}",
         words=words,
-        count=count,
+        count=record.count_records(words, encoding),
         stored_count=stored,
         address=mapping.start,
         gaps=(),
@@ -127,7 +128,7 @@ def _differences(user: Buffer, kernel: Buffer) -> dict[int, tuple[object, object
     if kernel.stored_count is not None and user.stored_count != kernel.stored_count:
         found[_COUNT] = user.stored_count, kernel.stored_count
     width = kernel.encoding.record_words
-    common = min(user.count, kernel.count) * width
+    common = min(len(user.words), len(kernel.words)) // width * width
     left, right = user.words, kernel.words
     step = width << 10
     for start in range(0, common, step):

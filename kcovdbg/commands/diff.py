@@ -29,6 +29,7 @@ from kcovdbg.engine.buffer_sources import (
     find_buffer,
     find_counts,
     find_trace_files,
+    require_points,
 )
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
@@ -327,6 +328,8 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
         if is_expression(what):
             raise WordError("diff: --ordered takes buffers, not expressions", what)
     buffers = [find_buffer(context, what, build.kernel) for what, build in zip(whats, builds, strict=True)]
+    for buffer in buffers:
+        require_points(buffer, "diff")
     remarks = [*build_remarks(context, builds)]
     remarks += [f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks]
     if not all(buffer.encoding.has_count for buffer in buffers):

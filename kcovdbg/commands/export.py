@@ -20,7 +20,7 @@ from kcovdbg.analysis.pc_names import UNKNOWN
 from kcovdbg.analysis.set_expressions import is_expression
 from kcovdbg.engine.argument import Argument, Value
 from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
-from kcovdbg.engine.buffer_sources import BufferCounts, find_buffer, find_counts, name_remarks
+from kcovdbg.engine.buffer_sources import BufferCounts, find_buffer, find_counts, name_remarks, require_points
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import FunctionTable, find_function_points, find_point_table
@@ -93,6 +93,7 @@ class _Source:
                 f"cannot export {self.what}: the low 12 bits of its edges are no address",
                 hint="buffer shows the pages of the edges",
             )
+        require_points(buffer, "export")
         return buffer
 
     @cached_property

@@ -18,7 +18,7 @@ from kcovdbg.render.column import DETAIL, Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import UNREAD, Meaning
 from kcovdbg.render.renderable import PIPED_WIDTH, Line, Table
-from kcovdbg.render.value_kinds import ABSENT, ADDRESS, ANY, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID
+from kcovdbg.render.value_kinds import ABSENT, ADDRESS, ANY, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID, TEXT
 from kcovdbg.render.wording import count_text, reference_text
 
 
@@ -79,6 +79,7 @@ _REFERENCE_COLUMNS: Final = (
 )
 _COLUMNS: Final = (
     Column("kcov", ADDRESS, value=lambda kcov: kcov.address),
+    Column("device", TEXT, priority=3, hide_empty=True),
     Column(
         "refcount",
         NUMBER,
@@ -111,6 +112,7 @@ _COLUMNS: Final = (
 )
 _SHOWN: Final = (
     "kcov",
+    "device",
     "refcount",
     "mode",
     "count",
@@ -154,8 +156,17 @@ def _select(context: Context, objects: Mapping[int, Kcov], word: str) -> tuple[S
     return chosen, f"no struct kcov that task {tid} owns or refers to"
 
 
+def _find_objects(context: Context) -> Mapping[int, Kcov]:
+    """Return KCOV's objects and those of devices of posted series, by their address."""
+    state = context.state(Part.OBJECTS | Part.DEVICES)
+    found = dict(state.objects)
+    for device in state.devices:
+        found.update(device.objects)
+    return found
+
+
 def _run(context: Context, args: Namespace) -> Table:
-    objects = context.state(Part.OBJECTS).objects
+    objects = _find_objects(context)
     remarks: list[str] = []
     rows = list(objects.values())
     if args.objects:
@@ -173,7 +184,7 @@ def _run(context: Context, args: Namespace) -> Table:
         remarks=(*context.notes, *remarks),
         empty="no such object" if args.objects else "no struct kcov: no task has /sys/kernel/debug/kcov open",
         errors=lambda kcov: kcov.errors,
-        label=lambda kcov: "kcov" if kcov.address is None else name_kcov(kcov.address),
+        label=lambda kcov: "kcov" if kcov.address is None else name_kcov(kcov.address, kcov.device or "kcov"),
         details=_detail_lines if args.objects else None,
         show=tuple(name for name in _SHOWN if name != "references") if args.objects else _SHOWN,
         piped_width=None if args.objects else PIPED_WIDTH,
@@ -192,6 +203,10 @@ COMMAND: Final = Command(
                 "area": Meaning("`kcov.area`: address of the buffer that user space maps", UNREAD),
                 "mode": Meaning("`kcov.mode`, without prefix, such as `TRACE_PC`", UNREAD),
                 "kcov": Meaning("address of the object", "references to it exist, but not its address"),
+                "device": Meaning(
+                    "device of a posted series that it is an object of; its `count` and `capacity` are words",
+                    "it is a `struct kcov`",
+                ),
                 "pid": Meaning(
                     "thread id of the task that the object is enabled for", "it is not enabled, or the task is unknown"
                 ),

@@ -19,7 +19,7 @@ from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import UNKNOWN_TASK, Meaning
 from kcovdbg.render.renderable import Table
-from kcovdbg.render.value_kinds import ADDRESS, COMM, HANDLE, NUMBER, PID, WORD
+from kcovdbg.render.value_kinds import ADDRESS, COMM, HANDLE, NUMBER, PID, TEXT, WORD
 
 
 def _part(name: str) -> Callable[[RemoteHandle], Any]:
@@ -32,11 +32,12 @@ _COLUMNS: Final = (
     Column("instance", NUMBER, value=_part("instance")),
     Column("bucket", NUMBER, priority=1),
     Column("kcov", ADDRESS),
+    Column("device", TEXT, hide_empty=True),
     Column("pid", PID),
     Column("comm", COMM, elastic=8),
     Column("word", WORD, value=lambda entry: entry.handle, priority=2, text_only=True),
 )
-_SHOWN: Final = ("handle", "pid", "comm", "kcov", "word", "bucket")
+_SHOWN: Final = ("handle", "device", "pid", "comm", "kcov", "word", "bucket")
 
 
 def _matches(entry: RemoteHandle, word: str) -> bool:
@@ -54,7 +55,8 @@ def _matches(entry: RemoteHandle, word: str) -> bool:
 
 
 def _run(context: Context, args: Namespace) -> Table:
-    rows = context.state(Part.REMOTE).handles
+    state = context.state(Part.REMOTE | Part.DEVICES)
+    rows = (*state.handles, *(entry for device in state.devices for entry in device.handles))
     missed: list[str] = []
     if args.handles:
         missed = [word for word in args.handles if not any(_matches(entry, word) for entry in rows)]
@@ -77,7 +79,16 @@ COMMAND: Final = Command(
     summary="list the remote handles in kcov_remote_map",
     topic=Topic.STATE,
     run=_run,
-    row_types=(RowType(_COLUMNS, {"pid": Meaning("thread id of the owner", UNKNOWN_TASK)}, errors=True),),
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "pid": Meaning("thread id of the owner", UNKNOWN_TASK),
+                "device": Meaning("device of a posted series that it is registered with", "it is KCOV's own"),
+            },
+            errors=True,
+        ),
+    ),
     description=(
         "Background work that runs under a handle (of a USB bus, or a task's common handle) collects for the object that "
         "registered the handle. A KCOV_REMOTE_ENABLE with a handle that is listed here fails with EEXIST."

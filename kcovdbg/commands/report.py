@@ -23,7 +23,7 @@ from kcovdbg.collect.trace_file import read_header
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.argument_parser import parse_arguments
 from kcovdbg.engine.buffer_arguments import TEXT_PCS
-from kcovdbg.engine.buffer_sources import FILE, find_buffer
+from kcovdbg.engine.buffer_sources import FILE, find_buffer, require_points
 from kcovdbg.engine.build_changes import BuildTrace, find_source_changes
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
@@ -490,6 +490,8 @@ def _run(context: Context, args: Namespace) -> Renderable:
         )
     builds = find_builds(context, [[what] for what in args.what])
     buffers = [find_buffer(context, what, build.kernel) for what, build in zip(args.what, builds, strict=True)]
+    for buffer in buffers:
+        require_points(buffer, "report")
     traces = [_Trace(buffer, count_pcs(buffer), build) for buffer, build in zip(buffers, builds, strict=True)]
     target = context.workspace.optional_target
     kernel = "" if target is None else f"{target.name}, {target.release} ({target.machine})"

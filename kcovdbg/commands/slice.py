@@ -65,7 +65,15 @@ _COLUMNS: Final = (
 _CALL: Final = 8
 # What the state commands show.
 _PARTS: Final = (
-    Part.TASKS | Part.ALL_TASKS | Part.CURRENT | Part.SAVED | Part.REMOTE | Part.CACHED_AREAS | Part.AREAS | Part.OBJECTS
+    Part.TASKS
+    | Part.ALL_TASKS
+    | Part.CURRENT
+    | Part.SAVED
+    | Part.REMOTE
+    | Part.CACHED_AREAS
+    | Part.AREAS
+    | Part.OBJECTS
+    | Part.DEVICES
 )
 
 
@@ -77,6 +85,11 @@ def _buffer_names(state: State) -> Iterator[str]:
         yield str(task.fields.pid)
     for area in state.areas:
         yield f"area:{area.address:#x}"
+    for device in state.devices:
+        for address in device.objects:
+            yield f"{device.name}:{address:#x}"
+        for session in device.sessions:
+            yield f"{device.name}:{session.pid}"
     for saved in state.saved:
         yield f"saved:{saved.cpu}" if saved.where == "cpu" else f"saved:t{saved.pid}"
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -13,14 +13,16 @@ from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.suggestions import suggest
+from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.state import Part, State
 from kcovdbg.model.syscall import Syscall
 from kcovdbg.model.task import Task
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import UNREAD, Meaning
 from kcovdbg.render.renderable import PIPED_WIDTH, Table
-from kcovdbg.render.value_kinds import ADDRESS, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID, SYSCALL, TEXT, WORD
-from kcovdbg.render.wording import count_text, role_text, syscall_text
+from kcovdbg.render.value_kinds import ADDRESS, ANY, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID, SYSCALL, TEXT, WORD
+from kcovdbg.render.wording import count_text, device_session_text, role_text, syscall_text
 from kcovdbg.render.writer import Format
 
 
@@ -71,12 +73,52 @@ def _syscall_column(state: State) -> Column:
     return Column("syscall", SYSCALL, value=find, text=text, elastic=12, priority=2, hide_empty=True)
 
 
+_SESSION_COLUMNS: Final = (
+    Column("device", TEXT),
+    Column("kcov", ADDRESS),
+    Column("area", ADDRESS),
+    Column("size", NUMBER),
+    Column("sequence", NUMBER),
+    Column("role", TEXT),
+    Column("enabled", BOOL),
+    Column("count", NUMBER),
+    Column("full", BOOL),
+)
+
+
+_MEANINGS: Final = {
+    "devices": Meaning("what devices of posted series collect into the task"),
+    "devices[].device": Meaning("name of the device"),
+    "devices[].kcov": Meaning("address of the device's object", "tasks of this kernel do not name it"),
+    "devices[].area": Meaning("address of the buffer or area", "tasks of this kernel have no such member"),
+    "devices[].size": Meaning("its size", "tasks of this kernel have no such member", unit="words"),
+    "devices[].sequence": Meaning("sequence number of the last record", "tasks of this kernel have no such member"),
+    "devices[].role": Meaning("`local`, or `remote-section` inside a remote section", "tasks of this kernel do not tell"),
+    "devices[].enabled": Meaning("whether records are written", "tasks of this kernel have no such member"),
+    "devices[].count": Meaning("words in use", UNREAD, unit="words"),
+    "devices[].full": Meaning("whether no record fits into the rest", UNREAD),
+}
+
+
+def _devices_column(sessions: Mapping[int, Sequence[DeviceSession]]) -> Column:
+    """Return the column of what devices of posted series collect into tasks."""
+
+    def find(task: Task) -> Sequence[DeviceSession]:
+        return sessions.get(task.fields.address, ())
+
+    def text(task: Task) -> str | None:
+        return ", ".join(map(device_session_text, find(task))) or None
+
+    return Column("devices", ANY, value=find, text=text, items=_SESSION_COLUMNS, elastic=12, priority=1, hide_empty=True)
+
+
 _SHOWN: Final = (
     "pid",
     "comm",
     "kcov_mode",
     "count",
     "role",
+    "devices",
     "syscall",
     "kcov",
     "kcov_handle",
@@ -119,6 +161,18 @@ def _select(tasks: Iterable[Task], wanted: Sequence[str]) -> tuple[list[Task], l
     return found, list(missed)
 
 
+def _with_state(context: Context, sessions: Mapping[int, object]) -> Sequence[Task]:
+    """Return the tasks with KCOV state, and those that only a device of a posted series collects into."""
+    state = context.state(Part.TASKS)
+    if sessions.keys() <= state.tasks_with_state.keys():
+        return state.tasks
+    return tuple(
+        state.tasks_with_state.get(fields.address) or context.reader.interpret(fields)
+        for fields in state.task_fields
+        if fields.address in sessions or fields.address in state.tasks_with_state
+    )
+
+
 def _run(context: Context, args: Namespace) -> Table:
     modes = sorted(name.upper().removeprefix(PREFIX) for name in context.layout.modes)
     if args.mode is not None and modes and args.mode not in modes:
@@ -127,7 +181,11 @@ def _run(context: Context, args: Namespace) -> Table:
     # A task that is named by its id is shown even without KCOV state.
     by_tid = any(word.isdecimal() for word in args.tasks)
     every = args.all or by_tid
-    tasks: Sequence[Task] = context.state(Part.ALL_TASKS).all_tasks if every else context.state(Part.TASKS).tasks
+    sessions: dict[int, list[DeviceSession]] = {}
+    for device in context.state(Part.DEVICES).devices:
+        for session in device.sessions:
+            sessions.setdefault(session.task, []).append(session)
+    tasks: Sequence[Task] = context.state(Part.ALL_TASKS).all_tasks if every else _with_state(context, sessions)
     remarks: list[str] = []
     if args.tasks:
         tasks, missed = _select(tasks, args.tasks)
@@ -149,7 +207,7 @@ def _run(context: Context, args: Namespace) -> Table:
         remarks += _unknown_syscalls(state)
 
     return Table(
-        (*_COLUMNS, _syscall_column(state)),
+        (*_COLUMNS, _devices_column(sessions), _syscall_column(state)),
         tasks,
         remarks=(*context.notes, *remarks),
         empty="no such task" if args.tasks or args.mode else "no task" if args.all else "no task with KCOV state",
@@ -165,7 +223,13 @@ COMMAND: Final = Command(
     summary="list tasks with KCOV state: mode, buffer, and what collects into them",
     topic=Topic.STATE,
     run=_run,
-    row_types=(RowType((*_COLUMNS, Column("syscall", SYSCALL)), errors=True),),
+    row_types=(
+        RowType(
+            (*_COLUMNS, _devices_column({}), Column("syscall", SYSCALL)),
+            _MEANINGS,
+            errors=True,
+        ),
+    ),
     description=(
         "COUNT is the number of records in the task's buffer and its capacity. ROLE is what collects into the task now: local "
         "(the task traces itself), remote-section (a background thread works under another task's handle), softirq-section (a "

@@ -15,6 +15,7 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import COMMON, decode_handle, parse_handle
 from kcovdbg.analysis.background_work import explain_background, explain_function_work, is_background
 from kcovdbg.analysis.check.runner import check
+from kcovdbg.analysis.device_coverage import explain_device_handle, explain_device_object, explain_device_task
 from kcovdbg.analysis.located_records import PcFilter
 from kcovdbg.analysis.missing_coverage import (
     NEEDS,
@@ -91,6 +92,7 @@ _VALUES: Final = (
     Column("capacity", NUMBER),
     Column("count", NUMBER),
     Column("covered", NUMBER),
+    Column("device", TEXT),
     Column("finding", LIST, items=(Column("name", value=itemgetter(0)), Column("value", value=itemgetter(1)))),
     Column("flags", WORD),
     Column("frames", LIST, title="frame"),
@@ -150,6 +152,7 @@ _MEANINGS: Final = {
     "values.buffer": Meaning("name of the other buffer, as commands take it"),
     "values.buffers": Meaning("number of other buffers", unit="buffers"),
     "values.covered": Meaning("number of the function's points that are in the buffer", unit="points"),
+    "values.device": Meaning("device of a posted series"),
     "values.finding": Meaning("the values of the finding of `check`"),
     "values.finding[].name": Meaning("name of the value"),
     "values.finding[].value": Meaning("the value as text"),
@@ -190,7 +193,8 @@ def _ask(context: Context, state: State, subject: str) -> tuple[str, list[Answer
         if task is None:
             raise KcovdbgError(f"no task {subject}", hint="tasks -a lists all tasks")
         question = f"{_QUESTION}{name_task(task.fields)}?"
-        return question, list(explain_task(state, task)), _buffer_of(state, task)
+        answers = [*explain_task(state, task), *explain_device_task(state, task.fields.address)]
+        return question, answers, _buffer_of(state, task)
     try:
         value = parse_handle(subject)
     except ValueError:
@@ -199,12 +203,17 @@ def _ask(context: Context, state: State, subject: str) -> tuple[str, list[Answer
         hint = f"write an address as 0x{subject}" if is_address(subject) and subject[:2].lower() != "0x" else _FORMS
         raise WordError(f"'{subject}' is not a thread id, handle, address or function", subject, hint=hint) from None
     if ":" not in subject and is_kernel_pointer(context.target, value):
+        of_device = list(explain_device_object(state, value))
+        if of_device:
+            named = name_kcov(value, str(of_device[0].named["device"]))
+            return f"{_QUESTION}{named}?", of_device, None
         return f"{_QUESTION}{name_kcov(value)}?", list(explain_kcov(state, value)), f"kcov:{value:#x}"
     owners = [entry.kcov for entry in state.handles if entry.handle == value and entry.kcov]
     question = f"{_QUESTION}handle {decode_handle(value)}?"
     if decode_handle(value).subsystem == COMMON:
         state = context.state(NEEDS | Part.CARRIERS)
-    return question, list(explain_handle(state, value)), f"kcov:{owners[0]:#x}" if owners else None
+    answers = [*explain_handle(state, value), *explain_device_handle(state, value)]
+    return question, answers, f"kcov:{owners[0]:#x}" if owners else None
 
 
 def _buffer_of(state: State, task: Task) -> str | None:

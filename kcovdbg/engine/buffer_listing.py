@@ -69,7 +69,8 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
     both = rows if edges is None else chain(rows, locate_records(edges, names, of_edges))
     columns = record_columns(buffer)
     yield Lines(((("header", buffer_title(buffer)),),))
-    if args.raw or buffer.encoding.record_words > 1 or buffer.encoding.codec.kind is RecordKind.EDGE:
+    one_by_one = buffer.encoding.record_words > 1 or buffer.encoding.codec.is_variable
+    if args.raw or one_by_one or buffer.encoding.codec.kind is RecordKind.EDGE:
         if len(shown) < len(indices):
             remarks.append(f"{len(indices) - len(shown)} {'earlier' if args.tail else 'more'} records")
         lines = table_lines(Table(columns, rows, remarks=remarks, empty="no records"), context.width)

@@ -91,6 +91,18 @@ def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) 
     return read_buffer(context.target, context.layout, context.reader, what)
 
 
+def require_points(buffer: Buffer, command: str) -> None:
+    """Make sure that the addresses of a buffer's records are coverage points.
+
+    :raises CapabilityError: when they are not: the records are of functions, and which of their lines ran is unknown.
+    """
+    if not buffer.encoding.codec.has_points:
+        raise CapabilityError(
+            f"{command}: {buffer.name} has {buffer.encoding.codec.noun}, which are not coverage points",
+            hint="buffer, trace, top and view show them",
+        )
+
+
 def is_address(text: str) -> bool:
     """Return whether this is written as an address: ``0x…``, or sixteen hexadecimal digits."""
     return bool(_ADDRESS.fullmatch(text))
@@ -244,6 +256,7 @@ def find_counts(context: Context, what: str, kernel: TraceKernel | None = None) 
 
     def find(name: str) -> Mapping[int, int]:
         buffer = find_buffer(context, name, kernel)
+        require_points(buffer, context.command.name)
         kinds.update(recorded_kinds(buffer.encoding.codec))
         remarks.update(dict.fromkeys(f"{name}: {remark}" for remark in buffer.remarks))
         return count_pcs(buffer)

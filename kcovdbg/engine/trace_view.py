@@ -155,7 +155,7 @@ class TraceView:
             self.rows = SingleRows(len(left))
         elif by_index and comparison is None:
             width = left.buffer.encoding.record_words
-            if width == right.buffer.encoding.record_words:
+            if width == right.buffer.encoding.record_words and not left.buffer.encoding.codec.is_variable:
                 self.rows = IndexRows(left.buffer.words, right.buffer.words, width)
             else:
                 self.rows = IndexRows(_words(left.buffer), _words(right.buffer))

@@ -30,9 +30,10 @@ class Buffer:
     count: int
     """Records in ``words``: the stored count, clamped to the capacity and to what could be read."""
     stored_count: int | None = None
-    """The count word, which user space can write. None if it could not be read, or the format has none."""
+    """The count word, which user space can write; words where records differ in length. None if unreadable, or if the format
+    has none."""
     capacity: int | None = None
-    """How many records fit; None if the size of the buffer is unknown."""
+    """How many records fit, or words where records differ in length; None if the size of the buffer is unknown."""
     address: int | None = None
     size: int | None = None
     """In kernel words."""
@@ -60,4 +61,8 @@ class Buffer:
     @property
     def full(self) -> bool | None:
         """Whether no further record fits: then some may have been dropped. None if that is unknown."""
-        return None if self.capacity is None or not self.encoding.has_count else self.count >= self.capacity
+        if self.capacity is None or not self.encoding.has_count:
+            return None
+        if self.encoding.codec.is_variable:
+            return len(self.words) + self.encoding.codec.least_words > self.capacity
+        return self.count >= self.capacity

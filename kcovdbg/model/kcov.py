@@ -93,6 +93,8 @@ class Kcov:
     """The vmalloc areas that it allocated, as far as they are known."""
     knows_own_areas: bool = True
     """Whether ``own_areas`` are all."""
+    device: str | None = None
+    """The device that a posted series adds and this is an object of; None for a ``struct kcov``."""
 
     @property
     def is_enabled(self) -> bool:

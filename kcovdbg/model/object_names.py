@@ -27,9 +27,12 @@ def name_task(fields: HasTask) -> str:
     return f"task {'?' if fields.pid is None else fields.pid}" + (f" ({fields.comm})" if fields.comm else "")
 
 
-def name_kcov(address: int) -> str:
-    """Return an object's name: ``kcov 0xffff…``."""
-    return f"kcov {address:#x}"
+def name_kcov(address: int, device: str = "kcov") -> str:
+    """Return an object's name: ``kcov 0xffff…``.
+
+    :param device: whose object it is.
+    """
+    return f"{device} {address:#x}"
 
 
 def name_some(names: Sequence[str], most: int = _NAMED) -> str:

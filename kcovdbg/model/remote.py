@@ -18,3 +18,5 @@ class RemoteHandle(NamedTuple):
     """Of the object's owner, ``kcov->t``."""
     comm: str | None
     errors: tuple[str, ...] = ()
+    device: str | None = None
+    """The device of a posted series that it is registered with; None for KCOV's own."""

@@ -13,6 +13,7 @@ from kcovdbg.abi.record import pc_words
 from kcovdbg.model.area import Area, CachedArea
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.carrier import Carrier
+from kcovdbg.model.device import DeviceState
 from kcovdbg.model.finding import Certainty
 from kcovdbg.model.generation import Generation
 from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile
@@ -67,6 +68,8 @@ class Part(Flag):
     """What the posted series in this kernel read for their rules."""
     PROOF = auto()
     """The records in the contents of buffers that no callback can have written, and the mappings of such buffers."""
+    DEVICES = auto()
+    """The objects, handles and sessions of devices that posted series add."""
     TEXT = auto()
     """Where the kernel's text lies. Looking up its symbols loads the symbol table, which takes as much memory as the tasks."""
 
@@ -89,6 +92,8 @@ class Source(str, Enum):
     STACKS = "stacks"
     SERIES = "series"
     """What posted series read for their rules."""
+    DEVICES = "devices"
+    """Devices of posted series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +279,7 @@ class State:
     """Why the code cannot say whether a record can have been written; None where it can."""
     text = _Field["tuple[int | None, int | None]"](Part.TEXT)
     """``_stext`` and ``_etext``, with the KASLR offset; None where the kernel lacks the symbol."""
+    devices = _Field[tuple[DeviceState, ...]](Part.DEVICES)
     series = _Field[Mapping[str, Any]](Part.SERIES)
     """By name of the posted series what its ``read`` hook returned."""
 

@@ -13,8 +13,8 @@ from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
-from kcovdbg.render.value_kinds import ADDRESS, BOOL, NUMBER, PATH, SYMBOL, TEXT, WORD
-from kcovdbg.render.wording import operand_text, record_function, record_place
+from kcovdbg.render.value_kinds import ADDRESS, BOOL, NUMBER, PATH, SYMBOL, TEXT, WORD, WORDS
+from kcovdbg.render.wording import operand_text, record_function, record_place, record_text
 
 FRAME_COLUMNS: Final = (
     Column("function", SYMBOL),
@@ -46,6 +46,7 @@ def record_columns(buffer: Buffer) -> tuple[Column, ...]:
     encoding = buffer.encoding
     return make_record_columns(
         is_comparison=encoding.record_words > 1,
+        has_values=encoding.codec.is_variable,
         big_endian=encoding.big_endian,
         has_offset=bool(buffer.kaslr_offset),
         has_calls=encoding.codec.has_calls,
@@ -53,18 +54,24 @@ def record_columns(buffer: Buffer) -> tuple[Column, ...]:
 
 
 def make_record_columns(
-    *, is_comparison: bool, big_endian: bool = False, has_offset: bool = False, has_calls: bool = False
+    *,
+    is_comparison: bool,
+    big_endian: bool = False,
+    has_offset: bool = False,
+    has_calls: bool = False,
+    has_values: bool = False,
 ) -> tuple[Column, ...]:
     """Return the columns of a table of records.
 
     :param has_offset: whether addresses differ from PCs.
     :param has_calls: whether kinds of records differ.
+    :param has_values: whether records are arguments and returned values.
     """
     columns = [
         Column("index", NUMBER, value=lambda row: row.record.number),
         Column("pc", WORD, value=lambda row: row.record.word, priority=3 if has_offset else 0),
         Column("address", ADDRESS, priority=2, json_only=not has_offset),
-        Column("kind", TEXT, value=lambda row: row.record.kind, json_only=not has_calls),
+        Column("kind", TEXT, value=lambda row: row.record.kind, json_only=not has_calls and not has_values),
     ]
     if is_comparison:
 
@@ -83,6 +90,13 @@ def make_record_columns(
             operand("arg1"),
             operand("arg2"),
         ]
+    if has_values:
+        columns += [
+            Column("argument", NUMBER, value=_of_values("argument"), json_only=True),
+            Column("size", NUMBER, value=_value_size, priority=3),
+            Column("pointer", WORD, value=_of_values("pointer"), priority=4),
+            Column("values", WORDS, value=_value_words, text=lambda row: record_text(row, big_endian=big_endian).operands),
+        ]
     return (
         *columns,
         Column("symbol", SYMBOL, title="FUNCTION", text=record_function, elastic=16),
@@ -91,6 +105,30 @@ def make_record_columns(
     )
 
 
+def _of_values(name: str) -> Callable[[LocatedRecord], Any]:
+    return lambda row: None if row.record.values is None else getattr(row.record.values, name)
+
+
+def _value_size(row: LocatedRecord) -> int | None:
+    found = row.record
+    if found.values is not None:
+        return found.values.size
+    return None if found.comparison is None else found.comparison.size
+
+
+def _value_words(row: LocatedRecord) -> tuple[int | None, ...]:
+    found = row.record
+    if found.values is not None:
+        return found.values.values
+    return () if found.comparison is None else (found.comparison.arg1, found.comparison.arg2)
+
+
+_VALUES: Final = {
+    "argument": Meaning("number of the argument, from 0", "it is a returned value or a comparison"),
+    "size": Meaning("size of the argument, the returned value or the operands", unit="bytes"),
+    "pointer": Meaning("address that the values were read from", "it is a comparison"),
+    "values": Meaning("the value, the members of a structure, or the operands; null is memory that the kernel could not read"),
+}
 _COMPARISON: Final = {
     "size": Meaning("size of the operands", unit="bytes"),
     "const": Meaning("whether the first operand is a constant"),
@@ -100,6 +138,12 @@ _COMPARISON: Final = {
 RECORD_ROWS: Final = (
     RowType(make_record_columns(is_comparison=False), errors=True, when="of a buffer of PCs"),
     RowType(make_record_columns(is_comparison=True), _COMPARISON, errors=True, when="of a buffer of comparisons"),
+    RowType(
+        make_record_columns(is_comparison=False, has_values=True),
+        _VALUES,
+        errors=True,
+        when="of a buffer of arguments and returned values",
+    ),
 )
 """The rows of JSON about records."""
 

@@ -110,6 +110,13 @@ LIST: Final = ValueKind(
     "list", _items_text, _items_json, is_safe=False, schema={"type": "array", "items": {"type": ["string", "integer"]}}
 )
 """Several texts or numbers."""
+WORDS: Final = ValueKind(
+    "words",
+    lambda value: ", ".join("?" if word is None else hex(word) for word in value),
+    lambda value: [None if word is None else hex(word) for word in value],
+    schema={"type": "array", "items": {"anyOf": [_HEX, {"type": "null"}]}},
+)
+"""Several words, null for those that are unknown."""
 ADDRESSES: Final = ValueKind(
     "addresses", lambda value: ", ".join(map(hex, value)), _hex_items, "address", schema={"type": "array", "items": _HEX}
 )

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi import record
 from kcovdbg.abi.handle import decode_handle
-from kcovdbg.abi.record import Comparison, RecordKind
+from kcovdbg.abi.record import Comparison, RecordKind, Values
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.kcov import Reference
 from kcovdbg.model.located_record import LocatedRecord
 from kcovdbg.model.location import Frame, Location
@@ -32,7 +33,13 @@ APPROXIMATE: Final = "(approximate)"
 """After the function of a record of a tail call, which was in one of the functions that it calls."""
 _SMALL: Final = 4096
 """Arguments of system calls below this, of either sign, are written in decimal."""
-KIND_SIGNS: Final = {RecordKind.ENTRY: "→", RecordKind.EXIT: "←", RecordKind.EDGE: "~"}
+KIND_SIGNS: Final = {
+    RecordKind.ENTRY: "→",
+    RecordKind.EXIT: "←",
+    RecordKind.EDGE: "~",
+    RecordKind.ARGUMENT: "→",
+    RecordKind.RETURN: "←",
+}
 """Signs of records that are more than a PC: a function's entry and exit, an edge."""
 
 
@@ -48,6 +55,9 @@ def buffer_title(buffer: Buffer) -> str:
     records = f"{buffer.count} records" if buffer.capacity is None else f"{buffer.count} of {buffer.capacity} records"
     if not buffer.encoding.has_count:
         records = f"{buffer.count} of {buffer.capacity} bits"
+    elif buffer.encoding.codec.is_variable:
+        words = f"{len(buffer.words)}" + ("" if buffer.capacity is None else f" of {buffer.capacity}")
+        records = f"{buffer.count} records in {words} words"
     elif buffer.bits_set is not None:
         records += f", {buffer.bits_set} bits of its bitmap"
     parts.append(records)
@@ -129,6 +139,8 @@ def record_text(row: LocatedRecord, *, big_endian: bool = False) -> RecordText:
     """
     found = row.record
     operands = "" if found.comparison is None else comparison_text(found.comparison, big_endian)
+    if found.values is not None:
+        operands = values_text(found.values)
     has_address = found.pc is not None and found.kind is not RecordKind.EDGE
     return RecordText(record_function(row), record_place(row), KIND_SIGNS.get(found.kind, ""), operands, has_address)
 
@@ -217,6 +229,27 @@ def role_text(task: Task) -> str:
     if task.owns_remote:
         role = "remote owner" if role == "-" else f"{role}, remote owner"
     return role
+
+
+def device_session_text(session: DeviceSession) -> str:
+    """Return what a device collects into a task: the device, its role and words."""
+    role = "?" if session.role is None else session.role.value
+    words = "" if session.count is None else f" {'FULL ' if session.full else ''}{session.count} words"
+    return f"{session.device}: {role}{words}{'' if session.enabled is not False else ', disabled'}"
+
+
+def values_text(values: Values) -> str:
+    """Return an argument or a returned value: ``#0 = 0x5 (5)``, ``return {0x10 (16), ?}``."""
+    name = "return" if values.argument is None else f"#{values.argument} ="
+    words = [_value_text(value, values.size if len(values.values) == 1 else 8) for value in values.values]
+    return f"{name} {words[0]}" if len(words) == 1 else f"{name} {{{', '.join(words)}}}"
+
+
+def _value_text(value: int | None, size: int) -> str:
+    if value is None:
+        return "?"
+    signed = record.signed_value(value, size) if 0 < size <= 8 else value
+    return hex(value) if 0 <= signed < 10 else f"{value:#x} ({signed})"
 
 
 def reference_text(reference: Reference, *, owner: int | None = None) -> str:

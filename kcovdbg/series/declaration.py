@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -100,6 +100,39 @@ class SecondBuffer:
     """How many allocations that is, if none is missing."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A device of its own, beside KCOV's, with objects, handles and buffers.
+
+    Of each mapping the keys are the names of fields, the values paths of members, newest kernel first.
+    """
+
+    name: str
+    """As ``objects`` names it, and names of its buffers begin."""
+    feature: str
+    """Feature of the kernels in which it is as described here."""
+    mode: str
+    """Mode in which its buffers are read."""
+    operations: str
+    """Symbol of the ``struct file_operations`` of its files."""
+    object_type: str
+    object_members: Mapping[str, Sequence[str]]
+    """``refcount``, ``size``, ``area``, ``task`` and ``handle``."""
+    task_members: Mapping[str, Sequence[str]]
+    """``kcov``, the object; ``area``, ``size``, ``sequence``, ``depth`` and ``enabled``."""
+    sequence_mask: int
+    """The bits of ``sequence`` that count."""
+    remote_map: str
+    """Symbol of the hash of handles."""
+    remote_type: str
+    remote_members: Mapping[str, Sequence[str]]
+    """``handle``, ``kcov`` and ``next``."""
+    idle_list: str
+    """Symbol of the list of free areas, whose links are at their start."""
+    idle_count: str
+    """Symbol of its length."""
+
+
 BufferReader: TypeAlias = Callable[[str, int], "Buffer | None"]
 """Reads a buffer by its name, of so many words at most; None if it cannot be read, or is too long to be checked."""
 
@@ -168,6 +201,7 @@ class Series:
     prefix_modes: frozenset[str] = frozenset()
     """Modes in which there is one."""
     second_buffer: SecondBuffer | None = None
+    device: Device | None = None
     allocators: tuple[str, ...] = ()
     """Functions of its own that allocate buffers of objects."""
     functions: tuple[str, ...] = ()

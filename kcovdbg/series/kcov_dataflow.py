@@ -1,152 +1,398 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """kcov_dataflow: a second device that records data flow, by Yunseong Kim, 2026 (kcov-abi.md 8.5).
 
-The first posting is in kcov.c, later ones in a file of their own. The device, its objects and its records are not shown.
+The first posting is in kcov.c, later ones in a file of their own. Of the first one the device, its objects and its records are
+not shown.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+import errno
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
+from kcovdbg.abi.mode import DeviceRequests, EnableRequest, Ioctl, Mode
+from kcovdbg.abi.record import Codec, Comparison, RecordKind, Values, decode_comparison
 from kcovdbg.abi.structures import TASK
-from kcovdbg.errors import MissingTypeError, ReadError
-from kcovdbg.model.finding import Severity
-from kcovdbg.model.object_names import name_task
+from kcovdbg.model.device import DeviceSession, DeviceState
+from kcovdbg.model.finding import Certainty, Severity
+from kcovdbg.model.kcov import Kcov
+from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.rule import Hex, Violation, rule, values
-from kcovdbg.model.state import Part, State
-from kcovdbg.series.declaration import BufferReader, Detection, Series, SeriesMember, SeriesState, Variant
-from kcovdbg.target.pointer import check_pointer
+from kcovdbg.model.state import Part, Source, State
+from kcovdbg.series.declaration import Detection, Device, Series, SeriesMember, Variant
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.struct_layout import BlockLayout, find_member
+from kcovdbg.target.struct_layout import find_member
 
 DATAFLOW: Final = "dataflow"
 """A second device beside this one."""
+OBJECTS: Final = "dataflow-objects"
+"""The device's file of its own: objects that tasks point to, and remote handles."""
+MODE: Final = "DATAFLOW"
+"""Not one of ``enum kcov_mode``: the device has one only."""
 
-_STRUCT: Final = "struct kcov_dataflow"
 # Members of a task, by the posting that has them first.
 _OF_FILE: Final = ("kcov_df", "kcov_df_seq", "kcov_df_remote_depth")
 _OF_BOTH: Final = ("kcov_dataflow_seq", "kcov_df_area", "kcov_df_size", "kcov_df_enabled")
 
-
-class TaskDataflow(NamedTuple):
-    """A task's part; None is a member that this kernel does not have."""
-
-    df: int | None
-    """``struct kcov_dataflow *``."""
-    area: int | None
-    size: int | None
-    """In 64-bit words."""
-    depth: int | None
-    """Depth of remote sections: inside one the area is a scratch area."""
+# A record: header, PC, pointer or type of the comparison, values.
+_HEAD_WORDS: Final = 3
+_SEQUENCE_MASK: Final = 0xFFFFFF
+_UNREADABLE: Final = 0xBADADD85
+_KINDS: Final = {0xC: RecordKind.CMP, 0xE: RecordKind.ARGUMENT, 0xF: RecordKind.RETURN}
+_REMOTE_WORDS: Final = 1 << 20
+"""Size of the area of each remote session."""
 
 
-class Dataflow(NamedTuple):
-    """``struct kcov_dataflow``."""
+class _Codec(Codec):
+    __slots__ = ()
 
-    task: int | None
-    area: int | None
-    size: int | None
+    def find_records(self, words: Sequence[int]) -> tuple[array[int], int]:
+        starts = array("Q")
+        at, end = 0, len(words)
+        while at + _HEAD_WORDS <= end:
+            following = at + _HEAD_WORDS + (words[at] >> 32 & 0xFFFF)
+            # What is no header says nothing about where the next one is.
+            if following > end or words[at] >> 28 & 0xF not in _KINDS:
+                break
+            starts.append(at)
+            at = following
+        return starts, at
 
-
-def read_task_dataflow(target: Target, task: int) -> TaskDataflow:
-    """Read a task's part.
-
-    :param task: ``struct task_struct *``.
-    :raises ReadError: if it cannot be read.
-    """
-    names = {"df": "kcov_df", "area": "kcov_df_area", "size": "kcov_df_size", "depth": "kcov_df_remote_depth"}
-    return TaskDataflow(*BlockLayout(target, TASK, {name: (path,) for name, path in names.items()}).read(target, task))
-
-
-def read_dataflow(target: Target, address: int) -> Dataflow:
-    """Read an object.
-
-    :param address: ``struct kcov_dataflow *``.
-    :raises ReadError: if it cannot be read, or is no kernel address.
-    :raises MissingTypeError: if the debug info lacks the type.
-    """
-    check_pointer(target, address, _STRUCT)
-    # The first posting calls the task `task`.
-    paths = {"task": ("t", "task"), "area": ("area",), "size": ("size",)}
-    return Dataflow(*BlockLayout(target, _STRUCT, paths).read(target, address))
+    def decode_values(self, words: Sequence[int]) -> tuple[RecordKind, Comparison | None, Values | None]:
+        header, _, third, *rest = words
+        kind = _KINDS[header >> 28 & 0xF]
+        if kind is RecordKind.CMP:
+            return kind, decode_comparison(third, *rest) if len(rest) == 2 else None, None
+        argument = header >> 56 if kind is RecordKind.ARGUMENT else None
+        found = tuple(None if word == _UNREADABLE else word for word in rest)
+        return kind, None, Values(argument, header >> 48 & 0xFF, third, found)
 
 
-def _read(target: Target, state: State, read_buffer: BufferReader) -> SeriesState:
-    """Read the tasks that trace data flow outside of remote sections, with their objects; by ``struct task_struct *``."""
-    del read_buffer
-    found: dict[int, tuple[TaskDataflow, Dataflow]] = {}
-    for fields in state.task_fields:
-        with contextlib.suppress(ReadError, MissingTypeError):
-            mine = read_task_dataflow(target, fields.address)
-            # In a remote section the area is a scratch area.
-            if mine.df and mine.depth == 0:
-                found[fields.address] = mine, read_dataflow(target, mine.df)
-    return SeriesState(found)
+CODEC: Final[Codec] = _Codec(
+    "dataflow",
+    "arguments and return values",
+    word_size=8,
+    pc_word=1,
+    kind=RecordKind.ARGUMENT,
+    least_words=_HEAD_WORDS + 1,
+    is_variable=True,
+    has_points=False,
+)
+"""Three words and a number of values for each argument, returned value or comparison. The count word counts words."""
+
+DEVICE: Final = Device(
+    name=DATAFLOW,
+    feature=OBJECTS,
+    mode=MODE,
+    operations="kcov_df_fops",
+    object_type="struct kcov_dataflow",
+    object_members={
+        "refcount": ("refcount.refs.counter", "refcount"),
+        "size": ("size",),
+        "area": ("area",),
+        "task": ("t",),
+        "handle": ("remote_handle",),
+    },
+    task_members={
+        "kcov": ("kcov_df",),
+        "area": ("kcov_df_area",),
+        "size": ("kcov_df_size",),
+        "sequence": ("kcov_df_seq",),
+        "depth": ("kcov_df_remote_depth",),
+        "enabled": ("kcov_df_enabled",),
+    },
+    sequence_mask=_SEQUENCE_MASK,
+    remote_map="kcov_df_remote_map",
+    remote_type="struct kcov_df_remote",
+    remote_members={"handle": ("handle",), "kcov": ("df",), "next": ("hnode.next",)},
+    idle_list="kcov_df_scratch_pool",
+    idle_count="kcov_df_scratch_pool_nr",
+)
+
+
+REQUEST: Final = EnableRequest(
+    feature=OBJECTS,
+    since="a posted series of 2026",
+    ioctl=Ioctl(100, letter="d"),
+    device=DeviceRequests(
+        "kcov_dataflow",
+        init=Ioctl(1, "r", 8, "d"),
+        disable=Ioctl(101, letter="d"),
+        remote_enable=Ioctl(102, "w", 8, "d"),
+        remote_disable=Ioctl(103, letter="d"),
+    ),
+    errors={
+        ("ENABLE", errno.EBUSY): (
+            "KCOV_DF_ENABLE: EBUSY: this task collects already, with another object",
+            "a task can use one object; kcovdbg tasks shows whether another tool enabled it",
+        ),
+        ("REMOTE_ENABLE", errno.E2BIG): ("more than one remote handle", "an object of this device takes one handle"),
+    },
+)
+
+
+def _devices(state: State) -> Iterator[DeviceState]:
+    return (device for device in state.devices if device.name == DATAFLOW)
+
+
+def _sessions(state: State, *, remote: bool) -> Iterator[tuple[DeviceSession, Kcov]]:
+    """Yield the sessions of one kind whose object can be read, with that object."""
+    for device in _devices(state):
+        for session in device.sessions:
+            its = device.objects.get(session.kcov or 0)
+            if session.depth is not None and bool(session.depth) is remote and its is not None and its.fields is not None:
+                yield session, its
+
+
+def _objects(state: State) -> Iterator[tuple[DeviceState, int, Kcov]]:
+    for device in _devices(state):
+        for address, kcov in device.objects.items():
+            if kcov.fields is not None:
+                yield device, address, kcov
+
+
+def _name_object(address: int) -> str:
+    return name_kcov(address, DATAFLOW)
+
+
+def _shown(session: DeviceSession) -> tuple[tuple[str, str], ...]:
+    return values(
+        kcov_df=Hex(session.kcov or 0),
+        kcov_df_area=Hex(session.area or 0),
+        kcov_df_size=session.size,
+        kcov_df_remote_depth=session.depth,
+    )
+
+
+_SINCE: Final = "posted series of 2026 with kcov_dataflow in its own file"
 
 
 @rule(
     "T14",
     Severity.ERROR,
     "the object that a task traces data flow for is enabled for the task, and has the task's area and size",
-    since="posted series of 2026 with kcov_dataflow in its own file",
+    since=_SINCE,
     guaranteed_by="kcov_dataflow's ioctl",
     consequence="Data flow is recorded into another task's buffer, or past its end.",
-    needs=Part.SERIES | Part.TASKS,
-    features=(DATAFLOW,),
-    detail="Inside a remote section of that device the area is another one. Nothing else of that device is checked.",
+    needs=Part.DEVICES | Part.TASKS,
+    features=(OBJECTS,),
+    detail="Inside a remote section of that device the area is another one: rule D1.",
 )
 def check_dataflow(state: State) -> Iterator[Violation]:
     """T14."""
-    found: Mapping[int, tuple[TaskDataflow, Dataflow]] = state.series[DATAFLOW]
-    for fields in state.task_fields:
-        if fields.address not in found:
-            continue
-        mine, its = found[fields.address]
-        df = mine.df or 0
-        shown = values(kcov_df=Hex(df), kcov_df_area=Hex(mine.area or 0), kcov_df_size=mine.size)
-        about, tasks = name_task(fields), (fields.address,)
-        if its.task is not None and its.task != fields.address:
-            message = f"its kcov_df {df:#x} is enabled for {its.task:#x}"
-            yield Violation(about, message, (*shown, ("t", hex(its.task))), tasks=tasks)
+    for mine, kcov in _sessions(state, remote=False):
+        its = kcov.fields
+        assert its is not None
+        about, tasks = name_task(mine), (mine.task,)
+        if its.task is not None and its.task != mine.task:
+            message = f"its kcov_df {mine.kcov:#x} is enabled for {its.task:#x}"
+            yield Violation(about, message, (*_shown(mine), ("t", hex(its.task))), *state.doubt(Source.DEVICES), tasks=tasks)
             continue
         for name, one, other in (("area", mine.area, its.area), ("size", mine.size, its.size)):
             if one is not None and other is not None and one != other:
-                message = f"its kcov_df_{name} is {one:#x}, but kcov_df {df:#x} has {other:#x}"
-                yield Violation(about, message, (*shown, (name, hex(other))), tasks=tasks)
+                message = f"its kcov_df_{name} is {one:#x}, but kcov_df {mine.kcov:#x} has {other:#x}"
+                yield Violation(about, message, (*_shown(mine), (name, hex(other))), *state.doubt(Source.DEVICES), tasks=tasks)
+
+
+@rule(
+    "D1",
+    Severity.ERROR,
+    "a remote session records data flow into an area of its own, of 2^20 words",
+    since=_SINCE,
+    guaranteed_by="kcov_df_remote_start()",
+    consequence="Sections that run at once overwrite each other's records, or memory behind the area.",
+    needs=Part.DEVICES | Part.TASKS,
+    features=(OBJECTS,),
+)
+def check_remote_area(state: State) -> Iterator[Violation]:
+    """D1."""
+    users: dict[int, DeviceSession] = {}
+    doubt = state.doubt(Source.DEVICES)
+    for mine, kcov in _sessions(state, remote=True):
+        assert kcov.fields is not None
+        about = name_task(mine)
+        if mine.area and mine.area == kcov.fields.area:
+            yield Violation(
+                about,
+                f"its kcov_df_area is the buffer of {_name_object(mine.kcov or 0)}",
+                _shown(mine),
+                *doubt,
+                tasks=(mine.task,),
+            )
+        elif mine.size != _REMOTE_WORDS:
+            yield Violation(
+                about, f"its kcov_df_size is {mine.size}, not {_REMOTE_WORDS}", _shown(mine), *doubt, tasks=(mine.task,)
+            )
+        other = users.setdefault(mine.area or 0, mine)
+        if other is not mine:
+            yield Violation(
+                about, f"{name_task(other)} records into the same area", _shown(mine), *doubt, tasks=(mine.task, other.task)
+            )
+
+
+@rule(
+    "D2",
+    Severity.ERROR,
+    "an object's reference count is its file, its task, and its remote sessions",
+    since=_SINCE,
+    guaranteed_by="kcov_df_put()",
+    consequence="The object leaks, or is freed while it is used.",
+    needs=Part.DEVICES,
+    features=(OBJECTS,),
+)
+def check_refcount(state: State) -> Iterator[Violation]:
+    """D2."""
+    for _, address, kcov in _objects(state):
+        assert kcov.fields is not None
+        refcount = kcov.fields.refcount
+        if refcount is None or refcount == kcov.counted:
+            continue
+        shown = values(refcount=refcount, counted=kcov.counted)
+        hidden = refcount > kcov.counted and not any(reference.file for reference in kcov.references)
+        certainty, reason = state.doubt(Source.DEVICES)
+        if hidden:
+            certainty, reason = Certainty.UNSURE, "its file may be in flight between sockets"
+        message = f"refcount is {refcount}, found {kcov.counted} references"
+        yield Violation(_name_object(address), message, shown, certainty, reason)
+
+
+@rule(
+    "D3",
+    Severity.ERROR,
+    "an object with a remote handle is in the hash once, under that handle; one without is not in it",
+    since=_SINCE,
+    guaranteed_by="kcov_df_remote_lock",
+    consequence="Sections record for an object that was freed, or not at all.",
+    needs=Part.DEVICES,
+    features=(OBJECTS,),
+)
+def check_handles(state: State) -> Iterator[Violation]:
+    """D3."""
+    certainty, reason = state.doubt(Source.DEVICES)
+    for device, address, _ in _objects(state):
+        handle = device.published.get(address)
+        if handle is None:
+            continue
+        found = [entry.handle for entry in device.handles if entry.kcov == address]
+        if found != ([handle] if handle else []):
+            listed = ", ".join(hex(one or 0) for one in found) or "none"
+            message = f"remote_handle is {handle:#x}, but the hash has {listed} for it"
+            yield Violation(_name_object(address), message, values(remote_handle=Hex(handle)), certainty, reason)
+
+
+@rule(
+    "D4",
+    Severity.ERROR,
+    "an object with a remote handle is not enabled for a task",
+    since=_SINCE,
+    guaranteed_by="kcov_dataflow's ioctl",
+    consequence="The task and remote sections write the buffer at once.",
+    needs=Part.DEVICES,
+    features=(OBJECTS,),
+)
+def check_one_writer(state: State) -> Iterator[Violation]:
+    """D4."""
+    for device, address, kcov in _objects(state):
+        assert kcov.fields is not None
+        handle, task = device.published.get(address), kcov.fields.task
+        if handle and task:
+            shown = values(remote_handle=Hex(handle), t=Hex(task))
+            yield Violation(
+                _name_object(address),
+                f"it has handle {handle:#x} and is enabled for {task:#x}",
+                shown,
+                *state.doubt(Source.DEVICES),
+            )
+
+
+@rule(
+    "D5",
+    Severity.ERROR,
+    "the number of free areas is the length of their list",
+    since=_SINCE,
+    guaranteed_by="kcov_df_remote_lock",
+    consequence="Areas leak, or the list is damaged.",
+    needs=Part.DEVICES,
+    features=(OBJECTS,),
+)
+def check_free_areas(state: State) -> Iterator[Violation]:
+    """D5."""
+    for device in _devices(state):
+        length = len(device.idle_areas)
+        if device.idle_count is not None and device.idle_count != length:
+            message = f"{DEVICE.idle_count} is {device.idle_count}, the list has {length}"
+            yield Violation(
+                DEVICE.idle_list, message, values(**{DEVICE.idle_count: device.idle_count}), *state.doubt(Source.DEVICES)
+            )
+
+
+@rule(
+    "D6",
+    Severity.ERROR,
+    "the task that an object is enabled for traces data flow for it",
+    since=_SINCE,
+    guaranteed_by="kcov_dataflow's ioctl",
+    consequence="Nothing is recorded, and nobody else can enable the object.",
+    needs=Part.DEVICES | Part.TASKS,
+    features=(OBJECTS,),
+)
+def check_enabled_task(state: State) -> Iterator[Violation]:
+    """D6."""
+    for device, address, kcov in _objects(state):
+        assert kcov.fields is not None
+        task = kcov.fields.task
+        if not task or any(session.task == task and session.kcov in (address, None) for session in device.sessions):
+            continue
+        fields = state.task_by_address.get(task)
+        if fields is None:
+            yield Violation(
+                _name_object(address), f"its t {task:#x} is on no task list", values(t=Hex(task)), *state.doubt(Source.DEVICES)
+            )
+            continue
+        message = f"it is enabled for {name_task(fields)}, which does not trace for it"
+        yield Violation(_name_object(address), message, values(t=Hex(task)), *state.doubt(Source.DEVICES), tasks=(task,))
 
 
 def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
     del enumerators
     if find_member(target, TASK, _OF_FILE) is not None:
-        return Detection(frozenset({DATAFLOW}), OWN_FILE)
+        return Detection(frozenset({DATAFLOW, OBJECTS}), OWN_FILE)
     return None if find_member(target, TASK, _OF_BOTH) is None else Detection(frozenset({DATAFLOW}), IN_KCOV)
 
 
-_NOT_SHOWN: Final = "its device, its objects, its records"
 OWN_FILE: Final = Variant(
-    "kcov_dataflow in its own file (2026; its own buffers aren't shown)",
+    "kcov_dataflow in its own file (2026)",
     recognized_by="`kcov_df` in `task_struct`",
-    also_shown="a task's copy of its object, by `check` (T14)",
+    also_shown="the device's objects, handles, sessions and records; rules T14 and D1 to D6",
     tested_on="imitation `d2`",
-    not_shown=_NOT_SHOWN,
 )
 IN_KCOV: Final = Variant(
     "kcov_dataflow in kcov.c (2026; its own buffers aren't shown)",
     recognized_by="`kcov_dataflow_seq` in `task_struct`",
     also_shown="",
     tested_on="imitation `d1`",
-    not_shown=_NOT_SHOWN,
+    not_shown="its device, its objects, its records",
 )
 
 SERIES: Final = Series(
     name="kcov_dataflow",
     feature=DATAFLOW,
-    features=(DATAFLOW,),
+    features=(DATAFLOW, OBJECTS),
     variants=(OWN_FILE, IN_KCOV),
     detect=_detect,
     members=tuple(SeriesMember(TASK, (name,), expected=False) for name in (*_OF_FILE, *_OF_BOTH)),
-    read=_read,
-    rules=(check_dataflow,),
+    modes=(Mode(MODE, CODEC, REQUEST),),
+    device=DEVICE,
+    rules=(
+        check_dataflow,
+        check_remote_area,
+        check_refcount,
+        check_handles,
+        check_one_writer,
+        check_free_areas,
+        check_enabled_task,
+    ),
+    rule_groups={"D": "Data flow: the device of kcov_dataflow"},
 )

@@ -22,7 +22,7 @@ from kcovdbg.series import (
     unique_enable,
     unique_maps,
 )
-from kcovdbg.series.declaration import Detection, ModeFlag, SecondBuffer, Series, no_detection
+from kcovdbg.series.declaration import Detection, Device, ModeFlag, SecondBuffer, Series, no_detection
 from kcovdbg.target.protocol import Target
 
 SERIES: tuple[Series, ...] = (
@@ -55,6 +55,16 @@ def series_of(features: Collection[str]) -> Iterator[Series]:
 def user_allocators() -> frozenset[str]:
     """Return the functions that allocate buffers of objects, in any kernel."""
     return frozenset(USER_ALLOCATORS).union(*(series.allocators for series in SERIES))
+
+
+def devices() -> tuple[Device, ...]:
+    """Return the devices of all series."""
+    return tuple(series.device for series in SERIES if series.device is not None)
+
+
+def device_names() -> tuple[str, ...]:
+    """Return the names of the devices of all series: names of their buffers begin with them."""
+    return tuple(device.name for device in devices())
 
 
 def find_era(name: str) -> Era | None:
@@ -154,6 +164,12 @@ class Traits:
     def leaves_saved_state(self) -> bool:
         """Whether a CPU's saved mode and sequence stay when a session is restored."""
         return any(series.leaves_saved_state for series in self.series)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices beside KCOV's own."""
+        found = (series.device for series in self.series if series.device is not None)
+        return tuple(device for device in found if device.feature in self.features)
 
     @property
     def second_buffer(self) -> SecondBuffer | None:

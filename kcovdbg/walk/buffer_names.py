@@ -9,10 +9,12 @@ from typing import Final
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.mode import is_known, is_tracing
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError, UsageError
-from kcovdbg.model.kcov import KcovFields
+from kcovdbg.model.device import DeviceSession
+from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, StateSource
 from kcovdbg.model.task import SavedState, Task
+from kcovdbg.series import table
 from kcovdbg.series.declaration import SecondBuffer
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
@@ -42,6 +44,9 @@ class Place:
     remarks: tuple[str, ...] = ()
     doubt: str | None = None
     """Why ``mode``, and with it the format, is unknown."""
+    device: str | None = None
+    """The device of a posted series that it belongs to."""
+    device_object: int | None = None
     edges: int | None = None
     """Address of the second buffer, if there is one to be shown beside this one."""
 
@@ -58,6 +63,8 @@ def find_place(target: Target, layout: Layout, source: StateSource, name: str) -
         return _with_edges(target, layout, _place_of_task(layout, source, name, _number(name, name, 10)))
     if kind == "kcov":
         return _place_of_object(target, layout, source, name, _number(rest, name))
+    if kind in table.device_names():
+        return _place_of_device(source, name, kind, rest)
     if kind == "area":
         return _place_of_area(target, layout, source, name, _number(rest, name))
     if kind == "fd":
@@ -83,6 +90,8 @@ def check_name(name: str) -> None:
             raise UsageError(f"'{name}' is not a descriptor", hint="fd:PID/FD, for instance fd:41/3")
         _number(pid, name, 10)
         _number(fd, name, 10)
+    elif kind in table.device_names():
+        _number(rest, name, 10 if rest.isdecimal() else 16)
     elif kind == "saved":
         _number(rest.removeprefix("t"), name, 10)
     else:
@@ -131,6 +140,9 @@ def _place_of_found(layout: Layout, source: StateSource, name: str, task: Task) 
         kcov = source.kcov(pointer)
         if kcov.area:
             return _place_of_fields(layout, name, kcov, fields.pid, fields.comm)
+    for session in _device_sessions(source):
+        if session.task == fields.address and session.area:
+            return _place_of_device_session(source, name, session)
     problem = f"task {fields.pid} ({fields.comm}) has no coverage buffer"
     if task.errors:
         problem += f": {task.errors[0]}"
@@ -220,7 +232,70 @@ def _place_of_descriptor(target: Target, layout: Layout, source: StateSource, na
         for reference in kcov.references:
             if reference.kind == "fd" and reference.fd == fd and reference.pid in sharers:
                 return _place_of_object(target, layout, source, name, address)
+    for device in source.read(Part.DEVICES).devices:
+        for kcov in device.objects.values():
+            if any(found.kind == "fd" and found.fd == fd and found.pid in sharers for found in kcov.references):
+                return _place_of_device_object(name, kcov)
     raise KcovdbgError(f"descriptor {fd} of process {pid} is not KCOV's", hint="objects lists those that are")
+
+
+def _place_of_device(source: StateSource, name: str, device: str, rest: str) -> Place:
+    """Find a buffer of a device of a posted series: of a task, or of an object."""
+    if rest.isdecimal():
+        tid = int(rest)
+        for session in _device_sessions(source):
+            if session.device == device and session.pid == tid and session.area:
+                return _place_of_device_session(source, name, session)
+        raise KcovdbgError(f"nothing of {device} collects into task {tid}", hint="tasks lists what does")
+    address = _number(rest, name)
+    for state in source.read(Part.DEVICES).devices:
+        if state.name == device and address in state.objects:
+            return _place_of_device_object(name, state.objects[address])
+    raise KcovdbgError(f"nothing refers to an object of {device} at {address:#x}", hint="objects lists those that are known")
+
+
+def _device_sessions(source: StateSource) -> tuple[DeviceSession, ...]:
+    return tuple(session for device in source.read(Part.DEVICES).devices for session in device.sessions)
+
+
+def _device_mode(device: str) -> str | None:
+    return next((found.mode for found in table.devices() if found.name == device), None)
+
+
+def _place_of_device_session(source: StateSource, name: str, session: DeviceSession) -> Place:
+    fields = None
+    if session.kcov:
+        kcov = next((state.objects.get(session.kcov) for state in source.read(Part.DEVICES).devices), None)
+        fields = None if kcov is None else kcov.fields
+    return Place(
+        name=name,
+        address=session.area or 0,
+        size=session.size,
+        mode=_device_mode(session.device),
+        pid=session.pid,
+        comm=session.comm,
+        private=bool(session.depth) and (fields is None or fields.area != session.area),
+        device=session.device,
+        device_object=session.kcov,
+    )
+
+
+def _place_of_device_object(name: str, kcov: Kcov) -> Place:
+    fields = kcov.fields
+    if fields is None or not fields.area:
+        raise KcovdbgError(
+            f"the object of {kcov.device} at {kcov.address or 0:#x} has no buffer", hint="it comes with INIT_TRACK"
+        )
+    return Place(
+        name=name,
+        address=fields.area,
+        size=fields.size,
+        mode=_device_mode(kcov.device or ""),
+        pid=kcov.pid,
+        comm=kcov.comm,
+        device=kcov.device,
+        device_object=kcov.address,
+    )
 
 
 def _place_of_saved(layout: Layout, source: StateSource, name: str, which: str) -> Place:
@@ -274,6 +349,13 @@ def _place_of_area(target: Target, layout: Layout, source: StateSource, name: st
         if second is not None and kcov.fields.area and _is_second(target, second, kcov.address, address):
             place = _place_of_fields(layout, name, kcov.fields, kcov.pid, kcov.comm)
             return replace(place, address=address, mode=second.mode, doubt=None)
+    for device in source.read(Part.DEVICES).devices:
+        for session in device.sessions:
+            if session.area == address and session.depth:
+                return _place_of_device_session(source, name, session)
+        for found in device.objects.values():
+            if found.fields is not None and found.fields.area == address:
+                return _place_of_device_object(name, found)
     return Place(
         name=name,
         address=address,

@@ -108,6 +108,8 @@ def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
         stored, used, read, settled = _settle(target, place, encoding, capacity, stored, used, read)
         remarks += settled
     words = record.decode_words(read.data, encoding)
+    if encoding.codec.is_variable:
+        return _split(target, place, encoding, words, _Counted(stored, used, capacity), read.gaps, remarks)
     if stored is None:
         used = _last_written(words, encoding)
         del words[used * encoding.record_words :]
@@ -131,6 +133,50 @@ def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
         gaps=gaps,
         remarks=tuple(remarks),
     )
+
+
+class _Counted(NamedTuple):
+    """The words of a buffer whose records differ in length."""
+
+    stored: int | None
+    used: int
+    capacity: int
+
+
+def _split(
+    target: Target,
+    place: Place,
+    encoding: Encoding,
+    words: array[int],
+    counted: _Counted,
+    gaps: tuple[tuple[int, int], ...],
+    remarks: list[str],
+) -> Buffer:
+    """Return a buffer whose records differ in length: a lost word hides where all later records begin."""
+    if gaps:
+        del words[gaps[0][0] // encoding.word_size :]
+    words, split = record.split_records(words, encoding)
+    lost = counted.used - len(words)
+    if gaps and lost:
+        remarks.append(f"records in the last {lost} of {counted.used} words cannot be read: pages are missing")
+    elif lost:
+        remarks.append(f"the last {lost} of {counted.used} words are no whole record: being written, or overwritten")
+    buffer = replace(
+        _empty_buffer(target, place, split),
+        words=words,
+        count=record.count_records(words, split),
+        stored_count=None if place.cached else counted.stored,
+        capacity=None if place.size is None else counted.capacity,
+        remarks=tuple(remarks),
+    )
+    if place.size is None:
+        return replace(buffer, remarks=(*remarks, "size of the buffer is unknown: it may be full"))
+    return replace(buffer, remarks=(*remarks, full_words_remark(counted.capacity))) if buffer.full else buffer
+
+
+def full_words_remark(capacity: int) -> str:
+    """Return the remark for a full buffer whose records differ in length."""
+    return f"full: no record fits into the rest of {capacity} words; later ones may be missing"
 
 
 def _empty_buffer(target: Target, place: Place, encoding: Encoding) -> Buffer:

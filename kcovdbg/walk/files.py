@@ -50,9 +50,10 @@ class FileWalk:
     """One walk over the file tables and mappings of tasks.
 
     :param target: the kernel.
+    :param operations: symbol of the ``struct file_operations`` of the files.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, operations: str = "kcov_fops") -> None:
         self._target = target
         self._files: dict[int, int | None] = {}
         self.remarks = Remarks()
@@ -65,7 +66,7 @@ class FileWalk:
             self._count = BlockLayout(
                 target, "struct file", {"f_count": ("f_count.counter", "f_count"), "f_ref": ("f_ref.refcnt.counter",)}
             )
-            self._fops = frozenset({target.symbol("kcov_fops").address})
+            self._fops = frozenset({target.symbol(operations).address})
         except (MissingSymbolError, MissingTypeError) as error:
             self.remarks.note(f"files of KCOV could not be recognized: {error}")
             return

@@ -13,6 +13,7 @@ from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, R
 from kcovdbg.model.area import IRQ_LIST, TASK_LIST
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.carrier import Carrier
+from kcovdbg.model.device import DeviceState
 from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.list_link import ListLink
 from kcovdbg.model.memory import StackFrame
@@ -28,6 +29,7 @@ from kcovdbg.target.struct_layout import find_member
 from kcovdbg.walk.area_owners import find_areas
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.carriers import CarrierWalk
+from kcovdbg.walk.devices import read_devices
 from kcovdbg.walk.layout import REMOTE, TASK, Layout
 from kcovdbg.walk.list_links import read_area_links, read_hash_links
 from kcovdbg.walk.locks import find_spin_lock, is_preempt_rt, is_symbol_held, read_cpu_lock_owner
@@ -93,6 +95,7 @@ class StateReader:
             Part.BUFFERS: lambda: {"buffers": self._buffers},
             Part.PROOF: self._read_wrong_records,
             Part.SERIES: lambda: {"series": self._read_series()},
+            Part.DEVICES: lambda: {"devices": self._devices},
             Part.TEXT: lambda: {"text": (_find_symbol(self.target, "_stext"), _find_symbol(self.target, "_etext"))},
         }
 
@@ -196,6 +199,11 @@ class StateReader:
         objects, lacking = ReferenceWalk(self._cache, self._sessions, searches_slab=not self._is_brief).find_objects()
         self._cache.lacking.update(lacking)
         return objects
+
+    @cached_property
+    def _devices(self) -> tuple[DeviceState, ...]:
+        devices, self._cache.lacking[Source.DEVICES] = read_devices(self._cache)
+        return devices
 
     def _read_links(self) -> Mapping[str, object]:
         hash_links: tuple[ListLink, ...] = ()

@@ -56,7 +56,7 @@ static int fake_ioctl(int fd, unsigned long request, unsigned long argument)
 		errno = fail_ioctl;
 		return -1;
 	}
-	if (request == kcovdbg_request('r', 1, 8)) {
+	if (request == kcovdbg_request('c', 'r', 1, 8) || request == kcovdbg_request('d', 'r', 1, 8)) {
 		fake_size = argument * 8;
 		return ftruncate(fd, 2 * fake_size);
 	}
@@ -99,7 +99,7 @@ static int is_mapped(const void *address)
 
 static void test_calls(void)
 {
-	struct kcovdbg_mode mode = { kcovdbg_request(0, 100, 0), 1, 0, 4, 0 };
+	struct kcovdbg_mode mode = { kcovdbg_request('c', 0, 100, 0), 1, 0, 4, 0, { 0 } };
 	uint64_t handles[] = { 1ULL << 56 | 3 };
 	struct kcovdbg_kcov kcov;
 	unsigned char *area;
@@ -130,7 +130,7 @@ static void test_calls(void)
 	CHECK(!kcovdbg_count(&kcov, kcov.area, 0) && !kcovdbg_count(&kcov, kcov.second, 0));
 	/* A bitmap before the count is forgotten with it. */
 	memset(words, 0xff, 8192);
-	mode = (struct kcovdbg_mode){ kcovdbg_request('w', 103, 8), 16, 16, 1, 0 };
+	mode = (struct kcovdbg_mode){ kcovdbg_request('c', 'w', 103, 8), 16, 16, 1, 0, { 0 } };
 	CHECK(!kcovdbg_enable(&kcov, &mode));
 	CHECK(requests[2] == 0x40086367 && arguments[2] == 16);
 	CHECK(!words[0] && !words[15] && !words[16] && words[17] == UINT64_MAX);
@@ -156,6 +156,43 @@ static void test_calls(void)
 	fail_open = EACCES;
 	CHECK(kcovdbg_open(&kcov, &fake, "/fake", 8) == -EACCES);
 	fail_open = 0;
+	kcovdbg_close(&kcov);
+}
+
+/* Another device, whose numbers kcov-abi.md 8.5 has. */
+static void test_other_device(void)
+{
+	struct kcovdbg_mode mode = {
+		.request = kcovdbg_request('d', 0, 100, 0),
+		.record_words = 1,
+		.requests = {
+			.init = kcovdbg_request('d', 'r', 1, 8),
+			.disable = kcovdbg_request('d', 0, 101, 0),
+			.remote_enable = kcovdbg_request('d', 'w', 102, 8),
+			.remote_disable = kcovdbg_request('d', 0, 103, 0),
+		},
+	};
+	uint64_t handles[] = { 1ULL << 56 | 3, 1ULL << 56 | 4 };
+	struct kcovdbg_kcov kcov;
+
+	request_count = 0;
+	CHECK(!kcovdbg_open(&kcov, &fake, "/fake", 8));
+	kcovdbg_use(&kcov, &mode);
+	CHECK(!kcovdbg_init(&kcov, 1024));
+	CHECK(requests[0] == 0x80086401 && arguments[0] == 1024);
+	CHECK(!kcovdbg_map(&kcov, 0));
+	CHECK(!kcovdbg_enable(&kcov, &mode));
+	CHECK(requests[1] == 0x6464);
+	CHECK(!kcovdbg_disable(&kcov));
+	CHECK(requests[2] == 0x6465);
+	/* It takes one handle. */
+	CHECK(kcovdbg_remote_enable(&kcov, 0, 64, handles, 2, 0) == -E2BIG);
+	CHECK(kcovdbg_remote_enable(&kcov, 0, 64, handles, 1, 0x42) == -E2BIG);
+	CHECK(request_count == 3);
+	CHECK(!kcovdbg_remote_enable(&kcov, 0, 64, handles, 1, 0));
+	CHECK(requests[3] == 0x40086466);
+	CHECK(!kcovdbg_disable(&kcov));
+	CHECK(requests[4] == 0x6467);
 	kcovdbg_close(&kcov);
 }
 
@@ -235,6 +272,7 @@ static void test_following(void)
 int main(void)
 {
 	test_calls();
+	test_other_device();
 	test_following();
 	/* Everything that was opened is closed: the next descriptor is the lowest there is. */
 	CHECK(dup(0) == 3);

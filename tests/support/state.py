@@ -148,6 +148,7 @@ class StubReader:
     def read(self, parts, *, stacks=(), syscalls=()):
         members = {
             "task_fields": tuple(task.fields for task in self.all),
+            "devices": (),
             "tasks": tuple(task for task in self.all if task.mode != "DISABLED"),
             "all_tasks": self.all,
             "current": {},

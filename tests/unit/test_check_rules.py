@@ -16,6 +16,7 @@ from kcovdbg.target.protocol import Member, Vma
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
 from tests.support.kernels.build import PF_EXITING, PF_KTHREAD, Kernel
+from tests.support.kernels.device import LOCAL, WORDS
 from tests.support.kernels.rows import D2, E1, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, P1, P2, ROWS, X1, J, K, L, R, W
 from tests.support.kernels.scenario import IN_CTXSW, usb
 from tests.support.memory_target import MemorySlab, MemoryStacks, MemoryVmalloc, MemoryVmas, Structure
@@ -465,11 +466,27 @@ def dataflow(pid, owner):
     """Let a task trace data flow, with an object that is enabled for some task."""
 
     def change(kernel):
-        df = kernel.allocate_type("struct kcov_dataflow")
-        kernel.put(df, "struct kcov_dataflow", t=kernel.tasks[owner], area=EXTRA, size=64)
-        kernel.put(kernel.tasks[pid], "struct task_struct", kcov_df=df, kcov_df_area=EXTRA, kcov_df_size=64)
+        df = kernel.device.objects["local"]
+        kernel.put(kernel.tasks[LOCAL], "struct task_struct", kcov_df=0, kcov_df_area=0)
+        kernel.put(df, "struct kcov_dataflow", t=kernel.tasks[owner])
+        kernel.device.session(pid, "local", kernel.device.areas["local"], WORDS, 0)
 
     return change
+
+
+def device_object(name, **values):
+    """Change an object of kcov_dataflow."""
+    return lambda kernel: kernel.put(kernel.device.objects[name], "struct kcov_dataflow", **values)
+
+
+def publish(name, handle):
+    """Register a handle of kcov_dataflow."""
+    return lambda kernel: kernel.device.publish(name, handle, 5)
+
+
+def of_device(change):
+    """Change something of the device of kcov_dataflow."""
+    return lambda kernel: change(kernel, kernel.device)
 
 
 def symbol(name, *numbers, end=None):
@@ -759,11 +776,77 @@ CASES = {
         [task(60, kcov_writing=1), stack(60, "asm_sysvec_apic_timer_interrupt")],
     ),
     "T14": case(D2, [dataflow(40, 44)], [dataflow(40, 40)]),
+    "D1 shared": case(
+        D2,
+        [of_device(lambda kernel, device: device.session(1, "remote", device.areas["remote"], 1 << 20, 1))],
+        [of_device(lambda kernel, device: device.session(1, "remote", device.areas["section"], 1 << 20, 3))],
+    ),
+    "D1 size": case(D2, [task(1, kcov_df_size=512)], [task(1, kcov_df_remote_depth=2)]),
+    "D1 twice": case(
+        D2,
+        [
+            of_device(lambda kernel, device: device.session(45, "remote", device.areas["section"], 1 << 20, 1)),
+            device_object("remote", refcount=3),
+        ],
+        [
+            of_device(lambda kernel, device: device.session(45, "remote", device.free[0], 1 << 20, 1)),
+            device_object("remote", refcount=3),
+        ],
+    ),
+    "D2 leak": case(
+        D2,
+        [device_object("remote", refcount=3)],
+        [
+            of_device(lambda kernel, device: device.session(45, "remote", device.free[0], 1 << 20, 1)),
+            device_object("remote", refcount=3),
+        ],
+    ),
+    "D2 early": case(
+        D2,
+        [device_object("remote", refcount=1)],
+        [task(1, kcov_df=0, kcov_df_area=0, kcov_df_remote_depth=0), device_object("remote", refcount=1)],
+    ),
+    "D3 unlisted": case(
+        D2,
+        [device_object("idle", remote_handle=0x99)],
+        [device_object("idle", remote_handle=0x99), publish("idle", 0x99)],
+    ),
+    "D3 other": case(
+        D2,
+        [device_object("remote", remote_handle=0x98)],
+        [
+            device_object("remote", remote_handle=0x98),
+            of_device(lambda kernel, device: kernel.put(device.entry, "struct kcov_df_remote", handle=0x98)),
+        ],
+    ),
+    "D3 stale": case(D2, [publish("idle", 0x99)], [publish("idle", 0x99), device_object("idle", remote_handle=0x99)]),
+    "D4": case(
+        D2,
+        [device_object("local", remote_handle=0x99), publish("local", 0x99)],
+        [device_object("idle", remote_handle=0x99), publish("idle", 0x99)],
+    ),
+    "D5": case(
+        D2,
+        [of_device(lambda kernel, device: kernel.write_word(device.pool_count, 3))],
+        [
+            of_device(lambda kernel, device: kernel.write_word(device.pool_count, 1)),
+            of_device(lambda kernel, device: kernel.link(device.pool, device.free[:1])),
+        ],
+    ),
+    "D6": case(
+        D2,
+        [of_device(lambda kernel, device: kernel.put(device.objects["idle"], "struct kcov_dataflow", t=kernel.tasks[45]))],
+        [
+            of_device(lambda kernel, device: kernel.put(device.objects["idle"], "struct kcov_dataflow", t=kernel.tasks[45])),
+            of_device(lambda kernel, device: device.session(45, "idle", device.areas["idle"], WORDS, 0)),
+            device_object("idle", refcount=2),
+        ],
+    ),
     "T14 size": case(D2, [dataflow(40, 40), task(40, kcov_df_size=5)], [dataflow(40, 40), task(44, kcov_df_size=5)]),
     "T14 area": case(
         D2,
         [dataflow(40, 40), task(40, kcov_df_area=NOWHERE)],
-        [dataflow(40, 40), task(40, kcov_df_area=NOWHERE, kcov_df_remote_depth=1)],
+        [task(1, kcov_df_area=NOWHERE)],
     ),
     "S1": case(E6, [percpu(0, saved_mode=2)], [percpu(0, saved_mode=2)], P2),
     "S1 size": case(E6, [percpu(0, saved_size=5)], [end_softirq]),

@@ -27,6 +27,7 @@ OFFERED = {row.name: COMPARED for row in ROWS} | {
         "uniq-cmp": (ENABLE, 8),
     },
     "X1": {**COMPARED, "pc-ext": (ENABLE, 2)},
+    "D2": {**COMPARED, "dataflow": (0x6464, 0)},
     "P1": {**COMPARED, "unique-pc": (0x80086367, 0)},
     "P2-P4": {**COMPARED, "unique-pc": (0x40086367, 0)},
     # Its mode of the same name takes another initialisation, and its buffer has no count: it isn't offered.
@@ -69,7 +70,7 @@ def test_what_numbers_mean():
 
 
 def test_requests():
-    assert lib.kcovdbg_request(b"r", 1, 8) == 0x80086301
-    assert lib.kcovdbg_request(b"r", 1, 4) == 0x80046301
-    assert lib.kcovdbg_request(b"\0", 101, 0) == 0x6365
-    assert lib.kcovdbg_request(b"w", 102, 24) == 0x40186366
+    assert lib.kcovdbg_request(b"c", b"r", 1, 8) == 0x80086301
+    assert lib.kcovdbg_request(b"c", b"r", 1, 4) == 0x80046301
+    assert lib.kcovdbg_request(b"c", b"\0", 101, 0) == 0x6365
+    assert lib.kcovdbg_request(b"c", b"w", 102, 24) == 0x40186366

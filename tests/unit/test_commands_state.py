@@ -108,6 +108,7 @@ def test_tasks_json(ask):
         "count": 65535,
         "capacity": 65535,
         "full": True,
+        "devices": [],
         "syscall": None,
         "errors": [],
     }
@@ -285,6 +286,7 @@ def test_remote(ask):
             "instance": 1,
             "bucket": 5,
             "kcov": hex(REMOTE_KCOV),
+            "device": None,
             "pid": 42,
             "comm": "syz-executor",
             "errors": [],

@@ -32,9 +32,9 @@ def test_pcs(word_size, big_endian):
     decoded = record.decode_words(pack(words, word_size, big_endian) + b"\1\2", encoding)
     assert list(decoded) == words
     assert [record.decode_record(decoded, index, encoding) for index in range(3)] == [
-        (0, RecordKind.PC, 0x81000005, 0x81000005, None),
-        (1, RecordKind.PC, 0, None, None),
-        (2, RecordKind.PC, 0xC0DE1234, 0xC0DE1234, None),
+        (0, RecordKind.PC, 0x81000005, 0x81000005, None, None),
+        (1, RecordKind.PC, 0, None, None, None),
+        (2, RecordKind.PC, 0xC0DE1234, 0xC0DE1234, None, None),
     ]
 
 
@@ -46,7 +46,7 @@ def test_comparisons_have_64_bit_words_everywhere(word_size, big_endian):
     words = [1 | 2 << 1, 0x2A, 0xFFFFFFFF, 0xFFFFFFFF81000005, 0 | 0 << 1, 1, 2, 0xFFFFFFFF81000015, 9, 9]
     decoded = record.decode_words(pack(words, 8, big_endian), encoding)
     first, second = (record.decode_record(decoded, index, encoding) for index in range(2))
-    assert first == (0, RecordKind.CMP, words[3], words[3], (5, 4, True, 0x2A, 0xFFFFFFFF))
+    assert first == (0, RecordKind.CMP, words[3], words[3], (5, 4, True, 0x2A, 0xFFFFFFFF), None)
     assert second.comparison == (0, 1, False, 1, 2)
     assert list(record.pc_words(decoded, encoding)) == [words[3], words[7]]
     with pytest.raises(IndexError):
@@ -115,7 +115,7 @@ def test_2016_words_imply_their_upper_half():
     encoding = make_encoding(PC_32, 8)
     assert encoding.word_size == 4
     decoded = record.decode_words(struct.pack("<2I", 0x81234567, 0), encoding)
-    assert record.decode_record(decoded, 0, encoding) == (0, RecordKind.PC, 0x81234567, 0xFFFFFFFF81234567, None)
+    assert record.decode_record(decoded, 0, encoding) == (0, RecordKind.PC, 0x81234567, 0xFFFFFFFF81234567, None, None)
     assert record.decode_record(decoded, 1, encoding).pc is None
 
 

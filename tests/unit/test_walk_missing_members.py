@@ -51,6 +51,8 @@ def is_true(value, truth, key):
             any(is_part({**one, "counts": 0}, {**other, "counts": 0}) or is_lone_file(one, other) for other in truth)
             for one in value
         )
+    if key == "devices":
+        return all(any(is_part(one, other) for other in truth) for one in value)
     if key == "counted":
         return value <= truth
     if key == "size" and value > truth:

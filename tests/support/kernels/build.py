@@ -7,6 +7,7 @@ from kcovdbg.model.memory import VmallocArea
 from kcovdbg.series.unique_maps import UNIQ_BOTH
 from kcovdbg.target.protocol import Symbol, Vma
 from tests.support.kernels.declare import Declarations
+from tests.support.kernels.device import Device
 from tests.support.kernels.rows import COMMON, TASK
 from tests.support.kernels.scenario import IN_CTXSW, IRQ_WORDS, make_scenario
 from tests.support.memory_target import MemorySlab, MemoryTarget, MemoryVmalloc, MemoryVmas
@@ -184,6 +185,7 @@ class Kernel:
             self._build_remote()
         if row.percpu:
             self._build_percpu()
+        self.device = Device(self) if row.has_device else None
         target.vmalloc = MemoryVmalloc(self._vmalloc)
         target.slab = MemorySlab({}, tuple(self.files.values()))
 

@@ -119,6 +119,10 @@ class Row:
         return "trace_size" in self.more
 
     @property
+    def has_device(self):
+        return "struct kcov_df_remote" in self.more
+
+    @property
     def has_remote(self):
         return "struct kcov_remote " in self.more
 
@@ -256,7 +260,8 @@ D2 = replace(
     "unsigned int kcov_df_remote_depth;",
     more=E9B.more
     + "struct kcov_dataflow { unsigned long lock; unsigned int size; void *area; struct task_struct *t; int refcount;"
-    " u64 remote_handle; };",
+    " u64 remote_handle; };"
+    "struct kcov_df_remote { u64 handle; struct kcov_dataflow *df; struct hlist_node hnode; };",
     variants=("kcov_dataflow in its own file",),
 )
 K = replace(E9B, name="K", special=(("paused", 1 << 29 | 2),))

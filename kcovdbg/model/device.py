@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""State of a device that a posted series adds beside KCOV's own: its objects, handles and sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kcovdbg.model.kcov import Kcov
+from kcovdbg.model.remote import RemoteHandle
+from kcovdbg.model.session import Role
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSession:
+    """What a device collects into a task."""
+
+    device: str
+    task: int
+    """``struct task_struct *``."""
+    pid: int | None
+    comm: str | None
+    kcov: int | None
+    """The device's object; None where tasks of this kernel do not name it."""
+    area: int | None
+    size: int | None
+    """In words."""
+    sequence: int | None
+    """Of the last record."""
+    depth: int | None
+    """How many remote sections are nested: 0 in a session of the task's own."""
+    enabled: bool | None
+    """Whether records are written."""
+    count: int | None
+    """The first word of the area: words in use."""
+    full: bool | None
+
+    @property
+    def role(self) -> Role | None:
+        """What collects into the task; None where tasks of this kernel do not tell."""
+        if self.depth is None:
+            return None
+        return Role.REMOTE_SECTION if self.depth else Role.LOCAL
+
+
+class DeviceState(NamedTuple):
+    """Everything that belongs to one device."""
+
+    name: str
+    objects: Mapping[int, Kcov]
+    """By their address."""
+    handles: tuple[RemoteHandle, ...]
+    published: Mapping[int, int]
+    """By object the handle that it says to have registered, 0 for none."""
+    sessions: tuple[DeviceSession, ...]
+    idle_areas: tuple[int, ...]
+    """Areas of remote sections that are free."""
+    idle_count: int | None
+    """How many the kernel counts; None where it does not, or where the list could not be read to its end."""

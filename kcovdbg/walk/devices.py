@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Devices that posted series add beside KCOV's own: their objects, handles, sessions and free areas."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from kcovdbg.abi import record
+from kcovdbg.abi.structures import TASK
+from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
+from kcovdbg.model.device import DeviceSession, DeviceState
+from kcovdbg.model.kcov import Kcov, KcovFields, Reference
+from kcovdbg.model.remote import RemoteHandle
+from kcovdbg.series import table
+from kcovdbg.series.declaration import Device
+from kcovdbg.target.lists import Links, follow_chain, follow_list
+from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.remark_log import Remarks
+from kcovdbg.target.struct_layout import BlockLayout
+from kcovdbg.walk.files import FileWalk
+from kcovdbg.walk.remote import MAX_CHAIN
+from kcovdbg.walk.structure_cache import StructureCache
+
+_MAX_IDLE: Final = 1 << 16
+
+
+def read_devices(cache: StructureCache) -> tuple[tuple[DeviceState, ...], tuple[str, ...]]:
+    """Read the devices that a kernel has, and return what could not be read; each a line."""
+    walks = [_DeviceWalk(cache, device) for device in cache.layout.traits.devices]
+    return tuple(walk.read() for walk in walks), tuple(remark for walk in walks for remark in walk.remarks)
+
+
+class _Fields(NamedTuple):
+    """An object's members, and the handle that it says to have registered."""
+
+    kcov: KcovFields
+    handle: int | None
+
+
+class _DeviceWalk:
+    """One look at a device."""
+
+    def __init__(self, cache: StructureCache, device: Device) -> None:
+        self._cache = cache
+        self._target = cache.target
+        self._device = device
+        self.remarks = Remarks()
+        codec = table.codec_of_mode(device.mode, cache.layout.generation.features)
+        self._encoding = record.make_encoding(codec, cache.target.word_size, cache.target.big_endian)
+
+    def read(self) -> DeviceState:
+        """Read all of it."""
+        sessions = tuple(self._sessions())
+        entries = tuple(self._handles())
+        references: dict[int, list[Reference]] = defaultdict(list)
+        for session in sessions:
+            if session.kcov:
+                references[session.kcov] += [Reference("section", 1, session.pid)] if session.depth else []
+        for _, handle, kcov, _ in entries:
+            if kcov:
+                # Entries of the hash hold no reference.
+                references[kcov].append(Reference("remote", 0, handle=handle))
+        self._add_files(references)
+        objects: dict[int, Kcov] = {}
+        published: dict[int, int] = {}
+        for address in sorted(references):
+            objects[address], handle = self._object(address, references[address])
+            if handle is not None:
+                published[address] = handle
+        idle_areas, idle_count = self._idle_areas()
+        handles = tuple(self._remote_handle(objects, *entry) for entry in entries)
+        return DeviceState(self._device.name, objects, handles, published, sessions, idle_areas, idle_count)
+
+    def _layout(self, type_name: str, members: Mapping[str, Sequence[str]]) -> BlockLayout | None:
+        try:
+            layout = BlockLayout(self._target, type_name, members)
+        except MissingTypeError as error:
+            self.remarks.note(f"{self._device.name}: {error}")
+            return None
+        for name, paths in members.items():
+            if not layout.has(name):
+                self.remarks.note(f"{self._device.name}: the debug info has no {type_name}.{paths[0]}")
+        return layout
+
+    def _sessions(self) -> Iterator[DeviceSession]:
+        layout = self._layout(TASK, self._device.task_members)
+        unread = 0
+        for fields in self._cache.task_fields if layout is not None else ():
+            assert layout is not None
+            try:
+                values = dict(zip(layout.names, layout.read(self._target, fields.address), strict=True))
+            except ReadError:
+                unread += 1
+                continue
+            if not values["kcov"] and not values["area"]:
+                continue
+            count, full = self._fill(values["area"], values["size"])
+            sequence = values["sequence"]
+            yield DeviceSession(
+                device=self._device.name,
+                task=fields.address,
+                pid=fields.pid,
+                comm=fields.comm,
+                kcov=values["kcov"],
+                area=values["area"],
+                size=values["size"],
+                sequence=None if sequence is None else sequence & self._device.sequence_mask,
+                depth=values["depth"],
+                enabled=None if values["enabled"] is None else bool(values["enabled"]),
+                count=count,
+                full=full,
+            )
+        if unread:
+            self.remarks.note(f"{self._device.name}: the sessions of {unread} tasks could not be read")
+
+    def _fill(self, area: int | None, size: int | None) -> tuple[int | None, bool | None]:
+        """Return how many words of a buffer are in use, and whether no record fits into the rest."""
+        if not area or not size:
+            return None, None
+        try:
+            check_pointer(self._target, area, "buffer", self._encoding.word_size)
+            count = record.decode_word(self._target.read(area, self._encoding.word_size), self._encoding)
+        except ReadError:
+            return None, None
+        return count, count + self._encoding.codec.least_words > self._encoding.capacity(size, self._target.word_size)
+
+    def _handles(self) -> Iterator[tuple[int, int | None, int | None, int]]:
+        """Yield address, handle, object and bucket of each entry of the hash."""
+        layout = self._layout(self._device.remote_type, self._device.remote_members)
+        if layout is None:
+            return
+        word = self._target.word_size
+        try:
+            head = self._target.symbol(self._device.remote_map)
+            link_offset = layout.offset("next")
+            _, length = self._target.variable_type(self._device.remote_map)
+            heads = [read_word(self._target, head.address + bucket * word) for bucket in range(length or head.size // word)]
+        except (MissingSymbolError, MissingTypeError, ReadError) as error:
+            self.remarks.note(f"{self._device.name}: handles could not be found: {error}")
+            return
+        for bucket, first in enumerate(heads):
+
+            def read_entry(link: int, before: int, bucket: int = bucket) -> tuple[tuple[int, int, int, int], int | None]:
+                del before
+                address = link - link_offset
+                check_pointer(self._target, address, self._device.remote_type)
+                handle, kcov, following = layout.read(self._target, address)
+                return (address, handle, kcov, bucket), following
+
+            chain = follow_chain(first, 0, read_entry, MAX_CHAIN)
+            while True:
+                try:
+                    yield next(chain)
+                except StopIteration as stop:
+                    if stop.value is not None:
+                        self.remarks.note(f"bucket {bucket} of {self._device.remote_map} is broken: {stop.value}")
+                    break
+
+    def _add_files(self, references: dict[int, list[Reference]]) -> None:
+        walk = FileWalk(self._target, self._device.operations)
+        counted: set[int] = set()
+        tasks = self._cache.task_fields
+        for file in (*walk.for_each_descriptor(tasks), *walk.for_each_mapping(tasks)):
+            kind = "vma" if file.fd is None else "fd"
+            found = Reference(kind, int(file.file not in counted), file.pid, file.fd, file.file, file.start)
+            counted.add(file.file)
+            references[file.kcov].append(found)
+        for remark in walk.remarks:
+            self.remarks.note(f"{self._device.name}: {remark}")
+
+    @cached_property
+    def _object_layout(self) -> BlockLayout | None:
+        return self._layout(self._device.object_type, self._device.object_members)
+
+    def _read_object(self, address: int) -> _Fields:
+        """Read one object.
+
+        :raises ReadError: if it cannot be read, or is no kernel address.
+        :raises MissingTypeError: if the debug info lacks the type.
+        """
+        check_pointer(self._target, address, self._device.object_type)
+        layout = self._object_layout
+        if layout is None:
+            raise MissingTypeError(f"the debug info has no {self._device.object_type}")
+        values = dict(zip(layout.names, layout.read(self._target, address), strict=True))
+        handle = values["handle"]
+        fields = KcovFields(
+            address,
+            values["refcount"],
+            b"",
+            None,
+            values["size"],
+            values["area"],
+            values["task"],
+            None if handle is None else bool(handle),
+            None,
+            None,
+        )
+        return _Fields(fields, handle)
+
+    def _object(self, address: int, references: list[Reference]) -> tuple[Kcov, int | None]:
+        try:
+            fields, handle = self._read_object(address)
+        except (ReadError, MissingTypeError) as error:
+            unread = (None,) * 6
+            return Kcov(None, address, *unread, tuple(references), errors=(str(error),), device=self._device.name), None
+        pid = comm = None
+        errors: tuple[str, ...] = ()
+        if fields.task:
+            pid, comm, problem = self._cache.owner(fields.task)
+            errors = () if problem is None else (problem,)
+            references.insert(0, Reference("task", 1, pid))
+        count, full = self._fill(fields.area, fields.size)
+        capacity = self._encoding.capacity(fields.size, self._target.word_size) if fields.size else None
+        mode = self._device.mode if fields.task or handle else None
+        kcov = Kcov(
+            fields,
+            address,
+            mode,
+            pid,
+            comm,
+            count,
+            capacity,
+            full,
+            tuple(references),
+            errors=errors,
+            device=self._device.name,
+        )
+        return kcov, handle
+
+    def _remote_handle(
+        self, objects: Mapping[int, Kcov], address: int, handle: int | None, kcov: int | None, bucket: int
+    ) -> RemoteHandle:
+        found = objects.get(kcov or 0)
+        # Nobody owns one: whoever opened the device may have left.
+        return RemoteHandle(address, handle, bucket, kcov, None, None, () if found is None else found.errors, self._device.name)
+
+    def _idle_areas(self) -> tuple[tuple[int, ...], int | None]:
+        """Return the free areas, and how many the kernel counts; None for a list that is cut."""
+        word = self._target.word_size
+
+        def read_area(link: int) -> tuple[int, Links]:
+            check_pointer(self._target, link, "area", word)
+            return link, Links(read_word(self._target, link), read_word(self._target, link + word))
+
+        try:
+            head = self._target.symbol(self._device.idle_list).address
+            count = read_word(self._target, self._target.symbol(self._device.idle_count).address)
+            ends = Links(read_word(self._target, head), read_word(self._target, head + word))
+        except (MissingSymbolError, ReadError) as error:
+            self.remarks.note(f"{self._device.name}: free areas could not be found: {error}")
+            return (), None
+        found: list[int] = []
+        walk = follow_list(head, ends, read_area, _MAX_IDLE, moving=self._target.live)
+        while True:
+            try:
+                found.append(next(walk))
+            except StopIteration as stop:
+                if stop.value is not None:
+                    self.remarks.note(f"{self._device.idle_list} is broken: {stop.value}")
+                return tuple(found), count if stop.value is None else None

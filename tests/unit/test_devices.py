@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A device that a posted series adds: its objects, handles, sessions and records of different lengths."""
+
+import json
+from array import array
+
+import pytest
+
+from kcovdbg.abi import record
+from kcovdbg.collect.trace_file import read_trace
+from kcovdbg.collect.trace_writer import make_header, write_trace
+from kcovdbg.model.state import Part
+from kcovdbg.series.kcov_dataflow import CODEC
+from kcovdbg.walk.buffers import read_buffer
+from kcovdbg.walk.layout import detect_layout
+from kcovdbg.walk.state import StateReader
+from tests.support.kernels.asker import Asker
+from tests.support.kernels.build import Kernel
+from tests.support.kernels.device import HANDLE, LOCAL, REMOTE_WORDS, WORDS, argument, records_of
+from tests.support.kernels.rows import D2
+
+
+@pytest.fixture
+def kernel():
+    return Kernel(D2)
+
+
+@pytest.fixture
+def ask(kernel):
+    asker = Asker(kernel.target)
+
+    def rows(command):
+        found, said = asker.rows(command)
+        assert "error" not in said, said
+        return found
+
+    return rows
+
+
+def of_device(rows):
+    return [row for row in rows if row["device"] is not None]
+
+
+def test_objects(kernel, ask):
+    found = {row["kcov"]: row for row in of_device(ask("objects"))}
+    objects = {name: hex(address) for name, address in kernel.device.objects.items()}
+    assert set(found) == set(objects.values())
+    keys = ("device", "refcount", "counted", "mode", "size", "pid", "remote", "count", "capacity", "full")
+    assert [[found[objects[name]][key] for key in keys] for name in ("local", "remote", "idle")] == [
+        ["dataflow", 2, 2, "DATAFLOW", WORDS, LOCAL, False, 18, WORDS - 1, False],
+        ["dataflow", 2, 2, "DATAFLOW", WORDS, None, True, 0, WORDS - 1, False],
+        ["dataflow", 1, 1, None, WORDS, None, False, 0, WORDS - 1, False],
+    ]
+    kinds = [(one["kind"], one["counts"], one["pid"], one["handle"]) for one in found[objects["remote"]]["references"]]
+    assert sorted(kinds, key=str) == [("fd", 1, 40, None), ("remote", 0, None, hex(HANDLE)), ("section", 1, 1, None)]
+
+
+def test_handles(kernel, ask):
+    (found,) = of_device(ask("remote"))
+    assert (found["handle"], found["bucket"], found["kcov"]) == (hex(HANDLE), 3, hex(kernel.device.objects["remote"]))
+
+
+def test_tasks(kernel, ask):
+    found = {row["pid"]: row["devices"] for row in ask("tasks") if row["devices"]}
+    areas = {name: hex(area) for name, area in kernel.device.areas.items()}
+    local = {"role": "local", "area": areas["local"], "size": WORDS, "count": 18, "sequence": 4}
+    section = {"role": "remote-section", "area": areas["section"], "size": REMOTE_WORDS, "count": 4, "sequence": 4}
+    assert set(found) == {LOCAL, 1}
+    for pid, expected in ((LOCAL, local), (1, section)):
+        (session,) = found[pid]
+        assert {key: session[key] for key in expected} == expected
+
+
+def test_records(kernel, ask):
+    rows = ask(f"buffer dataflow:{kernel.device.objects['local']:#x}")
+    assert [(row["kind"], row["argument"], row["size"], row["values"]) for row in rows] == [
+        ("argument", 0, 4, ["0x5"]),
+        ("argument", 1, 16, ["0x10", None]),
+        ("cmp", None, 4, ["0x2", "0x7"]),
+        ("return", None, 8, ["0xffffffffffffffff"]),
+    ]
+    assert [int(row["pc"], 16) for row in rows] == [words[1] for words in records_of(kernel)]
+
+
+@pytest.mark.parametrize("name", [str(LOCAL), f"dataflow:{LOCAL}", "fd:40/30", "area:LOCAL"])
+def test_names_of_a_buffer(kernel, ask, name):
+    name = name.replace("LOCAL", hex(kernel.device.areas["local"])) if name.startswith("area") else name
+    assert ask(f"buffer {name}") == ask(f"buffer dataflow:{kernel.device.objects['local']:#x}")
+
+
+def test_unknown_names(kernel):
+    for name in ("dataflow:40", "dataflow:0x10", f"dataflow:{kernel.objects['local']:#x}"):
+        assert "error: " in Asker(kernel.target).ask(f"buffer {name}")[1]
+
+
+def test_filtered_records_keep_their_length(ask):
+    assert [row["index"] for row in ask(f"buffer {LOCAL} --tail -n 2")] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "line", ["source 44", "report 44 -o -", "export lcov 44", "diff 44 dataflow:1", "diff --ordered 44 44", "top '44 | 44'"]
+)
+def test_what_needs_coverage_points_refuses_in_one_line(kernel, line):
+    out, said = Asker(kernel.target).ask(line)
+    assert out == ""
+    assert said.startswith("error: ")
+    assert CODEC.noun in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("line", ["trace 44", "top 44", "view 44 --text", "view 44 dataflow:1 --text", "why 44"])
+def test_what_needs_functions_answers(kernel, line):
+    out, said = Asker(kernel.target).ask(line)
+    assert out
+    assert "error" not in said
+
+
+def test_kept_and_restored(kernel):
+    asker = Asker(kernel.target)
+    asker.ask(f"keep @one {LOCAL}")
+    assert asker.rows("buffer @one")[0] == asker.rows(f"buffer {LOCAL}")[0]
+
+
+def test_trace_file(kernel, tmp_path):
+    layout = detect_layout(kernel.target)
+    buffer = read_buffer(kernel.target, layout, StateReader(kernel.target, layout), str(LOCAL))
+    write_trace(tmp_path / "a.kcov", buffer, make_header(buffer))
+    assert (tmp_path / "a.kcov").read_bytes() == kernel.target.read(kernel.device.areas["local"], 8 * 19)
+    again = read_trace(tmp_path / "a.kcov")
+    assert (again.count, list(again.words), again.encoding.codec) == (4, list(buffer.words), CODEC)
+    assert list(again.encoding.starts) == list(buffer.encoding.starts) == [0, 4, 9, 14]
+
+
+def test_reasons(kernel, ask):
+    def reasons(subject):
+        return {row["code"] for row in ask(f"why {subject}") if row["code"].startswith("device")}
+
+    objects = kernel.device.objects
+    assert reasons(LOCAL) == {"device-records"}
+    assert reasons(hex(HANDLE)) == {"device-records"}
+    assert reasons(hex(objects["remote"])) == {"device-records"}
+    assert reasons(hex(objects["idle"])) == {"device-disabled"}
+    kernel.device.fill(kernel.device.areas["local"], [0] * (WORDS - 4))
+    assert reasons(LOCAL) == {"device-full"}
+    assert reasons(hex(objects["local"])) == {"device-records", "device-full"}
+
+
+def find(words):
+    return record.split_records(array("Q", words), record.make_encoding(CODEC, 8))
+
+
+def test_words_that_are_no_record_end_the_records():
+    whole = argument(1, 0x1000, 0, 1)
+    for rest in ([], [0], whole[:3], [0xA << 28, 1, 2, 3], [0xFFFF << 32 | 0xE << 28, 1, 2, 3]):
+        words, encoding = find([*whole, *rest])
+        assert (list(words), list(encoding.starts)) == (whole, [0])
+        with pytest.raises(IndexError):
+            record.decode_record(words, 1, encoding)
+
+
+def test_overwritten_words_are_told(kernel):
+    kernel.write_word(kernel.device.areas["local"] + 8 * 5, 0, 8)
+    rows, said = Asker(kernel.target).rows(f"buffer {LOCAL}")
+    assert len(rows) == 1
+    assert "14 of 18 words" in said
+
+
+@pytest.mark.parametrize(("used", "full"), [(WORDS - 5, False), (WORDS - 4, True), (WORDS - 1, True), (2**63, True)])
+def test_full(kernel, ask, used, full):
+    kernel.write_word(kernel.device.areas["idle"], used, 8)
+    idle = hex(kernel.device.objects["idle"])
+    assert {row["kcov"]: row["full"] for row in of_device(ask("objects"))}[idle] is full
+
+
+def test_broken_lists_are_told(kernel):
+    kernel.write_word(kernel.device.entry + kernel.offset("struct kcov_df_remote", "hnode"), kernel.device.entry + 16)
+    kernel.write_word(kernel.device.free[0], 0x10)
+    state = StateReader(kernel.target, detect_layout(kernel.target)).read(Part.DEVICES)
+    assert len(state.notes) >= 2
+    (device,) = state.devices
+    assert device.idle_count is None
+
+
+def test_json_of_the_first_row_has_null_where_nothing_is_known(kernel):
+    out, _ = Asker(kernel.target).ask("objects --json")
+    assert all(row["device"] is None for row in json.loads(out) if row["kcov"] in map(hex, kernel.objects.values()))
