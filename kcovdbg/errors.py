@@ -24,11 +24,11 @@ class KcovdbgError(Exception):
 
 
 class UsageError(KcovdbgError):
-    """The command's words can't be understood."""
+    """The words of a command are wrong."""
 
 
 class LineError(UsageError):
-    """A command line can't be understood, and one can point at the place.
+    """A command line is wrong at a known place.
 
     :param line: as it was typed.
     :param column: index of the character that is wrong; the line's length for what is missing at its end.
@@ -41,7 +41,7 @@ class LineError(UsageError):
 
 
 class TargetError(KcovdbgError):
-    """The target can't be opened, or isn't what it should be."""
+    """The target cannot be opened, or is of the wrong kind."""
 
 
 class GoneError(TargetError):
@@ -54,9 +54,9 @@ class GoneError(TargetError):
 
 
 class ReadError(KcovdbgError):
-    """Memory of the target can't be read.
+    """Memory of the target cannot be read.
 
-    :param address: the first address that can't be read.
+    :param address: the first address that cannot be read.
     """
 
     def __init__(self, message: str, address: int, *, hint: str | None = None) -> None:
@@ -77,7 +77,7 @@ class CapabilityError(KcovdbgError):
 
 
 class CollectError(KcovdbgError):
-    """Coverage can't be collected, or the command can't be run.
+    """Coverage cannot be collected, or the command cannot be run.
 
     :param status: 125; 126 and 127 as a shell has them.
     """

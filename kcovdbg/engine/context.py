@@ -56,7 +56,7 @@ class Context:
 
     @property
     def width(self) -> int | None:
-        """The terminal's width, None where the answer doesn't go to one."""
+        """The terminal's width, None where the answer does not go to one."""
         return self.terminal.width
 
     @property
