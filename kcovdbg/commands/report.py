@@ -7,17 +7,13 @@ import shlex
 from argparse import Namespace
 from array import array
 from collections.abc import Collection, Iterator, Sequence
-from itertools import compress, count
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.abi import record
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.check.runner import check, find_rule
-from kcovdbg.analysis.located_records import locate_record
 from kcovdbg.analysis.pc_counts import PcCounts, as_counts, count_pcs, make_numbering, pc_sequence
-from kcovdbg.analysis.pc_names import UNKNOWN, Names
 from kcovdbg.analysis.top import count_repeats, rank
 from kcovdbg.collect.trace_file import read_header
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
@@ -28,12 +24,12 @@ from kcovdbg.engine.build_changes import BuildTrace, find_source_changes
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.output_files import STDOUT, open_text
+from kcovdbg.engine.report_points import PlainPoints, RecordPoints, is_plain
 from kcovdbg.engine.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
 from kcovdbg.engine.trace_coverage import find_line_coverage
 from kcovdbg.errors import GoneError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.coverage import FileCoverage, LineCoverage
-from kcovdbg.model.location import Frame
 from kcovdbg.model.object_names import name_task
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
@@ -46,9 +42,9 @@ from kcovdbg.render.report.findings import findings_markup
 from kcovdbg.render.report.listing import Listing, folded_markup, listing_markup, packed_lines, packed_words
 from kcovdbg.render.report.page import PageSection, page_lines
 from kcovdbg.render.report.table import fields_markup, notes_markup, table_markup
-from kcovdbg.render.report.trace import MAX_RECORDS, ChunkedPoints, Point, PointChunk, RowSpan, TraceData, trace_markup
+from kcovdbg.render.report.trace import MAX_RECORDS, ChunkedPoints, Point, RowSpan, TraceData, trace_markup
 from kcovdbg.render.value_kinds import BOOL, NUMBER, PATH, TEXT
-from kcovdbg.render.wording import COARSE, UNREADABLE, buffer_title, place_text, record_text
+from kcovdbg.render.wording import COARSE, buffer_title
 from kcovdbg.render.writer import Format
 from kcovdbg.symbols.coverage_points import recorded_kinds
 from kcovdbg.symbols.gc_pause import without_collection
@@ -205,129 +201,12 @@ def _count_on_right(comparison: BuildComparison, counts: PcCounts) -> PcCounts:
     return as_counts(found)
 
 
-class _Points:
-    """Numbers what records are shown as."""
-
-    def __init__(self) -> None:
-        self._known: dict[Point, int] = {}
-
-    def records(self, buffer: Buffer, names: Names, limit: int) -> array[int]:
-        """Return the number of each record's point.
-
-        :param names: of the PCs.
-        """
-        encoding, width = buffer.encoding, buffer.encoding.record_words
-        count = min(buffer.count, limit)
-        known: dict[object, int] = {}
-        missing = {index for gap in buffer.gaps for index in range(gap.first, min(gap.first + gap.length, count))}
-        numbers = array("I", bytes(4 * count))
-        words = buffer.words
-        for index in range(count):
-            key: object = words[index] if width == 1 else tuple(words[index * width : (index + 1) * width])
-            if index in missing:
-                key = None
-            number = known.get(key)
-            if number is None:
-                point = (
-                    Point(UNREADABLE.function)
-                    if key is None
-                    else make_point(names, buffer, record.decode_record(words, index, encoding))
-                )
-                number = known[key] = self._known.setdefault(point, len(self._known))
-            numbers[index] = number
-        return numbers
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def __iter__(self) -> Iterator[Point]:
-        return iter(self._known)
-
-    def __contains__(self, point: object) -> bool:
-        return point in self._known
-
-
-class PlainPoints:
-    """What distinct PCs are shown as, as columns: a kernel has a million of them.
-
-    :param names: of the PCs.
-    :param buffer: any that has them.
-    :param words: distinct address words, ascending. Type code Q.
-    """
-
-    def __init__(self, names: Names, buffer: Buffer, words: array[int]) -> None:
-        self._names = names
-        self._buffer = buffer
-        self._words = words
-
-    def __len__(self) -> int:
-        """Return the number of points."""
-        return len(self._words)
-
-    def chunks(self, size: int) -> Iterator[PointChunk]:
-        """Iterate over chunks of a size, of which the last may be smaller."""
-        buffer, words = self._buffer, self._words
-        columns = self._names.columns(words)
-        # A word without an address is no PC, even if something is there.
-        exact = bytes(1) + columns.exact[1:] if words and not words[0] else columns.exact
-        self._names.learn(pc for pc, located in zip(words, exact, strict=True) if pc and not located)
-        for start in range(0, len(words), size):
-            part, is_located = words[start : start + size], exact[start : start + size]
-            in_words = {
-                index: make_point(self._names, buffer, record.decode_record(part, index, buffer.encoding))
-                for index, located in enumerate(is_located)
-                if not located
-            }
-            chains = columns.chains[start : start + size]
-            if in_words:
-                part, chains = (array("Q", compress(column, is_located)) for column in (part, chains))
-            lengths, numbers = columns.flatten(chains)
-            distinct = dict.fromkeys(numbers)
-            number_of = dict(zip(distinct, count()))
-            frames = list(map(columns.frame, distinct))
-            yield PointChunk(
-                part,
-                buffer.kaslr_offset,
-                lengths,
-                list(map(number_of.__getitem__, numbers)),
-                [frame.function or UNKNOWN for frame in frames],
-                list(map(place_text, frames)),
-                in_words,
-            )
-
-
-def _frame_text(frame: Frame) -> str:
-    return f"{frame.function or UNKNOWN} {place_text(frame)}"
-
-
-def make_point(names: Names, buffer: Buffer, found: record.Record) -> Point:
-    """Return what a record is shown as."""
-    row = locate_record(buffer, names, found)
-    text = record_text(row, big_endian=buffer.encoding.big_endian)
-    function = f"{text.sign} {text.function}" if text.sign else text.function
-    if not text.has_address:
-        return Point(function, text.place)
-    head = f"{found.pc:#x}"
-    if buffer.kaslr_offset:
-        head += f" at {row.address:#x}"
-    if text.operands:
-        head += f"  {text.operands}"
-    frames = () if row.location is None else tuple(map(_frame_text, row.location.frames))
-    return Point(function, "  ".join(filter(None, (text.operands, text.place))), frames, f"{head}  ")
-
-
-def _is_plain(buffers: Sequence[Buffer]) -> bool:
-    """Return whether records are PCs and no more, which need not be decoded one by one."""
-    codecs = {buffer.encoding.codec for buffer in buffers}
-    return codecs == {record.PC} and not any(buffer.gaps for buffer in buffers) and len({b.kaslr_offset for b in buffers}) == 1
-
-
 def _number_records(traces: Sequence[_Trace]) -> tuple[list[array[int]], Collection[Point] | ChunkedPoints]:
     """Return the number of each record's point, and the points."""
     buffers = [trace.buffer for trace in traces]
     names = traces[0].build.names
-    if not _is_plain(buffers) or any(trace.build is not traces[0].build for trace in traces):
-        points = _Points()
+    if not is_plain(buffers) or any(trace.build is not traces[0].build for trace in traces):
+        points = RecordPoints()
         for trace in traces:
             trace.build.names.learn(trace.counts)
         return [points.records(trace.buffer, trace.build.names, MAX_RECORDS) for trace in traces], points

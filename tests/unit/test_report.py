@@ -20,6 +20,7 @@ from kcovdbg.analysis.check.runner import Report
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.collect.trace_file import side_path
 from kcovdbg.commands import report as report_command
+from kcovdbg.engine.report_points import PlainPoints, make_point
 from kcovdbg.engine.runner import run_line
 from kcovdbg.errors import KcovdbgError, TargetError, UsageError
 from kcovdbg.model.coverage import LineCoverage
@@ -352,10 +353,9 @@ def test_points_of_plain_traces_are_those_of_their_records(words, offset):
         symbolizer = Symbolizer(offset, table=LocationTable(Path(folder) / "table"))
         known = Names(symbolizer.locate_all, lambda: symbolizer.table)
         buffer = make_buffer(sorted(words), kaslr_offset=offset)
-        points = report_command.PlainPoints(known, buffer, buffer.words)
+        points = PlainPoints(known, buffer, buffer.words)
         expected = [
-            report_command.make_point(known, buffer, decode_record(buffer.words, index, buffer.encoding))
-            for index in range(buffer.count)
+            make_point(known, buffer, decode_record(buffer.words, index, buffer.encoding)) for index in range(buffer.count)
         ]
         chunks = list(points.chunks(7))
         assert [point for chunk in chunks for point in chunk.points()] == expected
