@@ -8,7 +8,7 @@ import re
 import select
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE
@@ -61,6 +61,7 @@ class RspClient:
         self._is_physical = False
         self.was_running = True
         self._is_running = False
+        self._is_unfinished = False
         self._register_numbers: Mapping[str, int] | None = None
         self.reads = 0
         try:
@@ -229,19 +230,20 @@ class RspClient:
 
         :raises TargetError: when the connection is lost.
         """
-        self._send(b"qRcmd," + command.encode().hex().encode())
         text = bytearray()
-        while True:
-            reply = self._receive(time.monotonic() + self._timeout)
-            if reply == b"OK":
-                return text.decode(errors="replace")
-            if not reply or (reply.startswith(b"E") and len(reply) == 3):
-                return None
-            # kgdb and others may answer without O.
-            with contextlib.suppress(ValueError):
-                text += bytes.fromhex(reply.removeprefix(b"O").decode())
-                if not reply.startswith(b"O"):
+        with self._exchange():
+            self._send(b"qRcmd," + command.encode().hex().encode())
+            while True:
+                reply = self._receive(time.monotonic() + self._timeout)
+                if reply == b"OK":
                     return text.decode(errors="replace")
+                if not reply or (reply.startswith(b"E") and len(reply) == 3):
+                    return None
+                # kgdb and others may answer without O.
+                with contextlib.suppress(ValueError):
+                    text += bytes.fromhex(reply.removeprefix(b"O").decode())
+                    if not reply.startswith(b"O"):
+                        return text.decode(errors="replace")
 
     def registers(self, thread: int | None = None) -> bytes:
         """Return the general registers of a CPU in GDB's order, empty when the stub does not have them.
@@ -314,8 +316,24 @@ class RspClient:
         raise TargetError(f"the stub at {self.address.text}: invalid answer to a read: {reply[:40]!r}")
 
     def _ask(self, command: bytes) -> bytes:
-        self._send(command)
-        return self._receive(time.monotonic() + self._timeout)
+        with self._exchange():
+            self._send(command)
+            return self._receive(time.monotonic() + self._timeout)
+
+    @contextlib.contextmanager
+    def _exchange(self) -> Iterator[None]:
+        """Send a packet and receive its answers in a block; what C-c left of the exchange before is received first.
+
+        Its answer would be taken for the next one, and so on.
+        """
+        if self._is_unfinished:
+            # Whether it has an answer is unknown, as the packet may not have been sent. This one's cannot be mistaken.
+            self._send(b"?")
+            while not self._receive(time.monotonic() + self._timeout).startswith(_STOP):
+                pass
+        self._is_unfinished = True
+        yield
+        self._is_unfinished = False
 
     def _send(self, command: bytes) -> None:
         try:

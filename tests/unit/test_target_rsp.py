@@ -132,6 +132,24 @@ def test_reads_are_split_as_the_stub_wants(stub):
     client.close()
 
 
+def test_an_interrupted_read_shifts_no_answers(stub, monkeypatch):
+    _, client = stub()
+    receive = client._receive
+    for interrupted in ("before", "after"):
+
+        def interrupt(deadline, interrupted=interrupted):
+            if interrupted == "after":
+                receive(deadline)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(client, "_receive", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.read(16, 8)
+        monkeypatch.setattr(client, "_receive", receive)
+        assert client.read(32, 8) == MEMORY[32:40]
+        assert client.read(64, 8) == MEMORY[64:72]
+
+
 @pytest.mark.parametrize("packet_size", [b"40", b"3fff", b"190"])
 def test_odd_packet_sizes(stub, packet_size):
     _, client = stub(packet_size=packet_size)
