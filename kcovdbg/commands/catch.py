@@ -21,9 +21,10 @@ from kcovdbg.render.column import Column
 from kcovdbg.render.escape import escape
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
-from kcovdbg.render.renderable import Line, Lines, Renderable, Table
+from kcovdbg.render.renderable import Flush, Line, Lines, Renderable, Table
 from kcovdbg.render.value_kinds import ADDRESS, ANY, COMM, CPU, NUMBER, PATH, PID, SYMBOL, TEXT, WORD
 from kcovdbg.render.wording import stack_frame_line
+from kcovdbg.render.writer import Format
 from kcovdbg.target.watchpoints import RunEnd
 from kcovdbg.walk.layout import AREA, KCOV, TASK
 
@@ -97,6 +98,9 @@ def _find_watched(context: Context, what: str, field: str) -> WatchedField:
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     watched = _find_watched(context, args.what, args.field)
+    if context.terminal.is_terminal and context.format is Format.TEXT:
+        yield Lines(((("remark", f"the kernel runs until a wrong write to {escape(watched.name)}; C-c ends"),),))
+        yield Flush()
     catch = catch_write(context.target, context.layout, watched, args.seconds)
     caught = catch.caught
     if caught is not None:
@@ -191,4 +195,5 @@ COMMAND: Final = Command(
         Example("catch 41 kcov_mode", "who changes the mode of task 41 to something wrong?"),
         Example("catch kcov:0xffff888004a3c000 refcount --for 60s", "who changes a refcount without a reference?"),
     ),
+    endless=True,
 )

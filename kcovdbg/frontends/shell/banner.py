@@ -34,7 +34,7 @@ def status_words(workspace: Workspace) -> tuple[str, ...]:
     words = (
         target.name,
         target.release,
-        "gone" if target.is_gone() else "live" if target.live else "dump",
+        "gone" if target.is_gone() else "live" if target.live else "dump" if target.state() is None else "stopped",
         workspace.layout.generation.era,
     )
     return tuple(escape(word) for word in words)

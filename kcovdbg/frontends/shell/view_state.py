@@ -144,7 +144,7 @@ class ViewState:
         if self.ending:
             text += f"  {self.ending}"
         elif self.view.renew is not None:
-            text += f"  read {self.looks} times"
+            text += "  read once" if self.looks == 1 else f"  read {self.looks} times"
         if not total:
             return text
         if self.is_folded:

@@ -48,8 +48,8 @@ with Screen(*command, rows=50, columns=150, answers_cursor=True, **folders) as s
     found["name"], found["jobs"], found["tasks"] = name[0], jobs, tasks
     found["buffer"] = ask(f"buffer {name[0]} --function __do_sys_getppid -n 5")
     screen.type(f"view {name[0]}\r")
-    # The cursor's record, their number, and how often the buffer was read: 1/5123  0%  read 1 times.
-    first = int(wait_for(r"\d+/(\d+)  \d+%  read 1 times")[1])
+    # The cursor's record, their number, and how often the buffer was read: 1/5123  0%  read once.
+    first = int(wait_for(r"\d+/(\d+)  \d+%  read once")[1])
     found["grew"] = int(wait_for(r"\d+/(\d+)  \d+%  read [2-9]\d* times")[1]) - first
     found["view"] = screen.text
     screen.type("q")
