@@ -5,37 +5,27 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import WORD_MASK
-from kcovdbg.abi.record import RecordKind
 from kcovdbg.analysis.call_stacks import DEEPEST, Stacks
-from kcovdbg.analysis.call_tree import build_calls, find_edges, find_events
-from kcovdbg.analysis.chain_loops import find_chains
-from kcovdbg.analysis.function_coverage import FunctionPoints, count_functions, find_touched
-from kcovdbg.analysis.pc_counts import PcCounts, as_counts, count_pcs, pc_sequence
+from kcovdbg.analysis.call_tree import find_edges, find_events
+from kcovdbg.analysis.function_coverage import count_functions, find_touched
 from kcovdbg.analysis.pc_names import UNKNOWN
-from kcovdbg.analysis.set_expressions import is_expression
 from kcovdbg.engine.argument import Argument, Value
-from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
-from kcovdbg.engine.buffer_sources import BufferCounts, find_buffer, find_counts, name_remarks, require_points
+from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.coverage_points import FunctionTable, find_function_points, find_point_table
+from kcovdbg.engine.export_source import ExportSource
 from kcovdbg.engine.output_files import STDOUT, open_text
 from kcovdbg.engine.terminal import write_remarks
 from kcovdbg.engine.trace_coverage import (
-    find_call_length,
     find_code_ends,
     find_line_coverage,
-    find_module_points,
     find_point_coverage,
 )
 from kcovdbg.errors import CapabilityError, UsageError
-from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.call import Call
 from kcovdbg.model.coverage import FileCoverage, PointCoverage
 from kcovdbg.model.location import Frame
 from kcovdbg.render.column import Column
@@ -55,10 +45,6 @@ from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Line, Lines, Renderable, Table
 from kcovdbg.render.value_kinds import NUMBER, PATH, TEXT
 from kcovdbg.render.writer import Format
-from kcovdbg.series.table import call_mode_hint
-from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
-
-_NOWHERE: Final = Frame(None, None, None, None)
 
 
 class _Export(NamedTuple):
@@ -68,166 +54,37 @@ class _Export(NamedTuple):
     remarks: Sequence[str] = ()
 
 
-class _Source:
-    """What is exported, read when a format asks for it.
-
-    :param context: of the command.
-    :param args: its arguments.
-    """
-
-    def __init__(self, context: Context, args: Namespace) -> None:
-        self.context = context
-        self.what: str = args.what
-        self.format: str = args.format
-        self.names = context.workspace.names
-        self.filter = make_filter(self.names, args)
-
-    @cached_property
-    def buffer(self) -> Buffer | None:
-        """The buffer; None for an expression, which has no order."""
-        if is_expression(self.what):
-            return None
-        buffer = find_buffer(self.context, self.what)
-        if buffer.encoding.codec.kind is RecordKind.EDGE:
-            raise CapabilityError(
-                f"cannot export {self.what}: the low 12 bits of its edges are no address",
-                hint="buffer shows the pages of the edges",
-            )
-        require_points(buffer, "export")
-        return buffer
-
-    @cached_property
-    def _counted(self) -> BufferCounts:
-        if self.buffer is None:
-            return find_counts(self.context, self.what)
-        kinds = recorded_kinds(self.buffer.encoding.codec)
-        return BufferCounts(count_pcs(self.buffer), self.buffer.remarks, kinds)
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What the buffer or buffers say about themselves."""
-        return (*name_remarks(self.context), *(self._counted if self.buffer is None else self.buffer).remarks)
-
-    @property
-    def kinds(self) -> frozenset[PointKind]:
-        """The kinds of points that can be in the trace."""
-        return self._counted.kinds
-
-    @cached_property
-    def all_counts(self) -> PcCounts:
-        """How often each PC was recorded, filtered out or not: a line belongs to more places than one."""
-        return as_counts(self._counted.counts)
-
-    @cached_property
-    def counts(self) -> PcCounts:
-        """How often each PC that passes the filter was recorded, ascending."""
-        counts = self.all_counts
-        return counts if self.filter.passes_all else counts.select(self.filter.select(self.names.columns(counts.pcs)))
-
-    @property
-    def sequence(self) -> Iterable[int]:
-        """The PCs that pass the filter in the order of their records; of an expression, ascending."""
-        if self.buffer is None:
-            return self.counts
-        if self.filter.passes_all:
-            return (pc for pc in pc_sequence(self.buffer) if pc)
-        wanted = self.counts
-        return (pc for pc in pc_sequence(self.buffer) if pc in wanted)
-
-    @property
-    def call_length(self) -> int:
-        """How many bytes before a PC its call begins."""
-        return find_call_length(self.context)
-
-    @cached_property
-    def functions(self) -> FunctionTable:
-        """The functions of the image with their points, in order."""
-        return find_function_points(self.context, self.kinds, self.call_length)
-
-    @cached_property
-    def modules(self) -> list[PointCoverage]:
-        """The points that were recorded in modules and pass the filter."""
-        return find_module_points(self.context, self.counts, self.call_length)
-
-    def points_of(self, functions: Iterable[FunctionPoints]) -> Iterator[PointCoverage]:
-        """Iterate over the points of functions that pass the filter, then over those that were recorded in modules."""
-        table, length, counts = find_point_table(self.context), self.call_length, self.all_counts
-        for group in functions:
-            pcs = self.functions.points.pcs(group)
-            if not self.filter.passes_all:
-                self.names.learn(pcs)
-                pcs = [pc for pc in pcs if self.filter(pc)]
-            symbol = group.function.alias or group.function.name
-            for pc, row in zip(pcs, table.get_rows(pcs), strict=True):
-                yield PointCoverage(pc, pc - length, None, None, counts.get(pc, 0), row[1] if row else (), symbol)
-        yield from self.modules
-
-    def seen(self, counts: PcCounts) -> bytearray:
-        """Return of each row of the table whether its PC was counted: 0 or 1."""
-        return find_chains(counts.pcs, find_point_table(self.context).columns).seen
-
-    def unlisted(self) -> tuple[str, ...]:
-        """Return how many of the recorded PCs are no points."""
-        recorded = self.functions.points.only(self.seen(self.counts))
-        listed = sum(recorded.count(1, group.first, group.end) for group in self.functions.functions)
-        rest = len(self.counts) - listed - len(self.modules)
-        return (f"{rest} of {len(self.counts)} PCs are no coverage points of .text, as after tail calls",) if rest else ()
-
-    def calls(self) -> tuple[Buffer, list[Call]]:
-        """Return the buffer and its calls.
-
-        :raises CapabilityError: when there are no entry and exit records.
-        :raises UsageError: when only some records are asked for.
-        """
-        buffer = self.buffer
-        if buffer is None or not buffer.encoding.codec.has_calls:
-            raise CapabilityError(
-                f"{self.what} has no entry and exit records, which {self.format} needs",
-                hint=f"{call_mode_hint()}; lcov, jsonl and modoff need none",
-            )
-        if not self.filter.passes_all:
-            raise UsageError(f"export: {self.format} takes no filters, because calls span records")
-        calls = build_calls(find_events(buffer))
-        self.names.learn(call.pc for call in calls)
-        return buffer, calls
-
-    def function(self, pc: int) -> Frame:
-        """Return the frame of the function that a PC was compiled into."""
-        frames = self.names[pc].frames
-        return frames[-1] if frames else _NOWHERE
-
-
-def _hex(source: _Source) -> _Export:
+def _hex(source: ExportSource) -> _Export:
     return _Export(hexadecimal_lines(source.sequence))
 
 
-def _calls(source: _Source) -> _Export:
+def _calls(source: ExportSource) -> _Export:
     length = source.call_length
     return _Export(hexadecimal_lines(pc - length & WORD_MASK for pc in source.sequence))
 
 
-def _rawcover(source: _Source) -> _Export:
+def _rawcover(source: ExportSource) -> _Export:
     length = source.call_length
     return _Export(hexadecimal_lines(pc - length & WORD_MASK for pc in source.counts))
 
 
-def _jsonl(source: _Source) -> _Export:
+def _jsonl(source: ExportSource) -> _Export:
     return _Export(jsonl_lines(source.points_of(source.functions.functions)), source.unlisted())
 
 
-def _rawcoverfiles(source: _Source) -> _Export:
+def _rawcoverfiles(source: ExportSource) -> _Export:
     length = source.call_length
     touched = find_touched(source.functions.functions, (pc - length & WORD_MASK for pc in source.all_counts))
     return _Export(rawcoverfiles_lines(source.points_of(touched)), source.unlisted())
 
 
-def _funccover(source: _Source) -> _Export:
+def _funccover(source: ExportSource) -> _Export:
     found = count_functions(*source.functions, source.seen(source.all_counts))
     wanted = [row for row in found if source.filter.wants_frame(Frame(row.function, row.file, None, None))]
     return _Export(funccover_lines(wanted), source.unlisted())
 
 
-def _find_offsets(source: _Source) -> tuple[list[PointCoverage], tuple[str, ...]]:
+def _find_offsets(source: ExportSource) -> tuple[list[PointCoverage], tuple[str, ...]]:
     """Return the recorded points with offsets from where a disassembler loads their file, and how many are outside of any."""
     if source.context.workspace.optional_target is None:
         problem = source.context.workspace.target_problem
@@ -240,18 +97,18 @@ def _find_offsets(source: _Source) -> tuple[list[PointCoverage], tuple[str, ...]
     return points, remarks
 
 
-def _modoff(source: _Source) -> _Export:
+def _modoff(source: ExportSource) -> _Export:
     points, remarks = _find_offsets(source)
     return _Export(modoff_lines(points), remarks)
 
 
-def _drcov(source: _Source) -> _Export:
+def _drcov(source: ExportSource) -> _Export:
     points, remarks = _find_offsets(source)
     end_of = find_code_ends(source.context).get
     return _Export(drcov_lines(points, source.call_length, end_of), remarks)
 
 
-def _find_lines(source: _Source) -> tuple[list[FileCoverage], tuple[str, ...]]:
+def _find_lines(source: ExportSource) -> tuple[list[FileCoverage], tuple[str, ...]]:
     """Return the lines with points by file, and what is missing of them."""
     tree = source.context.workspace.source
     wanted = None if source.filter.passes_all else source.filter.wants_frame
@@ -269,7 +126,7 @@ def _find_lines(source: _Source) -> tuple[list[FileCoverage], tuple[str, ...]]:
     return found.files, remarks
 
 
-def _lcov(source: _Source) -> _Export:
+def _lcov(source: ExportSource) -> _Export:
     tree = source.context.workspace.source
 
     def path_of(file: str) -> str:
@@ -280,7 +137,7 @@ def _lcov(source: _Source) -> _Export:
     return _Export(lcov_lines(source.what, files, path_of), remarks)
 
 
-def _cobertura(source: _Source) -> _Export:
+def _cobertura(source: ExportSource) -> _Export:
     tree = source.context.workspace.source
 
     def place_of(file: str) -> SourcePlace:
@@ -295,7 +152,7 @@ def _cobertura(source: _Source) -> _Export:
     return _Export(cobertura_lines(files, place_of), remarks)
 
 
-def _folded(source: _Source) -> _Export:
+def _folded(source: ExportSource) -> _Export:
     buffer, calls = source.calls()
     stacks = Stacks(calls, lambda pc: source.function(pc).function or f"{pc:#x}")
     remarks: list[str] = []
@@ -308,12 +165,12 @@ def _folded(source: _Source) -> _Export:
     return _Export(folded_lines(chain(unknown, stacks)), remarks)
 
 
-def _speedscope(source: _Source) -> _Export:
+def _speedscope(source: ExportSource) -> _Export:
     buffer, calls = source.calls()
     return _Export(speedscope_lines(source.what, find_edges(calls), buffer.count, source.function))
 
 
-def _chrome(source: _Source) -> _Export:
+def _chrome(source: ExportSource) -> _Export:
     buffer, calls = source.calls()
     lines = chrome_lines(source.what, find_edges(calls), source.function, pid=buffer.pid or 0, comm=buffer.comm)
     return _Export(lines)
@@ -323,7 +180,7 @@ class _Exporter(NamedTuple):
     """A format."""
 
     purpose: str
-    export: Callable[[_Source], _Export]
+    export: Callable[[ExportSource], _Export]
 
 
 EXPORTERS: Final[Mapping[str, _Exporter]] = {
@@ -364,7 +221,7 @@ def _run(context: Context, args: Namespace) -> Renderable:
         raise UsageError(
             "export: cannot write JSON or CSV to standard output", hint="add -o FILE; then --json describes the file"
         )
-    source = _Source(context, args)
+    source = ExportSource(context, args)
     exported = _calls(source) if args.calls else EXPORTERS[args.format].export(source)
     remarks = (*source.remarks, *exported.remarks)
     if is_stdout:
