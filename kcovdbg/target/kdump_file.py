@@ -7,14 +7,18 @@ the bitmaps, a descriptor for each page that is set in the second bitmap, the pa
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import struct
 import sys
+import zlib
 from array import array
+from collections.abc import Iterator
 from typing import BinaryIO, Final, NamedTuple
 
 from kcovdbg.elf.note import VMCOREINFO, make_note
-from kcovdbg.errors import TargetError
+from kcovdbg.errors import ReadError, TargetError
 
 KDUMP_MAGIC: Final = b"KDUMP   "
 DISKDUMP_MAGIC: Final = b"DISKDUMP"
@@ -31,6 +35,12 @@ _CHUNK: Final = 1 << 20
 # struct page_desc: offset and size of the page's data, flags, page flags.
 _DESCRIPTOR_SIZE: Final = 24
 _DESCRIPTORS_AT_ONCE: Final = 1 << 16
+# DUMP_DH_COMPRESSED_ZLIB.
+_ZLIB: Final = 1
+# Of QEMU's dumps, a page takes 64 KiB.
+_KEPT_PAGES: Final = 64
+# Bytes of the bitmap that are counted at once.
+_PART: Final = 512
 
 
 class MissingPages(NamedTuple):
@@ -62,6 +72,9 @@ class KdumpFile:
         self._block: int
         self._sub_blocks: int
         self._bitmap_blocks: int
+        self._page = functools.lru_cache(_KEPT_PAGES)(self._unpack_page)
+        self._present: bytes | None = None
+        self._before: tuple[int, ...] = ()
         self._block, self._sub_blocks, self._bitmap_blocks = struct.unpack_from(self._order + "III", start, _BLOCK_SIZE)
         if not 512 <= self._block <= 1 << 20 or self._sub_blocks > 1 << 20 or self._bitmap_blocks > 1 << 32:
             raise self._damaged("invalid sizes in its header")
@@ -128,6 +141,55 @@ class KdumpFile:
             if not offset or not length or offset + length > size
         ]
         return [*found, *range(present, number)]
+
+    def read_physical(self, address: int, size: int) -> bytes:
+        """Read physical memory, for dumps that libkdumpfile cannot read.
+
+        :raises ReadError: when the dump does not have all of it.
+        :raises TargetError: when its pages are compressed otherwise than by zlib.
+        """
+        data = b""
+        while len(data) < size:
+            number, offset = divmod(address + len(data), self._block)
+            data += self._page(number)[offset : offset + size - len(data)]
+        return data
+
+    def _unpack_page(self, number: int) -> bytes:
+        missing = ReadError(f"the dump has no page {number:#x}", number * self._block)
+        if self._present is None:
+            # Its second half is of the pages that the dump has.
+            size = self._bitmap_blocks * self._block // 2
+            self._present = self._read_at((1 + self._sub_blocks) * self._block + size, size)
+            # How many there are before each part.
+            counts = (part.bit_count() for part in self._for_each_part(self._present))
+            self._before = (0, *itertools.accumulate(counts))
+        byte, bit = divmod(number, 8)
+        if not 0 <= byte < len(self._present) or not self._present[byte] >> bit & 1:
+            raise missing
+        part = byte // _PART
+        earlier = int.from_bytes(self._present[part * _PART : byte + 1], "little") & (1 << number - 8 * part * _PART) - 1
+        position = (1 + self._sub_blocks + self._bitmap_blocks) * self._block
+        position += (self._before[part] + earlier.bit_count()) * _DESCRIPTOR_SIZE
+        offset, length, flags = struct.unpack_from(self._order + "QII", self._read_at(position, _DESCRIPTOR_SIZE))
+        if not offset or not 0 < length <= self._block:
+            raise missing
+        data = self._read_at(offset, length)
+        if flags & ~_ZLIB:
+            raise TargetError(
+                f"{self._name}: pages are compressed by another method than zlib", hint="dump again, as ELF or with -z"
+            )
+        try:
+            page = zlib.decompress(data) if flags & _ZLIB else data
+        except zlib.error:
+            raise missing from None
+        if len(page) != self._block:
+            raise missing
+        return page
+
+    @staticmethod
+    def _for_each_part(bitmap: bytes) -> Iterator[int]:
+        for start in range(0, len(bitmap), _PART):
+            yield int.from_bytes(bitmap[start : start + _PART], "little")
 
     def read_notes(self) -> bytes:
         """Return the ELF notes as they are; of versions that have none, one with VMCOREINFO; empty without that."""

@@ -139,6 +139,15 @@ def test_in_gdb_on_a_slice(guest: Guest, table: None, state: str, tmp_path: Path
     check_same(lines, ask_gdb([dump.kernel.vmlinux, path], lines, program=program), outside)
 
 
+@pytest.mark.parametrize("state", ["standing", "softirq-over-local", "crashed"])
+def test_kdump_compressed_by_qemu(guest: Guest, state: str) -> None:
+    """``dump-guest-memory -z``."""
+    dump = situation.dump_of(guest.kernel, guest.userland, state, "kdump")
+    answers = ask_state(["-c", dump.path], symbol_options(dump.kernel, dump.userland))
+    differences = find_differences(dump.truth, answers)
+    assert not differences, explain(differences)
+
+
 @pytest.mark.parametrize("state", ["standing", "softirq-over-local"])
 def test_slab_memory_is_drgns(guest: Guest, state: str) -> None:
     dump = situation.dump_of(guest.kernel, guest.userland, state)

@@ -19,7 +19,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64, ET_CORE, ET_REL, Header, NotElfError
 from kcovdbg.elf.note import VMCOREINFO, find_vmcoreinfo, parse_vmcoreinfo
 from kcovdbg.elf.qemu_note import find_qemu_cpus
-from kcovdbg.errors import CapabilityError, GoneError, TargetError
+from kcovdbg.errors import CapabilityError, GoneError, ReadError, TargetError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target import arm64_kernel, stub_kernel
 from kcovdbg.target import dump_file as dumpfile
@@ -32,6 +32,7 @@ from kcovdbg.target.drgn.kernel_memory import add_kernel_memory
 from kcovdbg.target.drgn.machines import SLICE_MACHINES, platform_of
 from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo
 from kcovdbg.target.kaslr import MismatchError, check_image
+from kcovdbg.target.kdump_file import KdumpFile
 from kcovdbg.target.lowcore import read_lowcore_vmcoreinfo
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.riscv_pages import LINKED_SYMBOLS, add_kaslr_offset
@@ -52,6 +53,8 @@ _VMCOREINFO_HINT: Final = (
 _ANY_VMCOREINFO: Final = (
     f"OSRELEASE=6.0.0\nPAGESIZE={PAGE_SIZE}\nSYMBOL(swapper_pg_dir)={PAGE_SIZE:x}\nKERNELOFFSET=0\n".encode()
 )
+# In the VMCOREINFO of arm64 kernels only.
+_ARM64_LINE: Final = b"\nNUMBER(kimage_voffset)="
 # Seconds to wait for the kernel of a guest that boots, and between looks at it.
 _BOOT_PATIENCE: Final = 30.0
 _BOOT_INTERVAL: Final = 0.2
@@ -552,6 +555,9 @@ def _set_core(name: str, path: Path, files: Sequence[DebugFile], vmcoreinfo: byt
         # QEMU's kdump-compressed dumps do not have their machine.
         if "ARCH_NAME" not in str(error):
             raise _describe_core_error(name, error) from None
+    notes = dumpfile.read_notes(path)
+    if _ARM64_LINE in notes:
+        return _open_by_pages(path, name, notes)
     kernel = next((file for file in files if file.is_kernel), None)
     try:
         prog = drgn.Program(platform_of(kernel.header) if kernel is not None else drgn.host_platform, vmcoreinfo=vmcoreinfo)
@@ -559,6 +565,26 @@ def _set_core(name: str, path: Path, files: Sequence[DebugFile], vmcoreinfo: byt
         return prog
     except Exception as error:  # noqa: BLE001 (as above)
         raise _describe_core_error(name, error) from None
+
+
+def _open_by_pages(path: Path, name: str, notes: bytes) -> drgn.Program:
+    """Return the Program of a kdump-compressed dump that QEMU made of an arm64 guest.
+
+    Its blocks are of 64 KiB whatever the page size is, and libkdumpfile then has no page size.
+    """
+    # Open as long as the Program exists.
+    dump = KdumpFile(path.open("rb"), name)
+
+    def answer(address: int, count: int, offset: int, physical: bool) -> bytes:
+        del offset, physical
+        try:
+            return dump.read_physical(address, count)
+        except ReadError as error:
+            raise drgn.FaultError(str(error), address) from None
+
+    prog = open_empty_program(EM_AARCH64, notes)
+    prog.add_memory_segment(0, PHYSICAL_SIZE, answer, physical=True)
+    return prog
 
 
 def _describe_core_error(name: str, error: Exception) -> TargetError:
