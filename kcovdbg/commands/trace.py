@@ -12,6 +12,7 @@ from functools import cache
 from itertools import count
 from typing import Final, NamedTuple, TypeAlias
 
+from kcovdbg.abi import record
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.function_classes import CLASSES, OUTERMOST, find_class
@@ -34,7 +35,7 @@ from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.record_columns import approximate_errors, where_column
 from kcovdbg.render.renderable import Lines, Renderable, Table
 from kcovdbg.render.value_kinds import LIST, NUMBER, PATH, SYMBOL, TEXT
-from kcovdbg.render.wording import APPROXIMATE, buffer_title, place_text
+from kcovdbg.render.wording import APPROXIMATE, buffer_title, place_text, values_text
 from kcovdbg.render.writer import Format
 
 _LINES: Final = 100
@@ -53,6 +54,8 @@ class _Row(NamedTuple):
     location: Location
     name: str | None
     """Of its class."""
+    values: tuple[str, ...] = ()
+    """What the function was given and returned, in the first of its rounds."""
 
     @property
     def frame(self) -> Frame:
@@ -75,6 +78,7 @@ _COLUMNS: Final = (
     Column("records", NUMBER, value=lambda row: row.step.records),
     Column("rounds", NUMBER, value=lambda row: row.step.rounds, priority=2),
     Column("function", SYMBOL, value=lambda row: row.frame.function, text=_function_text, elastic=24),
+    Column("values", LIST, elastic=16, hide_empty=True),
     Column("file", PATH, value=lambda row: row.frame.file, json_only=True),
     Column("line", NUMBER, value=lambda row: row.frame.line, json_only=True),
     Column("class", TEXT, value=lambda row: row.name, hide_empty=True, priority=2),
@@ -101,6 +105,10 @@ class _ComparedRow(NamedTuple):
     @property
     def location(self) -> Location:
         return self.row.location
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return self.row.values
 
     @property
     def frame(self) -> Frame:
@@ -134,6 +142,9 @@ _CLASS_COLUMNS: Final = (
 )
 
 
+_VALUES: Final = Meaning("arguments and returned value of the first call, in buffers that hold them")
+
+
 class _Story(NamedTuple):
     """The functions of one trace."""
 
@@ -141,6 +152,8 @@ class _Story(NamedTuple):
     names: Names
     pcs: array[int]
     """Of the records that are not left out."""
+    numbers: Sequence[int]
+    """The numbers of these records in the buffer, where records hold values."""
     steps: list[TraceStep]
     remarks: Sequence[str]
 
@@ -177,13 +190,17 @@ def _read(context: Context, args: Namespace, what: str, build: TraceBuild, class
     pcs = pc_sequence(buffer)
     names.learn(pc for pc in set(pcs) if pc)
     wanted = make_filter(names, args)
+    numbers: Sequence[int] = range(len(pcs))
     if not wanted.passes_all:
-        pcs = array("Q", (pcs[index] for index in find_indices(buffer, wanted)))
-    kept, left_out = _leave_out(pcs, names, frozenset(args.include or ()), classify)
+        numbers = find_indices(buffer, wanted)
+        pcs = array("Q", (pcs[index] for index in numbers))
+    positions, left_out = _leave_out(pcs, names, frozenset(args.include or ()), classify)
+    kept = array("Q", (pcs[at] for at in positions))
+    numbers = array("Q", (numbers[at] for at in positions)) if buffer.encoding.codec.is_variable else ()
     if left_out:
         named = ", ".join(f"{name} {count}" for name, count in left_out.most_common())
         remarks.append(f"{sum(left_out.values())} of {len(pcs)} records left out: {named}; --include {_ALL} shows them")
-    return _Story(buffer, names, kept, _find_steps(kept, names, in_chain=not args.unique), remarks)
+    return _Story(buffer, names, kept, numbers, _find_steps(kept, names, in_chain=not args.unique), remarks)
 
 
 def _compare(context: Context, args: Namespace, classify: _Classifier) -> Iterator[Renderable]:
@@ -260,7 +277,7 @@ def _find_context(differs: Sequence[bool], depths: Sequence[int]) -> list[int]:
 def _leave_out(
     pcs: Sequence[int], names: Names, included: frozenset[str], classify: _Classifier
 ) -> tuple[array[int], Counter[str]]:
-    """Return the records outside the classes that are left out, and the number of the others by class.
+    """Return where the records outside the classes that are left out are, and the number of the others by class.
 
     Records without an address belong to no function and are left out as well.
     """
@@ -268,7 +285,7 @@ def _leave_out(
     left_out = Counter(name for pc in pcs if pc and (name := class_of[pc]) is not None and name not in included)
     if _ALL in included:
         left_out.clear()
-    return array("Q", (pc for pc in pcs if pc and class_of[pc] not in left_out)), left_out
+    return array("Q", (at for at, pc in enumerate(pcs) if pc and class_of[pc] not in left_out)), left_out
 
 
 def _make_classifier() -> _Classifier:
@@ -317,7 +334,23 @@ def _choose(context: Context, args: Namespace, steps: list[TraceStep]) -> tuple[
 
 def _make_row(step: TraceStep, story: _Story, classify: _Classifier) -> _Row:
     location = story.names[story.pcs[step.first]]
-    return _Row(step, location, classify(_outer_frame(location)))
+    return _Row(step, location, classify(_outer_frame(location)), tuple(_step_values(step, story, _outer_frame(location))))
+
+
+def _step_values(step: TraceStep, story: _Story, frame: Frame) -> Iterator[str]:
+    """Yield the values in a step's records, up to the first returned one: those of one call."""
+    buffer = story.buffer
+    if not buffer.encoding.codec.is_variable:
+        return
+    for at in range(step.first, min(len(story.pcs), step.first + step.records)):
+        outer = _outer_frame(story.names[story.pcs[at]])
+        if (outer.function, outer.file) != (frame.function, frame.file):
+            return
+        found = record.decode_record(buffer.words, story.numbers[at], buffer.encoding)
+        if found.values is not None:
+            yield values_text(found.values)
+        if found.kind is record.RecordKind.RETURN:
+            return
 
 
 COMMAND: Final = Command(
@@ -328,13 +361,14 @@ COMMAND: Final = Command(
     row_types=(
         RowType(
             _COLUMNS,
-            {"rounds": Meaning("how often a loop was folded into this line", unit="rounds")},
+            {"rounds": Meaning("how often a loop was folded into this line", unit="rounds"), "values": _VALUES},
             errors=True,
             when="without `--classes`",
         ),
         RowType(
             _COMPARED_COLUMNS,
             {
+                "values": _VALUES,
                 "side": Meaning("`what` or `against` where only one of the traces has the line, or `both`"),
                 "records": Meaning("records of WHAT, null where it has none", unit="records"),
                 "against_records": Meaning(

@@ -399,7 +399,7 @@ NESTED = [pc(1, 0), *[pc(2, 0), pc(3, 0), pc(2, 1), pc(3, 0)] * 5, pc(1, 1), pc(
 def test_trace_chain_folds_loops(trace, ask):
     name = trace("n.kcov", NESTED)
     rows = ask(f"trace {name} --json")
-    assert set(rows[0]) == {"depth", "function", "file", "line", "records", "rounds", "class", "errors"}
+    assert set(rows[0]) == {"depth", "function", "file", "line", "records", "rounds", "class", "values", "errors"}
     assert [(row["function"], row["depth"], row["records"], row["rounds"]) for row in rows] == [
         ("fn_1", 0, 3, 1),
         ("fn_2", 1, 10, 5),

@@ -115,6 +115,16 @@ def test_what_needs_functions_answers(kernel, line):
     assert "error" not in said
 
 
+def test_trace_names_the_values_of_a_call(kernel, ask):
+    (row,) = ask(f"trace {LOCAL} --include all")
+    assert row["values"] == ["#0 = 0x5", "#1 = {0x10 (16), ?}", "return 0xffffffffffffffff (-1)"]
+    words = [word for words in (*records_of(kernel), *records_of(kernel)) for word in words]
+    kernel.device.fill(kernel.device.areas["local"], words)
+    # A second call is another one's values.
+    assert ask(f"trace {LOCAL} --include all")[0]["values"] == row["values"]
+    assert ask("trace 42")[0]["values"] == []
+
+
 def test_kept_and_restored(kernel):
     asker = Asker(kernel.target)
     asker.ask(f"keep @one {LOCAL}")
