@@ -9,7 +9,7 @@ from typing import Final
 
 from kcovdbg.analysis.check.runner import find_rule
 from kcovdbg.engine.argument import Argument, Count, Value, WordError, parse_address
-from kcovdbg.engine.buffer_sources import find_tid
+from kcovdbg.engine.buffer_sources import find_tid, suggest_task
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.runner import INTERRUPTED
@@ -92,7 +92,8 @@ def _find_watched(context: Context, what: str, field: str) -> WatchedField:
     tid = int(what) if what.isdecimal() else find_tid(context, what, is_any=True)
     found = [task for task in context.state(Part.TASKS).task_fields if task.pid == tid]
     if tid is None or not found:
-        raise KcovdbgError(f"no task {what}", hint="tasks -a lists all")
+        similar = None if what.isdecimal() else suggest_task(context, what, is_any=True)
+        raise KcovdbgError(f"no task {what}", hint=similar or "tasks -a lists all")
     return WatchedField(TASK, found[0].address, field, found[0].pid, found[0].comm)
 
 

@@ -28,7 +28,7 @@ from kcovdbg.analysis.missing_coverage import (
     find_task,
 )
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
-from kcovdbg.engine.buffer_sources import find_tid, is_address
+from kcovdbg.engine.buffer_sources import find_tid, is_address, suggest_task
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.function_answers import explain_elsewhere, explain_function, find_symbol
@@ -193,7 +193,8 @@ def _ask(context: Context, state: State, subject: str) -> tuple[str, list[Answer
     except ValueError:
         if find_symbol(context, subject) is not None:
             return f"{_QUESTION}{subject}()?", list(explain_function(context, subject, None)), None
-        hint = f"write an address as 0x{subject}" if is_address(subject) and subject[:2].lower() != "0x" else _FORMS
+        is_bare = is_address(subject) and subject[:2].lower() != "0x"
+        hint = f"write an address as 0x{subject}" if is_bare else suggest_task(context, subject, is_any=True) or _FORMS
         raise WordError(f"'{subject}' is not a thread id, handle, address or function", subject, hint=hint) from None
     if ":" not in subject and is_kernel_pointer(context.target, value):
         of_device = list(explain_device_object(state, value))

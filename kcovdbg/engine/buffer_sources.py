@@ -86,6 +86,7 @@ def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) 
             raise UsageError(str(error), hint=f"kcov:{what} for an object, area:{what} for an area") from None
         tid = find_tid(context, what)
         if tid is None:
+            error.hint = suggest_task(context, what) or error.hint
             raise
         what = str(tid)
     return read_buffer(context.target, context.layout, context.reader, what)
@@ -122,6 +123,16 @@ def find_tid(context: Context, comm: str, *, is_any: bool = False) -> int | None
         hint = f"use a thread id: {', '.join(map(str, found[:_NAMED]))}{more}"
         raise UsageError(f"{len(found)} tasks have the name '{comm}'", hint=hint)
     return found[0] if found else None
+
+
+def suggest_task(context: Context, wrong: str, *, is_any: bool = False) -> str | None:
+    """Return a hint with the names of tasks that are similar to a wrong one, None where there are none.
+
+    :param is_any: whether the tasks may also have no KCOV state.
+    """
+    state = context.state(Part.TASKS)
+    tasks = state.task_fields if is_any else [task.fields for task in state.tasks]
+    return suggest(wrong, dict.fromkeys(task.comm for task in tasks if task.comm))
 
 
 def read_trace_file(workspace: Workspace, path: str, pc: str = "auto", kernel: TraceKernel | None = None) -> Buffer:

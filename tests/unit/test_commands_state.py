@@ -11,7 +11,7 @@ import pytest
 
 from kcovdbg.engine.argument_parser import parse_arguments
 from kcovdbg.engine.runner import run_command, run_line
-from kcovdbg.errors import GoneError, TargetError, UsageError
+from kcovdbg.errors import GoneError, KcovdbgError, TargetError, UsageError
 from kcovdbg.model.kcov import Reference
 from kcovdbg.model.session import Role
 from kcovdbg.render.width import text_width
@@ -461,6 +461,13 @@ def test_a_name_of_several_tasks_is_refused_with_their_ids(workspace):
         with pytest.raises(UsageError, match="'syz-executor'") as refused:
             run_line(workspace, line)
         assert {"41", "42"} <= set(re.findall(r"\d+", refused.value.hint))
+
+
+def test_a_mistyped_name_of_a_task_is_told_the_similar_ones(workspace):
+    for line in ("top syz-executr", "catch syz-executr kcov_mode"):
+        with pytest.raises(KcovdbgError) as refused:
+            run_line(workspace, line)
+        assert "syz-executor" in refused.value.hint
 
 
 def test_remote_handles_are_filtered(ask, monkeypatch, streams):
