@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kcovdbg.elf.note import find_build_id, parse_notes
-from kcovdbg.model.module_place import ModulePlace
+from kcovdbg.model.module_place import ModulePlace, is_code_section
 
 
 def find_loaded_modules(folder: str | Path = "/sys/module") -> tuple[ModulePlace, ...] | None:
@@ -29,7 +29,7 @@ def _read_modules(folder: Path) -> Iterator[ModulePlace]:
             sections = tuple(
                 (section.name, int(section.read_text(), 16))
                 for section in sorted((module / "sections").iterdir())
-                if "text" in section.name
+                if is_code_section(section.name)
             )
             yield ModulePlace(module.name, _read_build_id(module), size, sections)
 

@@ -7,6 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
+def is_code_section(name: str) -> bool:
+    """Return whether a section has code that stays: that of .init.text is freed, and another module may be there then."""
+    return "text" in name and not name.startswith(".init")
+
+
 class ModulePlace(NamedTuple):
     """Where one module is loaded; modules of one name and build ID have the same code."""
 

@@ -8,7 +8,7 @@ from typing import Final
 import drgn
 
 from kcovdbg.model.location import Frame
-from kcovdbg.model.module_place import ModulePlace
+from kcovdbg.model.module_place import ModulePlace, is_code_section
 from kcovdbg.target.drgn.locations import frames_at
 
 # The greatest distance of a module from the kernel's text: calls between them have 32-bit displacements.
@@ -73,7 +73,7 @@ class DrgnLines:
         found: list[ModulePlace] = []
         for module in self._prog.modules():
             sections = getattr(module, "section_addresses", {})
-            texts = tuple((name, int(address)) for name, address in sections.items() if "text" in name)
+            texts = tuple((name, int(address)) for name, address in sections.items() if is_code_section(name))
             if texts:
                 size = sum(end - start for start, end in module.address_ranges or ())
                 found.append(ModulePlace(module.name, module.build_id.hex() if module.build_id else None, size, texts))
