@@ -168,6 +168,13 @@ RECIPES = {
             fragments=("base.config", "kcov.config", "demo.config", "lockups.config"),
             flags=("-fno-var-tracking", "-gno-statement-frontiers"),
         ),
+        # For tests/lab/test_two_kernels.py: the default kernel after a patch whose effect is known.
+        Recipe(
+            name="patched",
+            package="linux-source-6.12",
+            fragments=("base.config", "kcov.config"),
+            patches=("getpriority.patch",),
+        ),
         # Clang's sanitizers beside KCOV; built by hand, and all of tests/lab asks them with KCOVDBG_LAB_RECIPE.
         Recipe(
             name="kmsan",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.lab
 
-PATCH = Path(__file__).with_name("getpriority.patch")
+PATCH = Path(__file__).parent / "generations" / "getpriority.patch"
 FILE = "kernel/sys.c"
 CALLBACKS = ("pc", "switch", *(f"{kind}{size}" for kind in ("cmp", "const_cmp") for size in (1, 2, 4, 8)))
 

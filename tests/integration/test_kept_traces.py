@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Traces of booted kernels that are kept: two boots of one kernel, and one of the same kernel after a patch.
+
+tests/lab/trace_samples.py makes them, with location tables of the functions in them. The patch and the program that ran
+(tests/lab/generations/getpriority.patch, tests/lab/programs/priority.c) say what is expected.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from kcovdbg.collect.trace_file import read_header
+from tests.integration.test_two_builds import ask
+
+pytest.importorskip("drgn")
+KEPT = Path(__file__).parent.parent / "golden" / "two_kernels"
+MODULE = {"kcovlab_keep_write", "kcovlab_keep_outer", "kcovlab_keep_middle", "kcovlab_keep_inner"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kept")
+    for path in KEPT.iterdir():
+        (folder / path.stem).write_bytes(zstandard.decompress(path.read_bytes()))
+    with pytest.MonkeyPatch.context() as patch:
+        # Of tables that other tests made there is none.
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield folder
+
+
+def test_kept_files_are_small():
+    assert sum(path.stat().st_size for path in KEPT.iterdir()) < 250_000
+
+
+def test_the_module_was_elsewhere(files):
+    places = [read_header(files / f"default{boot}.kcov").recorded_modules for boot in range(2)]
+    assert [place.name for (place,) in places] == ["kcovlab_keep", "kcovlab_keep"]
+    assert places[0] != places[1]
+
+
+def test_two_boots_of_one_kernel(files):
+    traces = [f"file:{files / f'default{boot}.kcov'}" for boot in range(2)]
+    named = ["--other-vmlinux", files / "default.table", "--other-vmlinux", files / "kcovlab_keep.ko"]
+    _, rows = ask(*named, "diff", *traces, "--json")
+    assert not MODULE & {frame["function"] for row in rows for frame in row["frames"]}
+    _, rows = ask(*named, "trace", traces[1], "--against", traces[0], "--json")
+    assert {row["function"]: row["side"] for row in rows if row["function"] in MODULE} == dict.fromkeys(MODULE, "both")
+
+
+def test_a_module_without_its_file_is_compared_by_address(files):
+    traces = [f"file:{files / f'default{boot}.kcov'}" for boot in range(2)]
+    (place,) = read_header(files / "default0.kcov").recorded_modules
+    _, rows = ask("--other-vmlinux", files / "default.table", "diff", *traces, "--json")
+    assert not [row for row in rows if place.span[0] < int(row["pc"], 0) <= place.span[1]]
+
+
+def test_what_the_patch_adds(files):
+    named = [word for name in ("default", "patched") for word in ("--other-vmlinux", files / f"{name}.table")]
+    executed, never = json.loads((files / "lines.json").read_text())
+    _, rows = ask(*named, "diff", f"file:{files / 'default0.kcov'}", f"file:{files / 'patched0.kcov'}", "--json")
+    frames = [frame for row in rows for frame in row["frames"] if row["side"] == "right"]
+    lines = {frame["line"] for frame in frames if frame["function"] == "__do_sys_getpriority"}
+    # Lines are paired by their order here, and some of the old ones are not.
+    assert executed in lines
+    assert never not in lines
+    assert not {frame["function"] for row in rows for frame in row["frames"]} & {"override_release", "release_override"}

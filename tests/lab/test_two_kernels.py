@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Traces that kcovdbg collected on two booted kernels, before and after a patch, and on two boots of one of them.
+
+The patch and the program say what differs. Pairs are compared with what addr2line and the sources say. It needs
+the recipe ``patched``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import drgn
+import pytest
+
+from kcovdbg.collect.trace_file import read_header, read_trace, side_path
+from kcovdbg.elf.file import ElfFile
+from tests.lab import kernel as kernels
+from tests.lab.collect_guest import SHARED, Lab, put_programs
+from tests.lab.guest import Guest, Machine
+from tests.lab.initramfs import make_userland
+from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
+from tests.lab.recipe import RECIPES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.lab.initramfs import Userland
+    from tests.lab.kernel import Kernel
+
+pytestmark = pytest.mark.lab
+
+FILE = "kernel/sys.c"
+PATCHED = "__do_sys_getpriority"
+RUNS = 2
+
+
+class Boot(NamedTuple):
+    """A boot of a kernel, with what was collected in it."""
+
+    kernel: Kernel
+    module: Path
+    traces: Sequence[str]
+
+
+def collect(kernel: Kernel, userland: Userland, folder: Path) -> Boot:
+    put_programs(folder, userland)
+    (module,) = [path for path in userland.modules if path.stem == "kcovlab_keep"]
+    shutil.copy(module, folder)
+    machine = Machine(memory_mib=1024, cpus=2, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(folder))
+    with Guest(kernel, userland, machine) as guest:
+        guest.wait_done(600)
+        lab = Lab(guest, folder)
+        names = [f"{number}.kcov" for number in range(RUNS)]
+        script = [f"grep -q kcovlab_keep /proc/modules || insmod {SHARED}/kcovlab_keep.ko"]
+        script += [lab.python(f"-m kcovdbg collect -o {SHARED}/{name} -- {SHARED}/priority") for name in names]
+        done = guest.run("\n".join(script), 900)
+        assert done.returncode == 0, done.stderr
+    return Boot(kernel, module, tuple(f"file:{folder / name}" for name in names))
+
+
+@pytest.fixture(scope="module")
+def boots(tmp_path_factory: pytest.TempPathFactory) -> tuple[Boot, Boot, Boot]:
+    """Two boots of the kernel before the patch, and one of the kernel after it."""
+    found = [kernels.find(RECIPES[name]) for name in ("default", "patched")]
+    for name, kernel in zip(("default", "patched"), found, strict=True):
+        if kernel is None:
+            pytest.skip(f"python -m tests.lab build --recipe {name}")
+    before, after = (kernel for kernel in found if kernel is not None)
+    # Modules that aren't compiled yet would be in every process of the guest, which keeps nothing.
+    subprocess.run([sys.executable, "-m", "compileall", "-q", ROOT / "kcovdbg", *drgn.__path__], check=True)
+    made = [
+        collect(kernel, make_userland(kernel), tmp_path_factory.mktemp(kernel.recipe.name))
+        for kernel in (before, before, after)
+    ]
+    return made[0], made[1], made[2]
+
+
+def ask(boots: Sequence[Boot], *words: str) -> tuple[int, Any]:
+    options: list[str | Path] = []
+    for boot in dict.fromkeys(boots):
+        options += ["--other-vmlinux", boot.kernel.vmlinux, "--other-source", boot.kernel.tree]
+    for module in {boot.module for boot in boots}:
+        options += ["--other-vmlinux", module]
+    done = run_kcovdbg(*options, *words, "--json", timeout=1200)
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_side_files_say_where_the_module_was(boots: tuple[Boot, Boot, Boot]) -> None:
+    for boot in boots:
+        with ElfFile(boot.module) as elf:
+            build_id = elf.build_id
+        for trace in boot.traces:
+            header = read_header(Path(trace.removeprefix("file:")))
+            assert header is not None
+            assert header.modules is not None
+            assert [(place.name, place.build_id) for place in header.modules] == [("kcovlab_keep", build_id)]
+    places = [read_header(Path(boot.traces[0].removeprefix("file:"))) for boot in boots[:2]]
+    assert places[0] is not None
+    assert places[1] is not None
+    # Else the next test says nothing. Equal addresses are one of thousands.
+    assert places[0].recorded_modules != places[1].recorded_modules
+
+
+def test_the_module_is_the_same_in_both_boots(boots: tuple[Boot, Boot, Boot]) -> None:
+    first, second, _ = boots
+    _, rows = ask((first,), "diff", *first.traces, "--", *second.traces)
+    assert not [row for row in rows if row["frames"] and row["frames"][-1]["function"].startswith("kcovlab_keep")]
+    _, rows = ask((first,), "trace", second.traces[0], "--against", first.traces[0])
+    sides = {row["function"]: row["side"] for row in rows if row["function"] and row["function"].startswith("kcovlab_keep")}
+    # As the module's source has them, called by the one that is written to.
+    assert sides == dict.fromkeys(
+        ("kcovlab_keep_write", "kcovlab_keep_outer", "kcovlab_keep_middle", "kcovlab_keep_inner"), "both"
+    )
+
+
+def test_what_the_patch_adds(boots: tuple[Boot, Boot, Boot]) -> None:
+    before, _, after = boots
+    _, rows = ask((before, after), "diff", *before.traces, "--", *after.traces)
+    text = (after.kernel.tree / FILE).read_text().splitlines()
+    patched = [frame for row in rows for frame in row["frames"] if row["side"] == "right" and frame["function"] == PATCHED]
+    found = {text[frame["line"] - 1].strip() for frame in patched}
+    assert "WRITE_ONCE(kcovlab_asked, kcovlab_asked + 1);" in found
+    assert "WRITE_ONCE(kcovlab_asked, 0);" not in found
+    assert all("kcovlab_asked" in line or "which == PRIO_" in line for line in found)
+    functions = {frame["function"] for row in rows for frame in row["frames"]}
+    assert not functions & {"override_release", "release_override"}
+
+
+def test_pairs_are_what_addr2line_says(boots: tuple[Boot, Boot, Boot], tmp_path: Path) -> None:
+    """All that one build executed, paired with points of the other one: the same functions on lines of the same text."""
+    before, _, after = boots
+    # A trace of one point: all others are on the left only, with their counterparts.
+    whole = Path(after.traces[0].removeprefix("file:"))
+    one = tmp_path / "one.kcov"
+    word = read_trace(whole).words[0]
+    one.write_bytes((1).to_bytes(8, "little") + word.to_bytes(8, "little"))
+    side_path(one).write_text(json.dumps(json.loads(side_path(whole).read_text()) | {"count": 1, "size": None}))
+    _, rows = ask((before, after), "diff", before.traces[0], f"file:{one}")
+    pairs = [(int(row["pc"], 0), int(row["counterpart"], 0)) for row in rows if row["counterpart"] is not None]
+    left, right = (addr2line(boot.kernel, [pair[side] for pair in pairs]) for side, boot in enumerate((before, after)))
+    lines = {boot: texts(boot.kernel) for boot in (before, after)}
+    wrong = [
+        (pair, here, there)
+        for pair, here, there in zip(pairs, left, right, strict=True)
+        if plain(here[0]) != plain(there[0]) or lines[before](here) != lines[after](there)
+    ]
+    lacking = [row for row in rows if row["counterpart"] is None]
+    print(f"{len(rows)} points, {len(lacking)} without a counterpart, {len(wrong)} of {len(pairs)} pairs wrong")
+    assert len(pairs) > 500
+    assert len(lacking) < 0.02 * len(rows)
+    assert not wrong
+
+
+def plain(function: str) -> str:
+    return function.partition(".")[0].replace("release_override", "override_release")
+
+
+def addr2line(kernel: Kernel, pcs: Sequence[int]) -> list[tuple[str, str, int]]:
+    """Return the innermost function, its file and its line of the call before each PC."""
+    words = ["addr2line", "-f", "-i", "-a", "-e", str(kernel.vmlinux)]
+    done = subprocess.run(words, input="".join(f"{pc - 1:#x}\n" for pc in pcs), capture_output=True, text=True, check=True)
+    found = []
+    for block in done.stdout.split("\n0x"):
+        _, function, place, *_ = block.splitlines()
+        file, _, line = place.rpartition(":")
+        found.append((function, file, int(line.split()[0].replace("?", "0"))))
+    return found
+
+
+def texts(kernel: Kernel) -> Any:
+    cache: dict[str, list[str]] = {}
+
+    def text(place: tuple[str, str, int]) -> str:
+        _, file, line = place
+        name = file.partition(f"{kernel.recipe.source_name}/")[2] or file.removeprefix("./")
+        if name not in cache:
+            path = kernel.tree / name
+            cache[name] = path.read_text(errors="replace").splitlines() if path.exists() else []
+        content = cache[name]
+        # The names of files that the build made are not in the tree: their lines are compared.
+        return (
+            content[line - 1].replace("release_override", "override_release") if 0 < line <= len(content) else f"{name}:{line}"
+        )
+
+    return text
