@@ -179,7 +179,7 @@ ERRORS = (
     ("export 26 -o 'a b' lcov", "'26'", 7, "did you mean export lcov -o 'a b' 26?"),
     ("export 26 27", "'26'", 7, "usage: export FORMAT WHAT"),
     ("tasks --mode", "--mode", 12, None),
-    ("watch", "SECONDS, COMMAND", 5, "usage: watch [--until EVENT] [-n N] SECONDS COMMAND…"),
+    ("watch", "SECONDS", 5, "usage: watch [--until EVENT] [-n N] SECONDS COMMAND…"),
     ("watch 2", "missing command", None, "watch 2 tasks"),
     ("tasks --json --csv", "--csv", 13, None),
     ("half", "the other half", None, None),
