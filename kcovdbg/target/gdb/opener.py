@@ -19,6 +19,7 @@ from kcovdbg.errors import KcovdbgError, ReadError, TargetError
 from kcovdbg.target import arm64_kernel
 from kcovdbg.target.gdb.kernel import GdbKernel, find_kernel
 from kcovdbg.target.gdb.memory import make_reader, open_core
+from kcovdbg.target.gdb.stub import Stub, find_packets, identify_stub
 from kcovdbg.target.gdb.target import FoundOffset, GdbTarget
 from kcovdbg.target.kaslr import MismatchError, Read, check_image, offset_from_idt, search_offset, user_mode_of_cpus
 from kcovdbg.target.stub_kernel import read_by_monitor
@@ -41,20 +42,23 @@ def open_target(kaslr_offset: int | None = None) -> GdbTarget:
         raise TargetError("no target: GDB would answer from the vmlinux file", hint=_NOTHING_OPEN)
     kernel = find_kernel()
     core: ElfFile | None = None
+    stub: Stub | None = None
     name = connection.details or connection.type
     if connection.type == "core":
         core = open_core()
         name = str(core.path)
     else:
         _check_stopped()
-    read = make_reader(core)
+        if "remote" in connection.type:
+            stub = identify_stub()
+    read = make_reader(core, stub, kernel.image.header.machine)
     key = (kernel.image.path.as_posix(), f"{connection.num} {name}")
     if core is not None:
         _check_core(kernel.image, core)
     offset = _find_offset(kernel, core, read, kaslr_offset, _last_offset.get(key))
     _last_offset.clear()
     _last_offset[key] = offset
-    return GdbTarget(kernel, name, core, offset, read)
+    return GdbTarget(kernel, name, core, offset, read, stub)
 
 
 def _check_stopped() -> None:
@@ -157,7 +161,7 @@ def _read_register(name: str) -> int | None:
 
 def _refuse_physical() -> None:
     """Refuse a stub of QEMU that another debugger left in physical memory mode, which outlasts the connection."""
-    send = getattr(gdb.selected_inferior().connection, "send_packet", None)
+    send = find_packets()
     try:
         answer = send("qqemu.PhyMemMode") if send is not None else b""
     except gdb.error:

@@ -17,7 +17,9 @@ from kcovdbg.model.location import Frame
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.gdb.kernel import GdbKernel
 from kcovdbg.target.gdb.lines import LineTables
+from kcovdbg.target.gdb.memory import KGDB_BLOCK
 from kcovdbg.target.gdb.stacks import GdbStacks, find_stacks
+from kcovdbg.target.gdb.stub import Stub
 from kcovdbg.target.gdb.types import array_length, member_names, type_name
 from kcovdbg.target.gdb.watchpoints import GdbWatchpoints
 from kcovdbg.target.kaslr import Read, find_release, read_banner
@@ -49,21 +51,24 @@ class GdbTarget:
     :param core: the core that GDB reads, None on a connection.
     :param offset: its KASLR offset.
     :param read: reads its memory, and only that.
+    :param stub: what GDB is connected to, None without a stub.
     """
 
     watchpoints: Watchpoints | None = None
     packet_size: int | None = None
     """Bytes of memory in one packet of a stub; None for a core."""
 
-    def __init__(self, kernel: GdbKernel, name: str, core: ElfFile | None, offset: FoundOffset, read: Read) -> None:
+    def __init__(
+        self, kernel: GdbKernel, name: str, core: ElfFile | None, offset: FoundOffset, read: Read, stub: Stub | None
+    ) -> None:
         self.kernel = kernel
         self.name = name
         self._read = read
         self._core = core
         self._lines = LineTables()
-        connection = gdb.selected_inferior().connection
-        if connection is not None and "remote" in connection.type:
-            self.packet_size = _PACKET_SIZE
+        self._stub = stub
+        if stub is not None:
+            self.packet_size = KGDB_BLOCK if stub is Stub.KGDB else _PACKET_SIZE
             self.watchpoints = GdbWatchpoints(self, kernel, self.frames_at, self.forget)
         self.live = core is not None and core.path == Path("/proc/kcore")
         self.word_size = kernel.image.header.word_size
@@ -88,22 +93,15 @@ class GdbTarget:
     @cached_property
     def slab(self) -> SlabWalk | None:
         """The slab caches; None where the pages of a machine are too many for the connection, as with kgdb."""
-        return find_slab_memory(self, find_page_array(self)) if self._is_fast else None
+        # Megabytes can be read of a core or a guest of QEMU; kgdb's serial line takes minutes for one.
+        if self._stub not in (None, Stub.QEMU):
+            return None
+        return find_slab_memory(self, find_page_array(self))
 
     @cached_property
     def stacks(self) -> GdbStacks | None:
         """Kernel stacks."""
         return find_stacks(self, self.kernel.image, self.frames_at, self._core)
-
-    @cached_property
-    def _is_fast(self) -> bool:
-        """Whether megabytes can be read: a core, or a guest of QEMU; kgdb's serial line takes minutes for one."""
-        if self.packet_size is None:
-            return True
-        try:
-            return re.match(r"\d+\.\d+", gdb.execute("monitor info version", to_string=True)) is not None
-        except gdb.error:
-            return False
 
     @property
     def files(self) -> Iterator[str]:

@@ -21,6 +21,9 @@ from tests.support.gdb_run import run_gdb
 pytestmark = pytest.mark.lab
 
 _LINES = ("tasks",)
+_COUNTED = ("tasks", "tasks -a", "check")
+_MARK = "=== packets ==="
+_MARKED = f"python import sys; print('{_MARK}', file=sys.stderr, flush=True)"
 
 
 class _WithLine(Guest):
@@ -48,11 +51,23 @@ def test_same_as_from_outside():
             time.sleep(0.1)
         connect = f"target remote {guest.line}"
         ask = [f"kcov-show {line} --json" for line in ("info", *_LINES)]
+        # The same by GDB's own reads, which is what is counted against.
+        counted = []
+        for way in ("KGDB", "OTHER"):
+            counted.append(f"python import kcovdbg.target.gdb.opener as t; t.identify_stub = lambda: t.Stub.{way}")
+            for line in _COUNTED:
+                counted += [_MARKED, "set debug remote 1", f"kcov-show {line}", "set debug remote 0", _MARKED]
+        who = "python import kcovdbg.target.gdb.stub as s; print(s.identify_stub())"
         # Before GDB, which lets the kernel go on when it leaves.
         outside = ask_kcovdbg(["--qemu", guest.sockets.debugger_qmp], kernel.vmlinux, ["info", *_LINES])
-        said = run_gdb(kernel.vmlinux, before=[connect], ask=ask, timeout=400)
+        said = run_gdb(kernel.vmlinux, before=[connect], ask=[*ask, who, *counted], timeout=900)
     assert "found by searching" in said.stderr
     assert said.json(0)[0]["kaslr_offset"] == outside.rows("info")[0]["kaslr_offset"] != "0x0"
     assert len(said.json(1)) > 20
-    for line, answer in zip(_LINES, said.answers[1:], strict=True):
+    assert "Stub.KGDB" in said.answers[1 + len(_LINES)]
+    for line, answer in zip(_LINES, said.answers[1:], strict=False):
         assert answer == outside.texts[line]
+    packets = [part.count("Sending packet:") for part in said.stderr.split(_MARK)[1::2]]
+    for line, ours, gdbs in zip(_COUNTED, packets, packets[len(_COUNTED) :], strict=True):
+        print(f"{line}: {ours} packets instead of {gdbs}")
+        assert 0 < ours <= gdbs / 2

@@ -98,13 +98,13 @@ def test_user_mode_is_told(kernel, standing_guest):
     # As it looks there: nothing but the table of interrupts can be read.
     script = (
         "import kcovdbg.target.gdb.opener as t, kcovdbg.errors as e\n"
-        "monitor, read = t._monitor, t.make_reader(None)\n"
+        "monitor, read = t._monitor, t.make_reader(None, None, 0)\n"
         "def see(address, size):\n"
         "    if address >> 40 != 0xfffffe:\n"
         "        raise e.ReadError('not mapped', address)\n"
         "    return read(address, size)\n"
         "t._monitor = lambda line: monitor(line).replace('CPL=0', 'CPL=3')\n"
-        "t.make_reader = lambda core: see\n"
+        "t.make_reader = lambda *_: see\n"
     )
     with standing_guest.paused():
         connect = f"target remote {standing_guest.sockets.gdb_remote}"
@@ -128,7 +128,7 @@ def test_budget(kernel, standing_guest):
                 *("kcov-show tasks --json", "kcov-show tasks -a --json"),
             ],
         )
-    units = [int(re.search(r"Number of read CUs: (\d+)", said.answers[i])[1]) for i in (0, 4)]
+    units = [int(re.search(r"Number of read (?:CUs|units): (\d+)", said.answers[i])[1]) for i in (0, 4)]
     # Those before are GDB's own, for the place where the guest stands.
     assert units[1] - units[0] <= 3
     packets = said.stderr.count("Sending packet:")
@@ -138,6 +138,30 @@ def test_budget(kernel, standing_guest):
     assert tasks > 2 * shown
     # Of a task that is shown the saved registers are read as well, for its system call.
     assert packets <= 2 * tasks + shown
+
+
+def test_blocks_of_kgdb(kernel, standing_guest):
+    # QEMU's stub takes kgdb's blocks as well. Of a stub that names no limit, as kgdb, GDB reads 156 bytes at once.
+    lines = ("tasks", "tasks -a", "check")
+    mark = "=== packets ==="
+    marked = f"python import sys; print('{mark}', file=sys.stderr, flush=True)"
+    ask = []
+    for stub in ("KGDB", "OTHER"):
+        ask.append(f"python import kcovdbg.target.gdb.opener as t; t.identify_stub = lambda: t.Stub.{stub}")
+        for line in lines:
+            ask += [marked, "set debug remote 1", f"kcov-show {line} --json", "set debug remote 0", marked]
+    with standing_guest.paused():
+        connect = f"target remote {standing_guest.sockets.gdb_remote}"
+        limit = ["set remote memory-read-packet-size 156", "set remote memory-read-packet-size fixed"]
+        who = "python import kcovdbg.target.gdb.stub as s; print(s.identify_stub())"
+        said = run_gdb(kernel.vmlinux, before=[*limit, connect, _VIRTUAL], ask=["set debug remote 1", who, *ask], timeout=300)
+    assert "Stub.QEMU" in said.answers[1]
+    answers = [answer for line, answer in zip(ask, said.answers[2:], strict=True) if line.endswith("--json")]
+    packets = [part.count("Sending packet:") for part in said.stderr.split(mark)[1::2]]
+    for line, ours, gdbs, answer, expected in zip(lines, packets, packets[3:], answers, answers[3:], strict=False):
+        print(f"{line}: {ours} packets instead of {gdbs}")
+        assert answer == expected != ""
+        assert 0 < ours <= gdbs / 2
 
 
 def test_guest_goes_on(kernel, standing_guest):
@@ -171,8 +195,8 @@ def test_interrupt_in_a_walk(kernel, standing_guest):
         child.expect_exact("(gdb) ")
     # As slow as a serial line.
     child.sendline(
-        "python import time, kcovdbg.target.gdb.opener as t; make = t.make_reader; t.make_reader = lambda core: "
-        "(lambda read: lambda address, size: (time.sleep(0.05), read(address, size))[1])(make(core))"
+        "python import time, kcovdbg.target.gdb.opener as t; make = t.make_reader; t.make_reader = lambda *about: "
+        "(lambda read: lambda address, size: (time.sleep(0.05), read(address, size))[1])(make(*about))"
     )
     child.expect_exact("(gdb) ")
     child.sendline("kcov-show tasks")
