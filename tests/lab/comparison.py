@@ -67,8 +67,10 @@ def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> l
     if section:
         states = {name: line for name, line in states.items() if not name.startswith("kc-traffic")}
         moving = _MOVED_BY_TRAFFIC
+    every, answers = answers, _without_devices(answers)
     objects = match_objects(states, answers["objects"])
     found = [
+        *_compare_devices(states, every, exact=not section),
         *_compare_kernel(states["kernel"], answers["info"]),
         *_compare_tasks(states, answers["tasks"], exact=not section),
         *_compare_objects(states, objects, answers["objects"], moving, exact=not section),
@@ -80,6 +82,53 @@ def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> l
     ]
     found += _compare_section(section, answers) if section else [f"saved state: {row}" for row in answers["saved"]]
     return found
+
+
+def _without_devices(answers: Mapping[str, Rows]) -> Mapping[str, Rows]:
+    """Return the answers without what belongs to devices of posted series."""
+    own = {name: [row for row in answers[name] if row.get("device") is None] for name in ("objects", "remote")}
+    return {**answers, **own}
+
+
+def _compare_devices(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Rows], *, exact: bool) -> Iterator[str]:
+    """Hold the objects, handles and sessions of kcov_dataflow against what the guest set up."""
+    rows = [row for row in answers["objects"] if row.get("device")]
+    lines = [line for line in states.values() if "dataflow" in line]
+    if len(rows) != len(lines):
+        yield f"{len(rows)} objects of a device, the guest made {len(lines)}"
+    by_descriptor = {(ref["pid"], ref["fd"]): row for row in rows for ref in row["references"] if ref["kind"] == "fd"}
+    tasks = {row["pid"]: row for row in answers["tasks"]}
+    handles = {(row["handle"], row["kcov"]) for row in answers["remote"] if row.get("device")}
+    for line in lines:
+        its, row = line["dataflow"], by_descriptor.get((line["tgid"], line["dataflow"]["fd"]))
+        name = f"device of {line['state']}"
+        if row is None:
+            yield f"{name}: its object is missing"
+            continue
+        is_remote = its["handle"] != "0x0"
+        facts = {
+            "size": its["size"],
+            "pid": line["tid"] if its["enabled"] else None,
+            "remote": is_remote,
+            "mode": "DATAFLOW" if its["enabled"] or is_remote else None,
+        }
+        if exact or not is_remote:
+            facts |= {"refcount": 1 + its["enabled"], "full": False}
+        if not is_remote:
+            # Sections go on while the guest speaks.
+            facts["count"] = its["count"]
+        yield from _disagreements(name, row, facts)
+        starts = {ref["start"] for ref in row["references"] if ref["kind"] == "vma"}
+        if starts != {its["map"]}:
+            yield f"{name}: mappings are at {starts}, the guest says {its['map']}"
+        if is_remote and (its["handle"], row["kcov"]) not in handles:
+            yield f"{name}: handle {its['handle']} is missing: {handles}"
+        sessions = tasks[line["tid"]]["devices"]
+        expected = [("local", row["kcov"], row["area"], its["size"], its["count"])] if its["enabled"] else []
+        if [(one["role"], one["kcov"], one["area"], one["size"], one["count"]) for one in sessions] != expected:
+            yield f"{name}: its task has {sessions}, the guest says {expected}"
+    if len(handles) != sum(line["dataflow"]["handle"] != "0x0" for line in lines):
+        yield f"handles of a device: {handles}"
 
 
 def match_objects(states: Mapping[str, Mapping[str, Any]], rows: Rows) -> dict[str, Mapping[str, Any]]:
@@ -259,7 +308,8 @@ def _compare_handles(states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exa
 
 
 def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Rows], *, exact: bool) -> Iterator[str]:
-    allocated = states["vmalloc"]["areas"]
+    # Those of kcov_dataflow belong to no list of KCOV's.
+    allocated = [area for area in states["vmalloc"]["areas"] if not area["caller"].startswith("kcov_df")]
     if told_of(states) == "unique-maps":
         yield from _compare_map_areas(states, allocated)
         # Beside its buffer an object has one for edges, and memory for the entries of two maps.

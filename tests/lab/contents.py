@@ -46,7 +46,88 @@ def find_wrong_contents(
         # Addresses and edges that are recorded at once are in one answer.
         both = [*line[key], *line["edges"]] if key == "records" and line.get("edges") else line[key]
         found += _disagreements(f"{state}: buffer {name}", line, both, rows)
+    return found + list(_wrong_device_contents(target, symbols, states, answers))
+
+
+_DATAFLOW_KINDS = {0xC: "cmp", 0xE: "argument", 0xF: "return"}
+_UNREADABLE = 0xBADADD85
+
+
+def decode_dataflow(words: Sequence[int]) -> list[dict[str, Any]]:
+    """Decode records of kcov_dataflow as the posting describes them."""
+    found, at = [], 0
+    while at < len(words):
+        head, pc, third = words[at : at + 3]
+        values = words[at + 3 : at + 3 + (head >> 32 & 0xFFFF)]
+        kind = _DATAFLOW_KINDS[head >> 28 & 0xF]
+        found.append(
+            {
+                "pc": hex(pc),
+                "kind": kind,
+                "argument": head >> 56 if kind == "argument" else None,
+                "pointer": None if kind == "cmp" else hex(third),
+                "values": [None if value == _UNREADABLE else hex(value) for value in values],
+            }
+        )
+        at += 3 + len(values)
     return found
+
+
+def account_of(passed: Sequence[Sequence[Any]]) -> list[tuple[str, str, int | None, list[str | None]]]:
+    """Return function, kind, argument and values of each record that calls must leave."""
+    found: list[tuple[str, str, int | None, list[str | None]]] = []
+    for function, arguments, result in passed:
+        # The first argument of do_prlimit() is a task, which is not recorded.
+        first = 1 if function == "do_prlimit" else 0
+        for number, value in enumerate(arguments, first):
+            values = value if isinstance(value, list) else [value]
+            found.append((function, "argument", number, [None if one is None else hex(one) for one in values]))
+        if function == "getpriority":
+            found.append((function, "cmp", None, ["0x2", hex(arguments[0])]))
+        if result is not None:
+            found.append((function, "return", None, [hex(result)]))
+    return found
+
+
+def _wrong_device_contents(
+    target: Sequence[str | Path],
+    symbols: Sequence[str | Path],
+    states: Mapping[str, Mapping[str, Any]],
+    answers: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> Iterator[str]:
+    """Read each buffer of kcov_dataflow, and yield what is not as the guest saw it, or not what it passed."""
+    by_descriptor = {
+        (ref["pid"], ref["fd"]): row["kcov"]
+        for row in answers["objects"]
+        if row.get("device")
+        for ref in row["references"]
+        if ref["kind"] == "fd"
+    }
+    for state, line in states.items():
+        if "words" not in line.get("dataflow", ()):
+            continue
+        name = f"dataflow:{by_descriptor[line['tgid'], line['dataflow']['fd']]}"
+        done = run_kcovdbg(*target, *symbols, "-e", f"buffer {name} --json")
+        if done.returncode:
+            yield f"{state}: buffer {name} has no answer: {done.stderr.strip()}"
+            continue
+        rows = json.loads(done.stdout)
+        expected = decode_dataflow([int(word, 16) for word in line["dataflow"]["words"]])
+        shown = [{key: row[key] for key in ("pc", "kind", "argument", "pointer", "values")} for row in rows]
+        if line["dataflow"]["handle"] != "0x0":
+            # Sections go on while the guest speaks.
+            shown = shown[: len(expected)]
+        if shown != expected:
+            yield f"{state}: buffer {name} has {shown}, the guest printed {expected}"
+        if not expected:
+            yield f"{state}: nothing was recorded"
+        account = [(_function(row["symbol"]), row["kind"], row["argument"], row["values"]) for row in rows]
+        if "passed" in line and account != account_of(line["passed"]):
+            yield f"{state}: buffer {name} has {account}, the guest passed {account_of(line['passed'])}"
+
+
+def _function(symbol: str) -> str:
+    return symbol.removeprefix("__x64_sys_").removeprefix("__do_sys_").split(".")[0]
 
 
 def _names(

@@ -93,6 +93,8 @@ def make_golden(generation: Generation, destination: Path = DESTINATION, jobs: i
         )
         if name == generation.situation:
             kept = dump, truth, answers
+    if not generation.kept:
+        return
     assert kept is not None
     dump, truth, answers = kept
     with tempfile.TemporaryDirectory(prefix="kcovdbg-golden-") as directory:
@@ -102,7 +104,9 @@ def make_golden(generation: Generation, destination: Path = DESTINATION, jobs: i
         if done.returncode:
             raise LabError(f"the slice could not be made: {done.stderr}")
         platform = kernel.recipe.platform
-        sources = {f"{name.removesuffix('.o')}.c" for name in (*platform.debug_info_of, *DEBUG_INFO_OF)}
+        sources = {
+            f"{name.removesuffix('.o')}.c" for name in (*platform.debug_info_of, *DEBUG_INFO_OF, *generation.debug_info_of)
+        }
         slim_debug_info.slim(kernel.vmlinux, work / "vmlinux", sources, platform.tools)
         (work / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
         for name in ("slice", "vmlinux", "truth.json"):

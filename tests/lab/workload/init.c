@@ -125,6 +125,12 @@
  *   kc-ext        KCOV_TRACE_PC_EXT, enabled
  *   kc-ext-off    the same, disabled
  *   kc-ext-remote an owner whose sections record types
+ *   df-local      kcov_dataflow, enabled: `dataflow` has its `fd`, `size` (words), `handle`, `map` and, read through that
+ *                 mapping, `count` and `words`. `passed`: what was passed to functions in order, [name, arguments, result];
+ *                 a list for members of a structure, null where there was none
+ *   df-off        the same, disabled
+ *   df-both       the same and KCOV, enabled
+ *   df-usb        kcov_dataflow with the handle of dummy_hcd's bus
  *
  * `area_sizes` (words) of kc-remote, kc-remote2 and kc-usb: sections in task context used an area
  * of this size, so that at least one of it is cached in kcov_remote_areas now.
@@ -348,6 +354,7 @@ int main(int argc, char **argv)
 		usb_start();
 		states_local();
 		states_special();
+		states_dataflow();
 		states_dead();
 		states_modules();
 		states_remote();

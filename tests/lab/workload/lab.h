@@ -67,8 +67,13 @@ struct slot {
 	bool volatile_count; /* may change while nobody does anything */
 	pid_t workers[MAX_WORKERS];
 	int nworkers;
+	int df_fd;	  /* kcov_dataflow, in dataflow.c */
+	uint64_t df_size; /* words; 0: it isn't used */
+	uint64_t df_map;
+	uint64_t df_handle;
+	bool df_enabled;
 	char calls[1024];    /* JSON strings, comma-separated */
-	char extra[1024];    /* more JSON members, each with a leading comma */
+	char extra[2048];    /* more JSON members, each with a leading comma */
 	char missing[160];   /* why the state couldn't be made */
 	uint64_t last_count; /* init: as printed */
 	bool counted;
@@ -139,6 +144,8 @@ void truth_end(FILE *f);
 void truth(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void json_bytes(FILE *f, const void *bytes, size_t n);
 void json_string(FILE *f, const char *s);
+void json_words(FILE *f, const char *key, const uint64_t *w, size_t n);
+bool read_words(pid_t tid, uint64_t addr, uint64_t *words, size_t n);
 void truth_slot(struct slot *s);
 bool slot_count(struct slot *s, uint64_t *count);
 int slurp(const char *path, char *buf, size_t n);
@@ -161,6 +168,11 @@ void states_remote(void);
 void states_modules(void);
 int module_load(const char *name);
 void module_functions(struct slot *s, const char *module);
+
+/* dataflow.c */
+void states_dataflow(void);
+void dataflow_usb(void);
+void json_dataflow(FILE *f, struct slot *s);
 
 /* vhost.c */
 struct vhost {

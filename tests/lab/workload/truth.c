@@ -166,7 +166,7 @@ uint64_t now_ms(void)
  * reference of init's own is added to what is observed, and the owner, whose every system call
  * would be recorded, does nothing.
  */
-static bool read_words(pid_t tid, uint64_t addr, uint64_t *words, size_t n)
+bool read_words(pid_t tid, uint64_t addr, uint64_t *words, size_t n)
 {
 	char path[64];
 	size_t done = 0;
@@ -221,7 +221,7 @@ static uint64_t fnv1a(const void *bytes, size_t n)
 	return h;
 }
 
-static void json_words(FILE *f, const char *key, const uint64_t *w, size_t n)
+void json_words(FILE *f, const char *key, const uint64_t *w, size_t n)
 {
 	fprintf(f, ", \"%s\": [", key);
 	for (size_t i = 0; i < n; i++)
@@ -361,6 +361,7 @@ void truth_slot(struct slot *s)
 	fputc('"', f);
 	if (s->object[0])
 		json_object(f, s);
+	json_dataflow(f, s);
 	if (s->nworkers) {
 		fputs(", \"workers\": [", f);
 		for (int i = 0; i < s->nworkers; i++)

@@ -101,6 +101,7 @@ static void st_usb(struct slot *s)
 /* In two halves, because enumeration takes a while in which the other states can be made. */
 void usb_start(void)
 {
+	dataflow_usb();
 	owner = spawn_state("kc-usb", st_usb);
 	gadget = slot_new("kc-gadget");
 	if (!slot_wait(owner, 5000) || !usb_have_gadget()) {
