@@ -17,6 +17,8 @@ _FRAME: Final = struct.Struct("<QQ")
 _REGISTERS: Final = struct.Struct("<9Q")
 _REGISTERS_OFFSET: Final = 112
 _MAX_FRAMES: Final = 256
+# THREAD_SIZE with KASAN, in bytes; text is farther from stacks.
+_MAX_STACK: Final = 64 << 10
 
 
 class StackRegisters(NamedTuple):
@@ -52,11 +54,10 @@ def find_registers(notes: Iterable[Note], cpu: int) -> StackRegisters | None:
 
 
 def walk_stack(
-    registers: StackRegisters, size: int, exceptions: ExceptionCode, read: Callable[[int, int], bytes]
+    registers: StackRegisters, exceptions: ExceptionCode, read: Callable[[int, int], bytes]
 ) -> Iterator[WalkedFrame]:
     """Yield the frames of a kernel stack, innermost first, up to the entry from user space or to what is no frame.
 
-    :param size: of a stack, to which it is aligned.
     :param read: reads the kernel's memory; raises ReadError.
     """
     pc, ra, fp, is_interrupted = registers
@@ -69,7 +70,7 @@ def walk_stack(
             return
         try:
             caller, back = _FRAME.unpack(read(fp - _FRAME.size, _FRAME.size))
-            if is_interrupted and fp + _FRAME.size <= back <= fp - fp % -size:
+            if is_interrupted and fp + _FRAME.size <= back < fp + _MAX_STACK:
                 # A function that calls none has only the frame pointer on the stack.
                 caller, back = back, ra
             above, fp, is_interrupted = fp, caller, False

@@ -15,7 +15,9 @@ from kcovdbg.target.struct_layout import find_member, read_partly
 
 PAGE: Final = "struct page"
 
-# arch/x86/include/asm/sparsemem.h; debug info has no macros. Of arm64, the page size decides, and in old kernels nothing does.
+_MACHINES: Final = frozenset({"x86_64", "aarch64", "riscv64"})
+# arch/x86/include/asm/sparsemem.h and that of riscv; debug info has no macros. Of arm64, the page size decides, and in old
+# kernels nothing does.
 _SECTION_BITS: Final = 27
 # include/linux/mmzone.h: what can be present or absent in a section.
 _SUBSECTION_BITS: Final = 21
@@ -51,7 +53,7 @@ class PageBlock(NamedTuple):
 
 
 class PageArray:
-    """The array of ``struct page`` of an x86-64 or arm64 kernel.
+    """The array of ``struct page`` of an x86-64, arm64 or riscv64 kernel.
 
     :param target: the kernel.
     :raises MissingTypeError: when the debug info lacks its types, or for another machine.
@@ -59,7 +61,7 @@ class PageArray:
     """
 
     def __init__(self, target: Target) -> None:
-        if target.machine not in ("x86_64", "aarch64"):
+        if target.machine not in _MACHINES:
             raise MissingTypeError(f"the memory model of {target.machine} is unknown")
         self._target = target
         self._is_arm64 = target.machine == "aarch64"
@@ -70,6 +72,8 @@ class PageArray:
             self.page_size = target.symbol("empty_zero_page").size
             if self.page_size < PAGE_SIZE or self.page_size & self.page_size - 1:
                 raise MissingTypeError("the page size is unknown")
+        # arch/riscv/include/asm/page.h.
+        self._offset = find_member(target, "struct kernel_mapping", ("va_pa_offset",)) if target.machine == "riscv64" else None
         self.element_size = target.type_size(PAGE)
         """Of ``struct page``, in bytes."""
         self._is_sparse = True
@@ -103,6 +107,8 @@ class PageArray:
 
         :raises ReadError: when it cannot be read.
         """
+        if self._offset is not None:
+            return read_word(self._target, self._target.symbol("kernel_map").address + self._offset.offset)
         try:
             # With CONFIG_DYNAMIC_MEMORY_LAYOUT, which KASLR of memory and five-level page tables need.
             variable = self._target.symbol("page_offset_base").address

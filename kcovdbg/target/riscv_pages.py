@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.note import parse_vmcoreinfo
+from kcovdbg.elf.segment import PT_LOAD
 from kcovdbg.errors import ReadError, TargetError
+from kcovdbg.target.rsp import StubReadError
 
 _ENTRY_SIZE: Final = 8
 _VALID: Final = 1
@@ -107,6 +110,40 @@ def find_direct_map(vmcoreinfo: Mapping[str, str]) -> int | None:
         return int(vmcoreinfo["NUMBER(PAGE_OFFSET)"], 16) - int(vmcoreinfo["NUMBER(phys_ram_base)"])
     except (KeyError, ValueError):
         return None
+
+
+_FIRST_LINE: Final = b"OSRELEASE="
+_CHUNK: Final = 16 << 20
+
+
+def search_vmcoreinfo(core: ElfFile, read: ReadPhysical) -> bytes | None:
+    """Return the VMCOREINFO of the kernel in a dump that has no note of it, None when there is none.
+
+    It is a page of the kernel's memory, and right where its page tables map what it names. QEMU cannot have a note of it from
+    machines of RISC-V, at least up to version 7.2: their configuration device comes too late.
+
+    :param core: the dump.
+    :param read: reads its physical memory; raises StubReadError where there is none.
+    """
+    for segment in core.segments:
+        for start in range(0, segment.filesz if segment.type == PT_LOAD else 0, _CHUNK):
+            data = core.read_at(segment.offset + start, min(_CHUNK, segment.filesz - start))
+            at = data.find(_FIRST_LINE)
+            while at >= 0:
+                page = data[at : at + PAGE_SIZE].split(b"\0", 1)[0]
+                if at % PAGE_SIZE == 0 and _is_kernels(parse_vmcoreinfo(page), read):
+                    return page
+                at = data.find(_FIRST_LINE, at + 1)
+    return None
+
+
+def _is_kernels(vmcoreinfo: Mapping[str, str], read: ReadPhysical) -> bool:
+    """Return whether the page tables that VMCOREINFO describes map the start of the text where it says."""
+    try:
+        text, offset = (int(vmcoreinfo[key], 16) for key in ("SYMBOL(_stext)", "NUMBER(va_kernel_pa_offset)"))
+        return find_page_tables(vmcoreinfo, read).translate(text) == text - offset
+    except (KeyError, ValueError, TargetError, StubReadError):
+        return False
 
 
 LINKED_SYMBOLS: Final = ("_stext", "swapper_pg_dir")

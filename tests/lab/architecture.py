@@ -36,6 +36,10 @@ class Architecture:
     linked_at: int
     # In QEMU's `g` packet, up to the program counter: all of 64 bits.
     registers: tuple[str, ...]
+    # How the guest hands VMCOREINFO to whoever dumps the machine; none where that is not possible.
+    vmcoreinfo: tuple[str, ...] = ("-device", "vmcoreinfo")
+    # Whether the machine has no seed for KASLR in its device tree.
+    lacks_seed: bool = False
     # What external modules need of a kernel's build, beside what all need.
     module_files: tuple[str, ...] = ()
     # Its own among the objects whose debug info is looked at: see generation.py.
@@ -104,6 +108,39 @@ ARCHITECTURES = {
                 "mm/percpu.o",
                 # By saved_command_line drgn finds the direct mapping.
                 "init/main.o",
+            ),
+        ),
+        Architecture(
+            name="riscv64",
+            directory="riscv",
+            image="arch/riscv/boot/Image",
+            tools="riscv64-linux-gnu-",
+            make=("ARCH=riscv", "CROSS_COMPILE=riscv64-linux-gnu-"),
+            packages={
+                "riscv64-linux-gnu-gcc": "gcc-riscv64-linux-gnu",
+                "riscv64-linux-gnu-ld": "binutils-riscv64-linux-gnu",
+                "/usr/riscv64-linux-gnu/include/stdio.h": "libc6-dev-riscv64-cross",
+            },
+            qemu="qemu-system-riscv64",
+            qemu_package="qemu-system-misc",
+            # Its firmware is a package of its own, opensbi.
+            machine=("-machine", "virt,accel=tcg"),
+            cpu="rv64",
+            virtio="device",
+            console="ttyS0",
+            truth=("-device", "virtio-serial-device", "-device", "virtconsole,chardev=truth"),
+            linked_at=0xFFFFFFFF80002000,
+            registers=(*(f"x{n}" for n in range(32)), "pc"),
+            # QEMU 7.2 makes this machine's fw_cfg after its devices.
+            vmcoreinfo=(),
+            lacks_seed=True,
+            debug_info_of=(
+                "arch/riscv/kernel/process.o",
+                "arch/riscv/kernel/setup.o",
+                "arch/riscv/kernel/smp.o",
+                "arch/riscv/mm/init.o",
+                # Where the CPUs have their data.
+                "mm/percpu.o",
             ),
         ),
     ]

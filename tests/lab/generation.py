@@ -146,6 +146,22 @@ GENERATIONS = {
             ),
             era="E9a",
         ),
+        # Calls of two instructions or one, and page tables that drgn does not walk.
+        Generation(
+            Recipe(
+                name="6.12-riscv64",
+                package="linux-source-6.12",
+                fragments=(*FRAGMENTS, "riscv64.config"),
+                flags=GCC_FLAGS,
+                architecture="riscv64",
+                # QEMU 7.2 describes its CPUs in the old way only.
+                command_line="riscv_isa_fallback",
+                boot_seconds=240,
+                lines=1400,
+            ),
+            era="E9a",
+            kept=False,
+        ),
         Generation(
             recipe("6.12-gcc-rt", fragments=("rt.config",)),
             era="E9a",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.lab import requirements
+from tests.lab.device_tree import write_seeded_tree
 from tests.lab.errors import LabError
 from tests.lab.initramfs import Userland
 from tests.lab.kernel import Kernel
@@ -66,8 +67,7 @@ class Machine:
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *(*platform.machine, "-cpu", self.cpu or platform.cpu),
             *("-m", f"{self.memory_mib}M", "-smp", str(self.cpus)),
-            # Through it the guest's kernel hands VMCOREINFO to whoever dumps the machine.
-            *("-device", "vmcoreinfo"),
+            *platform.vmcoreinfo,
             *("-device", f"virtio-rng-{platform.virtio}"),
         ]
         for index, (tag, path) in enumerate(self.shares):
@@ -379,11 +379,18 @@ class Guest:
 
     def _command(self, gdb_fd: int) -> list[str]:
         sockets, platform = self.sockets, self.kernel.recipe.platform
-        return [
+        booted = [
             *(requirements.find_program(platform.qemu) or platform.qemu,),
             *self.machine.arguments(platform),
             *("-kernel", str(self.kernel.image), "-initrd", self.machine.packed or str(self.userland.image)),
             *("-append", f"{self.machine.command_line(platform)} {self.kernel.recipe.command_line}".strip()),
+        ]
+        if platform.lacks_seed:
+            tree = sockets.directory / "tree"
+            write_seeded_tree(booted, platform.machine[1], tree)
+            booted += ["-dtb", str(tree)]
+        return [
+            *booted,
             *("-serial", f"file:{sockets.console_log}"),
             # printk never gets into this one, so lines of truth stay whole.
             *("-chardev", f"pipe,id=truth,path={sockets.truth}"),

@@ -152,7 +152,9 @@ def read_layout(kernel: Kernel) -> Layout:
     else:
         # The CPU has its task in a register, and the scheduler knows it too.
         current = ("runqueues", drgn.offsetof(program.type("struct rq"), "curr"))
-        preempt_count = (None, drgn.offsetof(task, "thread_info.preempt.count"))
+        # arm64 has it in two halves.
+        separator = "." if program.type("struct thread_info").has_member("preempt") else "_"
+        preempt_count = (None, drgn.offsetof(task, f"thread_info.preempt{separator}count"))
     return Layout(
         task=in_task,
         kcov=in_kcov,

@@ -29,8 +29,12 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SIZE_OFFSET = 32
 _UNIT_NAME = re.compile(r"DW_AT_name +: (?:\(.*?\): )?(.*)")
 _UNIT_LENGTH = re.compile(r"Length: +(0x[0-9a-f]+|0)")
-# What modules are linked by, and where padding before functions starts: a third of all symbols.
-UNWANTED_SYMBOLS = ("__kstrtab_*", "__kstrtabns_*", "__ksymtab_*", "__pfx_*", "__func__.*", "__already_done.*", "__msg.*")
+# What modules are linked by, and where padding before functions starts: a third of all symbols. On riscv64 the compiler's
+# labels, which the linker needs to shorten code, are nearly all.
+UNWANTED_SYMBOLS = (
+    *("__kstrtab_*", "__kstrtabns_*", "__ksymtab_*", "__pfx_*", "__func__.*", "__already_done.*", "__msg.*"),
+    *(".L*", "__efistub_.L*"),
+)
 
 
 def slim(vmlinux: Path, destination: Path, sources: Collection[str], tools: str = "") -> None:

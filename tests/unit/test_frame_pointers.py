@@ -9,7 +9,7 @@ from kcovdbg.elf.note import NT_PRSTATUS, Note
 from kcovdbg.errors import ReadError
 from kcovdbg.target.frame_pointers import ExceptionCode, StackRegisters, find_registers, walk_stack
 
-STACK, SIZE = 0xFFFF_FFC6_0000_4000, 0x4000
+STACK = 0xFFFF_FFC6_0000_4000
 TEXT = 0xFFFF_FFFF_8000_0000
 EXCEPTIONS = ExceptionCode(TEXT + 0x100, TEXT + 0x200)
 USER = 0x1_0000
@@ -33,7 +33,7 @@ class Stack:
             raise ReadError("not there", error.args[0]) from None
 
     def walk(self, registers):
-        return [tuple(frame) for frame in walk_stack(registers, SIZE, EXCEPTIONS, self.read)]
+        return [tuple(frame) for frame in walk_stack(registers, EXCEPTIONS, self.read)]
 
 
 def test_from_sleep_to_user_space():

@@ -35,7 +35,7 @@ from kcovdbg.target.kaslr import MismatchError, check_image
 from kcovdbg.target.kdump_file import KdumpFile
 from kcovdbg.target.lowcore import read_lowcore_vmcoreinfo
 from kcovdbg.target.qmp import Qmp
-from kcovdbg.target.riscv_pages import LINKED_SYMBOLS, add_kaslr_offset
+from kcovdbg.target.riscv_pages import LINKED_SYMBOLS, add_kaslr_offset, search_vmcoreinfo
 from kcovdbg.target.rsp import RspClient, StubReadError
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.socket_address import parse_address
@@ -393,13 +393,13 @@ def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> b
         return None
     with ElfFile(path, name) as core:
         machine = core.header.machine
-    notes = [*dumpfile.parse_dump_notes(path)]
-    given = next((note.desc for note in notes if note.name == VMCOREINFO), None)
-    if machine == EM_S390 and given is None:
-        return read_lowcore_vmcoreinfo(_make_physical_reader(_open_physical(name, path, files)))
-    if machine == EM_RISCV and given is not None:
-        return _with_kaslr_offset(given, files, Path(name).parent)
-    return None
+        if machine not in (EM_RISCV, EM_S390):
+            return None
+        found = next((note.desc for note in dumpfile.parse_dump_notes(path) if note.name == VMCOREINFO), None)
+        if found is None:
+            read = _make_physical_reader(_open_physical(name, path, files))
+            found = read_lowcore_vmcoreinfo(read) if machine == EM_S390 else search_vmcoreinfo(core, read)
+    return _with_kaslr_offset(found, files, Path(name).parent) if found is not None and machine == EM_RISCV else found
 
 
 def _with_kaslr_offset(vmcoreinfo: bytes, files: Sequence[DebugFile], directory: Path | None = None) -> bytes:

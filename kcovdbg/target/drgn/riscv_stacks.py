@@ -36,7 +36,6 @@ class FramePointerUnwinder:
         :raises drgn.UnsupportedOperation: when it runs on a live kernel.
         """
         low, high = (prog.symbol(name).address for name in ("handle_exception", "ret_from_exception_end"))
-        size = drgn.sizeof(prog.type("union thread_union"))
 
         def read(address: int, count: int) -> bytes:
             try:
@@ -45,7 +44,7 @@ class FramePointerUnwinder:
             except drgn.FaultError as error:
                 raise ReadError(str(error), error.address) from None
 
-        for frame in walk_stack(self._find_registers(prog, task), size, ExceptionCode(low, high), read):
+        for frame in walk_stack(self._find_registers(prog, task), ExceptionCode(low, high), read):
             yield from self._frames_of(prog, frame)
 
     def _find_registers(self, prog: drgn.Program, task: int) -> StackRegisters:

@@ -689,7 +689,12 @@ def _for_each_member_name(kind: drgn.Type, type_name: str) -> Iterator[str]:
 
 
 def _has_page_array(prog: drgn.Program) -> bool:
-    """Return whether drgn finds slabs through the array of struct page; it does not with CONFIG_SPARSEMEM_VMEMMAP=n."""
+    """Return whether drgn finds slabs through the array of struct page.
+
+    It does not with CONFIG_SPARSEMEM_VMEMMAP=n, and where it translates no addresses.
+    """
+    if is_walked(prog):
+        return False
     try:
         return "vmemmap" in prog or "mem_section" not in prog
     except drgn.FaultError:
