@@ -4,6 +4,7 @@
 #endif
 #include "inject.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#ifdef __x86_64__
+#if defined(__x86_64__) || defined(__aarch64__)
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
@@ -30,10 +31,6 @@
 /* linux/kcmp.h */
 #define KCMP_FILES 2
 
-#define SYSCALL_LENGTH 2
-#define SYSCALL_INSTRUCTION 0x050f
-/* Selector of 64-bit code. */
-#define USER_CS 0x33
 #define RED_ZONE 128
 
 /* Memory that the task's calls read and write, below its stack. */
@@ -55,6 +52,105 @@ struct injection {
 	unsigned long scratch_at;
 	struct kcovdbg_interruption *interruption;
 };
+
+#ifdef __x86_64__
+
+#define SYSCALL_LENGTH 2
+#define SYSCALL_INSTRUCTION 0x050f
+#define SYSCALL_MASK 0xffff
+/* Selector of 64-bit code. */
+#define USER_CS 0x33
+
+static int get_registers(int tid, struct user_regs_struct *registers)
+{
+	if (ptrace(PTRACE_GETREGS, tid, NULL, registers))
+		return -errno;
+	return registers->cs == USER_CS ? 0 : -ENOTSUP;
+}
+
+static int set_registers(int tid, struct user_regs_struct *registers)
+{
+	/* Do not restart a system call. */
+	registers->orig_rax = -1;
+	return ptrace(PTRACE_SETREGS, tid, NULL, registers) ? -errno : 0;
+}
+
+static unsigned long program_counter(const struct user_regs_struct *registers)
+{
+	return registers->rip;
+}
+
+static unsigned long stack_pointer(const struct user_regs_struct *registers)
+{
+	return registers->rsp;
+}
+
+static void prepare(struct user_regs_struct *registers, long number, const unsigned long arguments[4])
+{
+	registers->rax = number;
+	registers->rip -= SYSCALL_LENGTH;
+	registers->rdi = arguments[0];
+	registers->rsi = arguments[1];
+	registers->rdx = arguments[2];
+	registers->r10 = arguments[3];
+}
+
+static long result_of(const struct user_regs_struct *registers)
+{
+	return (long)registers->rax;
+}
+
+#else
+
+#define SYSCALL_LENGTH 4
+#define SYSCALL_INSTRUCTION 0xd4000001 /* svc #0 */
+#define SYSCALL_MASK 0xffffffff
+
+static int get_registers(int tid, struct user_regs_struct *registers)
+{
+	struct iovec vector = { registers, sizeof(*registers) };
+
+	if (ptrace(PTRACE_GETREGSET, tid, (void *)NT_PRSTATUS, &vector))
+		return -errno;
+	/* Those of 32-bit code are fewer. */
+	return vector.iov_len == sizeof(*registers) ? 0 : -ENOTSUP;
+}
+
+/*
+ * The kernel does not restart the system call that created a task. x7, which it changes while a task is stopped at a system call,
+ * it restores itself.
+ */
+static int set_registers(int tid, struct user_regs_struct *registers)
+{
+	struct iovec vector = { registers, sizeof(*registers) };
+
+	return ptrace(PTRACE_SETREGSET, tid, (void *)NT_PRSTATUS, &vector) ? -errno : 0;
+}
+
+static unsigned long program_counter(const struct user_regs_struct *registers)
+{
+	return registers->pc;
+}
+
+static unsigned long stack_pointer(const struct user_regs_struct *registers)
+{
+	return registers->sp;
+}
+
+static void prepare(struct user_regs_struct *registers, long number, const unsigned long arguments[4])
+{
+	registers->regs[8] = number;
+	registers->pc -= SYSCALL_LENGTH;
+	for (int index = 0; index < 4; index++)
+		registers->regs[index] = arguments[index];
+}
+
+static long result_of(const struct user_regs_struct *registers)
+{
+	return (long)registers->regs[0];
+}
+
+#endif
 
 static int run_to_syscall_stop(struct injection *in)
 {
@@ -82,24 +178,15 @@ static long call(struct injection *in, long number, unsigned long a, unsigned lo
 	struct user_regs_struct registers = in->registers;
 	int error;
 
-	registers.rax = number;
-	/* Do not restart a system call. */
-	registers.orig_rax = -1;
-	registers.rip -= SYSCALL_LENGTH;
-	registers.rdi = a;
-	registers.rsi = b;
-	registers.rdx = c;
-	registers.r10 = d;
-	if (ptrace(PTRACE_SETREGS, in->tid, NULL, &registers))
-		return -errno;
-	error = run_to_syscall_stop(in);
+	prepare(&registers, number, (unsigned long[4]){ a, b, c, d });
+	error = set_registers(in->tid, &registers);
 	if (!error)
 		error = run_to_syscall_stop(in);
-	if (error)
-		return error;
-	if (ptrace(PTRACE_GETREGS, in->tid, NULL, &registers))
-		return -errno;
-	return (long)registers.rax;
+	if (!error)
+		error = run_to_syscall_stop(in);
+	if (!error)
+		error = get_registers(in->tid, &registers);
+	return error ? error : result_of(&registers);
 }
 
 /* Word by word, for kernels without CONFIG_CROSS_MEMORY_ATTACH; both ends are aligned. */
@@ -237,15 +324,14 @@ int kcovdbg_inject_enable(int tid, int tgid, int fd, unsigned long request, unsi
 
 	memset(interruption, 0, sizeof(*interruption));
 	sigemptyset(&interruption->signals);
-	if (ptrace(PTRACE_GETREGS, tid, NULL, &in.registers))
-		return -errno;
-	if (in.registers.cs != USER_CS)
-		return -ENOTSUP;
+	error = get_registers(tid, &in.registers);
+	if (error)
+		return error;
 	errno = 0;
-	instruction = ptrace(PTRACE_PEEKTEXT, tid, (void *)(in.registers.rip - SYSCALL_LENGTH), NULL);
-	if (errno || (instruction & 0xffff) != SYSCALL_INSTRUCTION)
+	instruction = ptrace(PTRACE_PEEKTEXT, tid, (void *)(program_counter(&in.registers) - SYSCALL_LENGTH), NULL);
+	if (errno || (instruction & SYSCALL_MASK) != SYSCALL_INSTRUCTION)
 		return -ENOTSUP;
-	in.scratch_at = (in.registers.rsp - RED_ZONE - sizeof(struct scratch)) & ~15UL;
+	in.scratch_at = (stack_pointer(&in.registers) - RED_ZONE - sizeof(struct scratch)) & ~15UL;
 	error = transfer(&in, saved, sizeof(saved), in.scratch_at, 0);
 	if (error)
 		return error;
@@ -264,8 +350,7 @@ int kcovdbg_inject_enable(int tid, int tgid, int fd, unsigned long request, unsi
 	if (interruption->ended)
 		return error ? error : -ESRCH;
 	transfer(&in, saved, sizeof(saved), in.scratch_at, 1);
-	in.registers.orig_rax = -1;
-	ptrace(PTRACE_SETREGS, tid, NULL, &in.registers);
+	set_registers(tid, &in.registers);
 	ptrace(PTRACE_SETSIGMASK, tid, (void *)sizeof(mask), &mask);
 	return error;
 }

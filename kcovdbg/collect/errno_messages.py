@@ -163,7 +163,7 @@ _REFUSALS: Final[dict[EnableRefusal, Explanation]] = {
 """For EINVAL from KCOV_ENABLE, where the reason was found out."""
 
 _NOT_FOLLOWED: Final = {
-    errno.EOPNOTSUPP: "32-bit code, or a machine other than x86-64",
+    errno.EOPNOTSUPP: "32-bit code, or a machine other than x86-64 and arm64",
     errno.ENOSYS: "the kernel has no pidfd_getfd(), which needs v5.6",
     errno.EPERM: "forbidden by a security module or a seccomp filter",
     errno.EACCES: "forbidden by a security module or a seccomp filter",

@@ -15,7 +15,7 @@ from tests.lab.cpio import CpioWriter
 from tests.lab.kcovdbg_run import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tests.lab.initramfs import Userland
     from tests.lab.kernel import Kernel
@@ -28,12 +28,15 @@ _LEFT_OUT = ("test", "idlelib", "lib2to3", "ensurepip", "tkinter", "turtledemo",
 _PACKAGES = ("drgn", "_drgn*", "cffi", "_cffi_backend*")
 
 
-def pack(path: Path, kernel: Kernel, userland: Userland, programs: Iterable[Path]) -> None:
+def pack(
+    path: Path, kernel: Kernel, userland: Userland, programs: Iterable[Path], files: Mapping[Path, Path] | None = None
+) -> None:
     """Write the archive: the workload's with the host's files in a directory of their own.
 
     :param programs: go into the exchange directory.
+    :param files: by their paths there, in place of the host's.
     """
-    files = {file: file for file in _host_files(kernel)}
+    files = {file: file for file in _host_files(kernel)} if files is None else dict(files)
     for program in programs:
         files[Path("/tmp/exchange") / program.name] = program
     with path.open("wb") as stream:
@@ -51,12 +54,46 @@ def pack(path: Path, kernel: Kernel, userland: Userland, programs: Iterable[Path
         writer.close()
 
 
+def foreign_files(root: Path, native: Path) -> dict[Path, Path]:
+    """Return what kcovdbg needs for collecting, of another architecture, each with the file that it comes from.
+
+    :param root: has that architecture's Python with cffi, as debootstrap unpacks it.
+    :param native: the native module for it.
+    """
+    found: dict[Path, Path] = {}
+    for name in (*PROGRAMS, "sh", "python3"):
+        for place in ("bin", "usr/bin"):
+            found[Path("/", place, name)] = _within(root, root / place / name)
+    for pattern in ("lib/ld-linux-*", "lib/*-linux-gnu/*.so*", "usr/lib/*-linux-gnu/*.so*"):
+        for path in root.glob(pattern):
+            found[Path("/") / path.relative_to(root)] = _within(root, path)
+    for folder in root.glob("usr/lib/python3*"):
+        for path in _tree(folder):
+            if not set(path.relative_to(folder).parts) & set(_LEFT_OUT):
+                found[Path("/") / path.relative_to(root)] = _within(root, path)
+    for path in _tree(ROOT / "kcovdbg"):
+        if ".so" not in path.suffixes:
+            found[path] = path
+    found[ROOT / "kcovdbg" / "_native.abi3.so"] = native
+    return {name: path for name, path in found.items() if path.is_file()}
+
+
+def _within(root: Path, path: Path) -> Path:
+    """Follow a link as it is meant in a root."""
+    while path.is_symlink():
+        target = path.readlink()
+        path = root / target.relative_to("/") if target.is_absolute() else path.parent / target
+    return path
+
+
 def _content(path: Path) -> bytes:
     """Return the content of a file; of a library without symbols and debug info, which are most of it."""
     if ".so" in path.suffixes and path.stat().st_size > 1 << 20 and shutil.which("strip"):
-        with tempfile.NamedTemporaryFile() as stripped:
-            if not subprocess.run(["strip", "--strip-unneeded", "-o", stripped.name, path], capture_output=True).returncode:
-                return Path(stripped.name).read_bytes()
+        # A file of another architecture stays as it is.
+        with tempfile.TemporaryDirectory() as folder:
+            stripped = Path(folder) / path.name
+            if not subprocess.run(["strip", "--strip-unneeded", "-o", stripped, path], capture_output=True).returncode:
+                return stripped.read_bytes()
     return path.read_bytes()
 
 

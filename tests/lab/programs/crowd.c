@@ -9,6 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Newer architectures have only the one with an argument. */
+#ifndef SYS_getpgrp
+#define SYS_getpgrp SYS_getpgid
+#endif
+
 static const struct {
 	const char *name;
 	long number;
