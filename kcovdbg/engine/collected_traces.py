@@ -28,7 +28,7 @@ from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
-from kcovdbg.render.record_columns import RECORD_ROWS, frames_column, record_columns, where_column
+from kcovdbg.render.record_columns import RECORD_ROWS, frames_column, record_columns, record_errors, where_column
 from kcovdbg.render.renderable import Table
 from kcovdbg.render.value_kinds import BOOL, COMM, LIST, NUMBER, PID, SYMBOL, TEXT, WORD
 from kcovdbg.render.wording import place_text
@@ -77,11 +77,12 @@ def make_parts(collected: Collected, *, per_thread: bool) -> list[CollectedPart]
 
 
 class _PartRow(NamedTuple):
-    """A record with its task."""
+    """A :class:`~kcovdbg.model.located_record.LocatedRecord` with its task."""
 
     record: Record
     address: int | None
     location: Location | None
+    symbol: str | None
     tid: int | None
     comm: str | None
     part: str
@@ -94,13 +95,17 @@ def records_table(context: Context, parts: Sequence[CollectedPart], args: Namesp
 
     def rows(part: CollectedPart) -> Iterator[_PartRow]:
         for row in locate_records(part.buffer, names, find_indices(part.buffer, wanted)):
-            yield _PartRow(*row, part.buffer.pid, part.buffer.comm, "remote" if part.label == "remote" else "task")
+            yield _PartRow(*row, row.symbol, part.buffer.pid, part.buffer.comm, "remote" if part.label == "remote" else "task")
 
     every: Iterable[_PartRow] = chain.from_iterable(map(rows, parts))
     if args.n is not None:
         every = islice(every, args.n)
     return Table(
-        _part_columns(record_columns(parts[0].buffer)), every, remarks=[*remarks, *name_remarks(context)], empty="no records"
+        _part_columns(record_columns(parts[0].buffer)),
+        every,
+        remarks=[*remarks, *name_remarks(context)],
+        empty="no records",
+        errors=record_errors,
     )
 
 

@@ -9,16 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from kcovdbg.abi.record import CMP
+from kcovdbg.abi.record import CMP, PC, split_records
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.analysis.run_counts import RunCounts, find_occurrences
 from kcovdbg.collect import command_run as running
 from kcovdbg.collect.trace_file import read_header
 from kcovdbg.commands.collect import parse_remote, parse_size
 from kcovdbg.engine.argument import WordError
-from kcovdbg.engine.collected_traces import call_text, merge, own_records
+from kcovdbg.engine.collected_traces import COLLECT_ROWS, call_text, merge, own_records
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends.cli import main
+from kcovdbg.series.kcov_dataflow import CODEC as DATAFLOW
 from tests.support.fake_kcov import FIOCLEX, FakeKcov
 from tests.support.screen import ROOT, Screen
 from tests.unit.test_collect_files import PCS, make
@@ -64,6 +65,31 @@ def test_json_is_all_of_standard_output(cli):
     status, out, errors = cli("--json", "--", "echo", "hello")
     assert (status, json.loads(out)) == (0, [])
     assert "hello" in errors
+
+
+@pytest.mark.parametrize(
+    ("codec", "words", "documented"),
+    [
+        (PC, PCS[:2], COLLECT_ROWS[0]),
+        (CMP, [7, 1, 2, PCS[0], 6, 3, 4, PCS[1]], COLLECT_ROWS[1]),
+        (DATAFLOW, [1 << 32 | 0xE0000001, PCS[0], 0xFFFF888000001000, 9, 1 << 32 | 0xF0000002, PCS[1], 0, 5], COLLECT_ROWS[2]),
+    ],
+)
+def test_records_as_json(cli, monkeypatch, codec, words, documented):
+    def run_command(request, _find_holder=None):
+        buffer = make(words, codec=codec)
+        found, encoding = split_records(buffer.words, buffer.encoding)
+        buffer = replace(buffer, words=found, encoding=encoding, count=2, stored_count=2)
+        task = running.TaskTrace(41, 41, 0, running.TaskKind.COMMAND, "ls", 0, 0, buffer)
+        return running.Collected(request, 0, 0.1, (task,))
+
+    monkeypatch.setattr(running, "run_command", run_command)
+    status, out, _ = cli("--json", "--", "ls")
+    rows = json.loads(out)
+    assert status == 0
+    shown = [(row["pc"], row["symbol"], row["tid"], row["part"]) for row in rows]
+    assert shown == [(hex(pc), None, 41, "task") for pc in PCS[:2]]
+    assert [set(row) for row in rows] == [{key.name for key in documented.keys}] * 2
 
 
 def test_files(cli, tmp_path):
