@@ -160,7 +160,6 @@ GENERATIONS = {
                 lines=1400,
             ),
             era="E9a",
-            kept=False,
         ),
         Generation(
             recipe("6.12-gcc-rt", fragments=("rt.config",)),
