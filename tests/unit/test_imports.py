@@ -102,8 +102,11 @@ def may_import(module, imported):
     if imported == "kcovdbg" or not imported.startswith("kcovdbg."):
         return True
     importer, package = package_of(module), package_of(imported)
-    if importer == package or package == "kcovdbg._native":
+    if package == "kcovdbg._native":
         return True
+    if importer == package:
+        # A command imports no other one.
+        return importer != "kcovdbg.commands"
     return RANKS[package] < RANKS[importer]
 
 
@@ -163,6 +166,10 @@ def test_the_rules_see_what_they_forbid(monkeypatch, tmp_path):
         test_imports_point_down("kcovdbg.walk.bad")
     with pytest.raises(AssertionError, match=r"bad:3 imports drgn\.helpers"):
         test_foreign_modules_stay_where_they_belong("kcovdbg.walk.bad")
+    path.write_text("from kcovdbg.commands.tasks import COMMAND\n")
+    monkeypatch.setitem(MODULES, "kcovdbg.commands.bad", path)
+    with pytest.raises(AssertionError, match=r"bad:1 imports kcovdbg\.commands\.tasks"):
+        test_imports_point_down("kcovdbg.commands.bad")
 
 
 def test_one_shot_commands_load_nothing_heavy():
