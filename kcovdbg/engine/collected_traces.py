@@ -55,8 +55,18 @@ def merge(buffers: Sequence[Buffer]) -> Buffer:
     remarks = [f"the buffers of {len(buffers)} tasks, concatenated; --per-thread keeps them apart"]
     if full:
         remarks.append(f"full: {', '.join(full)}; later records of these may be missing")
+    words, encoding = record.split_records(words, buffers[0].encoding)
     # The capacity of one buffer says nothing about all of them.
-    return replace(buffers[0], words=words, count=count, stored_count=count, capacity=None, size=None, remarks=tuple(remarks))
+    return replace(
+        buffers[0],
+        words=words,
+        encoding=encoding,
+        count=count,
+        stored_count=count,
+        capacity=None,
+        size=None,
+        remarks=tuple(remarks),
+    )
 
 
 def make_parts(collected: Collected, *, per_thread: bool) -> list[CollectedPart]:

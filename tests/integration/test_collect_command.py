@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from kcovdbg.abi.record import CMP, PC, split_records
+from kcovdbg.abi.record import CMP, PC, decode_record, split_records
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.analysis.run_counts import RunCounts, find_occurrences
 from kcovdbg.collect import command_run as running
@@ -67,19 +67,28 @@ def test_json_is_all_of_standard_output(cli):
     assert "hello" in errors
 
 
+# Of a device: an argument and a returned value, each with a header, its PC, a pointer, and one value.
+VALUES = [1 << 32 | 0xE0000001, PCS[0], 0xFFFF888000001000, 9, 1 << 32 | 0xF0000002, PCS[1], 0, 5]
+
+
+def make_split(words, codec):
+    """Return a buffer with two records."""
+    buffer = make(words, codec=codec)
+    found, encoding = split_records(buffer.words, buffer.encoding)
+    return replace(buffer, words=found, encoding=encoding, count=2, stored_count=2)
+
+
 @pytest.mark.parametrize(
     ("codec", "words", "documented"),
     [
         (PC, PCS[:2], COLLECT_ROWS[0]),
         (CMP, [7, 1, 2, PCS[0], 6, 3, 4, PCS[1]], COLLECT_ROWS[1]),
-        (DATAFLOW, [1 << 32 | 0xE0000001, PCS[0], 0xFFFF888000001000, 9, 1 << 32 | 0xF0000002, PCS[1], 0, 5], COLLECT_ROWS[2]),
+        (DATAFLOW, VALUES, COLLECT_ROWS[2]),
     ],
 )
 def test_records_as_json(cli, monkeypatch, codec, words, documented):
     def run_command(request, _find_holder=None):
-        buffer = make(words, codec=codec)
-        found, encoding = split_records(buffer.words, buffer.encoding)
-        buffer = replace(buffer, words=found, encoding=encoding, count=2, stored_count=2)
+        buffer = make_split(words, codec)
         task = running.TaskTrace(41, 41, 0, running.TaskKind.COMMAND, "ls", 0, 0, buffer)
         return running.Collected(request, 0, 0.1, (task,))
 
@@ -240,6 +249,9 @@ def test_merged_buffers():
     assert "full: 42" in both.remarks[1]
     assert merge([left]) is left
     assert merge([make([7, 1, 2, PCS[0]], "TRACE_CMP", CMP)] * 2).count == 2
+    both = merge([make_split(VALUES, DATAFLOW), make_split(VALUES[4:] + VALUES[:4], DATAFLOW)])
+    found = [decode_record(both.words, index, both.encoding) for index in range(both.count)]
+    assert [(one.pc, one.values.values) for one in found] == [(PCS[0], (9,)), (PCS[1], (5,)), (PCS[1], (5,)), (PCS[0], (9,))]
 
 
 def test_stable_and_flickering():
