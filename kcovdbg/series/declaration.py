@@ -113,6 +113,8 @@ class Device:
     """Feature of the kernels in which it is as described here."""
     mode: str
     """Mode in which its buffers are read."""
+    init_request: str
+    """The request that makes an object's buffer, as messages name it."""
     operations: str
     """Symbol of the ``struct file_operations`` of its files."""
     object_type: str

@@ -86,6 +86,7 @@ DEVICE: Final = Device(
     name=DATAFLOW,
     feature=OBJECTS,
     mode=MODE,
+    init_request="KCOV_DF_INIT_TRACK",
     operations="kcov_df_fops",
     object_type="struct kcov_dataflow",
     object_members={

@@ -15,7 +15,7 @@ from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, StateSource
 from kcovdbg.model.task import SavedState, Task
 from kcovdbg.series import table
-from kcovdbg.series.declaration import SecondBuffer
+from kcovdbg.series.declaration import Device, SecondBuffer
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import read_count
@@ -246,20 +246,20 @@ def _place_of_device(source: StateSource, name: str, device: str, rest: str) -> 
         for session in _device_sessions(source):
             if session.device == device and session.pid == tid and session.area:
                 return _place_of_device_session(source, name, session)
-        raise KcovdbgError(f"nothing of {device} collects into task {tid}", hint="tasks lists what does")
+        raise KcovdbgError(f"task {tid} has no session of {device}", hint="tasks lists sessions")
     address = _number(rest, name)
     for state in source.read(Part.DEVICES).devices:
         if state.name == device and address in state.objects:
             return _place_of_device_object(name, state.objects[address])
-    raise KcovdbgError(f"nothing refers to an object of {device} at {address:#x}", hint="objects lists those that are known")
+    raise KcovdbgError(f"no object of {device} is known at {address:#x}", hint="objects lists known objects")
 
 
 def _device_sessions(source: StateSource) -> tuple[DeviceSession, ...]:
     return tuple(session for device in source.read(Part.DEVICES).devices for session in device.sessions)
 
 
-def _device_mode(device: str) -> str | None:
-    return next((found.mode for found in table.devices() if found.name == device), None)
+def _device(name: str | None) -> Device:
+    return next(device for device in table.devices() if device.name == name)
 
 
 def _place_of_device_session(source: StateSource, name: str, session: DeviceSession) -> Place:
@@ -271,7 +271,7 @@ def _place_of_device_session(source: StateSource, name: str, session: DeviceSess
         name=name,
         address=session.area or 0,
         size=session.size,
-        mode=_device_mode(session.device),
+        mode=_device(session.device).mode,
         pid=session.pid,
         comm=session.comm,
         private=bool(session.depth) and (fields is None or fields.area != session.area),
@@ -281,19 +281,19 @@ def _place_of_device_session(source: StateSource, name: str, session: DeviceSess
 
 
 def _place_of_device_object(name: str, kcov: Kcov) -> Place:
-    fields = kcov.fields
+    device, fields = _device(kcov.device), kcov.fields
     if fields is None or not fields.area:
         raise KcovdbgError(
-            f"the object of {kcov.device} at {kcov.address or 0:#x} has no buffer", hint="it comes with INIT_TRACK"
+            f"the object of {device.name} at {kcov.address or 0:#x} has no buffer", hint=f"it comes with {device.init_request}"
         )
     return Place(
         name=name,
         address=fields.area,
         size=fields.size,
-        mode=_device_mode(kcov.device or ""),
+        mode=device.mode,
         pid=kcov.pid,
         comm=kcov.comm,
-        device=kcov.device,
+        device=device.name,
         device_object=kcov.address,
     )
 

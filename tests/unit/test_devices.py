@@ -9,6 +9,7 @@ import pytest
 from kcovdbg.abi import record
 from kcovdbg.collect.trace_file import read_trace
 from kcovdbg.collect.trace_writer import make_header, write_trace
+from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.state import Part
 from kcovdbg.series.kcov_dataflow import CODEC
 from kcovdbg.walk.buffers import read_buffer
@@ -91,6 +92,16 @@ def test_names_of_a_buffer(kernel, ask, name):
 def test_unknown_names(kernel):
     for name in ("dataflow:40", "dataflow:0x10", f"dataflow:{kernel.objects['local']:#x}"):
         assert "error: " in Asker(kernel.target).ask(f"buffer {name}")[1]
+
+
+def test_an_object_without_a_buffer(kernel):
+    idle = kernel.device.objects["idle"]
+    kernel.put(idle, "struct kcov_dataflow", size=0, area=0)
+    layout = detect_layout(kernel.target)
+    with pytest.raises(KcovdbgError) as caught:
+        read_buffer(kernel.target, layout, StateReader(kernel.target, layout), f"dataflow:{idle:#x}")
+    # The request is the series' own.
+    assert "KCOV_DF_INIT_TRACK" in (caught.value.hint or "")
 
 
 def test_filtered_records_keep_their_length(ask):
