@@ -23,7 +23,7 @@ DISABLED: Final = "DISABLED"
 INIT: Final = "INIT"
 REMOTE: Final = "REMOTE"
 
-# Modes in which nothing is recorded, as well as INIT and those that begin with it. In every other one a task records.
+# Nothing is recorded in these modes, nor in INIT and modes that begin with it. In every other mode a task records.
 _IDLE_MODES: Final = frozenset({DISABLED, REMOTE, "INVALID"})
 
 
@@ -73,13 +73,13 @@ class EnableRequest:
     second: Mode | None = None
     """Mode in which the second buffer is read, where there are two."""
     prefix_words: Callable[[int], int] | None = None
-    """Returns how many words of a buffer of some size come before the count. Then that is the argument of the ioctl."""
+    """Returns how many words of a buffer of some size come before the count; that number is then the ioctl's argument."""
     errors: Mapping[tuple[str, int | str], tuple[str, str]] = field(default_factory=dict)
     """Message and hint for an error of its own, by the step and the errno or cause (:mod:`kcovdbg.collect.errno_messages`)."""
     remark: str | None = None
-    """What is missing from what was collected, always."""
+    """What is always missing from the collected records."""
     device: DeviceRequests | None = None
-    """What else differs where the mode is that of another device."""
+    """What else differs for a mode of another device."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ class Codec:
     has_plain_pcs: bool = True
     """Whether an address word is the return address minus the KASLR offset, as it stands."""
     base: int = 0
-    """What an address word lacks, if the buffer's own :attr:`Encoding.base` is not known."""
+    """Added to what an address word holds, if the buffer's own :attr:`Encoding.base` is unknown."""
     least_words: int = 1
     """Words of the shortest record, where records differ in length. Then the first word of a buffer counts words, and
     ``record_words`` is 1."""

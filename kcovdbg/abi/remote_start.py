@@ -12,7 +12,7 @@ TASK: Final = "task"
 SOFTIRQ: Final = "softirq"
 
 SUBSYSTEMS: Final = {"_common": COMMON, "_usb": USB}
-"""By what a wrapper's name has after that of :data:`START`, without ``_softirq``."""
+"""Keyed by the suffix that a wrapper's name adds to that of :data:`START`, without ``_softirq``."""
 
 CONTEXTS: Final = {
     # Work items.
@@ -25,4 +25,4 @@ CONTEXTS: Final = {
     # NET_RX, by way of NAPI.
     "ieee80211_rx_list": SOFTIRQ,
 }
-"""By function the context in which it announces a handle, where its wrapper serves both. Kernels of 5.5 to 7.2."""
+"""For each function, the context in which it announces a handle, if its wrapper serves both. Kernels of 5.5 to 7.2."""

@@ -202,7 +202,7 @@ class ElfFile:
         if layout.unpack_from(data)[0] != ELFCOMPRESS_ZLIB:
             raise ElfError(f"{self.name}: cannot decompress {section.name}: only zlib is supported")
         try:
-            # A limit of 0 is none.
+            # 0 stands for no limit.
             return zlib.decompressobj().decompress(memoryview(data)[layout.size :], limit or 0)
         except zlib.error as error:
             raise self._damaged(f"{section.name}: {error}") from None

@@ -58,6 +58,6 @@ def find_vmcoreinfo(notes: Iterable[Note]) -> dict[str, str]:
 
 
 def parse_vmcoreinfo(text: bytes) -> dict[str, str]:
-    """Return the lines ``KEY=value`` that a kernel describes itself with to readers of its memory."""
+    """Return the lines ``KEY=value`` with which a kernel describes itself to readers of its memory."""
     lines = (line.partition("=") for line in text.rstrip(b"\0").decode("utf-8", "replace").splitlines())
     return {key: value for key, separator, value in lines if separator}

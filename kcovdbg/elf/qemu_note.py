@@ -20,7 +20,7 @@ _CONTROL_OFFSET: Final = _IDT_BASE + 8
 
 
 class QemuCpu(NamedTuple):
-    """What a CPU's tables are found by."""
+    """The registers by which a CPU's tables are found."""
 
     idt: int
     cr3: int

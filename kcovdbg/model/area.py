@@ -11,7 +11,7 @@ IRQ_LIST: Final = "irq"
 # 17581aa13680 ("kcov: split ioctl handling into locked and unlocked parts") (in v5.18), kcov_mmap before.
 USER_ALLOCATORS: Final = ("kcov_ioctl", "kcov_mmap")
 AREA_ALLOCATORS: Final = {"kcov_remote_start": TASK_LIST, "kcov_init": IRQ_LIST}
-"""By function the list that its areas are for."""
+"""For each function, the list that its areas are for."""
 
 
 class CachedArea(NamedTuple):

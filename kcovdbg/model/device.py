@@ -52,7 +52,7 @@ class DeviceState(NamedTuple):
     """By their address."""
     handles: tuple[RemoteHandle, ...]
     published: Mapping[int, int]
-    """By object the handle that it says to have registered, 0 for none."""
+    """For each object, the handle that it stores as registered, 0 for none."""
     sessions: tuple[DeviceSession, ...]
     idle_areas: tuple[int, ...]
     """Areas of remote sections that are free."""

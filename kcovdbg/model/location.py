@@ -23,7 +23,7 @@ class Location(NamedTuple):
     frames: tuple[Frame, ...]
     """Innermost first."""
     remark: str | None = None
-    """Why there are no frames, or what they are not."""
+    """Why there are no frames, or why they are approximate."""
     approximate: bool = False
     """Whether a tail call was recorded whose function is unknown: the frames are its caller's."""
 

@@ -36,6 +36,6 @@ def name_kcov(address: int, device: str = "kcov") -> str:
 
 
 def name_some(names: Sequence[str], most: int = _NAMED) -> str:
-    """Return a list of names: of many the first ones, and how many more there are."""
+    """Return a list of names; of a long one, the first names and how many more there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -10,7 +10,7 @@ from kcovdbg.abi.record import Codec
 
 
 class Verdict(NamedTuple):
-    """What the code says of some PCs."""
+    """The result of comparing some PCs with the code."""
 
     wrong: Mapping[int, str]
     """Those that no callback can have recorded, and what is there instead."""
@@ -27,7 +27,7 @@ class PointProof(Protocol):
         """Return why nothing can be judged, None when it can."""
 
     def prepare(self) -> None:
-        """Compute what the first judgment would compute, for a process that judges more than once."""
+        """Compute in advance what the first judgment needs, for a process that judges more than once."""
 
     def judge(self, pcs: Collection[int], codec: Codec, read: Callable[[int, int], bytes]) -> Verdict:
         """Judge PCs.

@@ -52,7 +52,7 @@ class Violation:
     most: int = 1
     """How many such tasks are needed to resolve it."""
     severity: Severity | None = None
-    """Where it is not the rule's."""
+    """The severity, where it differs from the rule's."""
 
 
 def session_violation(state: State, session: Session, message: str, shown: tuple[tuple[str, str], ...] = ()) -> Violation:
@@ -99,7 +99,7 @@ class Rule:
     stacks: StackFunction | None = None
     """Returns the tasks, ``struct task_struct *``, whose stacks ``check`` reads."""
     obstacle: ObstacleFunction | None = None
-    """Returns why it cannot be applied to a State, or need not be; None where it can."""
+    """Returns why the rule cannot, or need not, be applied to a State; None where it is applied."""
     about_leaks: bool = False
     """Whether it detects leaks; then objects found only in slab memory count."""
     detail: str = ""

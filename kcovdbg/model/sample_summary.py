@@ -10,7 +10,7 @@ from kcovdbg.model.sample import FindingSample
 
 
 class Rate(NamedTuple):
-    """So many a second."""
+    """A number of events per second."""
 
     per_second: float
     is_least: bool = False
@@ -119,7 +119,7 @@ class Summary(NamedTuple):
     sampled: float
     """Records that the shares are of."""
     findings: tuple[FindingSample, ...]
-    """Those of two looks that followed each other."""
+    """Findings that two consecutive looks had."""
     came: int
     went: int
     overflows: int

@@ -41,7 +41,7 @@ class Session(NamedTuple):
     LOCAL where the session uses the object's own buffer, or the object names this task as the one that it is enabled for.
     """
     is_certain: bool = True
-    """Whether nothing speaks against the role: members disagree, or are unreadable, where it is not."""
+    """Whether the role is certain: no member disagrees with it, and none that it depends on is unreadable."""
     errors: tuple[str, ...] = ()
     """What was unreadable, or disagrees; each a line."""
     is_owner_mark: bool = False

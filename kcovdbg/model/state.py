@@ -114,7 +114,7 @@ class KernelFacts:
     modes: Mapping[str, int]
     """``enum kcov_mode``."""
     mode_flags: int
-    """The bits of a task's mode word that are not mode."""
+    """The bits of a task's mode word that are flags, not part of the mode."""
     mode_values: frozenset[int]
     """The numbers of all modes, legal combinations included where modes are bits."""
     size_limit: int
@@ -265,11 +265,11 @@ class State:
     remote_lock_held = _Field[bool](Part.LOCKS)
     """``kcov_remote_lock``, which protects the hash and the lists of areas."""
     cpu_lock_owners = _Field[Mapping[int, int]](Part.LOCKS)
-    """By CPU the task that holds the lock of its ``kcov_percpu_data``, where the lock has an owner."""
+    """For each CPU, the task that holds the lock of its ``kcov_percpu_data``, where the lock has an owner."""
     dead = _Field[Mapping[int, "bool | None"]](Part.TASK_FACTS)
-    """By exiting task with an object whether it is past ``exit_notify()``; None where unknown."""
+    """For each exiting task with an object, whether it is past ``exit_notify()``; None where unknown."""
     serving_softirq = _Field[Mapping[int, "bool | None"]](Part.TASK_FACTS)
-    """By task in a softirq section whether its CPU, on PREEMPT_RT the task itself, serves a softirq; None where unknown."""
+    """For each task in a softirq section, whether its CPU (on PREEMPT_RT, the task) serves a softirq; None where unknown."""
     carriers = _Field[tuple[Carrier, ...]](Part.CARRIERS)
     buffers = _Field[tuple[BufferContents, ...]](Part.BUFFERS)
     """Of objects in their first session, and of sections; others may hold records of an earlier mode."""
@@ -281,7 +281,7 @@ class State:
     """``_stext`` and ``_etext``, with the KASLR offset; None where the kernel lacks the symbol."""
     devices = _Field[tuple[DeviceState, ...]](Part.DEVICES)
     series = _Field[Mapping[str, Any]](Part.SERIES)
-    """By name of the posted series what its ``read`` hook returned."""
+    """For each posted series, by name, what its ``read`` hook returned."""
 
     @property
     def parts(self) -> Part:
@@ -307,7 +307,7 @@ class State:
         return self.lacks(*self.lacking)
 
     def doubt(self, *sources: Source) -> tuple[Certainty, str | None]:
-        """Return how certain the absence of something is that was looked for in some sources, and why it is not certain."""
+        """Return how certain it is that what was not found in some sources does not exist, and why it is not certain."""
         lacking = self.lacks(*sources)
         return (Certainty.UNSURE, lacking[0]) if lacking else (Certainty.CERTAIN, None)
 

@@ -59,7 +59,7 @@ class ModeFlag(NamedTuple):
     effect: str | None = None
     """What it means for a task that is not switched out: why its coverage is not recorded."""
     stays_when_switched_out: bool = False
-    """Whether every task keeps it while it is switched out. There, it is remarked on only if most other tasks lack it."""
+    """Whether every task keeps it while switched out. Such a task gets the remark only if most others lack the flag."""
 
 
 class BufferPlace(NamedTuple):
@@ -162,7 +162,7 @@ class Series:
     """A posted series."""
 
     name: str
-    """The field's name for it: ``KCOV_PC_RANGE``."""
+    """The name that it is known by: ``KCOV_PC_RANGE``."""
     feature: str
     """Feature that every kernel with the series has."""
     features: tuple[str, ...] = ()

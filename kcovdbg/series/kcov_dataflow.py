@@ -370,7 +370,7 @@ OWN_FILE: Final = Variant(
     tested_on="imitation `d2`",
 )
 IN_KCOV: Final = Variant(
-    "kcov_dataflow in kcov.c (2026; its own buffers aren't shown)",
+    "kcov_dataflow in kcov.c (2026; its own buffers are not shown)",
     recognized_by="`kcov_dataflow_seq` in `task_struct`",
     also_shown="",
     tested_on="imitation `d1`",

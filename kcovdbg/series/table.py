@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The table of posted series, and what mainline and they have together: modes and formats."""
+"""The table of posted series, and the modes and formats of mainline and all series together."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ _INT_MAX: Final = 0x7FFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the posted series in a kernel change of what all kernels have."""
+    """The differences from mainline that the posted series in a kernel make."""
 
     features: frozenset[str] = frozenset()
     series: tuple[Series, ...] = ()

@@ -348,7 +348,7 @@ class CodeProof:
         return self._opened if isinstance(self._opened, str) else None
 
     def prepare(self) -> None:
-        """Compute what the first judgment would compute, for a process that judges more than once."""
+        """Compute in advance what the first judgment needs, for a process that judges more than once."""
         if not isinstance(self._opened, str):
             self._opened.name_of(self._opened.low)
 

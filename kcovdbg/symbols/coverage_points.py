@@ -63,7 +63,7 @@ def recorded_kinds(codec: Codec) -> frozenset[PointKind]:
     """Return which kinds of points a buffer of this format can have records of."""
     if codec.has_operands:
         return frozenset({PointKind.CMP})
-    # An exit is recorded only where it can be told from what else is.
+    # An exit is recorded only where it can be told from other records.
     return frozenset({PointKind.PC, PointKind.ENTRY, *((PointKind.EXIT,) if codec.has_calls else ())})
 
 
@@ -326,7 +326,7 @@ def _scan_riscv(text: bytes | memoryview, address: int, is_big_endian: bool) -> 
 
 
 def _riscv_near_displacement(half: int) -> int:
-    """Return the displacement of a ``c.j``, whose bits 11|4|9:8|10|6|7|3:1|5 are behind each other."""
+    """Return the displacement of a ``c.j``, which has its bits in the order 11|4|9:8|10|6|7|3:1|5."""
     value = half >> 3 & 7
     value = value << 1 | (half >> 11 & 1) << 4 | (half >> 2 & 1) << 5 | (half >> 7 & 1) << 6 | (half >> 6 & 1) << 7
     value |= (half >> 9 & 3) << 8 | (half >> 8 & 1) << 10 | (half >> 12 & 1) << 11
@@ -349,7 +349,7 @@ class Functions:
         columns = symbols.function_columns()
         names, addresses, sizes = columns.names[::-1], columns.addresses[::-1], columns.sizes[::-1]
         self._sizes = dict(zip(addresses, sizes, strict=True))
-        # A list: numbers of an array are made anew for each comparison.
+        # A list, because an array makes a new number for each comparison.
         self._starts = sorted(self._sizes)
         # The cold part of a function is entered by jumps from it, with its return address.
         by_name = dict(zip(names, addresses, strict=True))

@@ -326,7 +326,7 @@ class LocationTable:
         return flags
 
     def prepare(self) -> None:
-        """Compute what the first search would compute, for a process that searches more than once."""
+        """Compute in advance what the first search needs, for a process that searches more than once."""
         _ = self._strings
 
     def _string_ids(self, texts: set[str]) -> set[int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The finished parts of a location table that is being built: a build that was interrupted goes on with them.
+"""The finished parts of a location table that is being built: an interrupted build resumes with them.
 
 Each part is a file in a directory beside the table. Its name tells its number and how many parts there will be, so that others
 can tell how far the build is. It holds the chain of each of its addresses, and the chains.
@@ -84,7 +84,7 @@ class PartStore:
         body = b"".join(parts)
         header = _HEADER.pack(_MAGIC, zlib.crc32(addresses), zlib.crc32(body), *map(len, parts))
         self._folder.mkdir(parents=True, exist_ok=True)
-        # Neither atomic nor durable: one that is not whole is made again.
+        # Neither atomic nor durable: an incomplete part is made again.
         self._path(number, total).write_bytes(header + body)
 
     def progress(self) -> Progress | None:

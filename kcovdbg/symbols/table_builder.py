@@ -380,7 +380,7 @@ def _add_functions(
     for address, same in by_address.items():
         if not any(text.start <= address < text.end for text in ranges):
             continue
-        # One without a size tells least.
+        # A symbol without a size tells the least.
         first = next((symbol for symbol in same if symbol.size), same[0])
         last = first if len(same) == 1 else max(enumerate(same), key=lambda item: (item[1].size, item[0]))[1]
         index = bisect_right(starts, address) - 1

@@ -198,7 +198,7 @@ class TableBuild:
         return self._store.progress()
 
     def stop(self) -> None:
-        """End the process that builds it; another build goes on where it was."""
+        """End the process that builds it; another build resumes where it stopped."""
         self._process.terminate()
 
     def find(self) -> LocationTable | None:

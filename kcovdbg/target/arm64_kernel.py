@@ -37,7 +37,7 @@ _TABLE: Final = 2
 
 
 class TranslationRegisters(NamedTuple):
-    """What a CPU translates the kernel's addresses with."""
+    """The registers with which a CPU translates the kernel's addresses."""
 
     ttbr1: int
     tcr: int

@@ -79,7 +79,7 @@ class Connection:
     stop_note: Callable[[], str | None] = _not_stopped
     """Return a note on who stopped the machine before kcovdbg connected to it; None while it runs."""
     resume: Callable[[], str | None] = _not_stopped_by_kcovdbg
-    """Let a machine go on that an ended run of kcovdbg left stopped; return a note for the user.
+    """Let a machine continue that was left stopped by a run of kcovdbg that has ended; return a note for the user.
 
     :raises TargetError: when none did.
     """

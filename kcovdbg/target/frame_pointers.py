@@ -22,13 +22,13 @@ _MAX_STACK: Final = 64 << 10
 
 
 class StackRegisters(NamedTuple):
-    """What a stack is walked from."""
+    """The registers from which a stack is walked."""
 
     pc: int
     ra: int
     fp: int
     is_interrupted: bool
-    """Whether the program counter is where an interrupt came, and not behind a call."""
+    """Whether the program counter is that of an interrupted instruction, and not a return address."""
 
 
 class WalkedFrame(NamedTuple):
@@ -56,7 +56,7 @@ def find_registers(notes: Iterable[Note], cpu: int) -> StackRegisters | None:
 def walk_stack(
     registers: StackRegisters, exceptions: ExceptionCode, read: Callable[[int, int], bytes]
 ) -> Iterator[WalkedFrame]:
-    """Yield the frames of a kernel stack, innermost first, up to the entry from user space or to what is no frame.
+    """Yield the frames of a kernel stack, innermost first, up to the entry from user space, or up to what is not a frame.
 
     :param read: reads the kernel's memory; raises ReadError.
     """

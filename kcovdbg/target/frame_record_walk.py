@@ -54,7 +54,7 @@ class FrameRecordWalk:
         seen: set[tuple[int, int]] = set()
         while len(seen) < MAX_FRAMES:
             pc, pointer = current["pc"], current["x29"]
-            # Frames of user space are none of the kernel's.
+            # Frames of user space do not belong to the kernel's stack.
             if not is_kernel_pointer(self._target, pc, 1) or (pc, pointer) in seen:
                 return
             seen.add((pc, pointer))
@@ -76,8 +76,8 @@ class FrameRecordWalk:
         """Return the registers of the caller."""
         pointer = registers["x29"]
         if frame.is_interrupted and "x30" in registers:
-            # A function that was interrupted may not have its record, or no longer: the return address is still, or again, in
-            # x30. When it has called others, x30 leads back into itself.
+            # An interrupted function may not have made its record yet, or may have removed it: its return address is then in
+            # x30. After it has called others, x30 points into the function itself.
             back = self._strip(registers["x30"])
             if is_kernel_pointer(self._target, back, 1) and not self._is_same_function(back - 1, frame.instruction):
                 _, recorded = self._read_record(pointer)

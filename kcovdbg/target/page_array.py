@@ -35,7 +35,7 @@ _ARM64_WIDE_BITS: Final = 52
 _ARM64_MOVED: Final = -(1 << _ARM64_WIDE_BITS - 1)
 # A section's part of the array.
 _CHUNK: Final = 2 << 20
-# Pages that are missing in a row before the rest of a part counts as missing: of a large machine nothing may be there.
+# After so many missing pages in a row, the rest of a part counts as missing: on a large machine, all of it may be missing.
 _PATIENCE: Final = 4
 
 
@@ -203,7 +203,7 @@ class PageArray:
                 data = self._target.read(usage + self._present.offset, self._present.size)
                 present = int.from_bytes(data, "little") or present
             except ReadError:
-                # Then elements that were never there are called missing.
+                # Then elements that never existed are reported as missing.
                 pass
         for is_present, numbers in groupby(range(count), lambda number: present >> number & 1):
             if is_present:

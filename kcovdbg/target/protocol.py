@@ -182,7 +182,7 @@ class Target(Protocol):
         """Return a note on who stopped the machine before kcovdbg connected to it; None while it runs."""
 
     def resume(self) -> str | None:
-        """Let a machine go on that an ended run of kcovdbg left stopped; return a note for the user.
+        """Let a machine continue that was left stopped by a run of kcovdbg that has ended; return a note for the user.
 
         :raises TargetError: when none did.
         """
@@ -194,7 +194,7 @@ class Target(Protocol):
         """
 
     def leave_stopped(self, reason: str) -> str | None:
-        """Leave a machine that kcovdbg stopped so when the target is closed.
+        """Keep a machine that kcovdbg stopped from continuing when the target is closed.
 
         :param reason: what later runs of kcovdbg give as the reason.
         :return: a note for the user, None where closing the target lets nothing go on.

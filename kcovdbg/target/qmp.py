@@ -199,7 +199,7 @@ class Qmp:
         return describe_record(record)
 
     def resume(self) -> None:
-        """Let a guest go on that an ended run of kcovdbg left stopped.
+        """Let a guest continue that was left stopped by a run of kcovdbg that has ended.
 
         :raises TargetError: when none did.
         """

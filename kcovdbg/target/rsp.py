@@ -74,7 +74,7 @@ class RspClient:
             raise
 
     def _give_up(self) -> None:
-        """Close before having attached.
+        """Close a connection that is not attached yet.
 
         A busy stub accepts this connection when its client leaves, and stops the machine; it then reads this packet, which
         continues it.

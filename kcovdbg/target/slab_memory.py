@@ -492,9 +492,9 @@ def _choose_general(caches: Iterable[_Cache], size: int) -> list[_Cache]:
 
 
 def _find_slab_test(target: Target) -> Callable[[bytes], bool]:
-    """Return what tells of a ``struct page`` whether it is a slab's first one.
+    """Return a function that tells whether a ``struct page`` is a slab's first one.
 
-    The word that refers to a cache is all but proof; it may be left over in a page that was freed.
+    A word that refers to a cache is almost a proof, but may be left over in a page that was freed.
     """
     order = "big" if target.big_endian else "little"
 

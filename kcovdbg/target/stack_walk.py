@@ -105,7 +105,7 @@ class StackWalk:
         frame = UnwoundFrame(registers["rip"], is_interrupted)
         seen: set[tuple[int, int]] = set()
         while current is not None and len(seen) < MAX_FRAMES:
-            # Frames of user space are none of the kernel's.
+            # Frames of user space do not belong to the kernel's stack.
             if not is_kernel_pointer(self._target, frame.pc, 1) or (frame.pc, current["rsp"]) in seen:
                 return
             seen.add((frame.pc, current["rsp"]))

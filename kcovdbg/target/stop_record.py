@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is left of a run of kcovdbg that stopped a machine: signals that end it let the machine go on first; of a run that was
-killed, a record says that it stopped the machine.
+"""Records of runs of kcovdbg that stopped a machine. A signal that ends a run lets the machine continue first; if a run was
+killed, its record says that it stopped the machine.
 
 The record is a file beside the machine's socket; for TCP addresses, in the user's directory for state.
 """

@@ -75,7 +75,7 @@ class StubWatchpoints:
         with self._naming_end():
             reply = self._client.run(seconds)
             if reply is None:
-                # A write may have come between.
+                # Another write may have happened in between.
                 reply = self._client.stop()
                 self._note_stop(reply)
                 if reply is None or not _is_hit(reply, spans):

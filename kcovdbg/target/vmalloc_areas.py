@@ -21,7 +21,7 @@ _VM_USERMAP: Final = 0x08
 _VM_NO_GUARD: Final = 0x40
 # A machine with 1 TiB of memory in small areas has fewer.
 _MAX_AREAS: Final = 1 << 24
-# The kernel makes at most one node a CPU.
+# The kernel makes at most one node for each CPU.
 _MAX_NODES: Final = 1 << 16
 
 

@@ -199,10 +199,10 @@ def _empty_buffer(target: Target, place: Place, encoding: Encoding) -> Buffer:
 
 
 def _with_possible_size(layout: Layout, place: Place) -> Place:
-    """Take a size that is larger than any kernel allows for unknown (kcov-abi.md K3)."""
+    """Treat a size that is larger than any kernel allows as unknown (kcov-abi.md K3)."""
     if place.size is None or place.size <= _INT_MAX // layout.buffer_word:
         return place
-    remark = f"size of {place.size} words is corrupt: no buffer is as large; taken for unknown"
+    remark = f"size of {place.size} words is corrupt: no buffer is that large; treated as unknown"
     return replace(place, size=None, remarks=(*place.remarks, remark))
 
 

@@ -35,7 +35,7 @@ _VHOST_FILES: Final = (
 
 
 class CarrierWalk:
-    """One walk over what may carry a handle.
+    """One walk over everything that may carry a handle.
 
     :param target: the kernel.
     :param tasks: all of them, whose descriptors are looked at.

@@ -34,7 +34,7 @@ def read_devices(cache: StructureCache) -> tuple[tuple[DeviceState, ...], tuple[
 
 
 class _Fields(NamedTuple):
-    """An object's members, and the handle that it says to have registered."""
+    """An object's members, and the handle that it stores as registered."""
 
     kcov: KcovFields
     handle: int | None
@@ -235,11 +235,11 @@ class _DeviceWalk:
         self, objects: Mapping[int, Kcov], address: int, handle: int | None, kcov: int | None, bucket: int
     ) -> RemoteHandle:
         found = objects.get(kcov or 0)
-        # Nobody owns one: whoever opened the device may have left.
+        # A handle has no owner: the task that opened the device may have ended.
         return RemoteHandle(address, handle, bucket, kcov, None, None, () if found is None else found.errors, self._device.name)
 
     def _idle_areas(self) -> tuple[tuple[int, ...], int | None]:
-        """Return the free areas, and how many the kernel counts; None for a list that is cut."""
+        """Return the free areas, and how many the kernel counts; None for an incomplete list."""
         word = self._target.word_size
 
         def read_area(link: int) -> tuple[int, Links]:

@@ -203,7 +203,7 @@ class FileWalk:
         return [(fd, int.from_bytes(pointers[fd * word : (fd + 1) * word], order)) for fd in fds]  # type: ignore[arg-type]
 
     def is_released(self, file: int) -> bool:
-        """Return whether nobody holds a ``struct file`` any more: it is about to be freed, or it was.
+        """Return whether nobody holds a ``struct file`` any more: it is about to be freed, or has been freed.
 
         The allocator may keep what was freed: KASAN in its quarantine, with CONFIG_SLUB_RCU_DEBUG until a grace period is over.
         """
@@ -231,14 +231,14 @@ class FileWalk:
         problem: str | None = None
         # A descriptor that was reserved and not yet installed has no file.
         if file and not is_kernel_pointer(self._target, file):
-            problem = f"{file:#x} is no struct file"
+            problem = f"{file:#x} is not a struct file"
         elif file:
             try:
                 operations, private = self._file.read(self._target, file)
                 if operations in self._fops:
                     kcov = private
                 elif operations and not is_kernel_pointer(self._target, operations):
-                    problem = f"its f_op {operations:#x} is no kernel address"
+                    problem = f"its f_op {operations:#x} is not a kernel address"
             except ReadError as error:
                 problem = str(error)
         if problem is not None:

@@ -79,7 +79,7 @@ def find_capacity(layout: Layout, mode: str | None, size: int | None, trace_size
 
 
 def find_implausible(target: Target, layout: Layout, fields: KcovFields) -> str | None:
-    """Return what shows that memory is no ``struct kcov``, or no longer one; None if nothing does."""
+    """Return what shows that memory is not, or no longer, a ``struct kcov``; None if nothing does."""
     low, high = target.kernel_range
     if fields.refcount is not None and not 0 < fields.refcount < 1 << 30:
         return f"its refcount is {fields.refcount}"

@@ -178,7 +178,8 @@ class ReferenceWalk:
             self._lacking[Source.SLAB] = (f"the slab cache of files is incomplete: {error}",)
         released = {file.file for file in extra if walk.is_released(file.file)}
         for file in sorted(extra, key=lambda file: file.file in released):
-            # One that is about to be closed has its reference yet; one that was freed has none, and its object may be freed.
+            # A file that is about to be closed still has its reference; a freed one has none, and its object may be freed as
+            # well.
             if file.file not in released or (file.kcov in self._roads and self._is_unbalanced(file.kcov)):
                 yield _Found(file.kcov, "file", Reference("fd", 1, file=file.file))
 

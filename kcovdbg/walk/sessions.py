@@ -287,7 +287,7 @@ class SessionWalk:
             or (interrupted is not None and interrupted.kcov is None)
             or bool(interrupted is None and fields.kcov_softirq and not self.sees_saved)
             or (fields.kcov_remote if own_member else fields.kcov) is None
-            # From August 2026 on, one of both marks an owner.
+            # From August 2026 on, one of the two marks an owner.
             or (
                 self._generation.has(Feature.SAVED_IN_TASK) and not own_member and not self._generation.has(Feature.MODE_REMOTE)
             )

@@ -46,7 +46,7 @@ class _Registers:
     paddings: tuple[int, ...]
     """What may be between them and the end of the stack, in bytes."""
     decode: Callable[[Mapping[str, Any], str], tuple[bool, Syscall | None]]
-    """From their values and the machine to whether they are those of user space, and the system call."""
+    """Returns, by their values and the machine, whether they are those of user space, and the system call."""
 
 
 def _decode_x86(regs: Mapping[str, Any], machine: str) -> tuple[bool, Syscall | None]:

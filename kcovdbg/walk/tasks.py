@@ -186,7 +186,7 @@ class TaskWalk:
         if following == head == before:
             return
         start = leader + node_offset
-        # Where the leader is the first on it, the head needn't be read: it is the end.
+        # Where the leader is the first on it, the head is the end and need not be read.
         broken = yield from self._follow_threads(following, start, head, values[1], 0, is_first=before == head)
         if broken is None:
             return
