@@ -75,6 +75,7 @@ def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> l
         *_compare_tasks(states, answers["tasks"], exact=not section),
         *_compare_objects(states, objects, answers["objects"], moving, exact=not section),
         *_compare_sessions(states, objects, answers["tasks"], moving, section, told_of(states)),
+        *(_compare_paused(answers["tasks"], section) if told_of(states) == "dataflow" else ()),
         *_compare_handles(states, answers["remote"], exact=not section),
         *_compare_areas(states, answers, exact=not section),
         *_compare_references(answers["objects"]),
@@ -296,6 +297,19 @@ def _disagreements(name: str, row: Mapping[str, Any], expected: Mapping[str, Any
     for key, value in expected.items():
         if row[key] != value:
             yield f"{name}: {key} is {row[key]!r}, the guest says {value!r}"
+
+
+def _compare_paused(rows: Rows, section: Mapping[str, Any] | None) -> Iterator[str]:
+    """Check that KCOV_PAUSED, bit 29, is set in every task that is switched out, and not in the one stopped in a section."""
+    switched_out = [row for row in rows if row["in_ctxsw"]]
+    if 2 * len(switched_out) < len(rows):
+        yield f"{len(switched_out)} of {len(rows)} tasks are switched out"
+    for row in rows:
+        is_paused = bool(int(row["kcov_mode_raw"], 16) >> 29 & 1)
+        if row["in_ctxsw"] and not is_paused:
+            yield f"task {row['pid']} is switched out, its mode is {row['kcov_mode_raw']}"
+        if section and row["task"] == section["task"] and is_paused:
+            yield f"task {row['pid']} is in a section, its mode is {row['kcov_mode_raw']}"
 
 
 def _compare_handles(states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exact: bool) -> Iterator[str]:
