@@ -5,7 +5,7 @@
 
 #include "branches.h"
 
-/* Of kernels: a bit for each byte of this range takes 128 MiB at most. Further addresses are no targets. */
+/* For kernels: one bit for each byte of this range, at most 128 MiB. Addresses beyond it are not targets. */
 #define MAX_RANGE (1ULL << 30)
 
 struct kcovdbg_targets {
@@ -121,7 +121,7 @@ static size_t find_jumps(const unsigned char *text, size_t size, uint64_t addres
 	return count;
 }
 
-/* Whether any address of a range is a target, or one up to 63 bytes beside it. */
+/* Whether a range has a target, or there is one within 63 bytes of it. */
 static inline bool may_have_targets(const struct kcovdbg_targets *targets, uint64_t first, uint64_t last)
 {
 	uint64_t low = first > targets->base ? first - targets->base : 0;

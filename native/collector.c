@@ -125,7 +125,7 @@ int kcovdbg_init(struct kcovdbg_kcov *kcov, uint64_t size)
 	if (!request)
 		request = kcov->word_size == 8 ? KCOV_INIT_TRACE_64 : KCOV_INIT_TRACE_32;
 
-	/* The kernel checks its state first before 5.18, the size first since then: here it is always the size. */
+	/* Before 5.18 the kernel checks its state first, since then the size. Here the size is always checked first. */
 	if (size < 2 || size > SIZE_MAX / 8 / kcov->word_size || size > ULONG_MAX)
 		return -EINVAL;
 	if (kcov->device->ioctl(kcov->fd, request, (unsigned long)size))

@@ -712,7 +712,7 @@ static bool list_ranges(const struct kcovdbg_dwarf *dwarf, const struct unit *un
 	return true;
 }
 
-/* False when add() returned that. */
+/* Return false if add() did. */
 static bool list_entry_ranges(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, const struct entry *entry,
 			      range_function add, void *context)
 {
@@ -749,7 +749,7 @@ static bool read_header(const struct kcovdbg_dwarf *dwarf, uint64_t offset, stru
 		unit->address_size = get(&cursor, 1);
 	}
 	unit->entry = cursor.at - (const unsigned char *)dwarf->sections.info.data;
-	/* Units of types, and those whose entries are in another file, have no code here. Partial ones are referred to. */
+	/* Type units, and units whose entries are in another file, have no code here. Partial units are referred to. */
 	unit->is_known = !cursor.is_bad && (unit->version == 4 || unit->version == 5) && (kind == 1 || kind == 3) &&
 			 (unit->address_size == 4 || unit->address_size == 8);
 	return true;

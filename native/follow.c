@@ -33,11 +33,11 @@
 	(PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | \
 	 PTRACE_O_TRACEEXEC)
 
-/* Initialized buffers kept for further tasks: making one takes as long as clearing it. */
+/* Initialized buffers, kept for later tasks: making a buffer takes as long as clearing it. */
 #define SPARE 8
 
 struct task {
-	struct kcovdbg_task told; /* First: the part that callers see. */
+	struct kcovdbg_task told; /* Must be first: the part that callers see. */
 	struct kcovdbg_kcov kcov;
 	size_t open_call; /* Index + 1 of the system call that it is in, 0 outside. */
 	int set_up;
@@ -160,7 +160,7 @@ static int copy_out(const struct kcovdbg_kcov *kcov, const void *area, uint64_t 
 
 static struct task *find_task(const struct kcovdbg_run *run, int tid)
 {
-	/* New tasks are looked up most. */
+	/* The newest tasks are looked up most often. */
 	for (uint32_t i = run->count; i-- > 0;)
 		if (run->tasks[i]->told.tid == tid && run->tasks[i]->alive)
 			return run->tasks[i];
@@ -359,7 +359,7 @@ static int text_argument(uint64_t number)
 	return 0;
 }
 
-/* Read up to the end of the word at an address: the most in one call without CONFIG_CROSS_MEMORY_ATTACH. */
+/* Read up to the end of the word at an address: no call can read more without CONFIG_CROSS_MEMORY_ATTACH. */
 static ssize_t peek(int tid, uint64_t address, void *data, size_t length)
 {
 	size_t skip = address % sizeof(long);
@@ -656,7 +656,7 @@ static int BEFORE_EXEC be_command(void *argument)
 		direct(SYS_dup3, command->stdout_fd, 1, 0, 0);
 	reset_handlers();
 	direct(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof(mask));
-	/* By the kernel, like all tasks of the command: they have no fake device. */
+	/* Collected by the kernel, like all tasks of the command: they have no fake device. */
 	report.error = (int)-direct(SYS_ioctl, birth->kcov, (long)command->mode.request, (long)command->mode.argument, 0);
 	if (report.error <= 0) {
 		report.step = KCOVDBG_STEP_EXEC;

@@ -179,7 +179,7 @@ static inline __attribute__((always_inline)) int mark(const void *words, size_t 
 		}
 		bits = bitmap[offset >> 6];
 		bitmap[offset >> 6] = bits | 1ULL << (offset & 63);
-		/* Written each time, each record would wait for the one before: adjacent PCs share the word. */
+		/* If it were written each time, each record would wait for the one before: adjacent PCs share the word. */
 		if (__builtin_expect(!bits, 0))
 			in_use[offset >> 12] |= 1ULL << (offset >> 6 & 63);
 	}

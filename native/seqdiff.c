@@ -7,8 +7,8 @@
 
 #define MAX_RECORDS (1UL << 30)
 /*
- * A part that is not solved after so many rounds is split at the best place seen, and each time the next part gets half as many.
- * Traces of one workload rarely need it; unlike traces end soon.
+ * A part that is not solved after so many rounds is split at the best place seen, and the next part gets half as many rounds.
+ * Traces of one workload rarely need this; it ends the search early in traces that differ much.
  */
 #define MAX_ROUNDS 2048
 #define MIN_ROUNDS 256

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * Collects without an end, each round another order of calls, and sets the count back after each: what is read of the buffer
- * twice is rarely the same. Prints where the buffer is, and goes on until it is killed.
+ * Collects endlessly, with another order of calls in each round, and resets the count after each: two reads of the buffer
+ * rarely give the same. Prints where the buffer is, and runs until it is killed.
  */
 #include <fcntl.h>
 #include <linux/kcov.h>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* What one writes to collect a command's coverage without any tool. Prints seconds from fork to the end, and the count. */
+/*
+ * A program as users write it to collect a command's coverage without a tool. Prints seconds from fork to the end, and the
+ * count.
+ */
 #include <fcntl.h>
 #include <linux/kcov.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* Four threads and two children, each with a system call that nobody else makes; how often is its argument. */
+/* Four threads and two children, each with a system call that no other one makes. The argument says how often. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>

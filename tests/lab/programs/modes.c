@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * What one writes to collect a command's coverage in any mode: the numbers are arguments. Writes the buffer to FILE, and with a
- * second one (of edges, behind the first) that to FILE.edges, as they are.
+ * A program as users write it to collect a command's coverage in any mode: the numbers are arguments. Writes the buffer to
+ * FILE, and with a second one (of edges, behind the first) that to FILE.edges, as they are.
  */
 #include <fcntl.h>
 #include <linux/kcov.h>

@@ -12,7 +12,7 @@ int main(void)
 	int run;
 
 	getpriority(PRIO_PROCESS, 0);
-	/* As with `setarch --uname-2.6`: override_release() does more than to return. */
+	/* As with `setarch --uname-2.6`: override_release() then does more than return. */
 	personality(PER_LINUX | UNAME26);
 	if (uname(&name))
 		return 1;

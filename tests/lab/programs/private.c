@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * Maps KCOV's buffer privately, which the kernel takes: once it has written to a page, it doesn't see the kernel's any more.
- * Prints its count, and keeps the buffer until it is killed.
+ * Maps KCOV's buffer privately, which the kernel accepts: once it has written to a page, it no longer sees what the kernel
+ * writes there. Prints its count, and keeps the buffer until it is killed.
  */
 #include <fcntl.h>
 #include <linux/kcov.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* A few system calls every second, until it is ended: a collector's buffer grows while it is looked at, for minutes. */
+/* A few system calls every second until it is killed, so that a collector's buffer grows for minutes while it is read. */
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* System calls of one thread, short and long ones; how many rounds is its argument. */
+/* Short and long system calls of one thread. The argument is the number of rounds. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>

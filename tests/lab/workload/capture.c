@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
  * kdump: a second kernel waits in memory that crashkernel= reserved. It starts when the first panics, with this program as its
- * init, finds the first's memory in /proc/vmcore, and writes it to the host's directory (9p, tag `exchange`) as it is told to by
- * kcovlab.capture= on its command line:
+ * init, finds the memory of the first one in /proc/vmcore, and writes it to the host's directory (9p, tag `exchange`) in the
+ * way that kcovlab.capture= on its command line says:
  *
  *   flattened     what syzkaller runs: makedumpfile -F -c -d 0 /proc/vmcore
  *   filtered      what distributions run: makedumpfile -c -d 31

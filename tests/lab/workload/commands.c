@@ -40,8 +40,8 @@ bool storm_foreign(pid_t pid)
 void reap(void)
 {
 	/*
-	 * Children of init only, and orphans. The zombie among the states is a child of its
-	 * maker's. While something is running, its end is left to `stop`.
+	 * Only children of init, and orphans. The zombie among the states is a child of the task that made it. Tasks of a
+	 * running command are left to `stop`.
 	 */
 	if (!nrunning)
 		while (waitpid(-1, NULL, WNOHANG) > 0)
@@ -136,7 +136,7 @@ static void inflight_hub(void)
 	      usb_dummy_bus(udc), 1UL << 56 | usb_dummy_bus(udc), udc ? "kc-mute" : "kc-usb", atomic_load(&s->done_calls));
 }
 
-/* A count that no buffer can have, written by the one who owns the buffer. */
+/* A count that no buffer can have, written by the owner of the buffer. */
 static void st_bogus(struct slot *s)
 {
 	struct kc k;
@@ -151,8 +151,8 @@ static void st_bogus(struct slot *s)
 }
 
 /*
- * User space writes into its buffer, as a stray pointer would: one record becomes an address inside of a call, another one no
- * address at all. A page of memory is mapped directly before the buffer, nothing after it.
+ * User space writes into its buffer, as a stray pointer would: one record becomes an address in the middle of a call, another
+ * one becomes a word that is not an address. A page of memory is mapped directly before the buffer, nothing after it.
  */
 static void st_scribble(struct slot *s)
 {
@@ -198,7 +198,7 @@ static void st_reuse(struct slot *s)
 	ioctl(k.fd, KCOV_ENABLE, KCOV_TRACE_PC);
 }
 
-/* A worker of io_uring that waits for a pipe: what it does is no part of its process's coverage. */
+/* A worker of io_uring that waits for a pipe: its work is not part of the coverage of its process. */
 static void st_uring(struct slot *s)
 {
 	struct io_uring_params params = { 0 };
@@ -287,7 +287,7 @@ static void st_crash(struct slot *s)
 	int fd = open_crash(s, which, &text);
 	struct kc k;
 
-	/* Large: the panic's own output is recorded after what led to it. */
+	/* Large, because the panic's own output is recorded as well, after what led to it. */
 	if (fd < 0 || kc_setup(s, &k, 2048 * PAGE_WORDS)) {
 		slot_missing(s, "no /proc/sysrq-trigger, no module, or this kernel does not panic so");
 		return;
@@ -315,9 +315,7 @@ static void crash(const char *how)
 	atomic_store(&s->done_calls, find_crash(how) + 1);
 	s->pid = s->tid = spawn(s, st_crash);
 	slot_wait(s, 5000);
-	/*
-	 * The buffer is empty yet: what it will hold can't be told by anybody who lives to tell it.
-	 */
+	/* The buffer is still empty: nothing in this guest can print what it will hold after the crash. */
 	truth_slot(s);
 	truth("\"answer\": \"crash%s%s\", \"done\": true", *how ? " " : "", how);
 	tcdrain(truth_fd());

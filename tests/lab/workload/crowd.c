@@ -15,16 +15,13 @@
 #include <unistd.h>
 
 #define PER_PROCESS 1000
-/* A thread that only waits needs next to nothing; one of a libc's would take pages. */
+/* A thread that only waits needs very little memory; a thread of libc would take pages. */
 #define STACK 2048
 
 static pid_t *leaders;
 static int nleaders;
 
-/*
- * Runs on a scrap of stack and on its creator's thread-local storage: it must not call into libc
- * beyond this.
- */
+/* Runs on a small stack and with its creator's thread-local storage: it must not call any other function of libc. */
 static int idle(void *arg)
 {
 	(void)arg;
@@ -77,7 +74,7 @@ void crowd(unsigned int n)
 		forked++;
 		left -= here;
 	}
-	/* Until all are there, or they stop coming because memory has run out. */
+	/* Wait until all have started, or no more start because memory has run out. */
 	while (atomic_load(&counts[1]) < (int)forked && now_ms() < end)
 		msleep(20);
 	truth("\"state\": \"threads\", \"asked\": %u, \"started\": %d, \"processes\": %u, \"tasks\": %lu, \"ms\": %lu", n,

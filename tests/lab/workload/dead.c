@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/*
- * States of tasks on their way out, or gone: zombies, leaders without threads, tasks stopped in
- * exit.
- */
+/* States of tasks that are exiting or have exited: zombies, leaders without threads, tasks stopped in exit. */
 #include "lab.h"
 
 #include <linux/kcov.h>

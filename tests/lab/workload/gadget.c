@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
  * The device side of the guest's USB: a gadget over raw-gadget and dummy_hcd, with one interface of
- * two bulk endpoints, no driver that would want it, and as little in its descriptors as enumerates.
+ * two bulk endpoints, no matching driver, and only the descriptors that enumeration needs.
  */
 #include "lab.h"
 
@@ -166,7 +166,7 @@ static void control(const struct usb_ctrlrequest *r)
 
 	switch (r->bRequestType & USB_TYPE_MASK) {
 	case USB_TYPE_VENDOR:
-		/* Traffic's own: anything goes. */
+		/* Requests of the traffic itself: accept all. */
 		answer(r, zeros, sizeof(zeros));
 		return;
 	case USB_TYPE_STANDARD:
@@ -221,7 +221,7 @@ static bool start(struct slot *s, int udc)
 	return true;
 }
 
-/* Returns when the kernel has no more events for us, or when a signal says that it is enough. */
+/* Return when the kernel has no more events for us, or when a signal ends the gadget. */
 static void events(struct slot *s, bool mute)
 {
 	struct {
@@ -272,7 +272,7 @@ static void wake(int sig)
 /*
  * A gadget that never answers. hub_event waits five seconds for the first descriptor, in the middle
  * of its remote section. What it asks for next is refused by the kernel, as the first request is
- * still open, and soon it gives up: so plug the gadget out and in again before that.
+ * still open, and soon it gives up. Unplug the gadget and plug it in again before that.
  */
 void usb_gadget_mute(struct slot *s)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * Programs of the host's in the guest: the host's file system over 9p (tag `root`), with a tmpfs above it for what is written,
- * and a directory for exchange (tag `exchange`), which the host sees as well. A kernel without 9p has them in its initramfs, under
- * PACKED: files of the exchange go over the line of truth then, by `put` and `get`.
+ * Programs of the host, run in the guest: the host's file system over 9p (tag `root`), with a tmpfs above it for what is
+ * written, and a directory for exchange (tag `exchange`), which the host sees as well. A kernel without 9p has them in its
+ * initramfs, under PACKED: files of the exchange go over the line of truth then, by `put` and `get`.
  */
 #include "lab.h"
 
@@ -78,7 +78,7 @@ void host_run(const char *name)
 	pid_t pid;
 
 	if (!set_up()) {
-		truth("\"state\": \"run\", \"missing\": \"the host's files can't be mounted\"");
+		truth("\"state\": \"run\", \"missing\": \"the host's files cannot be mounted\"");
 		return;
 	}
 	snprintf(path, sizeof(path), "/tmp/exchange/%s", name);
@@ -131,7 +131,7 @@ void host_put(char *name)
 	close(fd);
 }
 
-/* Say a file of the exchange, in pieces. */
+/* Print a file of the exchange, in pieces. */
 void host_get(const char *name)
 {
 	unsigned char bytes[2048];
@@ -154,7 +154,7 @@ void host_get(const char *name)
 	close(fd);
 }
 
-/* This program under another pid than 1, run by the host's in the guest: something to collect coverage of. */
+/* This program with a pid other than 1, started by the host's program in the guest: something to collect coverage of. */
 int tool(int argc, char **argv)
 {
 	if (argc > 2 && !strcmp(argv[1], "vhost")) {

@@ -63,20 +63,19 @@
  *                 first and the last 16 of them
  *   calls         what was called, in order, except that calls made while KCOV was enabled may stand
  *                 before KCOV_ENABLE: to note them there would have been recorded
+ * A state that this kernel cannot have is {"state": S, "missing": why}.
  *
- * A state that this kernel can't have is {"state": S, "missing": why}.
- *
- *   kc-none       a task that never heard of KCOV
+ *   kc-none       a task that never used KCOV
  *   kc-open       opened only
  *   kc-highfd     opened only, with a second descriptor from 700 on
  *   kc-init       initialised, never mapped
  *   kc-mapped     mapped, never enabled
- *   kc-odd        enabled; its size is no whole number of pages, so it can't be mapped
+ *   kc-odd        enabled; its size is not a whole number of pages, so it cannot be mapped
  *   kc-pc         PC trace, enabled
  *   kc-cmp        comparisons, enabled
  *   kc-full       enabled; filled to the last word exactly (`exact`, `records_per_call`)
  *   kc-over       PC trace, enabled, far too small
- *   kc-over-cmp   the same for comparisons; some words at the end can't take a record
+ *   kc-over-cmp   the same for comparisons; some words at the end are too few for a record
  *   kc-off        disabled with contents, PCs
  *   kc-off-cmp    disabled with contents, comparisons
  *   kc-again      third session on one descriptor, enabled
@@ -90,7 +89,7 @@
  *   kc-thr        leader of the threads kc-thr/0 to kc-thr/7, each enabled with its own object
  *   kc-exited     the enabled thread has exited (`exited_tid`), its process has descriptor and
  *                 mapping
- *   kc-hostile    enabled; comm is an attack on terminals
+ *   kc-hostile    enabled; comm has control sequences for terminals
  *   kc-zombie     exited while enabled, not waited for; the object is its parent's, kc-zparent
  *   kc-zleader    a leader that exited (a zombie) before its thread kc-zleader/t, which is enabled:
  *                 files and memory can be found through the thread only
@@ -309,7 +308,7 @@ static void listen(void)
 		ssize_t n;
 		char *end;
 
-		/* Nobody has to be reaped in a hurry: a guest that stands is not woken for it. */
+		/* Children need not be reaped at once: an idle guest is not woken for that. */
 		if (poll(&p, 1, -1) < 0)
 			continue;
 		n = read(truth_fd(), buf + len, sizeof(buf) - 1 - len);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* A task that computes in user space while a timer interrupts it: what the kernel then records, no system call has made. */
+/*
+ * A task that computes in user space while a timer interrupts it: no system call makes the records that the kernel then writes.
+ */
 #include "lab.h"
 
 #include <errno.h>

@@ -20,7 +20,7 @@
 #define KCOV_RESET_TRACE _IO('c', 104)
 
 static const struct {
-	const char *needs; /* what kc_has() must say */
+	const char *needs; /* argument with which kc_has() must be true */
 	const char *name;  /* of the kernel's mode */
 	unsigned long arg; /* of KCOV_ENABLE */
 	unsigned int record_words;
@@ -115,7 +115,7 @@ int kc_setup(struct slot *s, struct kc *k, uint64_t words)
 	return kc_open(s, k) || kc_init(s, k, words) || kc_map(s, k) ? -1 : 0;
 }
 
-/* The edges' buffer lies behind the other one. */
+/* The buffer of edges follows the other one. */
 int kc_map_edges(struct slot *s, struct kc *k)
 {
 	size_t length = k->size * sizeof(uint64_t);
@@ -139,8 +139,8 @@ volatile uint64_t *kc_count(struct kc *k, enum trace mode)
 }
 
 /*
- * Everything that has to be said is said before the call: what follows it would be recorded. The
- * kernel records the tail of the call itself, hence the store of 0.
+ * Note everything before the call, because anything done after it would be recorded. The kernel records the end of the call
+ * itself, hence the store of 0.
  */
 int kc_enable(struct slot *s, struct kc *k, enum trace mode)
 {

@@ -35,8 +35,7 @@ enum trace {
 
 /*
  * One state: filled by the process that is in it, printed by init. It lives in memory shared by
- * everybody, because a task with KCOV enabled can't print anything without changing what it would
- * print.
+ * all tasks, because a task with KCOV enabled cannot print anything without changing what it would print.
  */
 struct slot {
 	atomic_int ready;      /* set last, by a plain store: no system call between it and the sleep */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* States of live tasks that collect their own coverage, or once did, or were about to. */
+/* States of live tasks that collect their own coverage, have collected it, or are set up for it. */
 #include "lab.h"
 
 #include <fcntl.h>
@@ -91,7 +91,7 @@ static void st_over_cmp(struct slot *s)
 	enabled(s, 2 * PAGE_WORDS, TRACE_CMP, 3000);
 }
 
-/* A task whose name is an attack on the terminal that shows it. */
+/* A task whose name has control sequences for the terminal that shows it. */
 static void st_hostile(struct slot *s)
 {
 	slot_comm(s, "\x1b[31mred\n\xff");
@@ -114,7 +114,7 @@ static void st_full(struct slot *s)
 	slot_call(s, "getppid until count == size - 1");
 	if (kc_enable(s, &k, TRACE_PC))
 		return;
-	/* The first calls run differently: the tail of the ioctl is behind them. */
+	/* The first calls are recorded differently, after the end of the ioctl. */
 	for (int i = 0; i < 50 && !exact; i++) {
 		__atomic_store_n(&k.area[0], 0, __ATOMIC_SEQ_CST);
 		getppids(1);
@@ -229,7 +229,7 @@ static void st_split(struct slot *s)
 	if (kc_setup(s, &k, 11 * PAGE_WORDS))
 		return;
 	slot_object(s, &k, 1, 1);
-	/* It can't be read from one end to the other any more. */
+	/* It cannot be read as a whole any more. */
 	s->map = 0;
 	if (syscall(SYS_munmap, (uintptr_t)k.area + 4 * PAGE, 2 * PAGE))
 		slot_missing(s, "munmap");
@@ -268,7 +268,7 @@ static void st_dup(struct slot *s)
 	heir->owner = s->tid;
 	slot_call(s, "fork");
 	heir->map_tid = spawn(heir, st_heir);
-	/* The heir's name is what it set, and that takes a moment. */
+	/* The heir sets its name itself, which takes a moment. */
 	slot_wait(heir, 5000);
 	if (!kc_enable(s, &k, TRACE_PC))
 		getppids(2);
@@ -374,7 +374,7 @@ static void st_exited(struct slot *s)
 	slot_extra(s, ", \"exited_tid\": %d", gone);
 }
 
-/* Many handles to one process: how a file table that has grown is walked. */
+/* Many descriptors in one process, to have a file table that has grown. */
 static void st_many(struct slot *s)
 {
 	struct kc k;

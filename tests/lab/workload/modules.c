@@ -52,7 +52,7 @@ void module_functions(struct slot *s, const char *module)
 
 	slot_extra(s, ", \"module\": \"%s\", \"text\": \"0x%lx\", \"functions\": {", module, text);
 	snprintf(path, sizeof(path), "/modules/%s.ko", module);
-	/* A file cut at the buffer's end has lost its section headers, which are last. */
+	/* A file that does not fit the buffer lacks its section headers, which are at its end. */
 	if (slurp(path, file, sizeof(file)) < (int)sizeof(*elf) ||
 	    elf->e_shoff + elf->e_shnum * sizeof(*sections) > sizeof(file))
 		goto out;
@@ -97,7 +97,7 @@ static int run(struct slot *s, const char *module, uint64_t words, enum trace mo
 	}
 	if (kc_setup(s, &k, words) || kc_enable(s, &k, mode))
 		return -1;
-	/* The functions are called with 3, and so often. */
+	/* The functions are called with 3, so many times. */
 	if (write(fd, "3", 1) != 1)
 		slot_missing(s, "write %s: %s", path, strerror(errno));
 	kc_disable(s, &k);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
  * States in which coverage is missing for a reason, or in which KCOV's own state is damaged: one
- * `puzzle NAME` each. Their lines say what the kernel answered, and who has to do with it.
+ * `puzzle NAME` each. Their lines say what the kernel answered, and which tasks are involved.
  */
 #include "lab.h"
 
@@ -65,7 +65,7 @@ static int try_handle(uint64_t handle)
 	return err;
 }
 
-/* The struct kcov has a reference more than there are holders. */
+/* The struct kcov has one reference more than holders. */
 static void st_leak(struct slot *s)
 {
 	char line[32];
@@ -223,15 +223,15 @@ static void st_lost(struct slot *s)
 }
 
 /*
- * Loses its session to a remote section in its own context, and does not know: mac80211 does this
- * to who sends a frame. What the state is afterwards is for the kernel to say.
+ * A task that loses its session to a remote section in its own context, without noticing: mac80211 does this to a task that
+ * sends a frame. The resulting state depends on the kernel.
  */
 static void st_nested(struct slot *s)
 {
 	struct kc k;
 	int err;
 
-	/* The module is loaded before: that would be in the buffer. */
+	/* Load the module before, or loading it would be recorded as well. */
 	err = damage("nest 0");
 	if (err) {
 		slot_missing(s, "nest 0: %s", strerror(err));

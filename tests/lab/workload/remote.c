@@ -30,7 +30,7 @@ static void vhost_owner(struct slot *s, uint64_t words, enum trace mode, uint32_
 		return;
 	slot_object(s, &k, 2, 1);
 	if (vhost_start(&v, cid)) {
-		/* The owner and its handle stand all the same; only nobody runs a section. */
+		/* The owner and its handle exist anyway, but no section runs. */
 		slot_extra(s, ", \"vhost\": null, \"vhost_missing\": \"%s\"", v.why);
 		return;
 	}
@@ -58,7 +58,7 @@ static void st_remote2(struct slot *s)
 		    usb, 2, 52);
 }
 
-/* Accepted by the kernel, and nobody can reach it. */
+/* The kernel accepts it, but no section can collect for it. */
 static void st_nohandle(struct slot *s)
 {
 	struct kc k;
@@ -97,7 +97,7 @@ static void orphan_grandchild(struct slot *s)
 	(void)s;
 }
 
-/* Inherited a handle whose owner is gone: the handle stays in the task, in no table. */
+/* Inherited a handle whose owner has exited: the task keeps the handle, but it is not registered. */
 static void orphan_maker(struct slot *s)
 {
 	uint64_t handle = kcov_remote_handle(KCOV_SUBSYSTEM_COMMON, HANDLE_ORPHAN);

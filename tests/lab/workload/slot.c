@@ -102,7 +102,7 @@ void slot_missing(struct slot *s, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* To be called before enabling: this writes to the slot only, but strings cost page faults. */
+/* Call this before enabling: it only writes to the slot, but using strings causes page faults. */
 void slot_object(struct slot *s, const struct kc *k, int refcount, int sequence)
 {
 	if (!s->object[0])

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * Everything at once and in no order: what a live walk has to survive. Threads open, size, map,
- * enable, remotely enable, disable, close and exit as dice tell them, with few enough handles that
- * they collide.
+ * All operations at once and in random order, which a live walk must survive. Threads open, size, map, enable, remotely enable,
+ * disable, close and exit at random, with so few handles that they collide.
  */
 #include "storm.h"
 
@@ -125,7 +124,7 @@ static void *thread(void *arg)
 		k[i].fd = -1;
 	while (steps-- && !atomic_load(&shm->storm_stop))
 		step(&k[rand_r(&seed) % HOLD], &seed);
-	/* Half of them leave their descriptors to the process, and all leave enabled what is. */
+	/* Half of them leave their descriptors to the process, and none disables what it has enabled. */
 	for (int i = 0; i < HOLD; i++)
 		if (k[i].fd >= 0 && rand_r(&seed) % 2)
 			close(k[i].fd);

@@ -10,7 +10,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* A list of more tasks than this takes a serial line too long. */
+/* Printing more tasks than this on a serial line takes too long. */
 #define MANY_TASKS 2000
 
 static const char *const symbols[] = { "_text",

@@ -98,7 +98,7 @@ static void st_usb(struct slot *s)
 	slot_extra(s, ", \"bus\": %d, \"area_sizes\": [%lu]", bus, 96 * PAGE_WORDS);
 }
 
-/* In two halves, because enumeration takes a while in which the other states can be made. */
+/* In two steps, because the other states can be made while the device is enumerated. */
 void usb_start(void)
 {
 	dataflow_usb();
@@ -163,8 +163,8 @@ static unsigned char endpoint(int fd, bool in)
 
 /*
  * Asynchronous transfers, and system calls until they are back: the softirq that gives them back
- * interrupts this task while it runs, which is what makes KCOV save a session and resume it. A task
- * that waited would be asleep by then. Without rounds there is no end to it.
+ * interrupts this task while it runs, which is what makes KCOV save a session and resume it. A task that waited would be
+ * asleep by then. Without a number of rounds it never ends.
  */
 static void transfers(int fd, struct kc *k, bool bulk, unsigned long rounds)
 {
@@ -259,7 +259,7 @@ void usb_traffic_plain(struct slot *s)
 	transfers(fd, NULL, bulk, 0);
 }
 
-/* Holds the handle of the second controller's bus, which kc-usb doesn't. */
+/* Holds the handle of the second controller's bus, which kc-usb does not have. */
 static void own_second_bus(struct slot *s, int udc)
 {
 	uint64_t handle = kcov_remote_handle(KCOV_SUBSYSTEM_USB, usb_dummy_bus(udc));

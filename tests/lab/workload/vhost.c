@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
  * A vhost device with one packet in its ring at a time. Its worker runs every piece of work inside
- * a remote section with the common handle of the task that made it: the kernel's most convenient
- * user of common handles.
+ * a remote section with the common handle of the task that made it. No other user of common handles in the kernel is as easy
+ * to set up.
  */
 #include "lab.h"
 
