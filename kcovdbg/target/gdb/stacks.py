@@ -16,6 +16,7 @@ from kcovdbg.errors import CapabilityError, KcovdbgError, MissingSymbolError, Mi
 from kcovdbg.model.location import Frame
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.frame_record_walk import FrameRecordWalk
+from kcovdbg.target.gdb.stub import Stub
 from kcovdbg.target.orc_tables import OrcTables
 from kcovdbg.target.pointer import check_pointer, read_word
 from kcovdbg.target.protocol import Target
@@ -25,6 +26,8 @@ from kcovdbg.target.stub_registers import PRSTATUS_REGISTERS
 
 _TASK: Final = "struct task_struct"
 _INT: Final = 4
+_THREAD_MASK: Final = 0xFFFF_FFFF
+_KGDB_CPU: Final = _THREAD_MASK - 1
 
 
 class _X86Stacks:
@@ -83,16 +86,23 @@ class GdbStacks:
     :param image: its vmlinux.
     :param frames_at: returns the functions that an instruction is in, innermost first.
     :param core: the core that GDB reads, None on a connection.
+    :param stub: what GDB is connected to, None without a stub.
     :raises MissingSymbolError: when the kernel lacks what unwinding needs.
     :raises MissingTypeError: when the debug info lacks the types of tasks.
     """
 
     def __init__(
-        self, target: Target, image: ElfFile, frames_at: Callable[[int], Sequence[Frame]], core: ElfFile | None
+        self,
+        target: Target,
+        image: ElfFile,
+        frames_at: Callable[[int], Sequence[Frame]],
+        core: ElfFile | None,
+        stub: Stub | None,
     ) -> None:
         self._target = target
         self._frames_at = frames_at
         self._core = core
+        self._stub = stub
         is_arm64 = image.header.machine == EM_AARCH64
         self._machine: _X86Stacks | _Arm64Stacks = _Arm64Stacks(target) if is_arm64 else _X86Stacks(target, image)
 
@@ -147,7 +157,9 @@ class GdbStacks:
     def _find_registers(self, task: int, cpu: int) -> Registers:
         try:
             if self._core is None:
-                return _read_registers(cpu, self._machine.names)
+                # QEMU numbers CPUs from 1; kgdb from -2 downwards, and tasks by their ids.
+                thread = _KGDB_CPU - cpu if self._stub is Stub.KGDB else cpu + 1
+                return _read_registers(thread, self._machine.names)
             notes = [note for note in self._core.notes if note.type == NT_PRSTATUS and note.name == "CORE"]
             names = self._machine.core_names
             values = struct.unpack_from(f"<{len(names)}Q", notes[cpu].desc, PRSTATUS_REGISTERS)
@@ -158,16 +170,16 @@ class GdbStacks:
             ) from None
 
 
-def _read_registers(cpu: int, names: Sequence[str]) -> Registers:
-    """Read a CPU's registers from a stub, which numbers CPUs from 1.
+def _read_registers(number: int, names: Sequence[str]) -> Registers:
+    """Read the registers of a thread of a stub.
 
-    :raises LookupError: when it has no such CPU.
+    :raises LookupError: when it has no such thread.
     """
     selected = gdb.selected_thread()
     frame = gdb.selected_frame() if selected is not None else None
-    thread = next((one for one in gdb.selected_inferior().threads() if one.ptid[1] - 1 == cpu), None)
+    thread = next((one for one in gdb.selected_inferior().threads() if one.ptid[1] & _THREAD_MASK == number), None)
     if thread is None:
-        raise LookupError(cpu)
+        raise LookupError(number)
     try:
         thread.switch()
         newest = gdb.newest_frame()
@@ -179,10 +191,14 @@ def _read_registers(cpu: int, names: Sequence[str]) -> Registers:
 
 
 def find_stacks(
-    target: Target, image: ElfFile, frames_at: Callable[[int], Sequence[Frame]], core: ElfFile | None
+    target: Target,
+    image: ElfFile,
+    frames_at: Callable[[int], Sequence[Frame]],
+    core: ElfFile | None,
+    stub: Stub | None,
 ) -> GdbStacks | None:
     """Return the stacks of a target, None when the kernel or its debug info lacks what unwinding needs."""
     try:
-        return GdbStacks(target, image, frames_at, core)
+        return GdbStacks(target, image, frames_at, core, stub)
     except (MissingSymbolError, MissingTypeError, ReadError):
         return None
