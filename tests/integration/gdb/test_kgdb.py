@@ -60,7 +60,7 @@ def test_same_as_from_outside():
         who = "python import kcovdbg.target.gdb.stub as s; print(s.identify_stub())"
         # Before GDB, which lets the kernel go on when it leaves.
         outside = ask_kcovdbg(["--qemu", guest.sockets.debugger_qmp], kernel.vmlinux, ["info", *_LINES])
-        said = run_gdb(kernel.vmlinux, before=[connect], ask=[*ask, who, *counted], timeout=900)
+        said = run_gdb(kernel.vmlinux, before=[connect], ask=[*ask, who, *counted], timeout=1800)
     assert "found by searching" in said.stderr
     assert said.json(0)[0]["kaslr_offset"] == outside.rows("info")[0]["kaslr_offset"] != "0x0"
     assert len(said.json(1)) > 20
@@ -68,6 +68,6 @@ def test_same_as_from_outside():
     for line, answer in zip(_LINES, said.answers[1:], strict=False):
         assert answer == outside.texts[line]
     packets = [part.count("Sending packet:") for part in said.stderr.split(_MARK)[1::2]]
-    for line, ours, gdbs in zip(_COUNTED, packets, packets[len(_COUNTED) :], strict=True):
+    for line, ours, gdbs in zip(_COUNTED, packets[: len(_COUNTED)], packets[len(_COUNTED) :], strict=True):
         print(f"{line}: {ours} packets instead of {gdbs}")
         assert 0 < ours <= gdbs / 2
