@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from tests.lab.comparison import lines_of, match_objects
@@ -51,6 +52,9 @@ def find_wrong_contents(
 
 _DATAFLOW_KINDS = {0xC: "cmp", 0xE: "argument", 0xF: "return"}
 _UNREADABLE = 0xBADADD85
+# Which arguments of the functions are recorded.
+_ARGUMENTS = {"getpriority": (0, 1), "do_prlimit": (1, 2), "usb_control_msg": (2, 4)}
+_SAID = re.compile(r"kcov_df (\d+) (\w+) (\S.*)")
 
 
 def decode_dataflow(words: Sequence[int]) -> list[dict[str, Any]]:
@@ -73,13 +77,27 @@ def decode_dataflow(words: Sequence[int]) -> list[dict[str, Any]]:
     return found
 
 
+def calls_said(log: str) -> list[tuple[int, list[Any]]]:
+    """Return calls as the functions told the kernel's log, each with its task: function, arguments, result."""
+    found: list[tuple[int, list[Any]]] = []
+    last: dict[int, list[Any]] = {}
+    for task, function, said in _SAID.findall(log):
+        tid = int(task)
+        numbers = [int(number) for number in re.findall(r"=(-?\d+)", said)]
+        if said.startswith("return="):
+            # Only one of them returns a long.
+            last[tid][2] = numbers[0] % (1 << 64 if function == "getpriority" else 1 << 32)
+            continue
+        last[tid] = [function, [numbers[0], numbers[1:] or [None, None]] if function == "do_prlimit" else numbers, None]
+        found.append((tid, last[tid]))
+    return found
+
+
 def account_of(passed: Sequence[Sequence[Any]]) -> list[tuple[str, str, int | None, list[str | None]]]:
     """Return function, kind, argument and values of each record that calls must leave."""
     found: list[tuple[str, str, int | None, list[str | None]]] = []
     for function, arguments, result in passed:
-        # The first argument of do_prlimit() is a task, which is not recorded.
-        first = 1 if function == "do_prlimit" else 0
-        for number, value in enumerate(arguments, first):
+        for number, value in zip(_ARGUMENTS[function], arguments, strict=True):
             values = value if isinstance(value, list) else [value]
             found.append((function, "argument", number, [None if one is None else hex(one) for one in values]))
         if function == "getpriority":
@@ -121,12 +139,12 @@ def _wrong_device_contents(
             yield f"{state}: buffer {name} has {shown}, the guest printed {expected}"
         if not expected:
             yield f"{state}: nothing was recorded"
-        account = [(_function(row["symbol"]), row["kind"], row["argument"], row["values"]) for row in rows]
+        account = [(plain_function(row["symbol"]), row["kind"], row["argument"], row["values"]) for row in rows]
         if "passed" in line and account != account_of(line["passed"]):
             yield f"{state}: buffer {name} has {account}, the guest passed {account_of(line['passed'])}"
 
 
-def _function(symbol: str) -> str:
+def plain_function(symbol: str) -> str:
     return symbol.removeprefix("__x64_sys_").removeprefix("__do_sys_").split(".")[0]
 
 

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: LGPL-2.1-or-later
+/* Calls with known arguments in two threads and a child; to the file that its argument names each says: TID WHICH WHO RESULT. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ROUNDS 40
+
+static int account;
+
+static void *call(void *first)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		int who = (int)(long)first + i;
+		/* Beyond the known numbers it returns at once, without a record of that. */
+		int which = i % 2 ? 5 + i : 0;
+		long result = syscall(SYS_getpriority, which, i % 2 ? who : 0);
+
+		dprintf(account, "%ld %d %d %ld\n", syscall(SYS_gettid), which, i % 2 ? who : 0, result < 0 ? -errno : result);
+	}
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t thread;
+	pid_t child;
+
+	account = argc > 1 ? open(argv[1], O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644) : 1;
+	if (account < 0 || pthread_create(&thread, NULL, call, (void *)1000))
+		return 1;
+	child = fork();
+	if (!child) {
+		call((void *)2000);
+		_exit(0);
+	}
+	call((void *)3000);
+	pthread_join(thread, NULL);
+	return waitpid(child, NULL, 0) == child ? 0 : 1;
+}

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Collecting with the device of kcov_dataflow in its guest, compared with what functions and their caller say of each call.
+
+The kernel is built by hand: python -m tests.lab build --recipe dataflow.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lab import kernel as kernels
+from tests.lab import requirements
+from tests.lab.collect_guest import SHARED, Lab, put_programs
+from tests.lab.contents import account_of, calls_said, decode_dataflow, plain_function
+from tests.lab.generation import UNKEPT
+from tests.lab.guest import Guest, Machine
+from tests.lab.initramfs import make_userland
+from tests.lab.kcovdbg_initramfs import pack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.lab
+# As in values.c.
+ROUNDS = 40
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    kernel = kernels.find(UNKEPT["dataflow"].recipe)
+    lacking = requirements.missing(requirements.BOOT)
+    if kernel is None or lacking:
+        pytest.skip("the kernel isn't built: python -m tests.lab build --recipe dataflow")
+    exchange = tmp_path_factory.mktemp("exchange")
+    userland = make_userland(kernel)
+    archive = exchange / "packed.cpio"
+    pack(archive, kernel, userland, put_programs(exchange, userland))
+    # The functions speak with pr_info().
+    machine = Machine(
+        memory_mib=1024, cpus=2, append="kcovlab.mode=none loglevel=7", exchange=str(exchange), packed=str(archive)
+    )
+    with Guest(kernel, userland, machine) as guest:
+        guest.wait_done(300)
+        yield Lab(guest, exchange)
+
+
+def calls_of_program(text: str) -> dict[int, list[list[Any]]]:
+    """Return what each thread says that it passed: function, arguments, result; None for a result without a record."""
+    found: dict[int, list[list[Any]]] = defaultdict(list)
+    for line in text.splitlines():
+        tid, which, who, result = map(int, line.split())
+        found[tid].append(["getpriority", [which, who], None if result < 0 else result])
+    return found
+
+
+def fetch_trace(lab: Lab, name: str) -> list[tuple[str, str, int | None, list[str | None]]]:
+    """Return a trace's records as the posting describes them, each with its function."""
+    lab.fetch(name, f"{name}.json")
+    words = array("Q", (lab.exchange / name).read_bytes())
+    assert words[0] == len(words) - 1
+    rows = decode_dataflow(words[1:])
+    buffer = lab.trace(name)
+    assert (buffer.count, len(buffer.words), buffer.full, buffer.mode) == (len(rows), words[0], False, "DATAFLOW")
+    functions = (plain_function(lab.function(int(row["pc"], 16))) for row in rows)
+    return [(name, row["kind"], row["argument"], row["values"]) for name, row in zip(functions, rows, strict=True)]
+
+
+def test_threads_and_children(lab: Lab) -> None:
+    told = len(lab.guest.console())
+    done = lab.collect(
+        f"--mode dataflow --per-thread --buffer-size 4096 -o {SHARED}/d.kcov --json -- {SHARED}/values {SHARED}/account", 900
+    )
+    assert done.returncode == 0, done.stderr
+    files = {row["tid"]: row["file"].rpartition("/")[2] for row in json.loads(done.stdout)}
+    lab.fetch("account")
+    passed = calls_of_program((lab.exchange / "account").read_text())
+    said: dict[int, list[Any]] = defaultdict(list)
+    for tid, call in calls_said(lab.guest.console()[told:]):
+        said[tid].append(call)
+    assert [len(calls) for calls in passed.values()] == [ROUNDS] * 3
+    assert set(files) == set(passed) == set(said)
+    for tid, name in files.items():
+        records = fetch_trace(lab, name)
+        assert records == account_of(said[tid])
+        # Libraries ask for limits before and after.
+        assert [one for one in records if one[0] == "getpriority"] == account_of(passed[tid])
+    lab.assert_nothing_is_left()
+
+
+def test_grows_until_all_fits(lab: Lab) -> None:
+    told = len(lab.guest.console())
+    done = lab.collect(f"--mode dataflow --buffer-size 512 --grow --json -- {SHARED}/values {SHARED}/account", 900)
+    assert done.returncode == 0, done.stderr
+    lab.fetch("account")
+    passed = calls_of_program((lab.exchange / "account").read_text())
+    expected = Counter(
+        (kind, argument, tuple(values)) for calls in passed.values() for _, kind, argument, values in account_of(calls)
+    )
+    rows = [row for row in json.loads(done.stdout) if "getpriority" in row["symbol"]]
+    assert Counter((row["kind"], row["argument"], tuple(row["values"])) for row in rows) == expected
+    # It ran more than once, with three tasks each time.
+    assert len({tid for tid, _ in calls_said(lab.guest.console()[told:])}) > 3
+
+
+def test_remote_sections_of_one_handle(lab: Lab) -> None:
+    bus = next(line["bus"] for line in lab.guest.ask("traffic usb plug") if line.get("state") == "kc-plugging")
+    told = len(lab.guest.console())
+    done = lab.collect(f"--mode dataflow --remote usb:{bus} -o {SHARED}/r.kcov --json -- sleep 3", 900)
+    lab.guest.ask("stop", 300)
+    assert done.returncode == 0, done.stderr
+    (name,) = {row["file"].rpartition("/")[2] for row in json.loads(done.stdout) if "remote" in row["file"]}
+    records = fetch_trace(lab, name)
+    # The command's own tasks ask for limits, no section does.
+    said = [call for _, call in calls_said(lab.guest.console()[told:]) if call[0] == "usb_control_msg"]
+    print(f"{len(records)} records in the trace, {len(said)} calls in the kernel's log")
+    assert len(records) > 10
+    # The log goes on after the collector's end, with what it did not wait for.
+    assert records == account_of(said)[: len(records)]
+    lab.assert_nothing_is_left()
+
+
+def test_one_handle_only(lab: Lab) -> None:
+    done = lab.collect("--mode dataflow --remote usb:200,usb:201 -- true", 900)
+    assert done.returncode == 125
+    lab.assert_nothing_is_left()
