@@ -62,7 +62,7 @@ class Isolated:
         return run_gdb(self.vmlinux, before=[self.connect, *before], ask=list(lines))
 
     def address(self, symbol: str) -> int:
-        return self.image.symbol(symbol).address + self.offset
+        return self.image.symbols.find(symbol).address + self.offset
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one CPU", "two CPUs"])
