@@ -64,6 +64,10 @@ class ReadError(KcovdbgError):
         self.address = address
 
 
+class PointerError(ReadError):
+    """A pointer of the target cannot be the address of a structure in the kernel."""
+
+
 class MissingTypeError(KcovdbgError, LookupError):
     """The debug info has no such type, or this kernel's type has no such member."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kcovdbg.errors import ReadError
+from kcovdbg.errors import PointerError
 from kcovdbg.target.protocol import Target
 
 UPPER_HALF_START: Final = 0xFF00_0000_0000_0000
@@ -30,10 +30,10 @@ def check_pointer(target: Target, address: int, what: str, alignment: int | None
     """Check that this can be the address of a structure in the kernel.
 
     :param what: the structure, for the message.
-    :raises ReadError: when it cannot.
+    :raises PointerError: when it cannot.
     """
     if not is_kernel_pointer(target, address, alignment):
-        raise ReadError(f"{what}: {address:#x} is not a kernel address", address)
+        raise PointerError(f"{what}: {address:#x} is not a kernel address", address)
 
 
 def read_word(target: Target, address: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kcovdbg.errors import MissingTypeError, ReadError
+from kcovdbg.errors import MissingTypeError, PointerError, ReadError
 from kcovdbg.model.list_link import ListLink
 from kcovdbg.target.pointer import check_pointer, read_word
 from kcovdbg.target.protocol import Target
@@ -88,7 +88,7 @@ def _follow(
         try:
             following, back = read(link)
         except ReadError as error:
-            yield ListLink(name, link - node, None, before, str(error), is_missing="no kernel address" not in str(error))
+            yield ListLink(name, link - node, None, before, str(error), is_missing=not isinstance(error, PointerError))
             return
         yield ListLink(name, link - node, back, before)
         before, link = link, following

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kcovdbg.analysis.check.runner import check, list_rules
-from kcovdbg.model.finding import Severity
+from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.model.point_proof import Verdict
 from kcovdbg.target.protocol import Member, Vma
@@ -1193,6 +1193,12 @@ def is_changed(kernel):
     if kernel.row.name not in HEALTHY:
         HEALTHY[kernel.row.name] = state_of(Kernel(kernel.row))
     return state_of(kernel) != HEALTHY[kernel.row.name]
+
+
+def test_a_wrong_pointer_is_not_missing_memory():
+    for pointer, certainty in ((0x1234, Certainty.CERTAIN), (NOWHERE, Certainty.UNSURE)):
+        kernel = apply(E9A, [entry(usb(1), hnode__next=pointer)])
+        assert {finding.certainty for finding in look(kernel, wanted=("R1",)).findings} == {certainty}
 
 
 def test_every_rule_has_both():
