@@ -209,7 +209,7 @@ def _demo(options: argparse.Namespace) -> None:
 def _generations(options: argparse.Namespace) -> None:
     from tests.lab.golden import DESTINATION, make_golden
 
-    table = generation.GENERATIONS | generation.UNKEPT
+    table = generation.GENERATIONS
     if unknown := [name for name in options.name if name not in table]:
         raise LabError(f"no generation {unknown[0]!r}; there are: {', '.join(table)}")
     for name in options.name or generation.GENERATIONS:

@@ -230,14 +230,6 @@ GENERATIONS = {
         ),
         # The series leaves no trace in types.
         Generation(recipe("paused-flag", fragments=PATCHED, patches=("paused-flag.patch",)), era="E9a", kept=False),
-    ]
-}
-
-
-# What there is no room to keep is compared with its guest by hand: python -m tests.lab generations NAME.
-UNKEPT = {
-    generation.name: generation
-    for generation in [
         # Two series that leave KCOV's own layout alone. KCOV_PAUSED leaves no trace in types.
         Generation(
             recipe(
@@ -260,7 +252,6 @@ UNKEPT = {
                 "softirq-over-idle",
             ),
             debug_info_of=DATAFLOW,
-            kept=False,
         ),
     ]
 }
@@ -268,4 +259,4 @@ UNKEPT = {
 
 def all_recipes() -> dict[str, Recipe]:
     """Every kernel that can be built, by name: the lab's own and the generations'."""
-    return RECIPES | {generation.recipe.name: generation.recipe for generation in (GENERATIONS | UNKEPT).values()}
+    return RECIPES | {generation.recipe.name: generation.recipe for generation in GENERATIONS.values()}

@@ -17,7 +17,7 @@ from tests.lab import kernel as kernels
 from tests.lab import requirements
 from tests.lab.collect_guest import SHARED, Lab, put_programs
 from tests.lab.contents import account_of, calls_said, decode_dataflow, plain_function
-from tests.lab.generation import UNKEPT
+from tests.lab.generation import GENERATIONS
 from tests.lab.guest import Guest, Machine
 from tests.lab.initramfs import make_userland
 from tests.lab.kcovdbg_initramfs import pack
@@ -32,7 +32,7 @@ ROUNDS = 40
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    kernel = kernels.find(UNKEPT["dataflow"].recipe)
+    kernel = kernels.find(GENERATIONS["dataflow"].recipe)
     lacking = requirements.missing(requirements.BOOT)
     if kernel is None or lacking:
         pytest.skip("the kernel isn't built: python -m tests.lab build --recipe dataflow")

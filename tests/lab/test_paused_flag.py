@@ -12,7 +12,7 @@ from kcovdbg.analysis.missing_coverage import Reason
 from tests.lab import kernel as kernels
 from tests.lab import requirements
 from tests.lab.comparison import lines_of, parse_outputs
-from tests.lab.generation import UNKEPT
+from tests.lab.generation import GENERATIONS
 from tests.lab.initramfs import make_userland
 from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
 from tests.lab.situation import STANDING, dump_of
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.lab
 
 
 def test_switched_out_tasks() -> None:
-    kernel = kernels.find(UNKEPT["dataflow"].recipe)
+    kernel = kernels.find(GENERATIONS["dataflow"].recipe)
     lacking = requirements.missing(requirements.BOOT)
     if kernel is None or lacking:
         pytest.skip("the kernel isn't built: python -m tests.lab build --recipe dataflow")
