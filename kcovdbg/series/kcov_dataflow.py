@@ -367,7 +367,7 @@ OWN_FILE: Final = Variant(
     "kcov_dataflow in its own file (2026)",
     recognized_by="`kcov_df` in `task_struct`",
     also_shown="the device's objects, handles, sessions and records; rules T14 and D1 to D6",
-    tested_on="imitation `d2`",
+    tested_on="kernel `dataflow`, imitation `d2`",
 )
 IN_KCOV: Final = Variant(
     "kcov_dataflow in kcov.c (2026; its own buffers are not shown)",

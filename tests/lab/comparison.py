@@ -428,6 +428,8 @@ def _compare_section(section: Mapping[str, Any], answers: Mapping[str, Rows]) ->
     area = next((row for row in answers["areas"] if row["area"] == section["kcov_area"]), None)
     if area is None or area["state"] != "in-use" or area["list"] != ("irq" if softirq else "task"):
         yield f"the section's area is {area}"
+    elif area["size"] != section["kcov_size"]:
+        yield f"the section's area has {area['size']} words, the stub read {section['kcov_size']}"
     yield from _compare_saved(section, answers["saved"])
 
 

@@ -256,6 +256,8 @@ def test_debug(cli):
 
 
 def test_color(cli, monkeypatch):
+    # A dumb terminal has no colors.
+    monkeypatch.setenv("TERM", "xterm-256color")
     assert "\x1b" not in cli("-c", "x", "info")
     assert "\x1b[1m" in cli("--color", "always", "-c", "x", "info")
     assert "\x1b" not in cli("--color=always", "-c", "x", "info", "--json")
