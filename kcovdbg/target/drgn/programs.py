@@ -16,9 +16,10 @@ import drgn
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64, ET_CORE, ET_REL, Header, NotElfError
+from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64, ET_CORE, ET_REL, ElfError, Header, NotElfError
 from kcovdbg.elf.note import VMCOREINFO, find_vmcoreinfo, parse_vmcoreinfo
 from kcovdbg.elf.qemu_note import find_qemu_cpus
+from kcovdbg.elf.segment import PT_LOAD
 from kcovdbg.errors import CapabilityError, GoneError, ReadError, TargetError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target import arm64_kernel, stub_kernel
@@ -550,6 +551,7 @@ def _set_core(name: str, path: Path, files: Sequence[DebugFile], vmcoreinfo: byt
     try:
         prog = drgn.Program(vmcoreinfo=vmcoreinfo)
         prog.set_core_dump(path)
+        _add_memory_at_zero(prog, path, name)
         return prog
     except Exception as error:  # noqa: BLE001 (drgn raises bare Exceptions for errors of libkdumpfile)
         # QEMU's kdump-compressed dumps do not have their machine.
@@ -565,6 +567,31 @@ def _set_core(name: str, path: Path, files: Sequence[DebugFile], vmcoreinfo: byt
         return prog
     except Exception as error:  # noqa: BLE001 (as above)
         raise _describe_core_error(name, error) from None
+
+
+def _add_memory_at_zero(prog: drgn.Program, path: Path, name: str) -> None:
+    """Add the physical memory of a dump that QEMU made of an s390x guest.
+
+    All of it is one segment at address 0, which drgn takes for a segment without a physical address.
+    """
+    if prog.platform is None or prog.platform.arch != drgn.Architecture.S390X:
+        return
+    # Open as long as the Program exists.
+    core = ElfFile(path, name)
+    segments = [segment for segment in core.segments if segment.type == PT_LOAD]
+    if len(segments) != 1 or segments[0].paddr:
+        core.close()
+        return
+    (memory,) = segments
+
+    def answer(address: int, count: int, offset: int, physical: bool) -> bytes:
+        del address, physical
+        try:
+            return core.read_at(memory.offset + offset, count)
+        except ElfError as error:
+            raise drgn.FaultError(str(error), offset) from None
+
+    prog.add_memory_segment(0, memory.filesz, answer, physical=True)
 
 
 def _open_by_pages(path: Path, name: str, notes: bytes) -> drgn.Program:
