@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kcovdbg.abi import record
 from kcovdbg.abi.mode import DISABLED
 from kcovdbg.abi.record import PC, Codec, Encoding
@@ -13,6 +15,8 @@ from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import read_partly
 from kcovdbg.walk.buffer_names import Place
 from kcovdbg.walk.layout import KCOV, TASK, Layout
+
+_REACH: Final = 1 << 31
 
 
 def find_encoding(target: Target, layout: Layout, place: Place) -> tuple[Encoding, tuple[str, ...]]:
@@ -88,8 +92,9 @@ def _text_range(target: Target) -> tuple[int, int] | None:
         start = target.symbol("_stext").address - target.kaslr_offset
     except MissingSymbolError:
         return None
-    # Modules lie above the kernel's text on x86 and below it on arm64: anything within 2 GiB may be code.
-    return max(0, start - (1 << 31)), min((1 << 64) - 1, start + (1 << 31))
+    # Modules lie above the kernel's text on x86 and below it on arm64: anything within 2 GiB may be code. On s390x the text is
+    # linked to 1 MiB, and what is below is no code.
+    return start if start < _REACH else start - _REACH, min((1 << 64) - 1, start + _REACH)
 
 
 def read_stored_count(target: Target, address: int, encoding: Encoding) -> int | None:

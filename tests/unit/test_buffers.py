@@ -282,6 +282,17 @@ def test_what_nobody_collects_into_is_guessed():
     assert read([3, *records], 512, "TRACE_PC").encoding.codec is PC
 
 
+def test_small_numbers_are_no_code_where_the_kernel_is_linked_low():
+    """On s390x _stext is at 1 MiB, so that all comparisons of small numbers are below it."""
+    low = 0x100000
+    records = [word for number in range(3) for word in (5, 0, 7, low + 16 * number)]
+    target = make_target([3, *records], 512)
+    target.symbols["_stext"] = Symbol("_stext", low + OFFSET, 0)
+    buffer = read_place(target, make_layout(), place(512, "INIT"))
+    assert buffer.encoding.codec is CMP
+    assert list(buffer.words) == records
+
+
 # Names.
 
 

@@ -4,14 +4,19 @@
 A near miss is legal, and differs in one detail from what the rule reports: no rule may report it.
 """
 
+from array import array
 from dataclasses import dataclass, field, replace
 
 import pytest
 
+from kcovdbg.abi.record import PC, make_encoding
+from kcovdbg.analysis.check.buffers import check_addresses
 from kcovdbg.analysis.check.runner import check, list_rules
+from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.model.point_proof import Verdict
+from kcovdbg.model.state import BufferContents, KernelFacts, State
 from kcovdbg.target.protocol import Member, Vma
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
@@ -20,10 +25,12 @@ from tests.support.kernels.device import LOCAL, WORDS
 from tests.support.kernels.rows import D2, E1, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, P1, P2, ROWS, X1, J, K, L, R, W
 from tests.support.kernels.scenario import IN_CTXSW, usb
 from tests.support.memory_target import MemorySlab, MemoryStacks, MemoryVmalloc, MemoryVmas, Structure
+from tests.support.stub import make_stub
 
 NOWHERE = 0xFFFF88800DEAD000
 WRONG = 0xFFFFFFFF81001231
 EXTRA = 0xFFFFC90010000000
+WORD = 1 << 64
 PF_USER_WORKER = 0x4000
 STOPPED = {"kcov": 0, "kcov_mode": 0, "kcov_size": 0, "kcov_area": 0}
 
@@ -1183,6 +1190,17 @@ def test_does_not_fire(name):
         assert mine == []
     violations = {finding.rule: finding.message for finding in found if finding.severity.is_violation}
     assert violations.keys() <= tested.unsure, violations
+
+
+def test_modules_below_an_image_that_is_linked_low():
+    """The image of s390x is linked to 1 MiB, and what modules below it record is negative."""
+    low, offset = 0x100000, 0x3FFFF73C000
+    words = [low + 0x10, WORD - 0x1000, low + (1 << 32), WORD - (1 << 32), low]
+    buffer = Buffer("41", make_encoding(PC, 8, True), array("Q", words), len(words))
+    kernel = make_stub(KernelFacts, kaslr_offset=offset, word_size=8)
+    state = make_stub(State, kernel=kernel, text=(low + offset, None), buffers=(BufferContents(buffer, NOWHERE),))
+    (violation,) = check_addresses.check(state)
+    assert dict(violation.values)["records"] == f"2: {words[2]:#x}, 3: {words[3]:#x}"
 
 
 HEALTHY = {}

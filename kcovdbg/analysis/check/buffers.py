@@ -138,22 +138,25 @@ def check_addresses(state: State) -> Iterator[Violation]:
         return
     start -= kernel.kaslr_offset
     if kernel.word_size == 8:
-        low, high = max(0, start - _REACH), start + _REACH
+        low, high = start - _REACH, start + _REACH
     else:
         # The modules of a 32-bit kernel may be anywhere in its range.
         low, high = kernel.kernel_range[0] - kernel.kaslr_offset, kernel.kernel_range[1]
     for contents in state.buffers:
         buffer, words = contents.buffer, contents.written
+        if low < 0 and words and max(words) > high:
+            # On s390x the image is linked to 1 MiB, and modules lie below it: their PCs are negative numbers.
+            words = [word - _WORD if word >> 63 else word for word in words]
         if not buffer.encoding.codec.has_plain_pcs or not words or (min(words) >= low and max(words) <= high):
             continue
         missing = contents.missing
         wrong = [number for number, word in enumerate(words) if not low <= word <= high and number not in missing]
         if wrong:
-            shown = ", ".join(f"{number}: {words[number]:#x}" for number in wrong[:_SHOWN])
+            shown = ", ".join(f"{number}: {contents.written[number]:#x}" for number in wrong[:_SHOWN])
             yield contents_violation(
                 contents,
                 f"{len(wrong)} of {buffer.count} records are not addresses of code, first number {wrong[0]}: "
-                f"{words[wrong[0]]:#x}",
+                f"{contents.written[wrong[0]]:#x}",
                 values(records=shown, text=Hex(start)),
             )
 
