@@ -36,6 +36,8 @@ class Architecture:
     linked_at: int
     # In QEMU's `g` packet, up to the program counter: all of 64 bits.
     registers: tuple[str, ...]
+    # Of words in its memory and of its registers, as struct has it.
+    byte_order: str = "<"
     # How the guest hands VMCOREINFO to whoever dumps the machine; none where that is not possible.
     vmcoreinfo: tuple[str, ...] = ("-device", "vmcoreinfo")
     # Whether the machine has no seed for KASLR in its device tree.
@@ -141,6 +143,36 @@ ARCHITECTURES = {
                 "arch/riscv/mm/init.o",
                 # Where the CPUs have their data.
                 "mm/percpu.o",
+            ),
+        ),
+        Architecture(
+            name="s390x",
+            directory="s390",
+            image="arch/s390/boot/bzImage",
+            tools="s390x-linux-gnu-",
+            make=("ARCH=s390", "CROSS_COMPILE=s390x-linux-gnu-"),
+            packages={
+                "s390x-linux-gnu-gcc": "gcc-s390x-linux-gnu",
+                "s390x-linux-gnu-ld": "binutils-s390x-linux-gnu",
+                "/usr/s390x-linux-gnu/include/stdio.h": "libc6-dev-s390x-cross",
+            },
+            qemu="qemu-system-s390x",
+            qemu_package="qemu-system-misc",
+            machine=("-machine", "s390-ccw-virtio,accel=tcg"),
+            cpu="qemu",
+            virtio="ccw",
+            console="ttysclp0",
+            truth=("-device", "virtio-serial-ccw", "-device", "virtconsole,chardev=truth"),
+            linked_at=0x100000,
+            registers=("mask", "pc"),
+            byte_order=">",
+            # The kernel leaves its address in the lowest page.
+            vmcoreinfo=(),
+            debug_info_of=(
+                # By vmemmap_populate() drgn finds the array of struct page.
+                "arch/s390/mm/vmem.o",
+                # Where the CPUs have their data.
+                "arch/s390/mm/init.o",
             ),
         ),
     ]

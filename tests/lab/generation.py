@@ -161,6 +161,19 @@ GENERATIONS = {
             ),
             era="E9a",
         ),
+        # The highest byte first.
+        Generation(
+            Recipe(
+                name="6.12-s390x",
+                package="linux-source-6.12",
+                fragments=(*FRAGMENTS, "s390x.config"),
+                flags=GCC_FLAGS,
+                architecture="s390x",
+                lines=1400,
+            ),
+            era="E9a",
+            limit=1 << 20,
+        ),
         Generation(
             recipe("6.12-gcc-rt", fragments=("rt.config",)),
             era="E9a",

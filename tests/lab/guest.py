@@ -233,7 +233,9 @@ class Guest:
 
     def gdb(self) -> Rsp:
         """A new connection to the GDB stub: the guest stands still until it is detached."""
-        return Rsp(("127.0.0.1", self.sockets.gdb_port), registers=self.kernel.recipe.platform.registers)
+        platform = self.kernel.recipe.platform
+        address = ("127.0.0.1", self.sockets.gdb_port)
+        return Rsp(address, registers=platform.registers, byte_order=platform.byte_order)
 
     def send(self, line: str) -> None:
         """Say a line to the workload."""

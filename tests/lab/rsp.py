@@ -29,14 +29,18 @@ class Rsp:
     """One connection. Attaching stops the guest; leave with `detach`, or the guest stays stopped.
 
     :param registers: the 64-bit registers that a `g` packet starts with; the program counter is `pc`.
+    :param byte_order: the guest's, as struct has it.
     """
 
-    def __init__(self, address: tuple[str, int] | str, timeout: float = 30, *, registers: Sequence[str]) -> None:
+    def __init__(
+        self, address: tuple[str, int] | str, timeout: float = 30, *, registers: Sequence[str], byte_order: str = "<"
+    ) -> None:
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
         self._socket = socket.socket(family)
         self._socket.settimeout(timeout)
         self._buffer = b""
         self._registers = registers
+        self._byte_order = byte_order
         self.stopped = True
         try:
             self._socket.connect(address)
@@ -94,12 +98,12 @@ class Rsp:
 
     def word(self, address: int) -> int:
         """An unsigned 64-bit number in memory."""
-        return int(struct.unpack("<Q", self.read(address, 8))[0])
+        return int(struct.unpack(f"{self._byte_order}Q", self.read(address, 8))[0])
 
     def registers(self) -> dict[str, int]:
         """The general registers of the stopped CPU."""
         raw = bytes.fromhex(self._ask(b"g")[: 16 * len(self._registers)].decode())
-        return dict(zip(self._registers, struct.unpack(f"<{len(self._registers)}Q", raw), strict=True))
+        return dict(zip(self._registers, struct.unpack(f"{self._byte_order}{len(self._registers)}Q", raw), strict=True))
 
     def set_breakpoint(self, address: int) -> None:
         """A hardware breakpoint: it leaves no trace in the guest's memory, so none in a dump."""

@@ -38,13 +38,18 @@ _SERVING_SOFTIRQ = 0x100
 _HARDIRQ_OR_NMI = 0xFF0000
 # Where a kernel with PREEMPT_RT counts softirqs instead: there they run in tasks, and can be preempted.
 _SOFTIRQ_COUNT = "softirq_disable_cnt"
-_WORD = struct.Struct("<Q")
+# On s390x each CPU sees its own at address 0, and what is there at the address that the kernel has of it.
+_LOWCORES = "lowcore_ptr"
 # A comparison takes four words, a PC one. Modes are numbered differently in posted series.
 _WORDS_PER_RECORD = {"TRACE_PC": 1, "TRACE_CMP": 4, "TRACE_UNIQ_PC": 1, "UNIQUE_PC": 1}
 # Where the fields are in kernels of the deduplication series.
 _STATE_FIELDS = ("size", "area", "sequence", "trace")
 _KCOV_FIELDS = ("refcount", "mode", "size", "area", "t", "remote", "remote_size", "sequence")
 _SAVED_FIELDS = ("saved_mode", "saved_size", "saved_area", "saved_kcov", "saved_sequence")
+
+
+def _number(data: bytes, byte_order: str) -> int:
+    return int.from_bytes(data, "big" if byte_order == ">" else "little")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +60,11 @@ class Member:
     size: int
     # Of a bit-field: its lowest bit, and how many.
     bits: tuple[int, int] | None = None
+    byte_order: str = "<"
 
     def of(self, data: bytes, base: int = 0) -> int:
         at = self.offset - base
-        value = int.from_bytes(data[at : at + self.size], "little")
+        value = _number(data[at : at + self.size], self.byte_order)
         return value if self.bits is None else value >> self.bits[0] & (1 << self.bits[1]) - 1
 
 
@@ -70,7 +76,7 @@ class Layout:
     kcov: dict[str, Member]
     # Where each CPU keeps its task: a per-CPU symbol and a place in it.
     current: tuple[str, int]
-    # Its preemption count likewise; without a symbol, in that task.
+    # Its preemption count likewise; without a symbol, in that task; in the lowcore where the symbol is that of lowcores.
     preempt_count: tuple[str | None, int]
     # The saved state of an interrupted session where it is per CPU; None where the task holds it.
     percpu_saved: dict[str, Member] | None
@@ -79,6 +85,7 @@ class Layout:
     # Unrelocated addresses.
     symbols: dict[str, int]
     comm_size: int
+    byte_order: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +122,7 @@ STATES = {
 @functools.lru_cache(maxsize=4)
 def read_layout(kernel: Kernel) -> Layout:
     """Read it from vmlinux and System.map; takes some tenths of a second."""
+    byte_order = kernel.recipe.platform.byte_order
     program = drgn.Program(drgn.Platform(drgn.Architecture[kernel.recipe.architecture.upper()]))
     # Without a target there is no main module for vmlinux to match; types need none.
     module = program.extra_module("vmlinux", create=True)
@@ -152,9 +160,7 @@ def read_layout(kernel: Kernel) -> Layout:
     else:
         # The CPU has its task in a register, and the scheduler knows it too.
         current = ("runqueues", drgn.offsetof(program.type("struct rq"), "curr"))
-        # arm64 has it in two halves.
-        separator = "." if program.type("struct thread_info").has_member("preempt") else "_"
-        preempt_count = (None, drgn.offsetof(task, f"thread_info.preempt{separator}count"))
+        preempt_count = _preempt_count(program, symbols)
     return Layout(
         task=in_task,
         kcov=in_kcov,
@@ -164,7 +170,16 @@ def read_layout(kernel: Kernel) -> Layout:
         record_words=record_words,
         symbols=symbols,
         comm_size=drgn.sizeof(task.member("comm").type),
+        byte_order=byte_order,
     )
+
+
+def _preempt_count(program: drgn.Program, symbols: dict[str, int]) -> tuple[str | None, int]:
+    if _LOWCORES in symbols:
+        return _LOWCORES, drgn.offsetof(program.type("struct lowcore"), "preempt_count")
+    # arm64 has it in two halves.
+    separator = "." if program.type("struct thread_info").has_member("preempt") else "_"
+    return None, drgn.offsetof(program.type("struct task_struct"), f"thread_info.preempt{separator}count")
 
 
 def _member_names(kind: drgn.Type) -> Iterator[str]:
@@ -183,18 +198,29 @@ def _members(kind: drgn.Type, names: tuple[str, ...] | list[str]) -> dict[str, M
 def _member(kind: drgn.Type, name: str) -> Member:
     member = kind.member(name)
     size = drgn.sizeof(member.type)
+    byte_order = ">" if _is_big_endian(kind) else "<"
     if member.bit_field_size is None:
-        return Member(member.offset, size)
+        return Member(member.offset, size, byte_order=byte_order)
     # The unit that holds all of it.
     unit = 8 * size
-    return Member(member.bit_offset // unit * size, size, (member.bit_offset % unit, member.bit_field_size))
+    low = member.bit_offset % unit
+    if byte_order == ">":
+        # There, bits count from the highest one.
+        low = unit - low - member.bit_field_size
+    return Member(member.bit_offset // unit * size, size, (low, member.bit_field_size), byte_order)
+
+
+def _is_big_endian(kind: drgn.Type) -> bool:
+    platform = kind.prog.platform
+    assert platform is not None
+    return not platform.flags & drgn.PlatformFlags.IS_LITTLE_ENDIAN
 
 
 def _state_members(kind: drgn.Type, state: str, prefix: str) -> dict[str, Member]:
     """The members of a struct kcov_state inside another struct."""
     outer = kind.member(state)
     inner = _members(outer.type, _STATE_FIELDS)
-    return {prefix + name: Member(outer.offset + found.offset, found.size) for name, found in inner.items()}
+    return {prefix + name: dataclasses.replace(found, offset=outer.offset + found.offset) for name, found in inner.items()}
 
 
 def read_system_map(path: Path) -> dict[str, int]:
@@ -238,13 +264,17 @@ class Probe:
         at = linked + self.kaslr if linked >= self._layout.symbols["_text"] else linked
         return self._percpu + at + offset & (1 << 64) - 1
 
+    def _preempt_address(self, task: int) -> int:
+        where, offset = self._layout.preempt_count
+        if where is None:
+            return task + offset
+        return offset if where == _LOWCORES else self._percpu_address(where, offset)
+
     def look(self) -> dict[str, Any]:
         """The section that the CPU is in: context, what it collects for, and what it interrupted."""
         stub, layout = self._stub, self._layout
         task = stub.word(self._percpu_address(*layout.current))
-        where, offset = layout.preempt_count
-        address = task + offset if where is None else self._percpu_address(where, offset)
-        preempt = int.from_bytes(stub.read(address, 4), "little")
+        preempt = _number(stub.read(self._preempt_address(task), 4), layout.byte_order)
         fields = self._kcov_fields(task)
         saved = self._saved(fields)
         counter = layout.task.get(_SOFTIRQ_COUNT)
@@ -323,7 +353,7 @@ class Probe:
         # The count in a user's buffer is the user's to write.
         records = min(count, (size - (start - area) // 8 - 1) // words)
         data = self._stub.read(start + 8, 8 * words * records)
-        first = [f"{word:#x}" for (word,) in _WORD.iter_unpack(data[: 8 * 16])]
+        first = [f"{word:#x}" for (word,) in struct.iter_unpack(f"{self._layout.byte_order}Q", data[: 8 * 16])]
         return {
             "area": hex(area),
             "count": count,

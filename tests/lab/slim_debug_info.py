@@ -24,8 +24,8 @@ DROPPED = (
 # What is read of the image itself; the rest of it is in the dump, or nobody's.
 _KEPT = (b".notes",)
 _SHT_NOBITS, _SHF_ALLOC = 8, 2
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
+_HEADER = "16sHHIQQQIHHHHHH"
+_SECTION = "IIQQQQIIQQ"
 _SIZE_OFFSET = 32
 _UNIT_NAME = re.compile(r"DW_AT_name +: (?:\(.*?\): )?(.*)")
 _UNIT_LENGTH = re.compile(r"Length: +(0x[0-9a-f]+|0)")
@@ -34,6 +34,10 @@ _UNIT_LENGTH = re.compile(r"Length: +(0x[0-9a-f]+|0)")
 UNWANTED_SYMBOLS = (
     *("__kstrtab_*", "__kstrtabns_*", "__ksymtab_*", "__pfx_*", "__func__.*", "__already_done.*", "__msg.*"),
     *(".L*", "__efistub_.L*"),
+    # Calls at boot and parameters on the command line; keys of locks; instances of BPF's interpreter.
+    *("__initcall__*", "__setup_*", "__param_*", "__UNIQUE_ID_*", "__key.*", "__bpf_prog_run*", "_rs.*", "CSWTCH.*"),
+    # System calls' names for 31-bit programs, and attributes of devices.
+    *("__s390_sys_*", "dev_attr_*"),
 )
 
 
@@ -83,19 +87,28 @@ def keep_units(path: Path, sources: Collection[str]) -> None:
             whole = bytes(data[offset : offset + size])
             kept = b"".join(whole[start : start + length] for start, length in units)
             data[offset : offset + size] = kept.ljust(size, b"\0")
-            size_at = _HEADER.unpack_from(data)[6] + index * _SECTION.size + _SIZE_OFFSET
-            struct.pack_into("<Q", data, size_at, len(kept))
+            order = _byte_order(data)
+            entries = struct.unpack_from(order + _HEADER, data)[6]
+            size_at = entries + index * struct.calcsize(order + _SECTION) + _SIZE_OFFSET
+            struct.pack_into(f"{order}Q", data, size_at, len(kept))
         elif section == b".debug_loclists":
             # Zeros are lists without entries. dwz wants them to be there, and no entry that names a unit that has gone.
             data[offset : offset + size] = bytes(size)
     path.write_bytes(data)
 
 
+def _byte_order(data: bytearray) -> str:
+    """Return the byte order of an ELF file as struct has it."""
+    return ">" if data[5] == 2 else "<"
+
+
 def _sections(data: bytearray) -> Iterator[tuple[bytes, int, int, int, int, int]]:
     """Yield name, type, flags, address, offset and size of each section."""
-    header = _HEADER.unpack_from(data)
+    order = _byte_order(data)
+    header = struct.unpack_from(order + _HEADER, data)
     start, number, names = header[6], header[12], header[13]
-    entries = [_SECTION.unpack_from(data, start + index * _SECTION.size) for index in range(number)]
+    layout = struct.Struct(order + _SECTION)
+    entries = [layout.unpack_from(data, start + index * layout.size) for index in range(number)]
     strings = entries[names][4]
     for name, kind, flags, address, offset, size, *_ in entries:
         yield bytes(data[strings + name : data.index(b"\0", strings + name)]), kind, flags, address, offset, size
@@ -124,7 +137,7 @@ def blank_strings(path: Path) -> None:
     named: set[int] = set()
     for shift in range(4):
         words = length - shift & ~3
-        named.update(struct.unpack_from(f"<{words // 4}I", data, start + shift))
+        named.update(struct.unpack_from(f"{_byte_order(data)}{words // 4}I", data, start + shift))
     kept = bytearray(size)
     for at in sorted(value for value in named if value < size):
         end = text.index(b"\0", at)

@@ -10,6 +10,7 @@ import struct
 import subprocess
 from typing import TYPE_CHECKING
 
+import drgn
 import pytest
 
 from tests.lab import __main__ as command_line
@@ -23,6 +24,7 @@ from tests.lab.kernel import lost_settings
 from tests.lab.progress import Progress
 from tests.lab.recipe import RECIPES, Recipe
 from tests.lab.rsp import _expanded
+from tests.lab.section import _members
 from tests.lab.truth import Truth
 
 if TYPE_CHECKING:
@@ -155,3 +157,26 @@ def test_a_source_package_that_nobody_has_is_told(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(requirements, "package_candidate", lambda _: None)
     with pytest.raises(UnavailableError, match=r"know no linux-source-0\.0"):
         requirements.ensure({"/usr/src/linux-source-0.0.tar.xz": "linux-source-0.0"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "order"), [(drgn.PlatformFlags(0), ">"), (drgn.PlatformFlags.IS_LITTLE_ENDIAN, "<")], ids=["big", "little"]
+)
+def test_members_are_read_in_the_guest_s_byte_order(flags: drgn.PlatformFlags, order: str) -> None:
+    """Numbers and bit-fields, as drgn reads them."""
+    program = drgn.Program(drgn.Platform(drgn.Architecture.UNKNOWN, flags | drgn.PlatformFlags.IS_64_BIT))
+    byte_order = "big" if order == ">" else "little"
+    long = program.int_type("unsigned long", 8, False, byte_order)
+    word = program.int_type("unsigned int", 4, False, byte_order)
+    low, high = (29, 0) if order == ">" else (0, 29)
+    members = (
+        drgn.TypeMember(long, "number", 0),
+        drgn.TypeMember(drgn.Object(program, word, 5, bit_field_size=3), "low", 64 + low),
+        drgn.TypeMember(drgn.Object(program, word, 5, bit_field_size=3), "high", 64 + high),
+    )
+    kind = program.struct_type("s", 16, members)
+    data = struct.pack(f"{order}QII", 0x0102030405060708, 0xA0000006, 0)
+    whole = drgn.Object.from_bytes_(program, kind, data)
+    found = {name: member.of(data) for name, member in _members(kind, ["number", "low", "high"]).items()}
+    assert found == {name: whole.member_(name).value_() for name in found}
+    assert found == {"number": 0x0102030405060708, "low": 6, "high": 5}

@@ -5,7 +5,6 @@
  */
 #include "lab.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/usb/ch9.h>
@@ -24,11 +23,11 @@
 static const struct usb_device_descriptor device = {
 	.bLength = USB_DT_DEVICE_SIZE,
 	.bDescriptorType = USB_DT_DEVICE,
-	.bcdUSB = 0x0200,
+	.bcdUSB = LE16(0x0200),
 	.bDeviceClass = USB_CLASS_VENDOR_SPEC,
 	.bMaxPacketSize0 = 64,
-	.idVendor = VENDOR,
-	.idProduct = PRODUCT,
+	.idVendor = LE16(VENDOR),
+	.idProduct = LE16(PRODUCT),
 	.bNumConfigurations = 1,
 };
 
@@ -42,7 +41,7 @@ static struct config config = {
 	.config = {
 		.bLength = USB_DT_CONFIG_SIZE,
 		.bDescriptorType = USB_DT_CONFIG,
-		.wTotalLength = sizeof(struct config),
+		.wTotalLength = LE16(sizeof(struct config)),
 		.bNumInterfaces = 1,
 		.bConfigurationValue = 1,
 		.bmAttributes = USB_CONFIG_ATT_ONE | USB_CONFIG_ATT_SELFPOWER,
@@ -74,7 +73,7 @@ static void find_endpoint(const struct usb_raw_eps_info *info, int n, bool in, u
 		.bLength = USB_DT_ENDPOINT_SIZE,
 		.bDescriptorType = USB_DT_ENDPOINT,
 		.bmAttributes = USB_ENDPOINT_XFER_BULK,
-		.wMaxPacketSize = BULK,
+		.wMaxPacketSize = LE16(BULK),
 	};
 
 	for (int i = 0; i < n; i++) {

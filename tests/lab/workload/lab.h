@@ -6,11 +6,15 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <endian.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
+
+/* Descriptors of USB are little-endian; as a constant, which htole16() is not. */
+#define LE16(x) (__BYTE_ORDER == __LITTLE_ENDIAN ? (x) : __builtin_bswap16(x))
 
 #define PAGE 4096UL
 #define PAGE_WORDS (PAGE / sizeof(uint64_t))

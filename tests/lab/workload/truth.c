@@ -210,14 +210,17 @@ static uint64_t physical(pid_t tid, uint64_t addr)
 	return entry >> 63 ? (entry & ((1UL << 55) - 1)) * PAGE : 0;
 }
 
-/* FNV-1a, 64 bits, over the bytes in memory order: the guest is little-endian. */
-static uint64_t fnv1a(const void *bytes, size_t n)
+/* FNV-1a, 64 bits, over words as little-endian bytes. */
+static uint64_t fnv1a(const uint64_t *words, size_t n)
 {
-	const unsigned char *p = bytes;
 	uint64_t h = 0xcbf29ce484222325UL;
 
-	while (n--)
-		h = (h ^ *p++) * 0x100000001b3UL;
+	while (n--) {
+		uint64_t word = *words++;
+
+		for (size_t i = 0; i < sizeof(word); i++, word >>= 8)
+			h = (h ^ (word & 0xff)) * 0x100000001b3UL;
+	}
 	return h;
 }
 
@@ -278,7 +281,7 @@ static void json_buffer(FILE *f, struct slot *s)
 	s->counted = true;
 	phys = physical(s->map_tid, map);
 	fprintf(f, ", \"count\": %lu, \"capacity\": %lu, \"full\": %s", count, capacity, count >= capacity ? "true" : "false");
-	fprintf(f, ", \"hash\": \"0x%016lx\", \"hashed_words\": %lu", fnv1a(words, (1 + used) * 8), 1 + used);
+	fprintf(f, ", \"hash\": \"0x%016lx\", \"hashed_words\": %lu", fnv1a(words, 1 + used), 1 + used);
 	if (phys)
 		fprintf(f, ", \"phys\": \"0x%lx\"", phys);
 	if (used <= PRINT_WORDS) {

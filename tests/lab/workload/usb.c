@@ -171,7 +171,7 @@ static void transfers(int fd, struct kc *k, bool bulk, unsigned long rounds)
 	static const struct usb_ctrlrequest setup = {
 		.bRequestType = USB_DIR_IN | USB_TYPE_VENDOR,
 		.bRequest = 0x42,
-		.wLength = 64,
+		.wLength = LE16(64),
 	};
 	static unsigned char data[3][BULK];
 	struct usbdevfs_urb urb[3], *back;
