@@ -194,7 +194,7 @@ class SymbolTable:
         """Find the symbol of code or data that an address as linked is in; of several the one that starts nearest."""
         starts, indexes = self._by_address
         position = bisect_right(starts, address)
-        # Labels of assembly and local parts of functions may be between the start of a symbol and the address.
+        # Local parts of functions may be between the start of a symbol and the address.
         for index in reversed(indexes[max(position - _MAX_NESTING, 0) : position]):
             if address < self._addresses[index] + self._sizes[index]:
                 return self[index]
@@ -202,9 +202,12 @@ class SymbolTable:
 
     @cached_property
     def _by_address(self) -> tuple[array[int], array[int]]:
-        columns = zip(range(len(self)), self._names, self._types, self._sections, strict=True)
+        columns = zip(range(len(self)), self._names, self._types, self._sections, self._sizes, strict=True)
+        # Labels have no size: nothing is in them, and an image for RISC-V has many in each function.
         indexes = [
-            index for index, name, kind, section in columns if name and kind in _NAMING and SHN_UNDEF < section < SHN_LORESERVE
+            index
+            for index, name, kind, section, size in columns
+            if name and size and kind in _NAMING and SHN_UNDEF < section < SHN_LORESERVE
         ]
         # By address, then size, then name. Sorting by each in turn compares numbers, which takes a fraction of comparing rows.
         for column in (self._names, self._sizes, self._addresses):
