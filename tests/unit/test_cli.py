@@ -70,7 +70,7 @@ def cli(opened, capsys, monkeypatch):
 
 @pytest.fixture
 def files(tmp_path):
-    """A vmlinux, a core, a script, and a file that is none of these."""
+    """A vmlinux, a core, a script, and a file of another kind."""
     ident = b"\x7fELF\x02\x01\x01" + bytes(9)
     (tmp_path / "vmlinux").write_bytes(ident + b"\x02\0" + bytes(64))
     (tmp_path / "vmcore").write_bytes(ident + b"\x04\0" + bytes(64))
