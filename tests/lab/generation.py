@@ -138,7 +138,7 @@ GENERATIONS = {
             Recipe(
                 name="6.12-arm64",
                 package="linux-source-6.12",
-                fragments=(*FRAGMENTS, "arm64.config"),
+                fragments=(*FRAGMENTS, "arm64.config", "arm64-kdump.config"),
                 # All of its debug info, as PCs are looked up in it.
                 flags=GCC_FLAGS,
                 architecture="aarch64",
