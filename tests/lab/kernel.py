@@ -24,6 +24,8 @@ from tests.lab.recipe import BUILD_REVISION, Recipe, option_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tests.lab.recipe import RecipeContent
+
 # Constants, so that a recipe gives the same kernel on every machine and the kernel does not name that machine.
 REPRODUCIBLE = {
     "KBUILD_BUILD_USER": "kcovlab",
@@ -101,10 +103,11 @@ class Kernel:
 
 def find(recipe: Recipe) -> Kernel | None:
     """Return a built kernel of this recipe, or one from another version of the package; None if there is none."""
-    exact = _exact_directory(recipe)
+    content = recipe.read()
+    exact = _exact_directory(content)
     if exact is not None and exact.is_dir():
         return Kernel(recipe, exact)
-    fingerprint = recipe.fingerprint()
+    fingerprint = content.fingerprint()
     found = []
     for path in cache.root().glob("*/recipe.json"):
         facts = json.loads(path.read_text())
@@ -115,32 +118,35 @@ def find(recipe: Recipe) -> Kernel | None:
 
 def build(recipe: Recipe, jobs: int | None = None) -> Kernel:
     """Return the recipe's kernel, built unless it is in the cache."""
-    if (exact := _exact_directory(recipe)) is not None and exact.is_dir():
+    content = recipe.read()
+    if (exact := _exact_directory(content)) is not None and exact.is_dir():
         return Kernel(recipe, exact)
     requirements.ensure(requirements.for_build(recipe))
-    exact = _exact_directory(recipe)
+    exact = _exact_directory(content)
     if exact is None:
         # The tarball is there without its package, or the compiler cannot be run.
         raise UnavailableError(
             f"unknown version of {recipe.package} or of {recipe.compiler_program}",
             requirements.remedy([recipe.package, recipe.compiler_program]),
         )
-    return Kernel(recipe, cache.make_whole(exact, lambda work: _Build(recipe, work, jobs).run()))
+    return Kernel(recipe, cache.make_whole(exact, lambda work: _Build(content, work, jobs).run()))
 
 
-def _exact_directory(recipe: Recipe) -> Path | None:
+def _exact_directory(content: RecipeContent) -> Path | None:
+    recipe = content.recipe
     package = requirements.package_version(recipe.package) or requirements.package_candidate(recipe.package)
     compiler = requirements.compiler_version(recipe.compiler_program)
     if package is None or compiler is None:
         return None
-    return cache.root() / recipe.key(package, compiler)
+    return cache.root() / content.key(package, compiler)
 
 
 class _Build:
     """One build, in a directory that becomes the kernel's when the build has succeeded."""
 
-    def __init__(self, recipe: Recipe, work: Path, jobs: int | None) -> None:
-        self.recipe = recipe
+    def __init__(self, content: RecipeContent, work: Path, jobs: int | None) -> None:
+        self.content = content
+        self.recipe = content.recipe
         self.work = work
         self.jobs = jobs or os.cpu_count() or 1
         self.source = work / "source"
@@ -158,15 +164,18 @@ class _Build:
         with Progress(f"{self.recipe.name}: unpack {self.recipe.package}", 1):
             command = ["tar", "-xf", str(self.recipe.tarball), "--strip-components=1", "-C", str(self.source)]
             self._run(command)
-        for patch in self.recipe.patch_paths():
-            self._run(["patch", "-p1", "--no-backup-if-mismatch", "-i", str(patch)])
+        applied = self.work / "applied.patch"
+        for patch in self.content.patches:
+            applied.write_text(patch)
+            self._run(["patch", "-p1", "--no-backup-if-mismatch", "-i", str(applied)])
+            applied.unlink()
 
     def _configure(self) -> None:
         wanted = self.work / "wanted.config"
-        wanted.write_text(self.recipe.configuration())
+        wanted.write_text(self.content.configuration)
         self._run(self._make(f"KCONFIG_ALLCONFIG={wanted}", self.recipe.target))
         wanted.unlink()
-        lost = lost_settings(self.recipe.configuration(), (self.source / ".config").read_text())
+        lost = lost_settings(self.content.configuration, (self.source / ".config").read_text())
         if lost:
             raise LabError("the kernel's configuration did not take:\n" + "\n".join(f"  {line}" for line in lost))
 
@@ -204,7 +213,7 @@ class _Build:
         facts = {
             "recipe": dataclasses.asdict(recipe),
             "revision": BUILD_REVISION,
-            "fingerprint": recipe.fingerprint(),
+            "fingerprint": self.content.fingerprint(),
             "package": recipe.package,
             "package_version": requirements.package_version(recipe.package),
             "compiler_version": requirements.compiler_version(recipe.compiler_program),

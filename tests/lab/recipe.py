@@ -94,30 +94,46 @@ class Recipe:
                     settings[option] = line.strip()
         return "".join(f"{line}\n" for line in settings.values())
 
+    def read(self) -> RecipeContent:
+        """Return the recipe with what its files say now."""
+        return RecipeContent(self, self.configuration(), tuple(path.read_text() for path in self.patch_paths()))
+
+
+@dataclasses.dataclass(frozen=True)
+class RecipeContent:
+    """A recipe and its files' content at one moment: a build takes minutes, and its key must be of what it was made from."""
+
+    recipe: Recipe
+    # All fragments as one.
+    configuration: str
+    # In the order in which they are applied.
+    patches: tuple[str, ...]
+
     def fingerprint(self) -> str:
         """A hash of what is ours in the recipe; the package's and the compiler's versions come on top in the key."""
+        recipe = self.recipe
         digest = hashlib.sha256()
         content = {
             "revision": BUILD_REVISION,
-            "package": self.package,
-            "configuration": self.configuration(),
-            "patches": [path.read_text() for path in self.patch_paths()],
-            "compiler": self.compiler,
-            "make": self.make,
+            "package": recipe.package,
+            "configuration": self.configuration,
+            "patches": self.patches,
+            "compiler": recipe.compiler,
+            "make": recipe.make,
         }
-        if self.flags:
-            content["flags"] = self.flags
-        if self.platform.make:
-            content["architecture"] = self.platform.make
-        if self.target != "allnoconfig":
-            content["target"] = self.target
+        if recipe.flags:
+            content["flags"] = recipe.flags
+        if recipe.platform.make:
+            content["architecture"] = recipe.platform.make
+        if recipe.target != "allnoconfig":
+            content["target"] = recipe.target
         digest.update(json.dumps(content, sort_keys=True).encode())
         return digest.hexdigest()
 
     def key(self, package_version: str, compiler_version: str) -> str:
         """The name of the kernel's directory in the cache."""
         digest = hashlib.sha256(json.dumps([self.fingerprint(), package_version, compiler_version]).encode())
-        return f"{self.name}-{digest.hexdigest()[:16]}"
+        return f"{self.recipe.name}-{digest.hexdigest()[:16]}"
 
 
 def option_of(line: str) -> str | None:

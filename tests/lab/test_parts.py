@@ -8,7 +8,7 @@ import os
 import shutil
 import struct
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import drgn
 import pytest
@@ -20,15 +20,12 @@ from tests.lab.cpio import CpioWriter
 from tests.lab.dump import move_program_headers
 from tests.lab.errors import LabError, UnavailableError
 from tests.lab.guest import Machine
-from tests.lab.kernel import lost_settings
+from tests.lab.kernel import build, find, lost_settings
 from tests.lab.progress import Progress
 from tests.lab.recipe import RECIPES, Recipe
 from tests.lab.rsp import _expanded
 from tests.lab.section import _members
 from tests.lab.truth import Truth
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_configuration_merges_fragments() -> None:
@@ -46,12 +43,52 @@ def test_lost_settings_are_told() -> None:
 
 
 def test_key_tells_package_and_compiler() -> None:
-    recipe = RECIPES["default"]
+    recipe = RECIPES["default"].read()
     keys = {recipe.key("1", "gcc 1"), recipe.key("2", "gcc 1"), recipe.key("1", "gcc 2")}
     assert len(keys) == 3
     assert recipe.key("1", "gcc 1") in keys
-    other = Recipe(name="default", package=recipe.package, fragments=("base.config",))
-    assert other.key("1", "gcc 1") not in keys
+    other = Recipe(name="default", package="linux-source-6.12", fragments=("base.config",))
+    assert other.read().key("1", "gcc 1") not in keys
+
+
+def test_a_kernel_is_made_of_what_its_key_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fragments and patches are edited while a kernel is built: it is made from those that were there at first."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("tests.lab.recipe.HERE", tmp_path)
+    monkeypatch.setattr(requirements, "ensure", lambda _: None)
+    monkeypatch.setattr(requirements, "package_version", lambda _: "1")
+    monkeypatch.setattr(requirements, "compiler_version", lambda _: "gcc 1")
+    fragment, patch = tmp_path / "config/a.config", tmp_path / "generations/a.patch"
+    for path in (fragment, patch):
+        path.parent.mkdir()
+    fragment.write_text("CONFIG_A=y\n")
+    patch.write_text("first\n")
+    applied = []
+
+    def step(command: list[str], source: Path, _progress: Progress | None = None) -> None:
+        if command[0] == "tar":
+            fragment.write_text("CONFIG_B=y\n")
+            patch.write_text("second\n")
+        elif command[0] == "patch":
+            applied.append(Path(command[-1]).read_text())
+        elif command[-1] == recipe.target:
+            (wanted,) = (word.partition("=")[2] for word in command if word.startswith("KCONFIG_ALLCONFIG="))
+            (source / ".config").write_text(Path(wanted).read_text())
+        else:
+            for name in ("vmlinux", "System.map", "arch/x86/boot/bzImage", "include/config/kernel.release"):
+                (source / name).parent.mkdir(parents=True, exist_ok=True)
+                (source / name).write_text(name)
+
+    monkeypatch.setattr("tests.lab.kernel.run_logged", step)
+    recipe = Recipe(name="edited", package="linux-source-0.0", fragments=("a.config",), patches=("a.patch",))
+    before = recipe.read()
+    built = build(recipe)
+    assert built.key == before.key("1", "gcc 1")
+    assert built.facts["fingerprint"] == before.fingerprint()
+    assert built.config.read_text() == "CONFIG_A=y\n"
+    assert applied == ["first\n"]
+    # The edited recipe is of another kernel.
+    assert find(recipe) is None
 
 
 def test_torn_work_is_not_taken_for_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
