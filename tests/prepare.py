@@ -6,8 +6,6 @@ Whatever cannot be installed or built is reported with the reason; the tests tha
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 
 from tests.lab import kernel, requirements
@@ -48,11 +46,10 @@ def main() -> int:
 
 
 def update_package_lists() -> None:
-    """Download apt's package lists if there are none, as on a fresh machine."""
+    """Download apt's package lists if something is missing: on a fresh machine there are none."""
     everything = TOOLS | BROWSER | requirements.BOOT | requirements.FILTER | requirements.BUILD
-    if not requirements.missing(everything) or os.geteuid() != 0 or requirements.find_program("apt-get") is None:
-        return
-    subprocess.run(["apt-get", "update", "-q"], check=False, stdout=sys.stderr)
+    if requirements.missing(everything) and requirements.may_install():
+        requirements.update_package_lists()
 
 
 if __name__ == "__main__":

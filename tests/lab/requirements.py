@@ -92,14 +92,16 @@ def ensure(needed: dict[str, str]) -> None:
     packages = missing(needed)
     if not packages:
         return
-    if not _may_install():
+    if not may_install():
         raise UnavailableError(f"missing: {', '.join(packages)}", remedy(packages))
-    absent = [package for package in packages if package_candidate(package) is None]
-    if absent:
+    if _absent(packages):
+        # On a fresh machine there are no lists, or those of the day when it was made.
+        update_package_lists()
+    if absent := _absent(packages):
         raise UnavailableError(
             f"this distribution's package lists know no {', '.join(absent)}",
             "linux-source packages come from Debian 12's updates (6.12: bookworm-backports or bookworm-security) "
-            "and Debian 13; after adding the source, run `apt-get update`",
+            "and Debian 13; add the source and run this again",
         )
     command = install_command(packages)
     print(f"$ {' '.join(command)}", file=sys.stderr, flush=True)
@@ -107,6 +109,16 @@ def ensure(needed: dict[str, str]) -> None:
     done = subprocess.run(command, check=False, stdout=sys.stderr, env=environment)
     if done.returncode or (packages := missing(needed)):
         raise UnavailableError(f"could not install {', '.join(packages)}", remedy(packages))
+
+
+def may_install() -> bool:
+    """Return whether :func:`ensure` can install packages here."""
+    return os.geteuid() == 0 and Path("/etc/debian_version").exists() and find_program("apt-get") is not None
+
+
+def update_package_lists() -> None:
+    """Download apt's package lists."""
+    subprocess.run(["apt-get", "update", "-q"], check=False, stdout=sys.stderr)
 
 
 def install_command(packages: Iterable[str]) -> list[str]:
@@ -151,5 +163,6 @@ def _first_line(command: list[str], prefix: str) -> str | None:
     return shown.stdout.splitlines()[0].removeprefix(prefix).strip()
 
 
-def _may_install() -> bool:
-    return os.geteuid() == 0 and Path("/etc/debian_version").exists() and find_program("apt-get") is not None
+def _absent(packages: Iterable[str]) -> list[str]:
+    """Return the packages that are in no list."""
+    return [package for package in packages if package_candidate(package) is None]

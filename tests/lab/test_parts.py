@@ -180,7 +180,7 @@ def test_shares_become_devices(machine: str, device: str) -> None:
 
 
 def test_what_is_missing_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(requirements, "_may_install", lambda: False)
+    monkeypatch.setattr(requirements, "may_install", lambda: False)
     monkeypatch.setattr(requirements, "for_build", lambda _: {"no-such-program": "its-package"})
     monkeypatch.setattr("tests.lab.kernel._exact_directory", lambda _: None)
     assert command_line.main(["build"]) == 2
@@ -189,11 +189,32 @@ def test_what_is_missing_is_told_with_the_command(monkeypatch: pytest.MonkeyPatc
     assert "sudo apt-get install -y --no-install-recommends its-package" in said
 
 
-def test_a_source_package_that_nobody_has_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requirements, "_may_install", lambda: True)
-    monkeypatch.setattr(requirements, "package_candidate", lambda _: None)
+@pytest.fixture
+def fresh_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a package manager into PATH whose lists are empty until they are updated; return the file that it logs to."""
+    log, programs = tmp_path / "log", tmp_path / "bin"
+    programs.mkdir()
+    cache = f"grep -q '^update' {log} && [ $2 = its-package ] && echo '  Candidate: 1.0' || echo '  Candidate: (none)'"
+    get = f"echo $* >> {log}; [ $1 = update ] || {{ : > {programs}/such-program; chmod +x {programs}/such-program; }}"
+    for name, text in (("apt-cache", cache), ("apt-get", get)):
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    log.touch()
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(requirements, "SEARCH_PATH", os.environ["PATH"])
+    monkeypatch.setattr(requirements, "may_install", lambda: True)
+    return log
+
+
+def test_package_lists_are_updated_where_there_are_none(fresh_machine: Path) -> None:
+    requirements.ensure({"such-program": "its-package"})
+    assert [line.split()[0] for line in fresh_machine.read_text().splitlines()] == ["update", "install"]
+
+
+def test_a_source_package_that_nobody_has_is_told(fresh_machine: Path) -> None:
     with pytest.raises(UnavailableError, match=r"know no linux-source-0\.0"):
         requirements.ensure({"/usr/src/linux-source-0.0.tar.xz": "linux-source-0.0"})
+    assert [line.split()[0] for line in fresh_machine.read_text().splitlines()] == ["update"]
 
 
 @pytest.mark.parametrize(
