@@ -177,12 +177,15 @@ RECIPES = {
             boot_seconds=900,
             lines=4000,
         ),
-        # For tests/lab/test_kdump.py: a kernel that panics by a hung task or a soft lockup.
+        # For tests/lab/test_kdump.py: a kernel that panics by a hung task, a soft lockup or a report of KASAN's.
         Recipe(
             name="lockups",
             package="linux-source-6.12",
             fragments=("base.config", "kcov.config", "demo.config", "lockups.config"),
             flags=("-fno-var-tracking", "-gno-statement-frontiers"),
+            # Shadow memory and quarantine.
+            memory_mib=256,
+            boot_seconds=300,
         ),
         # For tests/lab/test_two_kernels.py: the default kernel after a patch whose effect is known.
         Recipe(
@@ -196,7 +199,7 @@ RECIPES = {
             name="kmsan",
             package="linux-source-6.12",
             fragments=("base.config", "kcov.config", "kmsan.config"),
-            compiler="clang-14",
+            compiler="clang-19",
             # Shadow and origin of each byte.
             memory_mib=1024,
             boot_seconds=400,
