@@ -149,7 +149,7 @@ def read_trace_file(workspace: Workspace, path: str, pc: str = "auto", kernel: T
             target.build_id,
             target.kaslr_offset,
             target.machine,
-            lambda: _find_points(workspace),
+            lambda: find_points(workspace),
             partial(find_module_places, target),
         )
     if kernel is None:
@@ -190,7 +190,7 @@ def confine(workspace: Workspace, path: str) -> str:
     return path if workspace.confinement is None else str(workspace.confinement.find_input(path))
 
 
-def _find_points(workspace: Workspace) -> Container[int] | None:
+def find_points(workspace: Workspace) -> Container[int] | None:
     """Return the PCs that this kernel can record, None where there is no table of them yet."""
     symbolizer = workspace.symbolizer
     return None if symbolizer is None else symbolizer.table

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.build_match import match_builds
@@ -29,6 +29,7 @@ from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import find_point_table
 from kcovdbg.engine.symbol_sources import find_image
 from kcovdbg.engine.table_progress import build_table
+from kcovdbg.engine.trace_fit import find_fit
 from kcovdbg.engine.trace_modules import ModuleFile, TraceModules, find_module_files
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.symbols.location_table import LocationTable
@@ -39,6 +40,7 @@ from kcovdbg.target.dump_file import unpack
 
 _BUILD_ID: Final = re.compile(r"[0-9a-f]+")
 _PATIENCE: Final = 600.0
+_NAME_ALL: Final = "name the vmlinux of each build: kcovdbg --other-vmlinux FILE --other-vmlinux FILE"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +61,8 @@ class TraceBuild:
     """What its traces are read for; None for the workspace's kernel."""
     strangers: tuple[str, ...] = ()
     """Build IDs of traces that are taken as its own because nothing is known of their builds."""
+    guesses: tuple[str, ...] = ()
+    """Why traces are taken as its own that do not say of which build they are."""
     problem: str | None = None
     """Why records in modules have no source lines, None where they may have."""
 
@@ -100,29 +104,91 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
         _open_named(context, name, sources[number] if number < len(sources) else None) for number, name in enumerate(images)
     ]
     found: list[TraceBuild | None] = []
-    strangers: list[str] = []
+    known: list[str | None] = []
+    strangers: dict[str, str] = {}
     for words in sides:
         ids = {build_id for word in words for build_id in _find_build_ids(context, word, own.build_id)} - {None}
         if len(ids) > 1:
             raise KcovdbgError(f"{' '.join(words)}: traces of {len(ids)} builds on one side", hint="give one build per side")
-        known = next(iter(ids), None)
+        build_id = next(iter(ids), None)
         of_file = all(word.startswith(FILE) for word in words)
-        build = own if known is None and not of_file else None if known is None else _choose(context, known, own, named)
-        if build is own and known not in (None, own.build_id):
-            strangers.append(str(known))
+        build = own if build_id is None and not of_file else None
+        if build_id is not None:
+            build = _choose(context, words, build_id, own, named)
+            if build is own and build_id != own.build_id:
+                strangers[build_id] = " ".join(words)
+        known.append(build_id)
         found.append(build)
-    # Text files do not say which build they are of.
+    if strangers and len({*known} - {None}) > 1:
+        # PCs of two builds are equal by chance only.
+        build_id, name = next(iter(strangers.items()))
+        raise KcovdbgError(f"{name}: nothing is known of its build, build-id {build_id}", hint=_NAME_ALL)
+    guesses = _guess_builds(context, sides, found, own, named)
+    if len({build.build_id for build in guesses.builds}) > 1 and own.build_id is None and own in guesses.builds:
+        name = " ".join(sides[guesses.builds.index(own)])
+        raise KcovdbgError(f"{name}: unknown which build it is of: it has no side file with a build ID", hint=_NAME_ALL)
+    own = replace(own, strangers=tuple(strangers), guesses=guesses.remarks)
+    headers = [
+        (build.build_id, header)
+        for build, words in zip(guesses.builds, sides, strict=True)
+        for word in words
+        for header in _read_headers(context, word)
+    ]
+    chosen: list[TraceBuild] = []
+    by_id: dict[str | None, TraceBuild] = {}
+    for build in guesses.builds:
+        if build.kernel is None:
+            chosen.append(own)
+            continue
+        if build.build_id not in by_id:
+            its = [header for build_id, header in headers if build_id == build.build_id and header is not None]
+            by_id[build.build_id] = replace(_add_modules(build, its, module_files.values()), guesses=guesses.remarks)
+        chosen.append(by_id[build.build_id])
+    return chosen
+
+
+class _Guesses(NamedTuple):
+    """The builds of all sides, of which some are guessed."""
+
+    builds: Sequence[TraceBuild]
+    remarks: tuple[str, ...]
+    """What made the choice."""
+
+
+def _guess_builds(
+    context: Context,
+    sides: Sequence[Sequence[str]],
+    found: Sequence[TraceBuild | None],
+    own: TraceBuild,
+    named: Sequence[TraceBuild],
+) -> _Guesses:
+    """Choose builds for sides whose traces do not say of which build they are.
+
+    More of a trace's PCs are coverage points of its own build than of any other. Where that does not decide, the first trace is
+    taken to be of the build that was named first.
+
+    :param found: the builds of the sides; None for an unknown one.
+    """
     free = [build for build in named if build not in found]
     unknown = [number for number, build in enumerate(found) if build is None]
-    for number, build in zip(reversed(unknown), reversed(free), strict=False):
-        found[number] = build
-    if strangers:
-        own = replace(own, strangers=tuple(dict.fromkeys(strangers)))
-    headers = [header for words in sides for word in words for header in _read_headers(context, word) if header is not None]
-    found = [build and _add_modules(build, headers, module_files.values()) for build in found]
-    by_id: dict[str | None, TraceBuild] = {}
-    chosen = [own if build is None or build.kernel is None else build for build in found]
-    return [by_id.setdefault(build.build_id, build) if build.build_id else build for build in chosen]
+    in_order = dict(zip(reversed(unknown), reversed(free), strict=False))
+    builds: list[TraceBuild] = []
+    remarks: list[str] = []
+    for number, (words, build) in enumerate(zip(sides, found, strict=True)):
+        if build is not None:
+            builds.append(build)
+            continue
+        default = in_order.get(number, own)
+        fits = [
+            (fit.share, candidate is default, fit, candidate)
+            for candidate in ((*named, own) if named else ())
+            if (fit := find_fit(context, words, candidate.kernel)) is not None
+        ]
+        _, _, fit, best = max(fits, key=lambda one: one[:2], default=(0.0, False, None, default))
+        builds.append(best)
+        if fit is not None:
+            remarks.append(f"{' '.join(words)}: no build ID; taken as of the build with build-id {best.build_id}: {fit}")
+    return _Guesses(builds, tuple(remarks))
 
 
 def _find_build_ids(context: Context, word: str, own: str | None) -> Iterator[str | None]:
@@ -149,10 +215,12 @@ def _read_headers(context: Context, word: str) -> Iterator[TraceHeader | None]:
 
 
 def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Iterable[ModuleFile]) -> TraceBuild:
-    """Return a build with the modules that its traces have records in; an open kernel says itself where they are."""
-    if build.kernel is None:
-        return build
-    modules = TraceModules((header for header in headers if _build_id_of(header) == build.build_id), files)
+    """Return a build with the modules that its traces have records in.
+
+    :param headers: of its traces.
+    """
+    assert build.kernel is not None
+    modules = TraceModules(headers, files)
     if not modules.places:
         return build
     symbolizer = Symbolizer(table=build.find_table(), fallback=modules.frames_at, modules=modules)
@@ -161,8 +229,11 @@ def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Itera
     return replace(build, names=names, kernel=kernel, problem=modules.problem)
 
 
-def _choose(context: Context, build_id: str, own: TraceBuild, named: Sequence[TraceBuild]) -> TraceBuild:
-    """Return the build with a build ID."""
+def _choose(context: Context, words: Sequence[str], build_id: str, own: TraceBuild, named: Sequence[TraceBuild]) -> TraceBuild:
+    """Return the build with a build ID.
+
+    :param words: the traces that are of it.
+    """
     build = next((build for build in (own, *named) if build.build_id == build_id), None)
     if build is not None:
         return build
@@ -170,10 +241,7 @@ def _choose(context: Context, build_id: str, own: TraceBuild, named: Sequence[Tr
     if table is not None:
         return _make_foreign(context, table, None, None)
     if named:
-        raise KcovdbgError(
-            f"no vmlinux of the build with build-id {build_id} is given",
-            hint="name it as well: kcovdbg --other-vmlinux FILE --other-vmlinux FILE",
-        )
+        raise KcovdbgError(f"{' '.join(words)}: no vmlinux of its build is given, build-id {build_id}", hint=_NAME_ALL)
     return own
 
 
@@ -243,7 +311,8 @@ def find_offset(context: Context, build: TraceBuild) -> int:
 def build_remarks(context: Context, builds: Iterable[TraceBuild]) -> tuple[str, ...]:
     """Return why PCs have no names, or wrong ones, where they have."""
     builds = tuple(builds)
-    problems = tuple(dict.fromkeys(build.problem for build in builds if build.problem is not None))
+    guesses = dict.fromkeys(guess for build in builds for guess in build.guesses)
+    problems = (*guesses, *dict.fromkeys(build.problem for build in builds if build.problem is not None))
     own = [build for build in builds if build.kernel is None]
     if not own:
         return problems

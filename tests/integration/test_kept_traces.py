@@ -6,12 +6,14 @@ tests/lab/trace_samples.py makes them, with location tables of the functions in 
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import zstandard
 
 from kcovdbg.collect.trace_file import read_header
+from kcovdbg.frontends import cli
 from tests.integration.test_two_builds import ask
 
 pytest.importorskip("drgn")
@@ -66,3 +68,51 @@ def test_what_the_patch_adds(files):
     assert executed in lines
     assert never not in lines
     assert not {frame["function"] for row in rows for frame in row["frames"]} & {"override_release", "release_override"}
+
+
+@pytest.fixture
+def anonymous(files, tmp_path):
+    """The same traces, whose side files do not name their builds."""
+    for path in files.glob("*.kcov"):
+        shutil.copy(path, tmp_path)
+        side = json.loads((files / f"{path.name}.json").read_text())
+        del side["build_id"]
+        (tmp_path / f"{path.name}.json").write_text(json.dumps(side))
+    return tmp_path
+
+
+@pytest.mark.parametrize("order", [("default", "patched"), ("patched", "default")])
+def test_traces_that_do_not_name_their_build_are_of_the_one_that_fits(files, anonymous, order):
+    named = [word for name in order for word in ("--other-vmlinux", files / f"{name}.table")]
+    _, expected = ask(*named, "diff", f"file:{files / 'default0.kcov'}", f"file:{files / 'patched0.kcov'}", "--json")
+    _, rows = ask(*named, "diff", f"file:{anonymous / 'default0.kcov'}", f"file:{anonymous / 'patched0.kcov'}", "--json")
+    assert rows == expected
+    # One of them names it.
+    _, rows = ask(*named, "diff", f"file:{files / 'default0.kcov'}", f"file:{anonymous / 'patched0.kcov'}", "--json")
+    assert rows == expected
+
+
+def test_modules_of_traces_that_do_not_name_their_build(files, anonymous):
+    named = [
+        word for name in ("patched.table", "default.table", "kcovlab_keep.ko") for word in ("--other-vmlinux", files / name)
+    ]
+    traces = [f"file:{anonymous / f'default{boot}.kcov'}" for boot in range(2)]
+    _, rows = ask(*named, "trace", traces[1], "--against", traces[0], "--json")
+    assert {row["function"]: row["side"] for row in rows if row["function"] in MODULE} == dict.fromkeys(MODULE, "both")
+
+
+def test_builds_of_which_nothing_is_known_are_not_compared(files, anonymous, capsys):
+    """Equal PCs of two builds mean nothing."""
+    traces = [f"file:{files / name}" for name in ("default0.kcov", "patched0.kcov")]
+    ids = [read_header(files / name).build_id for name in ("default0.kcov", "patched0.kcov")]
+    for words, told in (
+        (["diff", *traces], ids[0]),
+        (["trace", traces[0], "--against", traces[1]], ids[1]),
+        (["--other-vmlinux", str(files / "default.table"), "view", "--text", *traces], ids[1]),
+    ):
+        assert cli.main(words) == 2
+        error, hint = capsys.readouterr().err.splitlines()
+        assert told in error
+        assert "--other-vmlinux" in hint
+    # Of one build they are.
+    assert cli.main(["diff", traces[0], f"file:{files / 'default1.kcov'}"]) == 1
