@@ -194,6 +194,14 @@ RECIPES = {
             fragments=("base.config", "kcov.config"),
             patches=("getpriority.patch",),
         ),
+        # For tests/lab/test_two_releases.py: the default kernel's source in another release, and by another compiler. All of
+        # their objects have debug info, unlike the generations'.
+        Recipe(
+            name="6.1",
+            package="linux-source-6.1",
+            fragments=("base.config", "kcov.config", "linux-6.1.config", "release-6.1.config"),
+        ),
+        Recipe(name="6.12-clang", package="linux-source-6.12", fragments=("base.config", "kcov.config"), compiler="clang-14"),
         # Clang's sanitizers beside KCOV; built by hand, and all of tests/lab asks them with KCOVDBG_LAB_RECIPE.
         Recipe(
             name="kmsan",
