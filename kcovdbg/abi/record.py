@@ -331,7 +331,7 @@ def decode_record(words: Sequence[int], index: int, encoding: Encoding) -> Recor
         found = record_words(words, index, encoding)
         kind, comparison, values = codec.decode_values(found)
         word = found[codec.pc_word]
-        return Record(index, kind, word, word or None, comparison, values)
+        return Record(index, kind, word, pc_of_word(word, encoding)[1], comparison, values)
     width = codec.record_words
     start = index * width
     if index < 0 or start + width > len(words):

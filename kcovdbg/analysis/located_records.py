@@ -64,10 +64,12 @@ def select_records(buffer: Buffer, indices: Sequence[int]) -> Buffer:
 
     :param indices: of records that could be read, ascending.
     """
-    words = array(buffer.words.typecode)
+    words, starts = array(buffer.words.typecode), array("Q")
     for index in indices:
+        starts.append(len(words))
         words.extend(record.record_words(buffer.words, index, buffer.encoding))
-    words, encoding = record.split_records(words, buffer.encoding)
+    # Where a record of some formats ends is known by the next one only.
+    encoding = buffer.encoding if buffer.encoding.starts is None else replace(buffer.encoding, starts=starts)
     return replace(buffer, encoding=encoding, words=words, count=len(indices), gaps=())
 
 

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.model.state import Part
+from kcovdbg.model.area import Area
+from kcovdbg.model.device_areas import find_device_areas
+from kcovdbg.model.state import Part, State
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Table
 from kcovdbg.render.value_kinds import ADDRESS, CPU, NUMBER, PID
+from kcovdbg.series.table import find_device
 
 _STYLES: Final = {"cached": "idle", "unclaimed": "warning"}
 _COLUMNS: Final = (
@@ -23,19 +27,27 @@ _COLUMNS: Final = (
     Column("state", style=lambda area: _STYLES.get(area.state, "")),
     Column("pid", PID),
     Column("cpu", CPU),
+    Column("device", hide_empty=True),
 )
 
 
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
-    rows = context.state(Part.AREAS).areas
+    state = context.state(Part.AREAS | Part.DEVICES | Part.TASKS | Part.VMALLOC)
     return Table(
         _COLUMNS,
-        rows,
+        (*state.areas, *_find_device_areas(state)),
         remarks=context.notes,
         empty="no remote or softirq area",
         errors=lambda area: area.errors,
         label=lambda area: f"area {area.address:#x}",
     )
+
+
+def _find_device_areas(state: State) -> Iterator[Area]:
+    for device in state.devices:
+        sections = find_device(device.feature).remote
+        if sections is not None:
+            yield from find_device_areas(state, device, sections.area_words, sections.allocator)
 
 
 COMMAND: Final = Command(
@@ -50,7 +62,8 @@ COMMAND: Final = Command(
                 "area": Meaning("address of the area"),
                 "pid": Meaning("thread id of the task that uses it", "no task does"),
                 "cpu": Meaning("CPU that the area belongs to", "it belongs to none"),
-                "state": Meaning("`cached`, `in-use`, `saved` or `unclaimed`"),
+                "state": Meaning("`cached`, `in-use`, `saved` or `unclaimed`", "some of its possible users are unknown"),
+                "device": Meaning("device of a posted series that it belongs to", "it is one of KCOV's own"),
             },
             errors=True,
         ),

@@ -38,3 +38,5 @@ class Area(NamedTuple):
     pid: int | None = None
     cpu: int | None = None
     errors: tuple[str, ...] = ()
+    device: str | None = None
+    """The device of a posted series that it belongs to; None for KCOV's own."""

@@ -48,6 +48,8 @@ class DeviceState(NamedTuple):
     """Everything that belongs to one device."""
 
     name: str
+    feature: str
+    """Of the kernels in which it has this form."""
     objects: Mapping[int, Kcov]
     """By their address."""
     handles: tuple[RemoteHandle, ...]

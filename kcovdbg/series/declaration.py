@@ -101,6 +101,26 @@ class SecondBuffer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSections:
+    """Remote sections of a device: their handles, and the areas that they record into."""
+
+    map: str
+    """Symbol of the hash of handles."""
+    type: str
+    """Of its entries."""
+    members: Mapping[str, Sequence[str]]
+    """``handle``, ``kcov`` and ``next``."""
+    idle_list: str
+    """Symbol of the list of free areas, whose links are at their start."""
+    idle_count: str
+    """Symbol of its length."""
+    area_words: int
+    """Size of each area, in words of 64 bits."""
+    allocator: str
+    """The function that allocates areas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """A device of its own, beside KCOV's, with objects, handles and buffers.
 
@@ -119,20 +139,17 @@ class Device:
     """Symbol of the ``struct file_operations`` of its files."""
     object_type: str
     object_members: Mapping[str, Sequence[str]]
-    """``refcount``, ``size``, ``area``, ``task`` and ``handle``."""
+    """``refcount``, ``size``, ``area``, ``task`` and, of a device with remote sections, ``handle``."""
     task_members: Mapping[str, Sequence[str]]
-    """``kcov``, the object; ``area``, ``size``, ``sequence``, ``depth`` and ``enabled``."""
+    """``area``, ``size``, ``sequence``, ``enabled``; where it has remote sections also ``kcov``, the object, and ``depth``."""
     sequence_mask: int
     """The bits of ``sequence`` that count."""
-    remote_map: str
-    """Symbol of the hash of handles."""
-    remote_type: str
-    remote_members: Mapping[str, Sequence[str]]
-    """``handle``, ``kcov`` and ``next``."""
-    idle_list: str
-    """Symbol of the list of free areas, whose links are at their start."""
-    idle_count: str
-    """Symbol of its length."""
+    allocator: str
+    """The function that allocates buffers of objects."""
+    tasks_count: bool = True
+    """Whether the task that an object is enabled for holds a reference."""
+    remote: DeviceSections | None = None
+    """Its remote sections; None if it has none."""
 
 
 BufferReader: TypeAlias = Callable[[str, int], "Buffer | None"]
@@ -203,7 +220,8 @@ class Series:
     prefix_modes: frozenset[str] = frozenset()
     """Modes in which there is one."""
     second_buffer: SecondBuffer | None = None
-    device: Device | None = None
+    devices: tuple[Device, ...] = ()
+    """The forms of its device, of which a kernel has at most one."""
     allocators: tuple[str, ...] = ()
     """Functions of its own that allocate buffers of objects."""
     functions: tuple[str, ...] = ()

@@ -1,48 +1,55 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """kcov_dataflow: a second device that records data flow, by Yunseong Kim, 2026 (kcov-abi.md 8.5).
 
-The first posting is in kcov.c, later ones in a file of their own. Of the first one the device, its objects and its records are
-not shown.
+The first posting is in kcov.c, later ones in a file of their own. Remote sections, comparisons and the number of values in a
+record's header come with the posting whose tasks point to their object.
 """
 
 from __future__ import annotations
 
 import errno
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
+from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.abi.mode import DeviceRequests, EnableRequest, Ioctl, Mode
-from kcovdbg.abi.record import Codec, Comparison, RecordKind, Values, decode_comparison
+from kcovdbg.abi.record import Codec, Comparison, Encoding, RecordKind, Values, decode_comparison, signed_value
 from kcovdbg.abi.structures import TASK
 from kcovdbg.model.device import DeviceSession, DeviceState
+from kcovdbg.model.device_areas import UNCLAIMED, find_allocated, find_device_areas
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.rule import Hex, Violation, rule, values
 from kcovdbg.model.state import Part, Source, State
-from kcovdbg.series.declaration import Detection, Device, Series, SeriesMember, Variant
+from kcovdbg.series.declaration import BufferPlace, Detection, Device, DeviceSections, Encoded, Series, SeriesMember, Variant
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member
 
 DATAFLOW: Final = "dataflow"
 """A second device beside this one."""
 OBJECTS: Final = "dataflow-objects"
-"""The device's file of its own: objects that tasks point to, and remote handles."""
+"""Objects that tasks point to, and remote handles."""
+EARLY: Final = "dataflow-early"
+"""The device of the first two postings."""
 MODE: Final = "DATAFLOW"
 """Not one of ``enum kcov_mode``: the device has one only."""
+EARLY_MODE: Final = "DATAFLOW_EARLY"
+"""The same, in the first two postings."""
 
 # Members of a task, by the posting that has them first.
-_OF_FILE: Final = ("kcov_df", "kcov_df_seq", "kcov_df_remote_depth")
-_OF_BOTH: Final = ("kcov_dataflow_seq", "kcov_df_area", "kcov_df_size", "kcov_df_enabled")
+_OF_OBJECTS: Final = ("kcov_df", "kcov_df_remote_depth")
+_OF_FILE: Final = ("kcov_df_seq",)
+_OF_ALL: Final = ("kcov_dataflow_seq", "kcov_df_area", "kcov_df_size", "kcov_df_enabled")
 
 # A record: header, PC, pointer or type of the comparison, values.
 _HEAD_WORDS: Final = 3
 _SEQUENCE_MASK: Final = 0xFFFFFF
 _UNREADABLE: Final = 0xBADADD85
 _KINDS: Final = {0xC: RecordKind.CMP, 0xE: RecordKind.ARGUMENT, 0xF: RecordKind.RETURN}
-_REMOTE_WORDS: Final = 1 << 20
-"""Size of the area of each remote session."""
 
 
 class _Codec(Codec):
@@ -82,6 +89,79 @@ CODEC: Final[Codec] = _Codec(
 )
 """Three words and a number of values for each argument, returned value or comparison. The count word counts words."""
 
+_EARLY_KINDS: Final = {kind: _KINDS[kind] for kind in (0xE, 0xF)}
+_POINTER_BITS: Final = 48
+# How far the sequence of the next record may be from that of the one before. The first posting records interrupts as well, and
+# one may come after a record's words were reserved and before it got its number.
+_NEAR: Final = 16
+
+
+class _EarlyCodec(Codec):
+    """The first posting's records do not say how many values follow: the next record is found by its sequence and its PC."""
+
+    __slots__ = ()
+
+    def find_records(self, words: Sequence[int]) -> tuple[array[int], int]:
+        starts = array("Q")
+        at, end = 0, len(words)
+        while at + _HEAD_WORDS < end and self._is_header(words[at]):
+            starts.append(at)
+            at = self._find_next(words, at)
+        return starts, at
+
+    def _is_header(self, word: int) -> bool:
+        return not word >> 32 and word >> 28 in _EARLY_KINDS
+
+    def _find_next(self, words: Sequence[int], at: int) -> int:
+        """Return where the record after this one begins, or the end."""
+        end = len(words)
+        # The second posting has the number of values, where it fits.
+        stored = at + _HEAD_WORDS + (words[at] >> 24 & 0xF)
+        if stored > at + _HEAD_WORDS and (stored == end or self._follows(words, at, stored)):
+            return stored
+        return next((other for other in range(at + _HEAD_WORDS + 1, end) if self._follows(words, at, other)), end)
+
+    def _follows(self, words: Sequence[int], at: int, other: int) -> bool:
+        if other + _HEAD_WORDS >= len(words) or not self._is_header(words[other]):
+            return False
+        step = (words[other] - words[at]) & _SEQUENCE_MASK
+        # Kernel addresses begin alike.
+        return 0 < min(step, _SEQUENCE_MASK + 1 - step) <= _NEAR and words[other + 1] >> 48 == words[at + 1] >> 48
+
+    def decode_values(self, words: Sequence[int]) -> tuple[RecordKind, Comparison | None, Values | None]:
+        header, _, packed, *rest = words
+        kind = _EARLY_KINDS[header >> 28]
+        pointer = signed_value(packed, _POINTER_BITS // 8) & WORD_MASK
+        found = tuple(None if word == _UNREADABLE else word for word in rest)
+        argument = packed >> 56 if kind is RecordKind.ARGUMENT else None
+        return kind, None, Values(argument, packed >> _POINTER_BITS & 0xFF, pointer, found)
+
+    def decode_address(self, word: int, encoding: Encoding) -> tuple[RecordKind, int | None]:
+        return self.kind, word + encoding.base & WORD_MASK
+
+
+EARLY_CODEC: Final[Codec] = _EarlyCodec(
+    "dataflow-early",
+    "arguments and return values",
+    word_size=8,
+    pc_word=1,
+    kind=RecordKind.ARGUMENT,
+    least_words=_HEAD_WORDS + 1,
+    is_variable=True,
+    has_points=False,
+    has_plain_pcs=False,
+)
+"""Header, PC with the KASLR offset, a word with argument, size and pointer, and the values."""
+
+_SECTIONS: Final = DeviceSections(
+    map="kcov_df_remote_map",
+    type="struct kcov_df_remote",
+    members={"handle": ("handle",), "kcov": ("df",), "next": ("hnode.next",)},
+    idle_list="kcov_df_scratch_pool",
+    idle_count="kcov_df_scratch_pool_nr",
+    area_words=1 << 20,
+    allocator="kcov_df_remote_start",
+)
 DEVICE: Final = Device(
     name=DATAFLOW,
     feature=OBJECTS,
@@ -105,11 +185,31 @@ DEVICE: Final = Device(
         "enabled": ("kcov_df_enabled",),
     },
     sequence_mask=_SEQUENCE_MASK,
-    remote_map="kcov_df_remote_map",
-    remote_type="struct kcov_df_remote",
-    remote_members={"handle": ("handle",), "kcov": ("df",), "next": ("hnode.next",)},
-    idle_list="kcov_df_scratch_pool",
-    idle_count="kcov_df_scratch_pool_nr",
+    allocator="kcov_df_ioctl",
+    remote=_SECTIONS,
+)
+EARLY_DEVICE: Final = Device(
+    name=DATAFLOW,
+    feature=EARLY,
+    mode=EARLY_MODE,
+    init_request="KCOV_DF_INIT_TRACE, later KCOV_DF_INIT_TRACK",
+    operations="kcov_df_fops",
+    object_type="struct kcov_dataflow",
+    object_members={
+        "refcount": ("refcount.refs.counter", "refcount"),
+        "size": ("size",),
+        "area": ("area",),
+        "task": ("t",),
+    },
+    task_members={
+        "area": ("kcov_df_area",),
+        "size": ("kcov_df_size",),
+        "sequence": ("kcov_df_seq", "kcov_dataflow_seq"),
+        "enabled": ("kcov_df_enabled",),
+    },
+    sequence_mask=_SEQUENCE_MASK,
+    allocator="kcov_df_ioctl",
+    tasks_count=False,
 )
 
 
@@ -222,9 +322,9 @@ def check_remote_area(state: State) -> Iterator[Violation]:
                 *doubt,
                 tasks=(mine.task,),
             )
-        elif mine.size != _REMOTE_WORDS:
+        elif mine.size != _SECTIONS.area_words:
             yield Violation(
-                about, f"its kcov_df_size is {mine.size}, not {_REMOTE_WORDS}", _shown(mine), *doubt, tasks=(mine.task,)
+                about, f"its kcov_df_size is {mine.size}, not {_SECTIONS.area_words}", _shown(mine), *doubt, tasks=(mine.task,)
             )
         other = users.setdefault(mine.area or 0, mine)
         if other is not mine:
@@ -256,7 +356,7 @@ def check_refcount(state: State) -> Iterator[Violation]:
         if hidden:
             certainty, reason = Certainty.UNSURE, "its file may be in flight between sockets"
         message = f"refcount is {refcount}, found {kcov.counted} references"
-        yield Violation(_name_object(address), message, shown, certainty, reason)
+        yield Violation(_name_object(address), message, shown, certainty, reason, anybody=True)
 
 
 @rule(
@@ -323,9 +423,9 @@ def check_free_areas(state: State) -> Iterator[Violation]:
     for device in _devices(state):
         length = len(device.idle_areas)
         if device.idle_count is not None and device.idle_count != length:
-            message = f"{DEVICE.idle_count} is {device.idle_count}, the list has {length}"
+            message = f"{_SECTIONS.idle_count} is {device.idle_count}, the list has {length}"
             yield Violation(
-                DEVICE.idle_list, message, values(**{DEVICE.idle_count: device.idle_count}), *state.doubt(Source.DEVICES)
+                _SECTIONS.idle_list, message, values(**{_SECTIONS.idle_count: device.idle_count}), *state.doubt(Source.DEVICES)
             )
 
 
@@ -356,36 +456,112 @@ def check_enabled_task(state: State) -> Iterator[Violation]:
         yield Violation(_name_object(address), message, values(t=Hex(task)), *state.doubt(Source.DEVICES), tasks=(task,))
 
 
+@rule(
+    "D7",
+    Severity.ERROR,
+    "every buffer and area that the device allocated belongs to an object, a section or the list of free areas",
+    since=_SINCE,
+    guaranteed_by="kcov_df_put(), kcov_df_remote_stop()",
+    consequence="The memory stays allocated until the next boot.",
+    needs=Part.DEVICES | Part.TASKS | Part.VMALLOC,
+    features=(OBJECTS,),
+)
+def check_leaks(state: State) -> Iterator[Violation]:
+    """D7."""
+    certainty, reason = state.doubt(Source.DEVICES, Source.TASKS)
+    for device in _devices(state):
+        for area in find_device_areas(state, device, _SECTIONS.area_words, _SECTIONS.allocator):
+            if area.state == UNCLAIMED:
+                message = f"{_SECTIONS.allocator}() allocated it, but no section uses it and it is not free: it is leaked"
+                shown = values(area=Hex(area.address), size=area.size)
+                yield Violation(f"area {area.address:#x}", message, shown, certainty, reason, anybody=True)
+        used = {kcov.fields.area for kcov in device.objects.values() if kcov.fields is not None}
+        for buffer in find_allocated(state, DEVICE.allocator):
+            if buffer.start not in used:
+                message = f"{buffer.caller}() allocated it with {buffer.size} bytes, but no object refers to it"
+                shown = values(area=Hex(buffer.start), size=buffer.size)
+                in_flight = "its file may be in flight between sockets"
+                yield Violation(f"buffer {buffer.start:#x}", message, shown, Certainty.UNSURE, in_flight, anybody=True)
+
+
+@rule(
+    "D8",
+    Severity.ERROR,
+    "a free area is a vmalloc area of 2^20 words, is listed once, and is not in use",
+    since=_SINCE,
+    guaranteed_by="kcov_df_remote_lock",
+    consequence="Two sections, or a section and another owner, write into the same memory.",
+    needs=Part.DEVICES | Part.TASKS | Part.VMALLOC,
+    features=(OBJECTS,),
+)
+def check_free_memory(state: State) -> Iterator[Violation]:
+    """D8."""
+    allocated = None if state.vmalloc is None else {area.start: area for area in find_allocated(state, _SECTIONS.allocator)}
+    doubt = state.doubt(Source.DEVICES)
+    for device in _devices(state):
+        users = {session.area: session for session in device.sessions}
+        for address, times in Counter(device.idle_areas).items():
+            about, shown = f"area {address:#x}", values(area=Hex(address))
+            user = users.get(address)
+            if user is not None:
+                yield Violation(about, f"it is free, but {name_task(user)} uses it", shown, *doubt, tasks=(user.task,))
+            if times > 1:
+                yield Violation(about, f"it is listed {times} times", shown, *doubt)
+            if allocated is None:
+                continue
+            found = allocated.get(address)
+            if found is None:
+                yield Violation(about, f"it is free, but {_SECTIONS.allocator}() did not allocate it", shown, *doubt)
+            elif found.size < 8 * _SECTIONS.area_words:
+                message = f"it is free, but has {found.size} bytes, not {8 * _SECTIONS.area_words}"
+                yield Violation(about, message, (*shown, ("size", str(found.size))), *doubt)
+
+
 def _detect(target: Target, enumerators: Mapping[str, int]) -> Detection | None:
     del enumerators
-    if find_member(target, TASK, _OF_FILE) is not None:
+    if find_member(target, TASK, _OF_OBJECTS) is not None:
         return Detection(frozenset({DATAFLOW, OBJECTS}), OWN_FILE)
-    return None if find_member(target, TASK, _OF_BOTH) is None else Detection(frozenset({DATAFLOW}), IN_KCOV)
+    early = frozenset({DATAFLOW, EARLY})
+    if find_member(target, TASK, _OF_FILE) is not None:
+        return Detection(early, WITHOUT_HANDLES)
+    return None if find_member(target, TASK, _OF_ALL) is None else Detection(early, IN_KCOV)
+
+
+def _encode(target: Target, place: BufferPlace, encoding: Encoding) -> Encoded:
+    """Note that early postings do not subtract the KASLR offset."""
+    del place
+    return Encoded(replace(encoding, base=-target.kaslr_offset) if encoding.codec == EARLY_CODEC else encoding)
 
 
 OWN_FILE: Final = Variant(
     "kcov_dataflow in its own file (2026)",
     recognized_by="`kcov_df` in `task_struct`",
-    also_shown="the device's objects, handles, sessions and records; rules T14 and D1 to D6",
+    also_shown="the device's objects, handles, sessions, areas and records; rules T14 and D1 to D8",
     tested_on="kernel `dataflow`, imitation `d2`",
 )
+WITHOUT_HANDLES: Final = Variant(
+    "kcov_dataflow in its own file, without remote handles (2026)",
+    recognized_by="`kcov_df_seq`, but no `kcov_df` in `task_struct`",
+    also_shown="the device's objects, sessions and records",
+    tested_on="buffers made by hand",
+)
 IN_KCOV: Final = Variant(
-    "kcov_dataflow in kcov.c (2026; its own buffers are not shown)",
+    "kcov_dataflow in kcov.c (2026)",
     recognized_by="`kcov_dataflow_seq` in `task_struct`",
-    also_shown="",
+    also_shown="the device's objects, sessions and records",
     tested_on="imitation `d1`",
-    not_shown="its device, its objects, its records",
 )
 
 SERIES: Final = Series(
     name="kcov_dataflow",
     feature=DATAFLOW,
-    features=(DATAFLOW, OBJECTS),
-    variants=(OWN_FILE, IN_KCOV),
+    features=(DATAFLOW, OBJECTS, EARLY),
+    variants=(OWN_FILE, WITHOUT_HANDLES, IN_KCOV),
     detect=_detect,
-    members=tuple(SeriesMember(TASK, (name,), expected=False) for name in (*_OF_FILE, *_OF_BOTH)),
-    modes=(Mode(MODE, CODEC, REQUEST),),
-    device=DEVICE,
+    members=tuple(SeriesMember(TASK, (name,), expected=False) for name in (*_OF_OBJECTS, *_OF_FILE, *_OF_ALL)),
+    modes=(Mode(MODE, CODEC, REQUEST), Mode(EARLY_MODE, EARLY_CODEC)),
+    encode=_encode,
+    devices=(DEVICE, EARLY_DEVICE),
     rules=(
         check_dataflow,
         check_remote_area,
@@ -394,6 +570,9 @@ SERIES: Final = Series(
         check_one_writer,
         check_free_areas,
         check_enabled_task,
+        check_leaks,
+        check_free_memory,
     ),
+    functions=("kcov_df_", "kcov_dataflow_"),
     rule_groups={"D": "Data flow: the device of kcov_dataflow"},
 )

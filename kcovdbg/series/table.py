@@ -58,13 +58,25 @@ def user_allocators() -> frozenset[str]:
 
 
 def devices() -> tuple[Device, ...]:
-    """Return the devices of all series."""
-    return tuple(series.device for series in SERIES if series.device is not None)
+    """Return the devices of all series, each form of one."""
+    return tuple(device for series in SERIES for device in series.devices)
+
+
+def device_modes() -> Iterator[tuple[Device, Mode]]:
+    """Iterate over the devices that can be collected with, each with its mode."""
+    for series in SERIES:
+        for device in series.devices:
+            yield from ((device, mode) for mode in series.modes if mode.name == device.mode and mode.request is not None)
+
+
+def find_device(feature: str) -> Device:
+    """Return the device of the kernels that have this feature."""
+    return next(device for device in devices() if device.feature == feature)
 
 
 def device_names() -> tuple[str, ...]:
     """Return the names of the devices of all series: names of their buffers begin with them."""
-    return tuple(device.name for device in devices())
+    return tuple(dict.fromkeys(device.name for device in devices()))
 
 
 def find_era(name: str) -> Era | None:
@@ -168,8 +180,7 @@ class Traits:
     @property
     def devices(self) -> tuple[Device, ...]:
         """The devices beside KCOV's own."""
-        found = (series.device for series in self.series if series.device is not None)
-        return tuple(device for device in found if device.feature in self.features)
+        return tuple(device for series in self.series for device in series.devices if device.feature in self.features)
 
     @property
     def second_buffer(self) -> SecondBuffer | None:

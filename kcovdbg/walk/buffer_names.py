@@ -235,7 +235,7 @@ def _place_of_descriptor(target: Target, layout: Layout, source: StateSource, na
     for device in source.read(Part.DEVICES).devices:
         for kcov in device.objects.values():
             if any(found.kind == "fd" and found.fd == fd and found.pid in sharers for found in kcov.references):
-                return _place_of_device_object(name, kcov)
+                return _place_of_device_object(source, name, kcov)
     raise KcovdbgError(f"descriptor {fd} of process {pid} is not KCOV's", hint="objects lists those that are")
 
 
@@ -250,7 +250,7 @@ def _place_of_device(source: StateSource, name: str, device: str, rest: str) -> 
     address = _number(rest, name)
     for state in source.read(Part.DEVICES).devices:
         if state.name == device and address in state.objects:
-            return _place_of_device_object(name, state.objects[address])
+            return _place_of_device_object(source, name, state.objects[address])
     raise KcovdbgError(f"no object of {device} is known at {address:#x}", hint="objects lists known objects")
 
 
@@ -258,8 +258,8 @@ def _device_sessions(source: StateSource) -> tuple[DeviceSession, ...]:
     return tuple(session for device in source.read(Part.DEVICES).devices for session in device.sessions)
 
 
-def _device(name: str | None) -> Device:
-    return next(device for device in table.devices() if device.name == name)
+def _device(source: StateSource, name: str | None) -> Device:
+    return next(table.find_device(state.feature) for state in source.read(Part.DEVICES).devices if state.name == name)
 
 
 def _place_of_device_session(source: StateSource, name: str, session: DeviceSession) -> Place:
@@ -271,7 +271,7 @@ def _place_of_device_session(source: StateSource, name: str, session: DeviceSess
         name=name,
         address=session.area or 0,
         size=session.size,
-        mode=_device(session.device).mode,
+        mode=_device(source, session.device).mode,
         pid=session.pid,
         comm=session.comm,
         private=bool(session.depth) and (fields is None or fields.area != session.area),
@@ -280,8 +280,8 @@ def _place_of_device_session(source: StateSource, name: str, session: DeviceSess
     )
 
 
-def _place_of_device_object(name: str, kcov: Kcov) -> Place:
-    device, fields = _device(kcov.device), kcov.fields
+def _place_of_device_object(source: StateSource, name: str, kcov: Kcov) -> Place:
+    device, fields = _device(source, kcov.device), kcov.fields
     if fields is None or not fields.area:
         raise KcovdbgError(
             f"the object of {device.name} at {kcov.address or 0:#x} has no buffer", hint=f"it comes with {device.init_request}"
@@ -355,7 +355,7 @@ def _place_of_area(target: Target, layout: Layout, source: StateSource, name: st
                 return _place_of_device_session(source, name, session)
         for found in device.objects.values():
             if found.fields is not None and found.fields.area == address:
-                return _place_of_device_object(name, found)
+                return _place_of_device_object(source, name, found)
     return Place(
         name=name,
         address=address,

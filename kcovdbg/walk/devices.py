@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -70,9 +71,14 @@ class _DeviceWalk:
             objects[address], handle = self._object(address, references[address])
             if handle is not None:
                 published[address] = handle
+        if "kcov" not in self._device.task_members:
+            of_tasks = {kcov.fields.task: address for address, kcov in objects.items() if kcov.fields is not None}
+            sessions = tuple(replace(session, kcov=of_tasks.get(session.task)) for session in sessions)
         idle_areas, idle_count = self._idle_areas()
         handles = tuple(self._remote_handle(objects, *entry) for entry in entries)
-        return DeviceState(self._device.name, objects, handles, published, sessions, idle_areas, idle_count)
+        return DeviceState(
+            self._device.name, self._device.feature, objects, handles, published, sessions, idle_areas, idle_count
+        )
 
     def _layout(self, type_name: str, members: Mapping[str, Sequence[str]]) -> BlockLayout | None:
         try:
@@ -95,7 +101,8 @@ class _DeviceWalk:
             except ReadError:
                 unread += 1
                 continue
-            if not values["kcov"] and not values["area"]:
+            kcov = values.get("kcov")
+            if not kcov and not values["area"]:
                 continue
             count, full = self._fill(values["area"], values["size"])
             sequence = values["sequence"]
@@ -104,11 +111,11 @@ class _DeviceWalk:
                 task=fields.address,
                 pid=fields.pid,
                 comm=fields.comm,
-                kcov=values["kcov"],
+                kcov=kcov,
                 area=values["area"],
                 size=values["size"],
                 sequence=None if sequence is None else sequence & self._device.sequence_mask,
-                depth=values["depth"],
+                depth=values["depth"] if self._device.remote is not None else 0,
                 enabled=None if values["enabled"] is None else bool(values["enabled"]),
                 count=count,
                 full=full,
@@ -129,14 +136,15 @@ class _DeviceWalk:
 
     def _handles(self) -> Iterator[tuple[int, int | None, int | None, int]]:
         """Yield address, handle, object and bucket of each entry of the hash."""
-        layout = self._layout(self._device.remote_type, self._device.remote_members)
-        if layout is None:
+        remote = self._device.remote
+        layout = None if remote is None else self._layout(remote.type, remote.members)
+        if remote is None or layout is None:
             return
         word = self._target.word_size
         try:
-            head = self._target.symbol(self._device.remote_map)
+            head = self._target.symbol(remote.map)
             link_offset = layout.offset("next")
-            _, length = self._target.variable_type(self._device.remote_map)
+            _, length = self._target.variable_type(remote.map)
             heads = [read_word(self._target, head.address + bucket * word) for bucket in range(length or head.size // word)]
         except (MissingSymbolError, MissingTypeError, ReadError) as error:
             self.remarks.note(f"{self._device.name}: handles could not be found: {error}")
@@ -146,7 +154,7 @@ class _DeviceWalk:
             def read_entry(link: int, before: int, bucket: int = bucket) -> tuple[tuple[int, int, int, int], int | None]:
                 del before
                 address = link - link_offset
-                check_pointer(self._target, address, self._device.remote_type)
+                check_pointer(self._target, address, remote.type)
                 handle, kcov, following = layout.read(self._target, address)
                 return (address, handle, kcov, bucket), following
 
@@ -156,7 +164,7 @@ class _DeviceWalk:
                     yield next(chain)
                 except StopIteration as stop:
                     if stop.value is not None:
-                        self.remarks.note(f"bucket {bucket} of {self._device.remote_map} is broken: {stop.value}")
+                        self.remarks.note(f"bucket {bucket} of {remote.map} is broken: {stop.value}")
                     break
 
     def _add_files(self, references: dict[int, list[Reference]]) -> None:
@@ -186,7 +194,7 @@ class _DeviceWalk:
         if layout is None:
             raise MissingTypeError(f"the debug info has no {self._device.object_type}")
         values = dict(zip(layout.names, layout.read(self._target, address), strict=True))
-        handle = values["handle"]
+        handle = values.get("handle")
         fields = KcovFields(
             address,
             values["refcount"],
@@ -212,7 +220,7 @@ class _DeviceWalk:
         if fields.task:
             pid, comm, problem = self._cache.owner(fields.task)
             errors = () if problem is None else (problem,)
-            references.insert(0, Reference("task", 1, pid))
+            references.insert(0, Reference("task", int(self._device.tasks_count), pid))
         count, full = self._fill(fields.area, fields.size)
         capacity = self._encoding.capacity(fields.size, self._target.word_size) if fields.size else None
         mode = self._device.mode if fields.task or handle else None
@@ -240,15 +248,17 @@ class _DeviceWalk:
 
     def _idle_areas(self) -> tuple[tuple[int, ...], int | None]:
         """Return the free areas, and how many the kernel counts; None for an incomplete list."""
-        word = self._target.word_size
+        remote, word = self._device.remote, self._target.word_size
+        if remote is None:
+            return (), None
 
         def read_area(link: int) -> tuple[int, Links]:
             check_pointer(self._target, link, "area", word)
             return link, Links(read_word(self._target, link), read_word(self._target, link + word))
 
         try:
-            head = self._target.symbol(self._device.idle_list).address
-            count = read_word(self._target, self._target.symbol(self._device.idle_count).address)
+            head = self._target.symbol(remote.idle_list).address
+            count = read_word(self._target, self._target.symbol(remote.idle_count).address)
             ends = Links(read_word(self._target, head), read_word(self._target, head + word))
         except (MissingSymbolError, ReadError) as error:
             self.remarks.note(f"{self._device.name}: free areas could not be found: {error}")
@@ -260,5 +270,5 @@ class _DeviceWalk:
                 found.append(next(walk))
             except StopIteration as stop:
                 if stop.value is not None:
-                    self.remarks.note(f"{self._device.idle_list} is broken: {stop.value}")
+                    self.remarks.note(f"{remote.idle_list} is broken: {stop.value}")
                 return tuple(found), count if stop.value is None else None

@@ -796,7 +796,7 @@ CASES = {
             device_object("remote", refcount=3),
         ],
         [
-            of_device(lambda kernel, device: device.session(45, "remote", device.free[0], 1 << 20, 1)),
+            of_device(lambda kernel, device: device.session(45, "remote", device.allocate_section(), 1 << 20, 1)),
             device_object("remote", refcount=3),
         ],
     ),
@@ -804,14 +804,18 @@ CASES = {
         D2,
         [device_object("remote", refcount=3)],
         [
-            of_device(lambda kernel, device: device.session(45, "remote", device.free[0], 1 << 20, 1)),
+            of_device(lambda kernel, device: device.session(45, "remote", device.allocate_section(), 1 << 20, 1)),
             device_object("remote", refcount=3),
         ],
     ),
     "D2 early": case(
         D2,
         [device_object("remote", refcount=1)],
-        [task(1, kcov_df=0, kcov_df_area=0, kcov_df_remote_depth=0), device_object("remote", refcount=1)],
+        [
+            task(1, kcov_df=0, kcov_df_area=0, kcov_df_remote_depth=0),
+            device_object("remote", refcount=1),
+            of_device(lambda kernel, device: device.set_free([*device.free, device.areas["section"]])),
+        ],
     ),
     "D3 unlisted": case(
         D2,
@@ -836,8 +840,7 @@ CASES = {
         D2,
         [of_device(lambda kernel, device: kernel.write_word(device.pool_count, 3))],
         [
-            of_device(lambda kernel, device: kernel.write_word(device.pool_count, 1)),
-            of_device(lambda kernel, device: kernel.link(device.pool, device.free[:1])),
+            of_device(lambda kernel, device: device.set_free([*device.free, device.allocate_section()])),
         ],
     ),
     "D6": case(
@@ -848,6 +851,34 @@ CASES = {
             of_device(lambda kernel, device: device.session(45, "idle", device.areas["idle"], WORDS, 0)),
             device_object("idle", refcount=2),
         ],
+    ),
+    "D7 area": case(
+        D2,
+        [of_device(lambda kernel, device: device.allocate_section())],
+        [of_device(lambda kernel, device: device.allocate_section(caller="kcov_df_open"))],
+    ),
+    "D7 buffer": case(
+        D2,
+        [of_device(lambda kernel, device: device.allocate_section(4096, "kcov_df_ioctl"))],
+        [of_device(lambda kernel, device: kernel.put(device.objects["idle"], "struct kcov_dataflow", size=4))],
+    ),
+    "D8 used": case(
+        D2,
+        [of_device(lambda kernel, device: device.session(45, "remote", device.free[0], 1 << 20, 1))],
+        [
+            of_device(lambda kernel, device: device.session(45, "remote", device.allocate_section(), 1 << 20, 1)),
+            device_object("remote", refcount=3),
+        ],
+    ),
+    "D8 small": case(
+        D2,
+        [of_device(lambda kernel, device: device.set_free([*device.free, device.allocate_section(8 << 19)]))],
+        [of_device(lambda kernel, device: device.set_free([*device.free, device.allocate_section(8 << 20)]))],
+    ),
+    "D8 foreign": case(
+        D2,
+        [of_device(lambda kernel, device: device.set_free([*device.free, device.areas["idle"]]))],
+        [of_device(lambda kernel, device: device.set_free(device.free[::-1]))],
     ),
     "T14 size": case(D2, [dataflow(40, 40), task(40, kcov_df_size=5)], [dataflow(40, 40), task(44, kcov_df_size=5)]),
     "T14 area": case(

@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A device that a posted series adds: its objects, handles, sessions and records of different lengths."""
 
+import dataclasses
 import json
 from array import array
 
 import pytest
 
 from kcovdbg.abi import record
+from kcovdbg.analysis.located_records import select_records
 from kcovdbg.collect.trace_file import read_trace
 from kcovdbg.collect.trace_writer import make_header, write_trace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.state import Part
-from kcovdbg.series.kcov_dataflow import CODEC
+from kcovdbg.series.kcov_dataflow import CODEC, EARLY_CODEC, WITHOUT_HANDLES
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
 from tests.support.kernels.asker import Asker
 from tests.support.kernels.build import Kernel
-from tests.support.kernels.device import HANDLE, LOCAL, REMOTE_WORDS, WORDS, argument, records_of
-from tests.support.kernels.rows import D2
+from tests.support.kernels.device import HANDLE, LOCAL, REMOTE_WORDS, WORDS, WORKER, argument, early, records_of
+from tests.support.kernels.rows import D1, D2
 
 
 @pytest.fixture
@@ -200,6 +202,126 @@ def test_broken_lists_are_told(kernel):
     assert len(state.notes) >= 2
     (device,) = state.devices
     assert device.idle_count is None
+
+
+def test_areas(kernel, ask):
+    kernel.device.allocate_section()
+    section, free = kernel.device.areas["section"], kernel.device.free
+    found = {int(row["area"], 16): (row["state"], row["size"], row["pid"], row["list"]) for row in of_device(ask("areas"))}
+    assert {found.pop(area) for area in free} == {("cached", REMOTE_WORDS, None, "task")}
+    assert found.pop(section) == ("in-use", REMOTE_WORDS, WORKER, "task")
+    assert list(found.values()) == [("unclaimed", REMOTE_WORDS, None, "task")]
+    # Where part of the device is unreadable, an area may be on the rest of its list.
+    kernel.write_word(free[0], 0x10)
+    assert {row["state"] for row in of_device(ask("areas"))} == {"cached", "in-use", None}
+
+
+@pytest.fixture
+def first_posting():
+    return Kernel(D1)
+
+
+def test_the_first_posting(first_posting):
+    asker = Asker(first_posting.target)
+    device = first_posting.device
+    found = {row["kcov"]: row for row in of_device(asker.rows("objects")[0])}
+    keys = ("refcount", "counted", "size", "pid", "remote", "count", "full")
+    assert [[found[hex(device.objects[name])][key] for key in keys] for name in ("local", "idle")] == [
+        [1, 1, WORDS, LOCAL, None, 15, False],
+        [1, 1, WORDS, None, None, 0, False],
+    ]
+    (session,) = next(row["devices"] for row in asker.rows("tasks")[0] if row["pid"] == LOCAL)
+    assert (session["kcov"], session["role"], session["sequence"]) == (hex(device.objects["local"]), "local", 3)
+    rows, said = asker.rows(f"buffer {LOCAL}")
+    assert said == ""
+    pc = first_posting.text + 0x40 + first_posting.target.kaslr_offset
+    assert [(row["kind"], row["argument"], row["size"], row["values"], int(row["address"], 16)) for row in rows] == [
+        ("argument", 0, 4, ["0x5"], pc),
+        ("argument", 1, 32, ["0x10", None, "0xe0000003", "0x10"], pc),
+        ("return", None, 8, ["0xffffffffffffffff"], pc + 8),
+    ]
+    assert asker.rows(f"buffer dataflow:{device.objects['local']:#x}")[0] == rows
+    assert [row["code"] for row in asker.rows(f"why {LOCAL}")[0] if row["code"].startswith("device")] == ["device-records"]
+
+
+def test_pcs_of_the_first_posting_have_the_kaslr_offset(first_posting):
+    target = first_posting.target
+    before = Asker(target).rows(f"buffer {LOCAL}")[0]
+    target.kaslr_offset += 0x1000000
+    after = Asker(target).rows(f"buffer {LOCAL}")[0]
+    assert [(row["pc"], row["address"]) for row in after] == [(row["pc"], row["address"]) for row in before]
+
+
+def test_a_part_of_the_records_of_the_first_posting(first_posting):
+    """Where a record ends is known by the next one, which a filter may leave out."""
+    device, pc = first_posting.device, first_posting.text + 0x40 + first_posting.target.kaslr_offset
+    records = [early(0xE, number, pc + (0x1000 if 1 < number < 90 else 0), 0, (number,)) for number in range(1, 95)]
+    device.fill(device.areas["local"], [word for one in records for word in one])
+    layout = detect_layout(first_posting.target)
+    buffer = read_buffer(first_posting.target, layout, StateReader(first_posting.target, layout), str(LOCAL))
+    part = select_records(buffer, [0, 89, 90])
+    found = [record.decode_record(part.words, index, part.encoding) for index in range(part.count)]
+    assert [one.values.values for one in found] == [(1,), (90,), (91,)]
+
+
+PC = 0xFFFFFFFF81000040
+
+
+def find_early(*records):
+    words = array("Q", [word for one in records for word in one])
+    words, encoding = record.split_records(words, record.make_encoding(EARLY_CODEC, 8))
+    found = [record.decode_record(words, index, encoding) for index in range(len(encoding.starts))]
+    return [(one.kind.value, one.values.argument, one.values.size, one.values.pointer, one.values.values) for one in found]
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_records_end_where_the_next_one_begins(counts):
+    """The second posting counts values in the header, in bits of which the first posting has none."""
+    pointer = 0xFFFF888003005000
+    given = [(0xE, 0, (1,)), (0xE, 1, (2, 3, 4)), (0xF, 0, (5,)), (0xE, 0, (PC, 0xE0000009, PC))]
+    records = [
+        early(kind, sequence, PC, pointer, values, 8, argument, len(values) if counts else 0)
+        for sequence, (kind, argument, values) in enumerate(given, 7)
+    ]
+    expected = [
+        ("return" if kind == 0xF else "argument", None if kind == 0xF else argument, 8, pointer, values)
+        for kind, argument, values in given
+    ]
+    assert find_early(*records) == expected
+
+
+def test_early_sequences_wrap_and_may_be_out_of_order():
+    numbers = (0xFFFFFE, 0xFFFFFF, 0, 2, 1, 3)
+    found = find_early(*(early(0xE, number, PC, 0, (number, 9)) for number in numbers))
+    assert [values for *_, values in found] == [(number, 9) for number in numbers]
+
+
+def test_a_value_that_looks_like_a_header_is_one_by_its_pc():
+    # A member of a structure may have any value; what follows a header is an address of code.
+    assert [values for *_, values in find_early(early(0xE, 1, PC, 0, (0xE0000002, 0x42, 7)), early(0xF, 2, PC, 0, (8,)))] == [
+        (0xE0000002, 0x42, 7),
+        (8,),
+    ]
+
+
+def test_more_values_than_the_second_posting_can_count():
+    given = tuple(range(0x100, 0x113))
+    found = find_early(early(0xF, 1, PC, 0, given), early(0xE, 2, PC, 0, (1,), count=1))
+    assert [values for *_, values in found] == [given, (1,)]
+
+
+@pytest.mark.parametrize("rest", [[], [0], [0xE0000001], [0xE0000001, PC, 0], [1 << 32 | 0xE0000001, PC, 0, 0]])
+def test_early_words_that_are_no_record(rest):
+    assert find_early(rest) == []
+
+
+def test_the_second_posting_is_told_from_the_first():
+    task = D1.task.replace("kcov_dataflow_seq", "kcov_df_seq")
+    kernel = Kernel(dataclasses.replace(D1, task=task))
+    (info,) = Asker(kernel.target).rows("info")[0]
+    assert "dataflow-early" in info["features"]
+    assert info["variants"] == [WITHOUT_HANDLES.text]
+    assert len(Asker(kernel.target).rows(f"buffer {LOCAL}")[0]) == 3
 
 
 def test_json_of_the_first_row_has_null_where_nothing_is_known(kernel):

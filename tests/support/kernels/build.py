@@ -7,7 +7,7 @@ from kcovdbg.model.memory import VmallocArea
 from kcovdbg.series.unique_maps import UNIQ_BOTH
 from kcovdbg.target.protocol import Symbol, Vma
 from tests.support.kernels.declare import Declarations
-from tests.support.kernels.device import Device
+from tests.support.kernels.device import Device, EarlyDevice
 from tests.support.kernels.rows import COMMON, TASK
 from tests.support.kernels.scenario import IN_CTXSW, IRQ_WORDS, make_scenario
 from tests.support.memory_target import MemorySlab, MemoryTarget, MemoryVmalloc, MemoryVmas
@@ -66,13 +66,17 @@ class Kernel:
     def allocate_type(self, type_name):
         return self.allocate(self.target.type_size(type_name))
 
-    def allocate_area(self, size, caller):
+    def allocate_area(self, size, caller, shown=None):
         address = self._next_area
         room = -(-size // PAGE) * PAGE
         self._next_area += room + PAGE
         self.target.segments[address] = bytearray(room)
-        self._vmalloc.append(VmallocArea(address, room, caller, caller in ("kcov_ioctl", "kcov_mmap")))
+        self._vmalloc.append(VmallocArea(address, shown or room, caller, caller in ("kcov_ioctl", "kcov_mmap")))
         return address
+
+    def show_areas(self):
+        """Let the target list the areas that were allocated so far."""
+        self.target.vmalloc = MemoryVmalloc(self._vmalloc)
 
     def add_symbol(self, name, size, address=None):
         if address is None:
@@ -185,8 +189,8 @@ class Kernel:
             self._build_remote()
         if row.percpu:
             self._build_percpu()
-        self.device = Device(self) if row.has_device else None
-        target.vmalloc = MemoryVmalloc(self._vmalloc)
+        self.device = Device(self) if row.has_device else EarlyDevice(self) if row.name == "D1" else None
+        self.show_areas()
         target.slab = MemorySlab({}, tuple(self.files.values()))
 
     def _build_maps(self, name, kcov):

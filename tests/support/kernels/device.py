@@ -39,22 +39,76 @@ def records_of(kernel):
     ]
 
 
-class Device:
-    """The device's structures, by name: ``local``, ``remote``, ``idle``."""
+def early(kind, sequence, pc, pointer, values, size=0, argument=0, count=0):
+    """Return a record of the first two postings; only the second one counts the values."""
+    packed = pointer & (1 << 48) - 1 | size << 48 | argument << 56
+    return [kind << 28 | count << 24 | sequence, pc, packed, *values]
 
-    def __init__(self, kernel):
+
+def early_records(pc):
+    """What the first posting leaves: nothing but sequences and PCs says where a record ends."""
+    return [
+        early(0xE, 1, pc, 0xFFFFC90000ABC000, (5,), 4),
+        early(0xE, 2, pc, 0xFFFF888003005000, (0x10, UNREADABLE, 0xE0000003, 0x10), 32, 1),
+        early(0xF, 3, pc + 8, 0xFFFFC90000ABC008, (2**64 - 1,), 8),
+    ]
+
+
+class _Files:
+    """Objects of the device, each with a file that a process has open."""
+
+    def __init__(self, kernel, objects):
         self.kernel = kernel
         self.objects, self.areas, self.files = {}, {}, {}
         self.operations = kernel.add_symbol("kcov_df_fops", 256)
-        records = [word for record in records_of(kernel) for word in record]
-        for name, fd, words in (("local", 30, records), ("remote", 31, ()), ("idle", 32, ())):
-            area = self.areas[name] = kernel.allocate_area(WORDS * 8, "df_ioctl")
+        for fd, (name, words) in enumerate(objects.items(), 30):
+            area = self.areas[name] = kernel.allocate_area(WORDS * 8, "kcov_df_ioctl")
             self.fill(area, words)
             df = self.objects[name] = kernel.allocate_type("struct kcov_dataflow")
             kernel.put(df, "struct kcov_dataflow", refcount=1, size=WORDS, area=area)
             self.files[name] = kernel.allocate_type("struct file")
             kernel.put(self.files[name], "struct file", f_op=self.operations, private_data=df)
             self.install("fuzz", fd, self.files[name])
+
+    def fill(self, area, words):
+        for index, word in enumerate((len(words), *words)):
+            self.kernel.write_word(area + 8 * index, word, 8)
+
+    def install(self, table, fd, file):
+        """Open a file in a table that has room for it."""
+        kernel = self.kernel
+        embedded = kernel.tables[table] + kernel.offset("struct files_struct", "fdtab")
+
+        def member(name):
+            at = embedded + kernel.offset("struct fdtable", name)
+            return int.from_bytes(kernel.target.read(at, kernel.word), kernel.order)
+
+        bits = 8 * kernel.word
+        word = member("open_fds") + fd // bits * kernel.word
+        kernel.write_word(member("fd") + fd * kernel.word, file)
+        kernel.write_word(word, int.from_bytes(kernel.target.read(word, kernel.word), kernel.order) | 1 << fd % bits)
+
+
+class EarlyDevice(_Files):
+    """The device of the first posting: ``local``, enabled for a task, and ``idle``."""
+
+    def __init__(self, kernel):
+        records = [word for record in early_records(kernel.text + 0x40 + kernel.target.kaslr_offset) for word in record]
+        super().__init__(kernel, {"local": records, "idle": ()})
+        task = kernel.tasks[LOCAL]
+        # The second posting has another name for it.
+        sequence = next(name for name in ("kcov_dataflow_seq", "kcov_df_seq") if f" {name};" in kernel.row.task)
+        values = {"kcov_df_area": self.areas["local"], "kcov_df_size": WORDS, sequence: 3, "kcov_df_enabled": 1}
+        kernel.put(task, "struct task_struct", **values)
+        kernel.put(self.objects["local"], "struct kcov_dataflow", t=task)
+
+
+class Device(_Files):
+    """The device's structures, by name: ``local``, ``remote``, ``idle``."""
+
+    def __init__(self, kernel):
+        records = [word for record in records_of(kernel) for word in record]
+        super().__init__(kernel, {"local": records, "remote": (), "idle": ()})
         self.session(LOCAL, "local", self.areas["local"], WORDS, 0)
         kernel.put(self.objects["local"], "struct kcov_dataflow", refcount=2, t=kernel.tasks[LOCAL])
         scratch = self.areas["section"] = kernel.allocate_area(REMOTE_WORDS * 8, "kcov_df_remote_start")
@@ -65,14 +119,20 @@ class Device:
         kernel.target.variables["kcov_df_remote_map"] = ("struct hlist_head", 16)
         self.entry = self.publish("remote", HANDLE, 3)
         self.pool = kernel.add_symbol("kcov_df_scratch_pool", 2 * kernel.word)
-        self.free = [kernel.allocate_area(64, "kcov_df_remote_start") for _ in range(2)]
-        kernel.link(self.pool, self.free)
+        self.free = [self.allocate_section() for _ in range(2)]
         self.pool_count = kernel.add_symbol("kcov_df_scratch_pool_nr", kernel.word)
-        kernel.write_word(self.pool_count, 2)
+        self.set_free(self.free)
 
-    def fill(self, area, words):
-        for index, word in enumerate((len(words), *words)):
-            self.kernel.write_word(area + 8 * index, word, 8)
+    def set_free(self, areas):
+        """Set the list of free areas, and its length."""
+        self.kernel.link(self.pool, areas)
+        self.kernel.write_word(self.pool_count, len(areas))
+
+    def allocate_section(self, size=REMOTE_WORDS * 8, caller="kcov_df_remote_start"):
+        """Allocate an area of which only the first words are in memory."""
+        area = self.kernel.allocate_area(64, caller, size)
+        self.kernel.show_areas()
+        return area
 
     def session(self, pid, name, area, size, depth):
         self.kernel.put(
@@ -95,17 +155,3 @@ class Device:
         kernel.put(entry, "struct kcov_df_remote", handle=handle, df=self.objects[name], hnode__next=first, hnode__pprev=head)
         kernel.write_word(head, link)
         return entry
-
-    def install(self, table, fd, file):
-        """Open a file in a table that has room for it."""
-        kernel = self.kernel
-        embedded = kernel.tables[table] + kernel.offset("struct files_struct", "fdtab")
-
-        def member(name):
-            at = embedded + kernel.offset("struct fdtable", name)
-            return int.from_bytes(kernel.target.read(at, kernel.word), kernel.order)
-
-        bits = 8 * kernel.word
-        word = member("open_fds") + fd // bits * kernel.word
-        kernel.write_word(member("fd") + fd * kernel.word, file)
-        kernel.write_word(word, int.from_bytes(kernel.target.read(word, kernel.word), kernel.order) | 1 << fd % bits)

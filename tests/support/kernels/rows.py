@@ -250,6 +250,8 @@ D1 = replace(
     E8,
     name="D1",
     task=E8.task + "u32 kcov_dataflow_seq; unsigned int kcov_df_size; void *kcov_df_area; bool kcov_df_enabled;",
+    more=E8.more
+    + "struct kcov_dataflow { int refcount; unsigned int lock; unsigned int size; void *area; struct task_struct *t; };",
     variants=("kcov_dataflow in kcov.c",),
 )
 D2 = replace(
