@@ -210,6 +210,11 @@ class Trace:
         return array("Q", record.pc_words(buffer.words, buffer.encoding))
 
     @property
+    def count(self) -> int:
+        """The count word at the block's end: records, or words where records differ in length."""
+        return int.from_bytes(self._data[: 8 if self._mode.codec.word_size == 8 else self._word_size], sys.byteorder)
+
+    @property
     def full(self) -> bool:
         """Whether the buffer was full: then records may be missing."""
         return bool(self.buffer.full)

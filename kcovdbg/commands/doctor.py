@@ -6,13 +6,17 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import stat
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kcovdbg.abi.mode import EnableRequest, Mode
+from kcovdbg.collect.errno_messages import Step, explain
 from kcovdbg.collect.machine import is_this_machine, read_config, running_release
 from kcovdbg.collect.native_module import DEVICE, load_native
+from kcovdbg.collect.thread_trace import Trace
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
@@ -22,6 +26,7 @@ from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Table
 from kcovdbg.render.value_kinds import BOOL, TEXT
+from kcovdbg.series.table import device_modes
 from kcovdbg.symbols.coverage_points import can_find_points, find_points, find_points_between
 from kcovdbg.symbols.table_cache import CACHE_HINT, find_usable_cache
 from kcovdbg.target.local_kernel import running_build_id
@@ -166,6 +171,56 @@ def _check_open(_context: Context) -> Diagnosis:
     return Diagnosis(question, True, DEVICE)
 
 
+def check_devices(folder: Path = Path(DEVICE).parent) -> Iterator[Diagnosis]:
+    """Yield what is known of the devices of posted series that the running kernel has.
+
+    :param folder: where KCOV's file is.
+    """
+    for device, mode in device_modes():
+        request = mode.request
+        if request is None or request.device is None:
+            continue
+        path = folder / request.device.file
+        try:
+            status = path.stat()
+        except OSError as error:
+            # Only root can search debugfs, but the kernel's symbols are for everybody.
+            if has_symbol((device.operations,)):
+                fix = "run kcovdbg as root" if isinstance(error, PermissionError) else f"mount -t debugfs none {folder}"
+                yield Diagnosis(f"can I open {path.name}?", False, f"{path}: {error.strerror}", fix)
+            continue
+        yield from _check_device(path, status, mode, request)
+
+
+def _check_device(path: Path, status: os.stat_result, mode: Mode, request: EnableRequest) -> Iterator[Diagnosis]:
+    question = f"can I open {path.name}?"
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        problem = explain(Step.OPEN, error.errno or 0, path=str(path))
+        yield Diagnosis(question, False, str(problem), problem.hint)
+        return
+    yield Diagnosis(question, True, f"{path}, {stat.filemode(status.st_mode)}, owned by user {status.st_uid}")
+    question = f"does {path.name} record?"
+    try:
+        # Enabling it is safe on any kernel: the file is the series' own. Without debug info the records cannot be read.
+        features = () if request.feature is None else (request.feature,)
+        with Trace(mode.user_name, size=4096, features=features, path=str(path)) as trace:
+            os.getpriority(os.PRIO_PROCESS, 0)
+    except KcovdbgError as error:
+        yield Diagnosis(question, False, str(error), error.hint)
+        return
+    if trace.count:
+        yield Diagnosis(question, True, f"getpriority() left {trace.count} words; collect with --mode {mode.user_name}")
+    else:
+        yield Diagnosis(
+            question,
+            None,
+            f"{path.name} was enabled, but getpriority() left nothing",
+            "only code that was compiled with its instrumentation is recorded",
+        )
+
+
 def _check_kcore(_context: Context) -> Diagnosis:
     question = "is /proc/kcore readable?"
     try:
@@ -207,8 +262,6 @@ def _check_collector(_context: Context) -> Diagnosis:
     question = "does the collector work?"
     try:
         load_native()
-        from kcovdbg.collect.thread_trace import Trace
-
         with Trace(size=4096) as trace:
             os.getppid()
     except KcovdbgError as error:
@@ -238,7 +291,7 @@ def _check_cache(_context: Context) -> Diagnosis:
     return Diagnosis(question, False if cache.folder is None else None, f"{place}: {cache.problem}", CACHE_HINT)
 
 
-_CHECKS: Final[tuple[Callable[[Context], Diagnosis], ...]] = (
+_CHECKS: Final[tuple[Callable[[Context], Diagnosis | Iterator[Diagnosis]], ...]] = (
     _check_kernel,
     _check_points,
     _check_debugfs,
@@ -246,6 +299,7 @@ _CHECKS: Final[tuple[Callable[[Context], Diagnosis], ...]] = (
     _check_kcore,
     _check_symbols,
     _check_collector,
+    lambda _context: check_devices(),
     _check_following,
     _check_cache,
 )
@@ -254,10 +308,11 @@ _CHECKS: Final[tuple[Callable[[Context], Diagnosis], ...]] = (
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
     def rows() -> Iterator[Diagnosis]:
         for check in _CHECKS:
-            diagnosis = check(context)
-            if diagnosis.ok is False:
-                context.status = 1
-            yield diagnosis
+            found = check(context)
+            for diagnosis in (found,) if isinstance(found, Diagnosis) else found:
+                if diagnosis.ok is False:
+                    context.status = 1
+                yield diagnosis
 
     return Table(_COLUMNS, rows())
 

@@ -7,6 +7,7 @@ The kernel is built by hand: python -m tests.lab build --recipe dataflow.
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,24 @@ def test_remote_sections_of_one_handle(lab: Lab) -> None:
     # The log goes on after the collector's end, with what it did not wait for.
     assert records == account_of(said)[: len(records)]
     lab.assert_nothing_is_left()
+
+
+def test_doctor(lab: Lab) -> None:
+    done = lab.guest.run(lab.kcovdbg("doctor --json"), 600)
+    found = {row["question"]: row for row in json.loads(done.stdout) if "kcov_dataflow" in row["question"]}
+    (mode,) = lab.guest.run("stat -c %A /sys/kernel/debug/kcov_dataflow", 60).stdout.split()
+    opened, enabled = found.values()
+    assert (opened["ok"], opened["fix"], mode in opened["answer"]) == (True, None, True)
+    # The arguments of getpriority() and what it returned, and a comparison between.
+    words = int(re.search(r"(\d+) words", enabled["answer"])[1])  # type: ignore[index]
+    assert (enabled["ok"], words) == (True, 4 + 4 + 5 + 4)
+    lab.assert_nothing_is_left()
+    # A user who cannot search debugfs: the kernel's symbols tell that there is a device.
+    nobody = "setpriv --reuid=65534 --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
+    other = lab.guest.run(f"{nobody} env {lab.kcovdbg('doctor --json')}", 600)
+    (refused,) = (row for row in json.loads(other.stdout) if "kcov_dataflow" in row["question"])
+    assert refused["ok"] is False
+    assert refused["fix"]
 
 
 def test_one_handle_only(lab: Lab) -> None:

@@ -131,3 +131,40 @@ def test_debugfs_is_not_readable_by_this_user(monkeypatch, config, ok):
     assert found.ok is ok
     if config is None:
         assert "root" in found.fix.split()
+
+
+@pytest.mark.parametrize(("symbol", "rows"), [(None, 0), (False, 0), (True, 1)])
+def test_a_device_that_is_not_in_debugfs(monkeypatch, tmp_path, symbol, rows):
+    monkeypatch.setattr(doctor, "has_symbol", lambda names: symbol if names == ("kcov_df_fops",) else None)
+    found = list(doctor.check_devices(tmp_path))
+    assert [one.ok for one in found] == [False] * rows
+    assert all(str(tmp_path) in one.fix for one in found)
+
+
+def test_a_device_that_a_user_cannot_see(monkeypatch, tmp_path):
+    def refuse(*_args, **_options):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(doctor, "has_symbol", lambda _names: True)
+    monkeypatch.setattr(doctor.Path, "stat", refuse)
+    (found,) = doctor.check_devices(tmp_path)
+    assert (found.ok, "root" in found.fix) == (False, True)
+
+
+def test_a_device_that_cannot_be_opened(monkeypatch, tmp_path):
+    def refuse(*_args):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    (tmp_path / "kcov_dataflow").touch()
+    monkeypatch.setattr(doctor.os, "open", refuse)
+    (found,) = doctor.check_devices(tmp_path)
+    assert (found.ok, "lockdown" in found.fix) == (False, True)
+
+
+def test_a_file_that_is_no_device(tmp_path):
+    pytest.importorskip("kcovdbg._native")
+    path = tmp_path / "kcov_dataflow"
+    path.touch(0o640)
+    opened, enabled = doctor.check_devices(tmp_path)
+    assert (opened.ok, opened.fix, "-rw-r-----" in opened.answer) == (True, None, True)
+    assert (enabled.ok, bool(enabled.fix)) == (False, True)
