@@ -19,6 +19,8 @@ class BufferKey(NamedTuple):
     kcov: int | None
     area: int | None
     """Of a section; None for an object's own buffer."""
+    device: str | None = None
+    """The device of a posted series; None for KCOV."""
 
 
 class BufferStep(NamedTuple):
@@ -35,7 +37,7 @@ class BufferStep(NamedTuple):
 
 def buffer_key(task: TaskSample) -> BufferKey:
     """Return the identity of the buffer that a task's count belongs to."""
-    return BufferKey(task.task, task.kcov, task.kcov_area if task.is_section else None)
+    return BufferKey(task.task, task.kcov, task.kcov_area if task.is_section else None, task.device)
 
 
 def compare_looks(before: TaskSample | None, now: TaskSample) -> BufferStep:

@@ -137,7 +137,7 @@ class _BufferUsage:
         self._rounds: dict[BufferKey, _Round] = {}
 
     def add(self, sizes: Mapping[int, int | None], last: Sample | None, sample: Sample) -> int:
-        """Add a sample to the totals; return the records that all buffers gained.
+        """Add a sample to the totals; return the records that all of KCOV's buffers gained.
 
         :param last: the sample before it.
         :param sizes: of the objects' buffers, in words.
@@ -161,7 +161,8 @@ class _BufferUsage:
             total.overflows += step.became_full
             total.records += step.gained
             total.lost += step.lost + (0 if task.is_section else lost.get(task.kcov or 0, 0))
-            gained += step.gained
+            # Devices count words.
+            gained += step.gained if task.device is None else 0
             was_full = before is not None and bool(before.full) and not step.was_reset
             if before is not None and was_full and task.full:
                 total.full_seconds += span

@@ -227,10 +227,12 @@ def event_text(event: MonitorEvent) -> str:
     subject = event.subject
     if isinstance(subject, TaskSample):
         where = "area of a section" if subject.is_section else "buffer"
-        return f"FULL: {where} of {name_task(subject)}, {subject.capacity} records"
+        unit = "records" if subject.device is None else "words"
+        return f"FULL: {where} of {name_task(subject)}, {subject.capacity} {unit}"
     if isinstance(subject, ObjectSample):
         whose = "" if subject.pid is None else f" of {name_task(subject)}"
-        return f"{event.kind.value} {name_kcov(subject.kcov)}{whose}" + (f", {subject.size} words" if subject.size else "")
+        size = f", {subject.size} words" if subject.size else ""
+        return f"{event.kind.value} {name_kcov(subject.kcov, subject.device or 'kcov')}{whose}{size}"
     if isinstance(subject, FindingSample):
         settled = "settled: " if event.kind is EventKind.GONE else ""
         return f"{settled}{subject.severity} {subject.rule} {subject.object}: {subject.message}"
@@ -253,8 +255,8 @@ def make_rows(activity: Activity, tab: Tab) -> Iterator[MonitorRow]:
             task = found.task
             parts = (task.pid, task.comm, task.kcov_mode, _role(found), task.syscall, f"{task.kcov or 0:#x}")
             # Others have nothing that could be viewed.
-            buffer = str(task.pid) if task.count is not None and task.pid is not None else None
-            yield MonitorRow(task.task, found, " ".join(map(str, parts)), buffer)
+            buffer = _buffer_name(task) if task.count is not None else None
+            yield MonitorRow((task.task, task.device), found, " ".join(map(str, parts)), buffer)
     elif tab is Tab.SECTIONS:
         for section in activity.sections:
             buffer = _section_buffer(activity, section)
@@ -262,7 +264,8 @@ def make_rows(activity: Activity, tab: Tab) -> Iterator[MonitorRow]:
     elif tab is Tab.OBJECTS:
         for kcov in activity.objects.values():
             known = (f"{kcov.kcov:#x}", kcov.mode, kcov.pid, kcov.comm, handles_text(kcov.handles))
-            yield MonitorRow(kcov.kcov, kcov, " ".join(map(str, known)), f"kcov:{kcov.kcov:#x}" if kcov.area else None)
+            buffer = f"{kcov.device or 'kcov'}:{kcov.kcov:#x}" if kcov.area else None
+            yield MonitorRow(kcov.kcov, kcov, " ".join(map(str, known)), buffer)
     elif tab is Tab.EVENTS:
         for number, event in enumerate(activity.events):
             yield MonitorRow((event.time, number), event, event_text(event), None)
@@ -275,8 +278,17 @@ def _section_buffer(activity: Activity, section: SectionActivity) -> str | None:
     """Return the buffer of a section in flight, or the object's."""
     for task in () if activity.sample is None else activity.sample.tasks:
         if task.is_section and task.kcov == section.key.kcov and task.pid is not None:
-            return str(task.pid)
-    return None if section.key.kcov is None else f"kcov:{section.key.kcov:#x}"
+            return _buffer_name(task)
+    found = activity.objects.get(section.key.kcov or 0)
+    prefix = "kcov" if found is None or found.device is None else found.device
+    return None if section.key.kcov is None else f"{prefix}:{section.key.kcov:#x}"
+
+
+def _buffer_name(task: TaskSample) -> str | None:
+    """Return the name of what collects into a task."""
+    if task.pid is None:
+        return None
+    return str(task.pid) if task.device is None else f"{task.device}:{task.pid}"
 
 
 def sort_rows(rows: Sequence[MonitorRow], column: MonitorColumn, *, inverted: bool) -> list[MonitorRow]:

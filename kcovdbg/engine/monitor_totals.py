@@ -18,10 +18,11 @@ _HANDLES = 6
 
 def totals_line(activity: Activity) -> list[Fragment]:
     """Return the totals of tasks, objects and areas."""
-    tasks = list(activity.tasks)
+    every = list(activity.tasks)
+    tasks = [found for found in every if found.task.device is None]
     tracing = sum(found.task.is_tracing for found in tasks)
     per_second = sum(found.rate.per_second for found in tasks if found.rate is not None)
-    full = sum(bool(found.task.full) for found in tasks)
+    full = sum(bool(found.task.full) for found in every)
     line: list[Fragment] = [
         ("", "tasks "),
         ("key", str(len(tasks))),
@@ -34,6 +35,11 @@ def totals_line(activity: Activity) -> list[Fragment]:
         ("good" if activity.came else "", f" +{activity.came}"),
         ("", f" -{activity.went}"),
     ]
+    for device in dict.fromkeys(found.task.device for found in every if found.task.device is not None):
+        mine = [found for found in every if found.task.device == device]
+        words = sum(found.rate.per_second for found in mine if found.rate is not None)
+        sessions = "1 session" if len(mine) == 1 else f"{len(mine)} sessions"
+        line += [("", f"; {device} {sessions}, "), ("key", short_number(words)), ("", " words/s")]
     if activity.findings:
         line += [("", "; "), ("error", _count_findings(len(activity.findings)))]
     return line

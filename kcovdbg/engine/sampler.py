@@ -11,9 +11,10 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from kcovdbg.abi.mode import DISABLED
 from kcovdbg.analysis.buffer_steps import BufferKey, buffer_key, compare_looks
 from kcovdbg.analysis.check.runner import check_briefly
 from kcovdbg.analysis.pc_names import Names
@@ -39,9 +40,18 @@ LEAST_INTERVAL: Final = 0.25
 STOPPED_PART: Final = 0.5
 """The share of the time for which a machine may be stopped for looks, as a part of the share of a core."""
 
-_NEAR: Final = Part.TASKS | Part.CURRENT | Part.SAVED | Part.CACHED_AREAS
+_NEAR: Final = Part.TASKS | Part.CURRENT | Part.SAVED | Part.CACHED_AREAS | Part.DEVICE_USE
 _WHOLE: Final = (
-    _NEAR | Part.REMOTE | Part.FILES | Part.VMALLOC | Part.OBJECTS | Part.AREAS | Part.LINKS | Part.LOCKS | Part.TASK_FACTS
+    _NEAR
+    | Part.REMOTE
+    | Part.FILES
+    | Part.VMALLOC
+    | Part.OBJECTS
+    | Part.AREAS
+    | Part.LINKS
+    | Part.LOCKS
+    | Part.TASK_FACTS
+    | Part.DEVICES
 )
 _LEFT_OUT: Final = frozenset((Source.SLAB, Source.LOST, Source.STACKS))
 # Up to so many tasks, reading all takes not much longer than reading some.
@@ -102,9 +112,11 @@ class Sampler:
         walks = is_whole or self._tasks <= _FEW_TASKS
         reader = StateReader(self.target, self._layout, known_tasks=None if walks else self._find_near(), is_brief=True)
         state = reader.read(_WHOLE if is_whole else _NEAR)
-        state = reader.read(_WHOLE if is_whole else _NEAR, syscalls=[task.fields for task in state.tasks])
+        of_devices = find_device_tasks(state)
+        asked = {fields.address: fields for fields in (*(task.fields for task in state.tasks), *of_devices)}
+        state = reader.read(_WHOLE if is_whole else _NEAR, syscalls=tuple(asked.values()))
         tasks = tuple(make_task_sample(task, state) for task in state.tasks)
-        self._remember(state.tasks, time.monotonic())
+        self._remember(state.tasks, of_devices, time.monotonic())
         if walks:
             self._tasks = len(state.task_fields)
         shares = self._sample_records(state.tasks, tasks)
@@ -125,7 +137,7 @@ class Sampler:
         return Sample(
             time=now,
             state=self._state,
-            tasks=tasks,
+            tasks=(*tasks, *make_device_samples(state)),
             objects=make_object_samples(state) if is_whole else None,
             areas=count_areas(state),
             findings=findings,
@@ -153,8 +165,8 @@ class Sampler:
                     continue
         return tuple(found.values())
 
-    def _remember(self, tasks: Iterable[Task], now: float) -> None:
-        self._known = tuple(task.fields for task in tasks)
+    def _remember(self, tasks: Iterable[Task], of_devices: Iterable[TaskFields], now: float) -> None:
+        self._known = (*(task.fields for task in tasks), *of_devices)
         for task in tasks:
             if task.session.is_section:
                 self._remembered.pop(task.fields.address, None)
@@ -225,6 +237,43 @@ def make_task_sample(task: Task, state: State) -> TaskSample:
     )
 
 
+def find_device_tasks(state: State) -> tuple[TaskFields, ...]:
+    """Return the tasks that devices of posted series collect into."""
+    sessions = (session for device in state.device_use for session in device.sessions)
+    return tuple(state.task_by_address[session.task] for session in sessions if session.task in state.task_by_address)
+
+
+def make_device_samples(state: State) -> Iterator[TaskSample]:
+    """Yield what devices of posted series collect into tasks."""
+    for device in state.device_use:
+        for session in device.sessions:
+            fields = state.task_by_address.get(session.task)
+            call = state.syscall(session.task).call if session.task in state.syscalls else None
+            count = session.count
+            if session.depth and count is not None and session.capacity is not None and count > session.capacity:
+                # Only the kernel writes an area: the section ended between two reads.
+                count = None
+            yield TaskSample(
+                pid=session.pid,
+                tgid=None if fields is None else fields.tgid,
+                comm=session.comm,
+                task=session.task,
+                kcov=session.kcov,
+                kcov_mode=DISABLED if session.enabled is False else device.mode,
+                role=None if session.role is None else session.role.value,
+                beneath=None,
+                owns_remote=False,
+                kcov_sequence=session.sequence,
+                kcov_area=session.area,
+                kcov_size=session.size,
+                count=count,
+                capacity=session.capacity,
+                full=None if count is None else session.full,
+                syscall=None if call is None else syscall_text(call),
+                device=device.name,
+            )
+
+
 def make_object_samples(state: State) -> tuple[ObjectSample, ...]:
     """Return the objects of a state."""
     found = []
@@ -232,6 +281,12 @@ def make_object_samples(state: State) -> tuple[ObjectSample, ...]:
         handles = tuple(sorted(handle.handle for handle in state.handles_of.get(address, ()) if handle.handle is not None))
         size, area = (None, None) if kcov.fields is None else (kcov.fields.size, kcov.fields.area)
         found.append(ObjectSample(address, kcov.mode, size, area, kcov.pid, kcov.comm, handles))
+    for device in state.devices:
+        for address, kcov in sorted(device.objects.items()):
+            published = device.published.get(address)
+            size, area = (None, None) if kcov.fields is None else (kcov.fields.size, kcov.fields.area)
+            handles = (published,) if published else ()
+            found.append(ObjectSample(address, kcov.mode, size, area, kcov.pid, kcov.comm, handles, device.name))
     return tuple(found)
 
 
@@ -257,7 +312,18 @@ def count_areas(state: State) -> tuple[AreaSample, ...]:
     for idle in state.irq_areas.values():
         if idle not in used:
             add(IRQ_LIST, "cached", None)
-    return tuple(AreaSample(kind, use, number, words[kind, use]) for (kind, use), number in sorted(areas.items()))
+    of_kcov = tuple(AreaSample(kind, use, number, words[kind, use]) for (kind, use), number in sorted(areas.items()))
+    return (*of_kcov, *_count_device_areas(state))
+
+
+def _count_device_areas(state: State) -> Iterator[AreaSample]:
+    for device in state.device_use:
+        sizes = [session.size or 0 for session in device.sessions if session.depth]
+        if sizes:
+            yield AreaSample(TASK_LIST, "in-use", len(sizes), sum(sizes), device.name)
+        if device.idle_areas:
+            number = len(device.idle_areas)
+            yield AreaSample(TASK_LIST, "cached", number, number * device.area_words, device.name)
 
 
 def find_interval(share: float, used: float, stopped: float, least: float) -> float:

@@ -35,6 +35,8 @@ class DeviceSession:
     count: int | None
     """The first word of the area: words in use."""
     full: bool | None
+    capacity: int | None = None
+    """Words after the first one."""
 
     @property
     def role(self) -> Role | None:
@@ -42,6 +44,19 @@ class DeviceSession:
         if self.depth is None:
             return None
         return Role.REMOTE_SECTION if self.depth else Role.LOCAL
+
+
+class DeviceUse(NamedTuple):
+    """What changes of a device from moment to moment, and is read fast."""
+
+    name: str
+    mode: str
+    """Mode in which its buffers are read."""
+    sessions: tuple[DeviceSession, ...]
+    idle_areas: tuple[int, ...]
+    """Areas of remote sections that are free."""
+    area_words: int
+    """Size of each."""
 
 
 class DeviceState(NamedTuple):

@@ -40,6 +40,8 @@ class TaskSample:
     full: bool | None
     syscall: str | None
     """The system call with its arguments."""
+    device: str | None = None
+    """The device of a posted series that collects; None for KCOV. Its counts are in words."""
 
     @property
     def is_section(self) -> bool:
@@ -72,6 +74,8 @@ class ObjectSample(NamedTuple):
     comm: str | None
     handles: tuple[int, ...] = ()
     """Those that are registered for it."""
+    device: str | None = None
+    """The device of a posted series that it is an object of; None for a ``struct kcov``."""
 
 
 class AreaSample(NamedTuple):
@@ -83,6 +87,8 @@ class AreaSample(NamedTuple):
     """``cached``, ``in-use`` or ``saved``."""
     areas: int
     words: int
+    device: str | None = None
+    """The device of a posted series that they belong to; None for KCOV's own."""
 
 
 class FindingSample(NamedTuple):

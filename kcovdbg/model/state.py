@@ -13,7 +13,7 @@ from kcovdbg.abi.record import pc_words
 from kcovdbg.model.area import Area, CachedArea
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.carrier import Carrier
-from kcovdbg.model.device import DeviceState
+from kcovdbg.model.device import DeviceState, DeviceUse
 from kcovdbg.model.finding import Certainty
 from kcovdbg.model.generation import Generation
 from kcovdbg.model.kcov import Kcov, KcovFields, KcovFile
@@ -70,6 +70,8 @@ class Part(Flag):
     """The records in the contents of buffers that no callback can have written, and the mappings of such buffers."""
     DEVICES = auto()
     """The objects, handles and sessions of devices that posted series add."""
+    DEVICE_USE = auto()
+    """The sessions and free areas of such devices, which take little reading."""
     TEXT = auto()
     """Where the kernel's text lies. Looking up its symbols loads the symbol table, which takes as much memory as the tasks."""
 
@@ -280,6 +282,7 @@ class State:
     text = _Field["tuple[int | None, int | None]"](Part.TEXT)
     """``_stext`` and ``_etext``, with the KASLR offset; None where the kernel lacks the symbol."""
     devices = _Field[tuple[DeviceState, ...]](Part.DEVICES)
+    device_use = _Field[tuple[DeviceUse, ...]](Part.DEVICE_USE)
     series = _Field[Mapping[str, Any]](Part.SERIES)
     """For each posted series, by name, what its ``read`` hook returned."""
 

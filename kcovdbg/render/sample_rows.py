@@ -33,6 +33,7 @@ TASK_COLUMNS: Final = (
     Column("capacity", NUMBER),
     Column("full", BOOL),
     Column("syscall"),
+    Column("device"),
 )
 OBJECT_COLUMNS: Final = (
     Column("kcov", ADDRESS),
@@ -42,8 +43,9 @@ OBJECT_COLUMNS: Final = (
     Column("pid", PID),
     Column("comm", COMM),
     Column("handles", ADDRESSES),
+    Column("device"),
 )
-AREA_COLUMNS: Final = (Column("list"), Column("state"), Column("areas", NUMBER), Column("words", NUMBER))
+AREA_COLUMNS: Final = (Column("list"), Column("state"), Column("areas", NUMBER), Column("words", NUMBER), Column("device"))
 FINDING_COLUMNS: Final = (Column("rule"), Column("severity"), Column("object"), Column("message"))
 SHARE_COLUMNS: Final = (Column("function", SYMBOL), Column("file", PATH), Column("records", SECONDS))
 
@@ -67,6 +69,9 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "tasks": Meaning("the tasks with KCOV state"),
     "tasks[].kcov": Meaning("address of the `struct kcov` that it collects for or owns", "it could not be read"),
     "tasks[].syscall": Meaning("system call that the task is in, with its arguments", "the task is in none, or it is unknown"),
+    "tasks[].device": Meaning("device of a posted series that collects, which counts words", "KCOV does"),
+    "objects[].device": Meaning("device of a posted series that it is an object of", "it is a `struct kcov`"),
+    "areas[].device": Meaning("device of a posted series that they belong to", "they are KCOV's own"),
     "objects": Meaning("every `struct kcov`", "this look did not search for them"),
     "objects[].pid": Meaning("thread id of the task that it is enabled for", "there is none"),
     "objects[].comm": Meaning("name of that task", "there is none"),
@@ -122,7 +127,12 @@ def read_row(row: Mapping[str, Any]) -> tuple[Sample, dict[str, str | None]]:
 def _read_items(items: Any, make: Callable[..., _T], columns: tuple[Column, ...]) -> tuple[_T, ...] | None:
     if items is None:
         return None
-    return tuple(make(**{column.key: _decode(item[column.key], column) for column in columns}) for item in items)
+    return tuple(make(**{column.key: _decode(_find(item, column.key), column) for column in columns}) for item in items)
+
+
+def _find(item: Mapping[str, Any], key: str) -> Any:
+    # Recordings of 0.1.0 lack it.
+    return item.get(key) if key == "device" else item[key]
 
 
 def _decode(value: Any, column: Column) -> Any:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi import record
 from kcovdbg.abi.structures import TASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.model.device import DeviceSession, DeviceState
+from kcovdbg.model.device import DeviceSession, DeviceState, DeviceUse
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
 from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.series import table
@@ -28,12 +28,6 @@ from kcovdbg.walk.structure_cache import StructureCache
 _MAX_IDLE: Final = 1 << 16
 
 
-def read_devices(cache: StructureCache) -> tuple[tuple[DeviceState, ...], tuple[str, ...]]:
-    """Read the devices that a kernel has, and return what could not be read; each a line."""
-    walks = [_DeviceWalk(cache, device) for device in cache.layout.traits.devices]
-    return tuple(walk.read() for walk in walks), tuple(remark for walk in walks for remark in walk.remarks)
-
-
 class _Fields(NamedTuple):
     """An object's members, and the handle that it stores as registered."""
 
@@ -41,7 +35,7 @@ class _Fields(NamedTuple):
     handle: int | None
 
 
-class _DeviceWalk:
+class DeviceWalk:
     """One look at a device."""
 
     def __init__(self, cache: StructureCache, device: Device) -> None:
@@ -49,12 +43,13 @@ class _DeviceWalk:
         self._target = cache.target
         self._device = device
         self.remarks = Remarks()
+        """What could not be read; each a line."""
         codec = table.codec_of_mode(device.mode, cache.layout.generation.features)
         self._encoding = record.make_encoding(codec, cache.target.word_size, cache.target.big_endian)
 
     def read(self) -> DeviceState:
         """Read all of it."""
-        sessions = tuple(self._sessions())
+        sessions = self._sessions
         entries = tuple(self._handles())
         references: dict[int, list[Reference]] = defaultdict(list)
         for session in sessions:
@@ -74,11 +69,16 @@ class _DeviceWalk:
         if "kcov" not in self._device.task_members:
             of_tasks = {kcov.fields.task: address for address, kcov in objects.items() if kcov.fields is not None}
             sessions = tuple(replace(session, kcov=of_tasks.get(session.task)) for session in sessions)
-        idle_areas, idle_count = self._idle_areas()
+        idle_areas, idle_count = self._idle_areas
         handles = tuple(self._remote_handle(objects, *entry) for entry in entries)
         return DeviceState(
             self._device.name, self._device.feature, objects, handles, published, sessions, idle_areas, idle_count
         )
+
+    def read_use(self) -> DeviceUse:
+        """Read the sessions and the free areas."""
+        words = 0 if self._device.remote is None else self._device.remote.area_words
+        return DeviceUse(self._device.name, self._device.mode, self._sessions, self._idle_areas[0], words)
 
     def _layout(self, type_name: str, members: Mapping[str, Sequence[str]]) -> BlockLayout | None:
         try:
@@ -91,7 +91,11 @@ class _DeviceWalk:
                 self.remarks.note(f"{self._device.name}: the debug info has no {type_name}.{paths[0]}")
         return layout
 
-    def _sessions(self) -> Iterator[DeviceSession]:
+    @cached_property
+    def _sessions(self) -> tuple[DeviceSession, ...]:
+        return tuple(self._find_sessions())
+
+    def _find_sessions(self) -> Iterator[DeviceSession]:
         layout = self._layout(TASK, self._device.task_members)
         unread = 0
         for fields in self._cache.task_fields if layout is not None else ():
@@ -119,6 +123,7 @@ class _DeviceWalk:
                 enabled=None if values["enabled"] is None else bool(values["enabled"]),
                 count=count,
                 full=full,
+                capacity=self._encoding.capacity(values["size"], self._target.word_size) if values["size"] else None,
             )
         if unread:
             self.remarks.note(f"{self._device.name}: the sessions of {unread} tasks could not be read")
@@ -246,6 +251,7 @@ class _DeviceWalk:
         # A handle has no owner: the task that opened the device may have ended.
         return RemoteHandle(address, handle, bucket, kcov, None, None, () if found is None else found.errors, self._device.name)
 
+    @cached_property
     def _idle_areas(self) -> tuple[tuple[int, ...], int | None]:
         """Return the free areas, and how many the kernel counts; None for an incomplete list."""
         remote, word = self._device.remote, self._target.word_size

@@ -13,7 +13,7 @@ from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, R
 from kcovdbg.model.area import IRQ_LIST, TASK_LIST
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.carrier import Carrier
-from kcovdbg.model.device import DeviceState
+from kcovdbg.model.device import DeviceState, DeviceUse
 from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.list_link import ListLink
 from kcovdbg.model.memory import StackFrame
@@ -29,7 +29,7 @@ from kcovdbg.target.struct_layout import find_member
 from kcovdbg.walk.area_owners import find_areas
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.carriers import CarrierWalk
-from kcovdbg.walk.devices import read_devices
+from kcovdbg.walk.devices import DeviceWalk
 from kcovdbg.walk.layout import REMOTE, TASK, Layout
 from kcovdbg.walk.list_links import read_area_links, read_hash_links
 from kcovdbg.walk.locks import find_spin_lock, is_preempt_rt, is_symbol_held, read_cpu_lock_owner
@@ -96,6 +96,7 @@ class StateReader:
             Part.PROOF: self._read_wrong_records,
             Part.SERIES: lambda: {"series": self._read_series()},
             Part.DEVICES: lambda: {"devices": self._devices},
+            Part.DEVICE_USE: lambda: {"device_use": self._device_use},
             Part.TEXT: lambda: {"text": (_find_symbol(self.target, "_stext"), _find_symbol(self.target, "_etext"))},
         }
 
@@ -202,8 +203,23 @@ class StateReader:
 
     @cached_property
     def _devices(self) -> tuple[DeviceState, ...]:
-        devices, self._cache.lacking[Source.DEVICES] = read_devices(self._cache)
+        devices = tuple(walk.read() for walk in self._device_walks)
+        self._note_devices()
         return devices
+
+    @cached_property
+    def _device_use(self) -> tuple[DeviceUse, ...]:
+        found = tuple(walk.read_use() for walk in self._device_walks)
+        self._note_devices()
+        return found
+
+    @cached_property
+    def _device_walks(self) -> tuple[DeviceWalk, ...]:
+        return tuple(DeviceWalk(self._cache, device) for device in self.layout.traits.devices)
+
+    def _note_devices(self) -> None:
+        """Note what could not be read of devices."""
+        self._cache.lacking[Source.DEVICES] = tuple(remark for walk in self._device_walks for remark in walk.remarks)
 
     def _read_links(self) -> Mapping[str, object]:
         hash_links: tuple[ListLink, ...] = ()

@@ -5,10 +5,12 @@ import pytest
 
 from kcovdbg.analysis.activity import Activity, EventKind
 from kcovdbg.analysis.sample_summary import exclusion, summarize
+from kcovdbg.engine.monitor_rows import Tab, make_rows
+from kcovdbg.engine.monitor_totals import totals_line
 from kcovdbg.model.sample import FindingSample, ObjectSample, RecordShare
 from kcovdbg.model.sample_summary import SectionKey
 from kcovdbg.render.sample_summary_rows import syzkaller_size
-from tests.support.samples import KCOV, OTHER, USB, owner, sample, section, task
+from tests.support.samples import KCOV, OTHER, USB, kcov, owner, sample, section, task
 
 
 def run(*samples):
@@ -225,3 +227,22 @@ def test_summary_knows_the_size_once_the_object_is_found():
     ]
     (buffer,) = summarize(samples, {}).buffers
     assert (buffer.size, buffer.looks, buffer.rounds, buffer.records) == (4096, 4, 2, 12)
+
+
+def test_a_device_and_kcov_in_one_task_are_apart():
+    """Both may collect into a task at once; the device counts words."""
+    ours, theirs = task(10), task(100, kcov=OTHER, kcov_mode="DATAFLOW", capacity=511, device="dataflow")
+    later = (task(30), task(511, kcov=OTHER, kcov_mode="DATAFLOW", capacity=511, full=True, device="dataflow"))
+    objects = (kcov(), kcov(OTHER)._replace(device="dataflow", mode="DATAFLOW"))
+    activity = Activity().after(sample(1.0, ours, theirs, objects=objects)).after(sample(2.0, *later))
+    rates = {found.task.device: found.rate.per_second for found in activity.tasks}
+    assert rates == {None: 20, "dataflow": 411}
+    assert {found.task.device: found.overflows for found in activity.tasks} == {None: 0, "dataflow": 1}
+    rows = {row.buffer for row in make_rows(activity, Tab.TASKS)}
+    assert rows == {"41", "dataflow:41"}
+    assert len({row.key for row in make_rows(activity, Tab.TASKS)}) == 2
+    assert {row.buffer for row in make_rows(activity, Tab.OBJECTS)} == {f"kcov:{KCOV:#x}", f"dataflow:{OTHER:#x}"}
+    line = "".join(text for _, text in totals_line(activity))
+    # KCOV's records and the device's words are not added up.
+    assert "20 records/s" in line
+    assert "411 words/s" in line

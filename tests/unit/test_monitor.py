@@ -540,13 +540,29 @@ def test_a_recording_is_what_was_seen(tmp_path, name):
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow")
     path = str(tmp_path / name)
-    samples = tuple(sequence(300))
+    of_device = task(3, kcov=OTHER, kcov_mode="DATAFLOW", device="dataflow")
+    areas = (AreaSample("task", "in-use", 1, 1 << 20, "dataflow"),)
+    found = (kcov(OTHER)._replace(device="dataflow"),)
+    samples = (*sequence(300), sample(1e6, task(7), of_device, objects=found, areas=areas))
     with open_recording(path, FACTS) as writer:
         for one in samples:
             writer.add(one)
     run = read_run(path)
     assert run.samples == samples
     assert run.facts == FACTS
+
+
+def test_a_recording_from_before_devices_is_read(tmp_path):
+    path = tmp_path / "a.jsonl"
+    samples = tuple(sequence(3))
+    with open_recording(str(path), FACTS) as writer:
+        for one in samples:
+            writer.add(one)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    items = [item for row in rows for key in ("tasks", "objects", "areas") for item in row[key] or ()]
+    assert {item.pop("device") for item in items} == {None}
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert read_run(str(path)).samples == samples
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])

@@ -15,7 +15,8 @@ from kcovdbg.model.state import Part
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import read_state
 from tests.support.kernels.build import Kernel
-from tests.support.kernels.rows import ROWS
+from tests.support.kernels.device import HANDLE, LOCAL, REMOTE_WORDS, WORKER, argument
+from tests.support.kernels.rows import D2, ROWS
 
 CASES = [pytest.param(row, id=row.name) for row in ROWS]
 
@@ -39,11 +40,11 @@ def test_looks_agree_with_the_state(row, monkeypatch):
     sampler = make_sampler(kernel)
     whole = sampler.look()
     state = read_state(kernel.target, detect_layout(kernel.target), Part.TASKS | Part.OBJECTS | Part.REMOTE)
-    assert {task.pid for task in whole.tasks} == {task.fields.pid for task in state.tasks}
-    assert {found.kcov for found in whole.objects} <= set(state.objects)
-    assert {found.kcov: found.handles for found in whole.objects} == {
-        kcov: tuple(sorted(handle.handle for handle in state.handles_of.get(kcov, ())))
-        for kcov in (found.kcov for found in whole.objects)
+    objects = [found for found in whole.objects if found.device is None]
+    assert {task.pid for task in whole.tasks if task.device is None} == {task.fields.pid for task in state.tasks}
+    assert {found.kcov for found in objects} <= set(state.objects)
+    assert {found.kcov: found.handles for found in objects} == {
+        found.kcov: tuple(sorted(handle.handle for handle in state.handles_of.get(found.kcov, ()))) for found in objects
     }
     near = sampler.look()
     assert near.objects is None
@@ -63,7 +64,9 @@ def test_records_are_sampled_where_buffers_grew(row):
     sampler = make_sampler(kernel)
     whole = sampler.look()
     grown = [
-        task for task in whole.tasks if task.count and task.capacity and task.count <= task.capacity and task.role is not None
+        task
+        for task in whole.tasks
+        if task.count and task.capacity and task.count <= task.capacity and task.role is not None and task.device is None
     ]
     sampler._last = {key: dataclasses.replace(task, count=0, full=False) for key, task in sampler._last.items()}
     near = sampler.look()
@@ -73,6 +76,42 @@ def test_records_are_sampled_where_buffers_grew(row):
     assert sampled <= total * 1.01
     if near.shares:
         assert all(share.file == "kernel/kcov.c" for share in near.shares)
+
+
+def test_a_device_is_sampled_beside_kcov(monkeypatch):
+    kernel = Kernel(D2)
+    device = kernel.device
+    device.allocate_section()
+    sampler = make_sampler(kernel)
+
+    def of_device(items):
+        return [item for item in items if item.device == "dataflow"]
+
+    whole = sampler.look()
+    tasks = {task.pid: task for task in of_device(whole.tasks)}
+    assert {pid: (task.kcov, task.role, task.count, task.kcov_area) for pid, task in tasks.items()} == {
+        LOCAL: (device.objects["local"], "local", 18, device.areas["local"]),
+        WORKER: (device.objects["remote"], "remote-section", 4, device.areas["section"]),
+    }
+    assert {task.kcov_mode for task in tasks.values()} == {"DATAFLOW"}
+    objects = {found.kcov: found for found in of_device(whole.objects)}
+    assert {kcov: found.handles for kcov, found in objects.items()} == {
+        device.objects["local"]: (),
+        device.objects["remote"]: (HANDLE,),
+        device.objects["idle"]: (),
+    }
+    assert {(area.state, area.areas, area.words) for area in of_device(whole.areas)} == {
+        ("in-use", 1, REMOTE_WORDS),
+        ("cached", 2, 2 * REMOTE_WORDS),
+    }
+    assert "D7" in {finding.rule for finding in whole.findings}
+    # A near look of many tasks reads those that the device collected into before.
+    monkeypatch.setattr(sampler_module, "_FEW_TASKS", 0)
+    device.fill(device.areas["local"], argument(5, kernel.text, 0, 1) * 6)
+    near = sampler.look()
+    assert near.objects is None
+    assert {task.pid: task.count for task in of_device(near.tasks)} == {LOCAL: 24, WORKER: 4}
+    assert near.areas == whole.areas
 
 
 def test_healthy_kernels_have_no_findings():
