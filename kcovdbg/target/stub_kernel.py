@@ -73,40 +73,42 @@ class RamRange(NamedTuple):
 
 
 class CachedMemory:
-    """Memory of a stopped machine: each page is read once while it stands.
+    """Memory of a stopped machine: each block is read once while it stands.
 
     :param read: reads from the machine.
+    :param block: bytes that are read at once; a power of two, at most a page, since the next page may be unreadable.
     """
 
-    def __init__(self, read: ReadMemory) -> None:
+    def __init__(self, read: ReadMemory, block: int = PAGE_SIZE) -> None:
         self._read = read
-        self._pages: dict[int, bytes] = {}
+        self._block = block
+        self._blocks: dict[int, bytes] = {}
 
     def forget(self) -> None:
-        """Read every page again: the machine has run."""
-        self._pages.clear()
+        """Read every block again: the machine has run."""
+        self._blocks.clear()
 
     def read(self, address: int, size: int) -> bytes:
         """Return any span of memory.
 
-        :raises StubReadError: when any page of it cannot be read.
+        :raises StubReadError: when any block of it cannot be read.
         """
-        first, last = address // PAGE_SIZE, (address + size - 1) // PAGE_SIZE
-        pages = self._pages
+        block, blocks = self._block, self._blocks
+        first, last = address // block, (address + size - 1) // block
         if first == last:
-            page = pages.get(first)
-            if page is None:
-                page = pages[first] = self._read(first * PAGE_SIZE, PAGE_SIZE)
-            offset = address % PAGE_SIZE
-            return page[offset : offset + size]
+            data = blocks.get(first)
+            if data is None:
+                data = blocks[first] = self._read(first * block, block)
+            offset = address % block
+            return data[offset : offset + size]
         parts = []
         for number in range(first, last + 1):
-            page = pages.get(number)
-            if page is None:
-                page = pages[number] = self._read(number * PAGE_SIZE, PAGE_SIZE)
-            parts.append(page)
+            data = blocks.get(number)
+            if data is None:
+                data = blocks[number] = self._read(number * block, block)
+            parts.append(data)
         data = b"".join(parts)
-        offset = address - first * PAGE_SIZE
+        offset = address - first * block
         return data[offset : offset + size]
 
 

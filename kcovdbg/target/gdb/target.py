@@ -28,11 +28,14 @@ from kcovdbg.target.page_array import find_page_array
 from kcovdbg.target.pointer import UPPER_HALF_START
 from kcovdbg.target.protocol import Member, Symbol
 from kcovdbg.target.slab_memory import SlabWalk, find_slab_memory
+from kcovdbg.target.stub_kernel import CachedMemory
 from kcovdbg.target.vmalloc_areas import VmallocWalk, find_vmalloc_areas
 from kcovdbg.target.watchpoints import Watchpoints
 
 # QEMU's stub sends 4096 characters at most, two for each byte.
 _PACKET_SIZE: Final = 2048
+# Small reads from kgdb are answered from blocks of this size. Larger ones save few packets more, and the line carries more.
+_KEPT_BLOCK: Final = 256
 
 
 class FoundOffset(NamedTuple):
@@ -70,6 +73,7 @@ class GdbTarget:
         if stub is not None:
             self.packet_size = KGDB_BLOCK if stub is Stub.KGDB else _PACKET_SIZE
             self.watchpoints = GdbWatchpoints(self, kernel, self.frames_at, self.forget)
+        self._kept = CachedMemory(read, _KEPT_BLOCK) if stub is Stub.KGDB else None
         self.live = core is not None and core.path == Path("/proc/kcore")
         self.word_size = kernel.image.header.word_size
         self.big_endian = kernel.image.header.big_endian
@@ -157,6 +161,8 @@ class GdbTarget:
     def forget(self) -> None:
         """Forget what was kept of memory that stood still: the machine has run."""
         vars(self).pop("slab", None)
+        if self._kept is not None:
+            self._kept.forget()
 
     def is_gone(self) -> bool:
         """Return False: GDB notices by itself, and then has no target."""
@@ -167,7 +173,7 @@ class GdbTarget:
 
         :raises ReadError: when any of it cannot be read, or is in the vmlinux file only.
         """
-        return self._read(address, size)
+        return self._read(address, size) if self._kept is None or size > _KEPT_BLOCK else self._kept.read(address, size)
 
     def symbol(self, name: str) -> Symbol:
         """Find a symbol.
