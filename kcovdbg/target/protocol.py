@@ -98,6 +98,10 @@ class SlabSource(Protocol):
 class StackSource(Protocol):
     """Kernel stacks."""
 
+    @property
+    def note(self) -> str | None:
+        """What is unusual about how they are unwound, None when nothing is."""
+
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
         """Return a task's kernel stack.
 

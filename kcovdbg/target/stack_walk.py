@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, page_align_down
@@ -21,7 +21,7 @@ SAVED: Final = ("r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r
 _WORD: Final = struct.Struct("<Q")
 _REGISTERS: Final = struct.Struct("<21Q")
 # Of struct pt_regs: orig_ax, then what an interrupt pushes.
-_RIP, _RSP = 16, 19
+_RIP, _CS, _RSP = 16, 17, 19
 _INTERRUPT_FRAME: Final = struct.Struct("<5Q")
 
 # ORC_REG_*. Those of pt_regs by their names.
@@ -83,8 +83,45 @@ class StackMemory:
         return self._pages[start]
 
 
+Step = Callable[[UnwoundFrame, Registers], tuple[Registers, bool] | None]
+"""Return the registers of the frame before one, and whether that was interrupted; None where the stack cannot be unwound."""
+
+
+def follow_frames(target: Target, registers: Registers, step: Step, *, is_interrupted: bool) -> Iterator[UnwoundFrame]:
+    """Yield the frames of a stack, innermost first, up to the entry from user space, or to what cannot be unwound.
+
+    :param registers: with rip, rsp and rbp at least.
+    :param step: may raise ReadError, which ends the stack.
+    :param is_interrupted: as :attr:`UnwoundFrame.is_interrupted` of the first frame.
+    """
+    seen: set[tuple[int, int]] = set()
+    while len(seen) < MAX_FRAMES:
+        frame = UnwoundFrame(registers["rip"], is_interrupted)
+        # Frames of user space do not belong to the kernel's stack.
+        if not is_kernel_pointer(target, frame.pc, 1) or (frame.pc, registers["rsp"]) in seen:
+            return
+        seen.add((frame.pc, registers["rsp"]))
+        yield frame
+        try:
+            found = step(frame, registers)
+        except ReadError:
+            return
+        if found is None:
+            return
+        registers, is_interrupted = found
+
+
+def read_registers(memory: StackMemory, address: int) -> Registers:
+    """Read ``struct pt_regs``.
+
+    :raises ReadError: when it cannot be read.
+    """
+    values = _REGISTERS.unpack(memory.read(address, _REGISTERS.size))
+    return {**dict(zip(SAVED, values, strict=False)), "rip": values[_RIP], "cs": values[_CS], "rsp": values[_RSP]}
+
+
 class StackWalk:
-    """Unwinds stacks.
+    """Unwinds stacks by ORC.
 
     :param target: the kernel.
     :param tables: its ORC tables.
@@ -96,31 +133,17 @@ class StackWalk:
         self._memory = StackMemory(target)
 
     def unwind(self, registers: Registers, *, is_interrupted: bool) -> Iterator[UnwoundFrame]:
-        """Yield the frames of a stack, innermost first, up to the entry from user space, or to what cannot be unwound.
+        """Yield the frames of a stack; see :func:`follow_frames`."""
+        return follow_frames(self._target, registers, self._step, is_interrupted=is_interrupted)
 
-        :param registers: with rip, rsp and rbp at least.
-        :param is_interrupted: as :attr:`UnwoundFrame.is_interrupted` of the first frame.
-        """
-        current: Registers | None = registers
-        frame = UnwoundFrame(registers["rip"], is_interrupted)
-        seen: set[tuple[int, int]] = set()
-        while current is not None and len(seen) < MAX_FRAMES:
-            # Frames of user space do not belong to the kernel's stack.
-            if not is_kernel_pointer(self._target, frame.pc, 1) or (frame.pc, current["rsp"]) in seen:
-                return
-            seen.add((frame.pc, current["rsp"]))
-            yield frame
-            try:
-                entry = self._tables.find(frame.instruction)
-                if entry is not None and entry.type in (OrcType.UNDEFINED, OrcType.END_OF_STACK):
-                    return
-                current = self._step_by_frame_pointer(current) if entry is None else self._step(current, entry)
-            except ReadError:
-                return
-            if current is not None:
-                frame = UnwoundFrame(current["rip"], entry is not None and entry.is_signal)
+    def _step(self, frame: UnwoundFrame, registers: Registers) -> tuple[Registers, bool] | None:
+        entry = self._tables.find(frame.instruction)
+        if entry is not None and entry.type in (OrcType.UNDEFINED, OrcType.END_OF_STACK):
+            return None
+        before = self._step_by_frame_pointer(registers) if entry is None else self._step_by_entry(registers, entry)
+        return None if before is None else (before, entry is not None and entry.is_signal)
 
-    def _step(self, registers: Registers, entry: OrcEntry) -> Registers | None:
+    def _step_by_entry(self, registers: Registers, entry: OrcEntry) -> Registers | None:
         """Return the registers of the frame before; None when a register that it needs is unknown."""
         base = {_SP: "rsp", _SP_INDIRECT: "rsp", _BP: "rbp", _BP_INDIRECT: "rbp", **_BASES}.get(entry.sp_register)
         value = None if base is None else registers.get(base)
@@ -134,7 +157,7 @@ class StackWalk:
             sp = value if entry.sp_register in _BASES else value + entry.sp_offset
         sp &= WORD_MASK
         if entry.type is OrcType.REGS:
-            return self._read_registers(sp)
+            return read_registers(self._memory, sp)
         if entry.type is OrcType.REGS_PARTIAL:
             rip, _, _, rsp, _ = _INTERRUPT_FRAME.unpack(self._memory.read(sp, _INTERRUPT_FRAME.size))
             # Nothing has changed the others yet.
@@ -160,8 +183,3 @@ class StackWalk:
             "rsp": pointer + 2 * _WORD.size,
             "rbp": self._memory.word(pointer),
         }
-
-    def _read_registers(self, address: int) -> Registers:
-        """Read ``struct pt_regs``."""
-        values = _REGISTERS.unpack(self._memory.read(address, _REGISTERS.size))
-        return {**dict(zip(SAVED, values, strict=False)), "rip": values[_RIP], "rsp": values[_RSP]}

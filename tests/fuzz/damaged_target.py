@@ -223,6 +223,8 @@ class MemoSlab:
 class MemoStacks:
     """Stacks."""
 
+    note: str | None = None
+
     def __init__(self, source: Any, memo: Memo) -> None:
         self._source, self._memo = source, memo
 

@@ -311,6 +311,8 @@ class MemorySlab:
 class MemoryStacks:
     """Stacks by ``struct task_struct *``; another task's can't be unwound."""
 
+    note: str | None = None
+
     def __init__(self, by_task: Mapping[int, Sequence[StackFrame]], crashed: int | None = None) -> None:
         self._by_task = by_task
         self._crashed = crashed

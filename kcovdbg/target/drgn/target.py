@@ -514,6 +514,8 @@ class DrgnSlab:
 class DrgnStacks:
     """Kernel stacks."""
 
+    note: str | None = None
+
     def __init__(
         self,
         prog: drgn.Program,

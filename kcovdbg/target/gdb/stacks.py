@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -16,11 +16,12 @@ from kcovdbg.errors import CapabilityError, KcovdbgError, MissingSymbolError, Mi
 from kcovdbg.model.location import Frame
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.frame_record_walk import FrameRecordWalk
+from kcovdbg.target.gdb.dwarf_walk import DwarfWalk
 from kcovdbg.target.gdb.stub import Stub
 from kcovdbg.target.orc_tables import OrcTables
 from kcovdbg.target.pointer import check_pointer, read_word
 from kcovdbg.target.protocol import Target
-from kcovdbg.target.stack_walk import SAVED, Registers, StackWalk
+from kcovdbg.target.stack_walk import SAVED, Registers, StackWalk, UnwoundFrame
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.target.stub_registers import PRSTATUS_REGISTERS
 
@@ -31,20 +32,33 @@ _KGDB_CPU: Final = _THREAD_MASK - 1
 
 
 class _X86Stacks:
-    """Stacks of x86-64, unwound by ORC.
+    """Stacks of x86-64, unwound by ORC, or by GDB where the kernel has no ORC tables.
 
-    :raises MissingSymbolError: when the kernel has no ORC tables.
+    :raises MissingSymbolError: when the kernel has neither ORC tables nor call frame information.
     :raises MissingTypeError: when the debug info lacks the types of tasks.
     """
 
     names: Final = (*SAVED, "rip", "rsp")
     core_names: Final = (*SAVED, "orig_rax", "rip", "cs", "eflags", "rsp", "ss")
 
-    def __init__(self, target: Target, image: ElfFile) -> None:
+    def __init__(
+        self,
+        target: Target,
+        image: ElfFile,
+        address_in_gdb: Callable[[int], int],
+        frames_at: Callable[[int], Sequence[Frame]],
+    ) -> None:
         self._target = target
-        self.unwind = StackWalk(target, OrcTables(target, image)).unwind
+        self.note: str | None = None
+        self.unwind: Callable[..., Iterator[UnwoundFrame]]
+        try:
+            self.unwind = StackWalk(target, OrcTables(target, image)).unwind
+        except (MissingSymbolError, ReadError) as error:
+            self.unwind = DwarfWalk(target, image, address_in_gdb, frames_at).unwind
+            self.note = f"stacks are unwound by GDB: {error}"
         self._saved_stack = target.member(_TASK, "thread.sp").offset
-        saved = {"rip": ("ret_addr",), "rbp": ("bp",), **{name: (name,) for name in ("r12", "r13", "r14", "r15")}}
+        saved = {"rip": ("ret_addr",), "rbp": ("bp",), "rbx": ("bx",)}
+        saved |= {name: (name,) for name in ("r12", "r13", "r14", "r15")}
         self._frame = BlockLayout(target, "struct inactive_task_frame", saved)
         for name in self._frame.names:
             self._frame.offset(name)
@@ -67,6 +81,8 @@ class _Arm64Stacks:
     names: Final = ("pc", "x29", "x30")
     core_names: Final = (*(f"x{number}" for number in range(31)), "sp", "pc", "pstate")
 
+    note: str | None = None
+
     def __init__(self, target: Target) -> None:
         self._target = target
         self.unwind = FrameRecordWalk(target).unwind
@@ -80,10 +96,11 @@ class _Arm64Stacks:
 
 
 class GdbStacks:
-    """Kernel stacks: GDB's own unwinder knows neither tasks nor the kernel's entry code.
+    """Kernel stacks: GDB by itself knows neither tasks nor the kernel's entry code.
 
     :param target: the kernel.
     :param image: its vmlinux.
+    :param address_in_gdb: returns the address in GDB's symbols of one in the kernel.
     :param frames_at: returns the functions that an instruction is in, innermost first.
     :param core: the core that GDB reads, None on a connection.
     :param stub: what GDB is connected to, None without a stub.
@@ -95,6 +112,7 @@ class GdbStacks:
         self,
         target: Target,
         image: ElfFile,
+        address_in_gdb: Callable[[int], int],
         frames_at: Callable[[int], Sequence[Frame]],
         core: ElfFile | None,
         stub: Stub | None,
@@ -103,8 +121,12 @@ class GdbStacks:
         self._frames_at = frames_at
         self._core = core
         self._stub = stub
-        is_arm64 = image.header.machine == EM_AARCH64
-        self._machine: _X86Stacks | _Arm64Stacks = _Arm64Stacks(target) if is_arm64 else _X86Stacks(target, image)
+        self._machine: _X86Stacks | _Arm64Stacks
+        if image.header.machine == EM_AARCH64:
+            self._machine = _Arm64Stacks(target)
+        else:
+            self._machine = _X86Stacks(target, image, address_in_gdb, frames_at)
+        self.note = self._machine.note
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
         """Return a task's kernel stack, innermost frame first.
@@ -193,12 +215,13 @@ def _read_registers(number: int, names: Sequence[str]) -> Registers:
 def find_stacks(
     target: Target,
     image: ElfFile,
+    address_in_gdb: Callable[[int], int],
     frames_at: Callable[[int], Sequence[Frame]],
     core: ElfFile | None,
     stub: Stub | None,
 ) -> GdbStacks | None:
     """Return the stacks of a target, None when the kernel or its debug info lacks what unwinding needs."""
     try:
-        return GdbStacks(target, image, frames_at, core, stub)
+        return GdbStacks(target, image, address_in_gdb, frames_at, core, stub)
     except (MissingSymbolError, MissingTypeError, ReadError):
         return None

@@ -105,7 +105,7 @@ class GdbTarget:
     @cached_property
     def stacks(self) -> GdbStacks | None:
         """Kernel stacks."""
-        return find_stacks(self, self.kernel.image, self.frames_at, self._core, self._stub)
+        return find_stacks(self, self.kernel.image, self.address_in_gdb, self.frames_at, self._core, self._stub)
 
     @property
     def files(self) -> Iterator[str]:
