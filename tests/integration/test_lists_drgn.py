@@ -7,6 +7,7 @@ import drgn
 import pytest
 from drgn.helpers.linux.list import list_for_each_entry
 from drgn.helpers.linux.mm import for_each_vma, for_each_vmap_area
+from drgn.helpers.linux.rbtree import rbtree_inorder_for_each_entry
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import ReadError
@@ -46,6 +47,19 @@ def test_vmalloc_areas(target):
     found = list(target.vmalloc.for_each_vmalloc_area())
     assert [(area.start, area.has_user_pages) for area in found] == expected
     assert len(found) > 50
+
+
+def test_vmalloc_areas_in_their_tree():
+    """Until v6.9 the kernel has its areas in a list, which kcovdbg and drgn's helper read, and in a red-black tree."""
+    # The slice of the other 6.1 kernel lacks the page with the tree's root.
+    directory = DESTINATION / "6.1-clang-fixed"
+    opened = open_core(str(directory / SLICE), [str(directory / DEBUG_INFO)])
+    root = opened.prog["vmap_area_root"].address_of_()
+    areas = [area for area in rbtree_inorder_for_each_entry("struct vmap_area", root, "rb_node") if area.vm]
+    expected = [(area.va_start.value_(), bool(area.vm.flags & 0x08)) for area in areas]
+    assert [(area.start, area.has_user_pages) for area in opened.vmalloc.for_each_vmalloc_area()] == expected
+    assert len(expected) > 100
+    opened.close()
 
 
 def test_slab_objects(target):
