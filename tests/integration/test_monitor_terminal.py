@@ -4,6 +4,7 @@
 import os
 import signal
 import sys
+import termios
 
 import pytest
 
@@ -66,6 +67,37 @@ def test_no_color():
         assert not [code for code in range(31, 37) if f"[0;{code}".encode() in screen.raw or f";{code}m".encode() in screen.raw]
         screen.type("\x03")
         assert screen.end() == 0
+
+
+def is_cooked(screen):
+    return bool(termios.tcgetattr(screen.process.child_fd)[3] & termios.ICANON)
+
+
+def test_stopped_and_continued():
+    with open_monitor() as screen:
+        cooked = termios.tcgetattr(screen.process.child_fd)
+        screen.wait("look ")
+        screen.type(" ")
+        screen.wait("paused")
+        screen.settle()
+        assert not is_cooked(screen)
+        # As a shell has the terminal afterwards.
+        os.kill(screen.process.pid, signal.SIGSTOP)
+        os.waitpid(screen.process.pid, os.WUNTRACED)
+        termios.tcsetattr(screen.process.child_fd, termios.TCSANOW, cooked)
+        screen.screen.reset()
+        assert is_cooked(screen)
+        assert "paused" not in screen.text
+        os.kill(screen.process.pid, signal.SIGCONT)
+        screen.wait("paused")
+        assert "Quit" in screen.lines[-1]
+        assert not is_cooked(screen)
+        assert screen.raw.count(b"\x1b[?1049h") == 2
+        assert screen.raw.count(b"\x1b[?1000h") == 2
+        screen.type("q")
+        assert screen.end() == 0
+        # The terminal is as it was at the start.
+        assert is_cooked(screen)
 
 
 def test_a_signal_leaves_the_terminal_as_it_was():

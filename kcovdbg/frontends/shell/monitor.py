@@ -24,6 +24,7 @@ from prompt_toolkit.output import Output
 
 from kcovdbg.engine.monitor_rows import place_columns
 from kcovdbg.engine.monitor_source import LiveSource, MonitorSource
+from kcovdbg.frontends.shell.job_control import redraw_when_continued
 from kcovdbg.frontends.shell.monitor_keys import KEYS, PLAYBACK_KEYS, help_lines
 from kcovdbg.frontends.shell.monitor_state import MonitorState, Region, ScreenLine
 from kcovdbg.frontends.shell.view import make_style
@@ -163,6 +164,7 @@ class MonitorScreen:
             # Outside of the main thread there are no handlers.
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, self._end_by_signal, number)
+        redraw_when_continued(self.application)
         self.application.create_background_task(self._advance())
 
     def _end_by_signal(self, number: signal.Signals) -> None:

@@ -26,6 +26,7 @@ from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
 from kcovdbg.engine.trace_view import TraceView
+from kcovdbg.frontends.shell.job_control import redraw_when_continued
 from kcovdbg.frontends.shell.view_keys import KEYS, footer, help_lines
 from kcovdbg.frontends.shell.view_state import ViewState
 from kcovdbg.model.location import Frame, Location
@@ -187,6 +188,7 @@ class ViewScreen:
         self._prompt = Buffer(multiline=False, accept_handler=self._accept)
         self._asked: Callable[[str], None] | None = None
         self._asked_for = ""
+        self._renews = view.renew is not None
         self._rows = RowControl(self.state)
         self._source = SourceControl(self.state)
         self.application: Application[None] = Application(
@@ -199,8 +201,7 @@ class ViewScreen:
             output=terminal_output,
         )
         self.application.ttimeoutlen = _ESCAPE_WAIT
-        if view.renew is not None:
-            self.application.after_render += self._start_renewing
+        self.application.after_render += self._start
 
     def run(self, *, handle_sigint: bool = True) -> None:
         """Show the view until the user leaves it.
@@ -209,9 +210,11 @@ class ViewScreen:
         """
         self.application.run(handle_sigint=handle_sigint)
 
-    def _start_renewing(self, _application: Application[None]) -> None:
-        self.application.after_render -= self._start_renewing
-        self.application.create_background_task(self._renew())
+    def _start(self, _application: Application[None]) -> None:
+        self.application.after_render -= self._start
+        redraw_when_continued(self.application)
+        if self._renews:
+            self.application.create_background_task(self._renew())
 
     async def _renew(self) -> None:
         pause = _RENEW_WAIT
