@@ -322,6 +322,8 @@ def _compare_handles(states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exa
 
 
 def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Rows], *, exact: bool) -> Iterator[str]:
+    ours = [row for row in answers["areas"] if row["device"] is None]
+    yield from _compare_device_areas(states, [row for row in answers["areas"] if row["device"]], exact=exact)
     # Those of kcov_dataflow belong to no list of KCOV's.
     allocated = [area for area in states["vmalloc"]["areas"] if not area["caller"].startswith("kcov_df")]
     if told_of(states) == "unique-maps":
@@ -332,7 +334,7 @@ def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str
     users = {area["start"] for area in allocated if area["user"]}
     private = {area["start"]: area["size"] for area in allocated if not area["user"]}
     buffers = {row["area"] for row in answers["objects"] if row["area"] not in (None, "0x0")}
-    listed = {row["area"]: row for row in answers["areas"]}
+    listed = {row["area"]: row for row in ours}
     for start in users - buffers:
         yield f"the buffer at {start} belongs to no object"
     for start in set(private) - set(listed):
@@ -342,7 +344,7 @@ def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str
             yield f"the buffer at {start} isn't in the guest's vmallocinfo"
         for start in set(listed) - set(private):
             yield f"the area at {start} isn't in the guest's vmallocinfo"
-        for row in answers["areas"]:
+        for row in ours:
             if row["state"] != "cached":
                 yield f"the area at {row['area']} is {row['state']}, no section is in flight"
     for start, size in private.items():
@@ -350,6 +352,32 @@ def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str
         # vmallocinfo counts whole pages and the guard page.
         if known is not None and known["size"] is not None and (known["size"] * 8 + 4095) // 4096 * 4096 + 4096 != size:
             yield f"the area at {start} has {known['size']} words, the guest says {size} bytes with guard page"
+
+
+# SCRATCH_WORDS of dataflow.patch.
+_DEVICE_AREA = 1 << 20
+
+
+def _compare_device_areas(states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exact: bool) -> Iterator[str]:
+    """Compare the areas of kcov_dataflow's sections with what was allocated for them."""
+    # The pages of each area are in an array that the same function allocates.
+    allocated = {
+        area["start"]
+        for area in states["vmalloc"]["areas"]
+        if area["caller"].startswith("kcov_df_remote_start") and area["size"] > 8 * _DEVICE_AREA
+    }
+    listed = {row["area"]: row for row in rows}
+    if len(listed) != len(rows):
+        yield "an area of kcov_dataflow is listed twice"
+    for start in allocated - set(listed):
+        yield f"the area of kcov_dataflow at {start} is missing"
+    for start in set(listed) - allocated if exact else ():
+        yield f"the area of kcov_dataflow at {start} isn't in the guest's vmallocinfo"
+    for row in rows:
+        if row["size"] != _DEVICE_AREA:
+            yield f"the area of kcov_dataflow at {row['area']} has {row['size']} words"
+        if row["state"] not in ("cached", *(() if exact else ("in-use",))):
+            yield f"the area of kcov_dataflow at {row['area']} is {row['state']}"
 
 
 # Of unique-maps.patch, whichever of them are inlined.
