@@ -146,6 +146,39 @@ GENERATIONS = {
             ),
             era="E9a",
         ),
+        # KASAN by software tags: pointers to objects and areas with a tag in the top byte.
+        Generation(
+            Recipe(
+                name="6.12-arm64-tags",
+                package="linux-source-6.12",
+                fragments=(*FRAGMENTS, "arm64.config", "arm64-tags.config"),
+                flags=GCC_FLAGS,
+                architecture="aarch64",
+                # Shadow memory.
+                memory_mib=384,
+                boot_seconds=400,
+                lines=1400,
+            ),
+            era="E9a",
+            kept=False,
+        ),
+        # The largest pages and addresses, on CPUs that have all of their bits and on those that have not. With QEMU's mte=on,
+        # pointers have KASAN's tags as well.
+        Generation(
+            Recipe(
+                name="6.12-arm64-52bit",
+                package="linux-source-6.12",
+                fragments=(*FRAGMENTS, "arm64.config", "arm64-52bit.config"),
+                flags=GCC_FLAGS,
+                architecture="aarch64",
+                # The workload's buffers are counted in pages.
+                memory_mib=512,
+                boot_seconds=240,
+                lines=1400,
+            ),
+            era="E9a",
+            kept=False,
+        ),
         # Calls of two instructions or one, and page tables that drgn does not walk.
         Generation(
             Recipe(

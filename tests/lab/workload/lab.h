@@ -12,11 +12,13 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 /* Descriptors of USB are little-endian; as a constant, which htole16() is not. */
 #define LE16(x) (__BYTE_ORDER == __LITTLE_ENDIAN ? (x) : __builtin_bswap16(x))
 
-#define PAGE 4096UL
+/* Buffers are mapped in whole pages, of which arm64 has larger ones. */
+#define PAGE ((unsigned long)getpagesize())
 #define PAGE_WORDS (PAGE / sizeof(uint64_t))
 
 #define MAX_SLOTS 128
