@@ -22,6 +22,7 @@ from drgn.helpers.common.prog import takes_program_or_default
 from kcovdbg.abi.handle import decode_handle
 from kcovdbg.model.state import Part, State
 from kcovdbg.target.drgn.target import DrgnTarget
+from kcovdbg.target.pointer import strip_tag
 from kcovdbg.walk.layout import KCOV, TASK, Layout, detect_layout, field_paths
 from kcovdbg.walk.objects import find_capacity, read_count, read_kcov
 from kcovdbg.walk.state import StateReader, read_state
@@ -74,6 +75,11 @@ def _target(prog: Program) -> tuple[DrgnTarget, Layout]:
 
 def _state(prog: Program, part: Part) -> State:
     return read_state(*_target(prog), part)
+
+
+def _address(target: DrgnTarget, pointer: Object) -> int:
+    """Return the address that an Object of drgn leads to; one that drgn read has its tag in kernels with tags."""
+    return strip_tag(target, pointer.value_())
 
 
 def _object(prog: Program, type_name: str, address: int | None) -> Object:
@@ -149,7 +155,7 @@ def kcov_task_state(task: Object) -> Task:
     :raises ReadError: when the task is unreadable.
     """
     target, layout = _target(task.prog_)
-    return StateReader(target, layout).interpret(read_task(target, layout, task.value_()))
+    return StateReader(target, layout).interpret(read_task(target, layout, _address(target, task)))
 
 
 def kcov_references(kcov: Object) -> tuple[Reference, ...]:
@@ -157,7 +163,8 @@ def kcov_references(kcov: Object) -> tuple[Reference, ...]:
 
     :param kcov: ``struct kcov *``
     """
-    found = _state(kcov.prog_, Part.OBJECTS).objects.get(kcov.value_())
+    target, _ = _target(kcov.prog_)
+    found = _state(kcov.prog_, Part.OBJECTS).objects.get(_address(target, kcov))
     return () if found is None else found.references
 
 
@@ -174,8 +181,8 @@ def find_kcov_area(kcov_or_task: Object) -> Object:
             member = target.member(type_name, path)
         except LookupError:
             continue
-        address = kcov_or_task.value_() + member.offset
-        return Object(kcov_or_task.prog_, "void *", kcov_or_task.prog_.read_word(address))
+        address = _address(target, kcov_or_task) + member.offset
+        return Object(kcov_or_task.prog_, "void *", strip_tag(target, kcov_or_task.prog_.read_word(address)))
     return NULL(kcov_or_task.prog_, "void *")
 
 
@@ -203,7 +210,7 @@ def kcov_capacity(kcov: Object) -> int | None:
     :return: None where it has no buffer.
     """
     target, layout = _target(kcov.prog_)
-    found = read_kcov(target, layout, kcov.value_())
+    found = read_kcov(target, layout, _address(target, kcov))
     return find_capacity(layout, layout.object_mode_name(found.mode or 0), found.size)
 
 
@@ -213,7 +220,7 @@ def kcov_words(kcov: Object) -> list[int]:
     :param kcov: ``struct kcov *``
     """
     target, layout = _target(kcov.prog_)
-    found = read_kcov(target, layout, kcov.value_())
+    found = read_kcov(target, layout, _address(target, kcov))
     if not found.area or not found.size:
         return []
     data = target.read(found.area, found.size * layout.buffer_word)
@@ -234,7 +241,7 @@ def kcov_mode_name(kcov_or_task: Object) -> str:
     target, layout = _target(prog)
     if kcov_or_task.type_.type.tag == "task_struct":
         return kcov_task_state(kcov_or_task).mode or "?"
-    return layout.object_mode_name(read_kcov(target, layout, kcov_or_task.value_()).mode or 0)
+    return layout.object_mode_name(read_kcov(target, layout, _address(target, kcov_or_task)).mode or 0)
 
 
 def decode_kcov_handle(handle: Object | int) -> str:

@@ -25,6 +25,7 @@ from kcovdbg.render.renderable import Flush, Line, Lines, Renderable, Table
 from kcovdbg.render.value_kinds import ADDRESS, ANY, COMM, CPU, NUMBER, PATH, PID, SYMBOL, TEXT, WORD
 from kcovdbg.render.wording import stack_frame_line
 from kcovdbg.render.writer import Format
+from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.watchpoints import RunEnd
 from kcovdbg.walk.layout import AREA, KCOV, TASK
 
@@ -86,7 +87,7 @@ def _find_watched(context: Context, what: str, field: str) -> WatchedField:
         if kind not in _TYPES:
             raise WordError(f"'{what}' has no field to watch", what, hint=_FORMS)
         try:
-            return WatchedField(_TYPES[kind], parse_address(rest), field)
+            return WatchedField(_TYPES[kind], strip_tag(context.target, parse_address(rest)), field)
         except ValueError:
             raise WordError(f"'{rest}' is not an address", what, hint=_FORMS) from None
     tid = int(what) if what.isdecimal() else find_tid(context, what, is_any=True)

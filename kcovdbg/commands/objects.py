@@ -20,6 +20,7 @@ from kcovdbg.render.key_meanings import UNREAD, Meaning
 from kcovdbg.render.renderable import PIPED_WIDTH, Line, Table
 from kcovdbg.render.value_kinds import ABSENT, ADDRESS, ANY, BOOL, COMM, CPU, HANDLE, MODE, NUMBER, PID, TEXT
 from kcovdbg.render.wording import count_text, reference_text
+from kcovdbg.target.pointer import strip_tag
 
 
 def _field(name: str) -> Callable[[Kcov], Any]:
@@ -137,7 +138,7 @@ def _select(context: Context, objects: Mapping[int, Kcov], word: str) -> tuple[S
     tid = int(word) if word.isdecimal() else None if is_address(word) else find_tid(context, word)
     if tid is None:
         try:
-            address = parse_address(word)
+            address = strip_tag(context.target, parse_address(word))
         except ValueError:
             hint = "objects without arguments lists all"
             raise WordError(f"'{word}' is not an address, thread id or task name", word, hint=hint) from None

@@ -57,7 +57,7 @@ from kcovdbg.render.value_kinds import (
     TEXT,
     WORD,
 )
-from kcovdbg.target.pointer import is_kernel_pointer
+from kcovdbg.target.pointer import is_kernel_pointer, strip_tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +196,13 @@ def _ask(context: Context, state: State, subject: str) -> tuple[str, list[Answer
         is_bare = is_address(subject) and subject[:2].lower() != "0x"
         hint = f"write an address as 0x{subject}" if is_bare else suggest_task(context, subject, is_any=True) or _FORMS
         raise WordError(f"'{subject}' is not a thread id, handle, address or function", subject, hint=hint) from None
-    if ":" not in subject and is_kernel_pointer(context.target, value):
-        of_device = list(explain_device_object(state, value))
+    address = strip_tag(context.target, value)
+    if ":" not in subject and is_kernel_pointer(context.target, address):
+        of_device = list(explain_device_object(state, address))
         if of_device:
-            named = name_kcov(value, str(of_device[0].named["device"]))
+            named = name_kcov(address, str(of_device[0].named["device"]))
             return f"{_QUESTION}{named}?", of_device, None
-        return f"{_QUESTION}{name_kcov(value)}?", list(explain_kcov(state, value)), f"kcov:{value:#x}"
+        return f"{_QUESTION}{name_kcov(address)}?", list(explain_kcov(state, address)), f"kcov:{address:#x}"
     owners = [entry.kcov for entry in state.handles if entry.handle == value and entry.kcov]
     question = f"{_QUESTION}handle {decode_handle(value)}?"
     if decode_handle(value).subsystem == COMMON:

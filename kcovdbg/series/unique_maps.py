@@ -28,7 +28,7 @@ from kcovdbg.model.rule import Hex, KnownBug, Violation, rule, values
 from kcovdbg.model.state import Part, State
 from kcovdbg.series.declaration import BufferReader, Detection, SecondBuffer, Series, SeriesMember, SeriesState, Variant
 from kcovdbg.target.lists import follow_chain
-from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.pointer import check_pointer, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout, find_member
 
@@ -107,11 +107,11 @@ def read_map(target: Target, kcov: int, member: str) -> KcovMap | None:
     :raises ReadError: if it cannot be read.
     :raises MissingTypeError: if the debug info lacks it.
     """
-    address = read_word(target, kcov + target.member(KCOV, member).offset)
+    address = read_pointer(target, kcov + target.member(KCOV, member).offset)
     if not address:
         return None
     check_pointer(target, address, MAP)
-    pool, mem, area = (read_word(target, address + target.member(MAP, name).offset) for name in ("pool", "mem", "area"))
+    pool, mem, area = (read_pointer(target, address + target.member(MAP, name).offset) for name in ("pool", "mem", "area"))
     # The pool counts in powers of two.
     chunk = 1 << (target.type_size(ENTRY) - 1).bit_length()
     return KcovMap(address, pool, mem, area, chunk)
@@ -147,7 +147,7 @@ def read_entries(target: Target, found: KcovMap, words: int) -> MapEntries:
 
     entries: list[MapEntry] = []
     for head in filter(None, heads):
-        chain = follow_chain(head, 0, read_entry, words - len(entries))
+        chain = follow_chain(strip_tag(target, head), 0, read_entry, words - len(entries))
         while True:
             try:
                 entries.append(next(chain))
@@ -160,9 +160,9 @@ def read_entries(target: Target, found: KcovMap, words: int) -> MapEntries:
 
 def _find_edges(target: Target, kcov: int) -> int:
     """Return the buffer of edges: ``kcov->map_edge->area``."""
-    pointer = read_word(target, kcov + target.member(KCOV, "map_edge").offset)
+    pointer = read_pointer(target, kcov + target.member(KCOV, "map_edge").offset)
     check_pointer(target, pointer, MAP)
-    return read_word(target, pointer + target.member(MAP, "area").offset)
+    return read_pointer(target, pointer + target.member(MAP, "area").offset)
 
 
 def _find_allocations(target: Target, kcov: int) -> frozenset[int]:
@@ -170,9 +170,9 @@ def _find_allocations(target: Target, kcov: int) -> frozenset[int]:
     found: set[int] = set()
     for member in MEMBERS:
         try:
-            pointer = read_word(target, kcov + target.member(KCOV, member).offset)
+            pointer = read_pointer(target, kcov + target.member(KCOV, member).offset)
             check_pointer(target, pointer, MAP)
-            found |= {read_word(target, pointer + target.member(MAP, name).offset) for name in ("mem", "area")}
+            found |= {read_pointer(target, pointer + target.member(MAP, name).offset) for name in ("mem", "area")}
         except (ReadError, MissingTypeError):
             continue
     return frozenset(found)

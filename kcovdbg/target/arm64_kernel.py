@@ -32,6 +32,10 @@ _BITS_OF_64K: Final = 16
 _GRANULE_BITS: Final = {1: 14, 2: 12, 3: _BITS_OF_64K}
 # TCR_ELx.DS: 52-bit addresses with pages of 4 and 16 KiB.
 _DS: Final = 1 << 59
+# TCR_ELx.TBI1: the top byte of the kernel's pointers is a tag.
+_TBI: Final = 1 << 38
+_TOP_BYTE: Final = 0xFF << 56
+_IS_KERNEL: Final = 1 << 55
 _VALID: Final = 1
 _TABLE: Final = 2
 
@@ -70,6 +74,8 @@ def translate(read: ReadMemory, registers: TranslationRegisters, address: int) -
     """Return the physical address of a kernel's virtual one, None when it is not mapped."""
     page_bits = registers.granule_bits
     bits = registers.address_bits
+    if registers.tcr & _TBI and address & _IS_KERNEL:
+        address |= _TOP_BYTE
     if page_bits is None or bits <= page_bits or (address & WORD_MASK) >> bits != WORD_MASK >> bits:
         return None
     index_bits = page_bits - 3

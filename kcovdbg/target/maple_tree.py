@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import word_mask
 from kcovdbg.errors import ReadError
-from kcovdbg.target.pointer import check_pointer
+from kcovdbg.target.pointer import check_pointer, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
 
 # include/linux/maple_tree.h and lib/maple_tree.c; debug info has no macros.
@@ -69,7 +69,7 @@ class MapleTrees:
         :raises ReadError: when it cannot be read further, or is not a maple tree.
         """
         size = self._target.word_size
-        root = int.from_bytes(self._target.read(tree + self._root, size), "big" if self._target.big_endian else "little")
+        root = read_pointer(self._target, tree + self._root)
         if _is_node(root):
             yield from self._walk(root, 0, word_mask(size), 1)
         elif _is_pointer(root):
@@ -98,7 +98,7 @@ class MapleTrees:
                 end = last
             if not start <= end <= last:
                 raise ReadError(f"the pivots of the maple node {node:#x} are out of order", node)
-            slot = words[shape.slots // size + index]
+            slot = strip_tag(self._target, words[shape.slots // size + index])
             if kind != _LEAF:
                 if (start, end) == (first, last) and height > 1:
                     raise ReadError(f"the maple node {node:#x} has a single child", node)

@@ -10,7 +10,7 @@ from typing import Final
 from kcovdbg.errors import MissingTypeError, ReadError
 from kcovdbg.target.lists import follow_chain
 from kcovdbg.target.maple_tree import MapleTrees
-from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target, Vma
 from kcovdbg.target.struct_layout import BlockLayout
 
@@ -75,9 +75,9 @@ class MappingWalk:
     def _for_each_in_list(self, head: int, following: int) -> Iterator[int]:
         def read(address: int, _: int) -> tuple[int, int]:
             check_pointer(self._target, address, _VMA)
-            return address, read_word(self._target, address + following)
+            return address, read_pointer(self._target, address + following)
 
-        problem = yield from follow_chain(read_word(self._target, head), 0, read, _MAX_VMAS)
+        problem = yield from follow_chain(read_pointer(self._target, head), 0, read, _MAX_VMAS)
         if problem is not None:
             raise ReadError(f"could not read the list of mappings: {problem}", head)
 

@@ -17,7 +17,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.section import SHF_EXECINSTR
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.lists import Links, follow_list
-from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import BlockLayout
 
@@ -207,7 +207,7 @@ class OrcTables:
             return (base or 0, size or 0, count, addresses, entries), Links(following, before)
 
         try:
-            ends = Links(read_word(self._target, head), read_word(self._target, head + self._target.word_size))
+            ends = Links(read_pointer(self._target, head), read_pointer(self._target, head + self._target.word_size))
         except ReadError:
             return found
         for base, size, count, addresses, entries in follow_list(head, ends, read, _MAX_MODULES, moving=self._target.live):

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
-from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_word
+from kcovdbg.target.page_size import find_page_size
+from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer, read_word, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member, read_partly
 
@@ -65,13 +66,8 @@ class PageArray:
             raise MissingTypeError(f"the memory model of {target.machine} is unknown")
         self._target = target
         self._is_arm64 = target.machine == "aarch64"
-        self.page_size = PAGE_SIZE
+        self.page_size = find_page_size(target)
         """Of the kernel, in bytes."""
-        if self._is_arm64:
-            # It is a page.
-            self.page_size = target.symbol("empty_zero_page").size
-            if self.page_size < PAGE_SIZE or self.page_size & self.page_size - 1:
-                raise MissingTypeError("the page size is unknown")
         # arch/riscv/include/asm/page.h.
         self._offset = find_member(target, "struct kernel_mapping", ("va_pa_offset",)) if target.machine == "riscv64" else None
         self.element_size = target.type_size(PAGE)
@@ -114,7 +110,7 @@ class PageArray:
             variable = self._target.symbol("page_offset_base").address
         except MissingSymbolError:
             # Some structure that is not in the image.
-            cache = read_word(self._target, self._target.symbol("slab_caches").address)
+            cache = read_pointer(self._target, self._target.symbol("slab_caches").address)
             if self._is_arm64:
                 return self._find_arm64_map(cache)
             return next((base for base in _DIRECT_MAPS if base <= cache), _DIRECT_MAPS[-1])
@@ -143,7 +139,7 @@ class PageArray:
             for start in range(0, count, step):
                 length = min(step, count - start)
                 data, gaps = read_partly(self._target, address + start * size, length * size, _PATIENCE)
-                missing = sum(-(-gap // PAGE_SIZE) for _, gap in gaps)
+                missing = sum(-(-gap // self.page_size) for _, gap in gaps)
                 yield PageBlock(first + start, address + start * size, data[: len(data) // size * size], missing)
 
     def find_frame(self, page: int) -> int | None:
@@ -160,7 +156,7 @@ class PageArray:
     def _for_each_range(self) -> Iterator[tuple[int, int, int]]:
         """Yield for each part its first page frame number, its length, and the address of its first element."""
         if not self._is_sparse:
-            array = read_word(self._target, self._array)
+            array = read_pointer(self._target, self._array)
             check_pointer(self._target, array, PAGE)
             yield 0, read_word(self._target, self._end), array
             return
@@ -169,10 +165,10 @@ class PageArray:
             raise ReadError(f"__highest_present_section_nr is {last:#x}", self._last)
         frames = (1 << self._section_bits) // self.page_size
         per_root = self.page_size // self._section_size
-        roots = read_word(self._target, self._sections) if self._has_pointer else self._sections
+        roots = read_pointer(self._target, self._sections) if self._has_pointer else self._sections
         check_pointer(self._target, roots, "mem_section")
         for number in range(0, last + 1, per_root):
-            root = read_word(self._target, roots + number // per_root * self._target.word_size)
+            root = read_pointer(self._target, roots + number // per_root * self._target.word_size)
             if not root:
                 continue
             check_pointer(self._target, root, "struct mem_section")
@@ -197,7 +193,7 @@ class PageArray:
         count = 1 << self._section_bits - _SUBSECTION_BITS
         present = (1 << count) - 1
         if self._usage is not None and self._present is not None:
-            usage = self._word(section, self._usage.offset)
+            usage = strip_tag(self._target, self._word(section, self._usage.offset))
             try:
                 check_pointer(self._target, usage, "struct mem_section_usage")
                 data = self._target.read(usage + self._present.offset, self._present.size)

@@ -140,6 +140,10 @@ class Target(Protocol):
         """The first and last address that a pointer of this kernel can have."""
 
     @property
+    def pointer_tag(self) -> int:
+        """The bits of a pointer in the kernel's memory that are a tag, set in addresses; 0 in kernels without tags."""
+
+    @property
     def kaslr_offset(self) -> int:
         """The KASLR offset of the kernel's image, in bytes."""
 

@@ -17,7 +17,7 @@ from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.lists import Links, follow_list
 from kcovdbg.target.page_array import PAGE, PageArray, PageBlock
-from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_word
+from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer, read_word, strip_tag, tagged_pointers
 from kcovdbg.target.protocol import SlabObject, Target
 from kcovdbg.target.struct_layout import BlockLayout, find_member, read_partly
 
@@ -122,8 +122,8 @@ class SlabWalk:
             self._slab = self._find_slab_layout(PAGE)
         self._is_slab = _find_slab_test(target)
         # Linux kernel commit 80a9201a5965 ("mm, kasan: switch SLUB to stackdepot, enable memory quarantine for SLUB") (in
-        # v4.8). On x86-64 KASAN has no other mode than the generic one.
-        self._has_quarantine = find_member(target, _CACHE, ("kasan_info",)) is not None
+        # v4.8). Modes with tags have no quarantine.
+        self._has_quarantine = find_member(target, _CACHE, ("kasan_info",)) is not None and not target.pointer_tag
         if self._has_quarantine and target.machine != "x86_64":
             raise MissingTypeError("the shadow memory of this machine is unknown")
         self._files: tuple[int, ...] | None = None
@@ -213,7 +213,7 @@ class SlabWalk:
             return cache, Links(following, before)
 
         word = self._target.word_size
-        ends = Links(read_word(self._target, self._caches), read_word(self._target, self._caches + word))
+        ends = Links(read_pointer(self._target, self._caches), read_pointer(self._target, self._caches + word))
         problem = yield from follow_list(self._caches, ends, read, _MAX_CACHES, moving=self._target.live)
         if problem is not None:
             raise ReadError(f"could not read the list of slab caches: {problem}", self._caches)
@@ -252,7 +252,7 @@ class SlabWalk:
         if (sys.byteorder == "big") != self._target.big_endian:
             words.byteswap()
         column = words[self._slab.offset("slab_cache") // word :: self._pages.element_size // word]
-        wanted = set(caches)
+        wanted = {pointer for cache in caches for pointer in tagged_pointers(self._target, cache)}
         if wanted.isdisjoint(column):
             return
         yield from (number for number, cache in enumerate(column) if cache in wanted)
@@ -318,7 +318,8 @@ class SlabWalk:
             found.add(address)
             place = number * cache.size + cache.link
             stored = memory[place : place + word] or self._target.read(address + cache.link, word)
-            address = self._decode_link(slab, int.from_bytes(stored, order), address + cache.link)  # type: ignore[arg-type]
+            link = int.from_bytes(stored, order)  # type: ignore[arg-type]
+            address = self._decode_link(slab, link, address + cache.link)
         return found
 
     def _decode_link(self, slab: _Slab, stored: int, place: int) -> int:
@@ -328,11 +329,11 @@ class SlabWalk:
         """
         random = slab.cache.random
         if random is None:
-            return stored
+            return strip_tag(self._target, stored)
         # Since Linux kernel commit 1ad53d9fa3f6 ("slub: improve bit diffusion for freelist ptr obfuscation") (in v5.7 and
         # stable kernels), and before.
         swapped = int.from_bytes(place.to_bytes(self._target.word_size, "little"), "big")
-        links = [stored ^ random ^ other for other in (swapped, place)]
+        links = [strip_tag(self._target, stored ^ random ^ other) for other in (swapped, place)]
         end = slab.start + slab.length * slab.cache.size
         return next((link for link in links if not link or slab.start <= link < end), links[0])
 
@@ -430,11 +431,11 @@ class _SheafWalk:
         for number in range(self._count_nodes()):
             place = cache + self._nodes + number * self._node_size
             if self._has_nodes:
-                place = read_word(self._target, place)
+                place = read_pointer(self._target, place)
                 if not place:
                     continue
                 check_pointer(self._target, place, "struct kmem_cache_node")
-            barn = read_word(self._target, place + self._barn)
+            barn = read_pointer(self._target, place + self._barn)
             if barn:
                 check_pointer(self._target, barn, "struct node_barn")
                 found.update(self._read_full(barn + self._full))
@@ -461,7 +462,7 @@ class _SheafWalk:
             return (sheaf, size), Links(following, before)
 
         word = self._target.word_size
-        ends = Links(read_word(self._target, head), read_word(self._target, head + word))
+        ends = Links(read_pointer(self._target, head), read_pointer(self._target, head + word))
         chain = follow_list(head, ends, read, _MAX_SHEAVES, moving=self._target.live)
         while True:
             try:
@@ -476,7 +477,8 @@ class _SheafWalk:
         if size > _MAX_OBJECTS:
             raise ReadError(f"the sheaf {sheaf:#x} has {size} objects", sheaf)
         code = f"{'>' if self._target.big_endian else '<'}{size}{'Q' if self._target.word_size == 8 else 'I'}"
-        return struct.unpack(code, self._target.read(sheaf + self._objects, size * self._target.word_size)) if size else ()
+        data = self._target.read(sheaf + self._objects, size * self._target.word_size)
+        return tuple(strip_tag(self._target, pointer) for pointer in struct.unpack(code, data))
 
 
 def _choose_general(caches: Iterable[_Cache], size: int) -> list[_Cache]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import MissingTypeError, ReadError
+from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.protocol import Member, Target
 
 _CHUNK = 16 << 20
@@ -112,6 +113,13 @@ class BlockLayout:
         indices = [index.get(name, -1) for name in self.names]
         self._pick = operator.itemgetter(*indices) if len(indices) > 1 else lambda values: (values[indices[0]],)
         self._apart_at = [(self.names.index(name), decode) for name, decode in self._apart]
+        self._target = target
+        # Places of pointers in kernels where they have tags.
+        self._tagged_at = [
+            place
+            for place, member in enumerate(self.members.values())
+            if target.pointer_tag and member is not None and member.length is None and "*" in member.type_name
+        ]
 
     def has(self, name: str) -> bool:
         """Return whether this kernel has the member."""
@@ -128,12 +136,17 @@ class BlockLayout:
         return member.offset
 
     def decode(self, block: bytes) -> tuple[Any, ...]:
-        """Decode a block that starts at ``start``; return a value for each name in order, None for a missing member."""
+        """Decode a block that starts at ``start``; return a value for each name in order, None for a missing member.
+
+        Pointers are without their tags.
+        """
         values = self._pick((*self._unpack(block), None))
-        if self._apart_at:
+        if self._apart_at or self._tagged_at:
             changed = list(values)
             for place, decode in self._apart_at:
                 changed[place] = decode(block)
+            for place in self._tagged_at:
+                changed[place] = strip_tag(self._target, changed[place])
             return tuple(changed)
         return values
 

@@ -10,7 +10,7 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.target.lists import Links, follow_list
-from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Symbol, Target
 from kcovdbg.target.struct_layout import BlockLayout
 
@@ -113,7 +113,7 @@ class VmallocWalk:
         count = int.from_bytes(self._target.read(self._count, 4), "big" if self._target.big_endian else "little")
         if not 0 < count <= _MAX_NODES:
             raise ReadError(f"nr_vmap_nodes is {count}", self._count)
-        nodes = read_word(self._target, self._nodes.address)
+        nodes = read_pointer(self._target, self._nodes.address)
         check_pointer(self._target, nodes, "struct vmap_node")
         for index in range(count):
             yield nodes + index * self._node_size + self._busy
@@ -129,7 +129,7 @@ class VmallocWalk:
             following, before, vm = self._area.read(self._target, address)
             return vm, Links(following, before)
 
-        ends = Links(read_word(self._target, head), read_word(self._target, head + word))
+        ends = Links(read_pointer(self._target, head), read_pointer(self._target, head + word))
         chain = follow_list(head, ends, read, _MAX_AREAS, moving=self._target.live)
         while True:
             try:

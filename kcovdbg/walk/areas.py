@@ -12,7 +12,7 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.area import IRQ_LIST, TASK_LIST, CachedArea
 from kcovdbg.target.lists import Links, follow_list
-from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import AREA, Layout
 
@@ -53,7 +53,7 @@ def read_cached_areas(target: Target, layout: Layout) -> tuple[tuple[CachedArea,
     for index, name in enumerate(names):
         head = heads + index * 2 * target.word_size
         try:
-            ends = Links(read_word(target, head), read_word(target, head + target.word_size))
+            ends = Links(read_pointer(target, head), read_pointer(target, head + target.word_size))
         except ReadError as error:
             remarks.append(f"the list of {name} areas could not be read: {error}")
             continue

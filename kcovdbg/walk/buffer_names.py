@@ -16,6 +16,7 @@ from kcovdbg.model.state import Part, StateSource
 from kcovdbg.model.task import SavedState, Task
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Device, SecondBuffer
+from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.objects import read_count
@@ -62,11 +63,11 @@ def find_place(target: Target, layout: Layout, source: StateSource, name: str) -
     if not colon:
         return _with_edges(target, layout, _place_of_task(layout, source, name, _number(name, name, 10)))
     if kind == "kcov":
-        return _place_of_object(target, layout, source, name, _number(rest, name))
+        return _place_of_object(target, layout, source, name, strip_tag(target, _number(rest, name)))
     if kind in table.device_names():
-        return _place_of_device(source, name, kind, rest)
+        return _place_of_device(target, source, name, kind, rest)
     if kind == "area":
-        return _place_of_area(target, layout, source, name, _number(rest, name))
+        return _place_of_area(target, layout, source, name, strip_tag(target, _number(rest, name)))
     if kind == "fd":
         pid, _, fd = rest.partition("/")
         return _place_of_descriptor(target, layout, source, name, _number(pid, name, 10), _number(fd, name, 10))
@@ -239,7 +240,7 @@ def _place_of_descriptor(target: Target, layout: Layout, source: StateSource, na
     raise KcovdbgError(f"descriptor {fd} of process {pid} is not KCOV's", hint="objects lists those that are")
 
 
-def _place_of_device(source: StateSource, name: str, device: str, rest: str) -> Place:
+def _place_of_device(target: Target, source: StateSource, name: str, device: str, rest: str) -> Place:
     """Find a buffer of a device of a posted series: of a task, or of an object."""
     if rest.isdecimal():
         tid = int(rest)
@@ -247,7 +248,7 @@ def _place_of_device(source: StateSource, name: str, device: str, rest: str) -> 
             if session.device == device and session.pid == tid and session.area:
                 return _place_of_device_session(source, name, session)
         raise KcovdbgError(f"task {tid} has no session of {device}", hint="tasks lists sessions")
-    address = _number(rest, name)
+    address = strip_tag(target, _number(rest, name))
     for state in source.read(Part.DEVICES).devices:
         if state.name == device and address in state.objects:
             return _place_of_device_object(source, name, state.objects[address])

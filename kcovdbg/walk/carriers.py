@@ -13,7 +13,7 @@ from typing import Final
 from kcovdbg.errors import KcovdbgError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.carrier import Carrier, CarrierKind
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_word
+from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer
 from kcovdbg.target.protocol import Member, Target
 from kcovdbg.target.remark_log import Remarks
 from kcovdbg.target.struct_layout import find_member
@@ -60,7 +60,7 @@ class CarrierWalk:
         return int.from_bytes(data, "big" if self._target.big_endian else "little")
 
     def _pointer(self, address: int, type_name: str, path: str) -> int:
-        return read_word(self._target, address + self._target.member(type_name, path).offset)
+        return read_pointer(self._target, address + self._target.member(type_name, path).offset)
 
     def _open_files(self, operations: Iterable[str]) -> Iterator[tuple[str, OpenFile]]:
         known: dict[int, str] = {}
@@ -125,7 +125,7 @@ class CarrierWalk:
         if not 0 < count <= _MAX_QUEUES:
             raise ReadError(f"nvqs of struct vhost_dev at {device:#x} is {count}", device)
         for index in range(count):
-            queue = read_word(target, queues + index * target.word_size)
+            queue = read_pointer(target, queues + index * target.word_size)
             check_pointer(target, queue, "struct vhost_virtqueue")
             worker = self._pointer(queue, "struct vhost_virtqueue", "worker")
             if worker:
@@ -192,7 +192,7 @@ class CarrierWalk:
     def _packets_of(self, head: int, place: str, handle: Member, following: Member) -> Iterator[Carrier]:
         target = self._target
         # struct sk_buff_head begins as a struct sk_buff does.
-        packet = self._number(head, following)
+        packet = read_pointer(target, head + following.offset)
         seen: set[int] = set()
         while packet not in (head, 0):
             check_pointer(target, packet, "struct sk_buff")
@@ -200,14 +200,14 @@ class CarrierWalk:
                 raise ReadError(f"its list has no end, at {packet:#x}", packet)
             seen.add(packet)
             yield Carrier(CarrierKind.SKB, packet, self._number(packet, handle), place)
-            packet = self._number(packet, following)
+            packet = read_pointer(target, packet + following.offset)
 
     # usbip.
 
     def _for_each_usbip_device(self) -> Iterator[Carrier]:
         target = self._target
         try:
-            table = read_word(target, target.symbol("vhcis").address)
+            table = read_pointer(target, target.symbol("vhcis").address)
             count = self._number(target.symbol("vhci_num_controllers").address, Member(0, 4, "int"))
             handle = target.member("struct vhci_device", "ud.kcov_handle")
             ports = target.member("struct vhci_hcd", "vdev")

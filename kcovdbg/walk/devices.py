@@ -18,7 +18,7 @@ from kcovdbg.model.remote import RemoteHandle
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Device
 from kcovdbg.target.lists import Links, follow_chain, follow_list
-from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.pointer import check_pointer, read_pointer, read_word
 from kcovdbg.target.remark_log import Remarks
 from kcovdbg.target.struct_layout import BlockLayout
 from kcovdbg.walk.files import FileWalk
@@ -150,7 +150,7 @@ class DeviceWalk:
             head = self._target.symbol(remote.map)
             link_offset = layout.offset("next")
             _, length = self._target.variable_type(remote.map)
-            heads = [read_word(self._target, head.address + bucket * word) for bucket in range(length or head.size // word)]
+            heads = [read_pointer(self._target, head.address + bucket * word) for bucket in range(length or head.size // word)]
         except (MissingSymbolError, MissingTypeError, ReadError) as error:
             self.remarks.note(f"{self._device.name}: handles could not be found: {error}")
             return
@@ -260,12 +260,12 @@ class DeviceWalk:
 
         def read_area(link: int) -> tuple[int, Links]:
             check_pointer(self._target, link, "area", word)
-            return link, Links(read_word(self._target, link), read_word(self._target, link + word))
+            return link, Links(read_pointer(self._target, link), read_pointer(self._target, link + word))
 
         try:
             head = self._target.symbol(remote.idle_list).address
             count = read_word(self._target, self._target.symbol(remote.idle_count).address)
-            ends = Links(read_word(self._target, head), read_word(self._target, head + word))
+            ends = Links(read_pointer(self._target, head), read_pointer(self._target, head + word))
         except (MissingSymbolError, ReadError) as error:
             self.remarks.note(f"{self._device.name}: free areas could not be found: {error}")
             return (), None

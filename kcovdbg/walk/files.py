@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFile
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_word
+from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.remark_log import Remarks
 from kcovdbg.target.struct_layout import BlockLayout
@@ -113,7 +113,7 @@ class FileWalk:
         if not self._target.live:
             return True
         try:
-            return read_word(self._target, task.address + self._files_of_task) == task.files
+            return read_pointer(self._target, task.address + self._files_of_task) == task.files
         except ReadError:
             return False
 
@@ -182,7 +182,7 @@ class FileWalk:
 
     def _read_descriptors(self, files: int) -> list[tuple[int, int]]:
         check_pointer(self._target, files, "struct files_struct")
-        table = read_word(self._target, files + self._fdt)
+        table = read_pointer(self._target, files + self._fdt)
         check_pointer(self._target, table, "struct fdtable")
         max_fds, array, open_fds = self._table.read(self._target, table)
         # The kernel rounds it up to whole words of the bitmap.
@@ -200,7 +200,8 @@ class FileWalk:
             return []
         pointers = self._target.read(array, (fds[-1] + 1) * word)
         order = "big" if self._target.big_endian else "little"
-        return [(fd, int.from_bytes(pointers[fd * word : (fd + 1) * word], order)) for fd in fds]  # type: ignore[arg-type]
+        stored = ((fd, int.from_bytes(pointers[fd * word : (fd + 1) * word], order)) for fd in fds)  # type: ignore[arg-type]
+        return [(fd, strip_tag(self._target, pointer)) for fd, pointer in stored]
 
     def is_released(self, file: int) -> bool:
         """Return whether nobody holds a ``struct file`` any more: it is about to be freed, or has been freed.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from kcovdbg.errors import MissingTypeError, PointerError, ReadError
 from kcovdbg.model.list_link import ListLink
-from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.areas import MAX_AREAS
 from kcovdbg.walk.layout import AREA, REMOTE, Layout
@@ -36,7 +36,7 @@ def read_hash_links(target: Target, layout: Layout) -> Iterator[ListLink]:
     left = MAX_ENTRIES
     for bucket in range(length or 16):
         head = table + bucket * target.word_size
-        for link in _follow(f"bucket {bucket}", read_word(target, head), head, 0, node, read, min(left, MAX_CHAIN)):
+        for link in _follow(f"bucket {bucket}", read_pointer(target, head), head, 0, node, read, min(left, MAX_CHAIN)):
             left -= link.problem is None
             yield link
 
@@ -65,11 +65,11 @@ def read_area_links(target: Target, layout: Layout, names: tuple[str, ...]) -> I
         head = heads + index * 2 * target.word_size
         last = head
         whole = True
-        for link in _follow(name, read_word(target, head), head, head, node, read, MAX_AREAS):
+        for link in _follow(name, read_pointer(target, head), head, head, node, read, MAX_AREAS):
             last, whole = link.address + node, link.problem is None
             yield link
         if whole:
-            yield ListLink(name, head, read_word(target, head + target.word_size), last)
+            yield ListLink(name, head, read_pointer(target, head + target.word_size), last)
 
 
 def _follow(

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from kcovdbg.errors import KcovdbgError, MissingTypeError
 from kcovdbg.model.spin_lock import SpinLock
+from kcovdbg.target.pointer import strip_tag
 from kcovdbg.target.protocol import Target
 
 _SPINLOCK: Final = "spinlock_t"
@@ -60,7 +61,7 @@ def read_cpu_lock_owner(target: Target, cpu: int) -> int | None:
         except KcovdbgError:
             continue
         # The lowest bit says that there are waiters.
-        return int.from_bytes(data, "big" if target.big_endian else "little") & ~1
+        return strip_tag(target, int.from_bytes(data, "big" if target.big_endian else "little") & ~1)
     return None
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.target.pointer import read_word
+from kcovdbg.target.pointer import read_pointer
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import find_member
 
@@ -59,7 +59,7 @@ def _read_preempt_count(target: Target, cpu: int, task: int) -> int | None:
                 address, size = target.per_cpu("pcpu_hot", cpu) + hot.offset, hot.size
             elif lowcore is not None:
                 # s390: each CPU has its own, by whose address all of them see it.
-                own_lowcore = read_word(target, target.symbol("lowcore_ptr").address + cpu * target.word_size)
+                own_lowcore = read_pointer(target, target.symbol("lowcore_ptr").address + cpu * target.word_size)
                 address, size = own_lowcore + lowcore.offset, lowcore.size
             elif own is not None:
                 address, size = task + own.offset, own.size

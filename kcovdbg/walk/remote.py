@@ -9,7 +9,7 @@ from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import find_bucket
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.target.lists import follow_chain
-from kcovdbg.target.pointer import check_pointer
+from kcovdbg.target.pointer import check_pointer, strip_tag
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import REMOTE, Layout
 
@@ -68,7 +68,8 @@ def read_remote_map(target: Target, layout: Layout) -> RemoteMap:
     remote = layout.remote
     bits = buckets.bit_length() - 1
     for bucket in range(buckets):
-        first = int.from_bytes(heads[bucket * word : (bucket + 1) * word], order)  # type: ignore[arg-type]
+        stored = int.from_bytes(heads[bucket * word : (bucket + 1) * word], order)  # type: ignore[arg-type]
+        first = strip_tag(target, stored)
 
         def read_entry(link: int, before: int, bucket: int = bucket) -> tuple[RemoteEntry, int | None]:
             address = link - link_offset

@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import cached_property
 
-from kcovdbg.errors import MissingTypeError, ReadError
+from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.area import AREA_ALLOCATORS, CachedArea
 from kcovdbg.model.kcov import KcovFields, KcovFile
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.state import Source
 from kcovdbg.model.task import CpuState, TaskFields
 from kcovdbg.series.table import user_allocators
+from kcovdbg.target.page_size import find_page_size
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.areas import read_cached_areas
 from kcovdbg.walk.files import FileWalk
@@ -39,6 +41,14 @@ class StructureCache:
         """What could not be read, by source."""
         self._owners: dict[int, tuple[int | None, str | None, str | None]] = {}
         self._kcov_cache: dict[int, KcovFields | ReadError | MissingTypeError] = {}
+
+    @cached_property
+    def page_size(self) -> int:
+        """The size of a page in bytes; of a kernel that does not tell it, the smallest, to whose multiples it aligns."""
+        try:
+            return find_page_size(self.target)
+        except (MissingSymbolError, MissingTypeError):
+            return PAGE_SIZE
 
     @cached_property
     def task_fields(self) -> tuple[TaskFields, ...]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.task import TaskFields
-from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.remark_log import Remarks
 from kcovdbg.walk.layout import TASK, TASK_FIELD_COUNT, Layout
@@ -221,7 +221,7 @@ class TaskWalk:
                 passed_head = True
                 try:
                     check_pointer(self._target, head, "signal_struct.thread_head")
-                    before, node = node, read_word(self._target, head + way)
+                    before, node = node, read_pointer(self._target, head + way)
                 except ReadError as error:
                     return str(error)
                 continue
@@ -246,7 +246,7 @@ class TaskWalk:
         for cpu in self._target.cpus():
             for member in ("idle", "curr"):
                 try:
-                    address = read_word(
+                    address = read_pointer(
                         self._target, self._target.per_cpu("runqueues", cpu) + self._target.member("struct rq", member).offset
                     )
                     # A possible CPU that was never online has no idle task.
@@ -273,7 +273,7 @@ def find_current_tasks(target: Target) -> dict[int, int]:
     for cpu in target.cpus():
         try:
             offset = target.member("struct rq", "curr").offset
-            address = read_word(target, target.per_cpu("runqueues", cpu) + offset)
+            address = read_pointer(target, target.per_cpu("runqueues", cpu) + offset)
         except (MissingSymbolError, MissingTypeError, ReadError):
             continue
         if address:
@@ -299,7 +299,7 @@ def read_stack_cpu(target: Target, places: tuple[int, int], task: int) -> int | 
     """
     stack_offset, cpu_offset = places
     try:
-        stack = read_word(target, task + stack_offset)
+        stack = read_pointer(target, task + stack_offset)
         check_pointer(target, stack, "task_struct.stack")
         cpu = int.from_bytes(target.read(stack + cpu_offset, 4), "big" if target.big_endian else "little")
     except ReadError:

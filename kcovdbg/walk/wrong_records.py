@@ -6,13 +6,12 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import KcovdbgError, MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFile
 from kcovdbg.model.memory import VmallocArea
 from kcovdbg.model.point_proof import BufferMapping, NextMapping, PointProof, WrongRecord
 from kcovdbg.model.state import BufferContents, Source, WrongRecords
-from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target, Vma
 from kcovdbg.walk.structure_cache import StructureCache
 
@@ -117,7 +116,7 @@ class WrongRecordWalk:
             file.pid,
             file.start,
             file.end,
-            (file.pgoff or 0) * PAGE_SIZE,
+            (file.pgoff or 0) * self._cache.page_size,
             own is not None and bool(own.flags & _VM_WRITE),
             self._name(before),
             self._name(after),
@@ -137,9 +136,9 @@ class WrongRecordWalk:
 
     def _file_name(self, file: int) -> str:
         target = self._target
-        dentry = read_word(target, file + target.member("struct file", "f_path.dentry").offset)
+        dentry = read_pointer(target, file + target.member("struct file", "f_path.dentry").offset)
         check_pointer(target, dentry, "struct dentry")
-        name = read_word(target, dentry + target.member("struct dentry", "d_name.name").offset)
+        name = read_pointer(target, dentry + target.member("struct dentry", "d_name.name").offset)
         # Names are aligned inside of a dentry or of their own allocation: they do not cross into a missing page early.
         return target.read(name, _NAME).split(b"\0")[0].decode("utf-8", "backslashreplace")
 

@@ -58,6 +58,7 @@ class MemoryTarget:
     word_size: int = 8
     big_endian: bool = False
     kernel_range: tuple[int, int] = (0xFF00_0000_0000_0000, 0xFFFF_FFFF_FFFF_FFFF)
+    pointer_tag: int = 0
     kaslr_offset: int = 0
     release: str = "6.12.0"
     machine: str = "x86_64"

@@ -204,6 +204,7 @@ def make_target(**values):
         "release": "6.12.1",
         "machine": "x86_64",
         "build_id": "ab" * 20,
+        "pointer_tag": 0,
         "kaslr_offset": 0x1200000,
         "live": False,
         "state": lambda: None,

@@ -222,3 +222,20 @@ def test_an_invalid_granule() -> None:
     with pytest.raises(TargetError):
         arm64_kernel.find_kernel("stub", registers, machine.read, SYMBOLS, check)
     assert arm64_kernel.find_offsets(registers, machine.read, SYMBOLS) == []
+
+
+@pytest.mark.parametrize("ignores_top_byte", [False, True])
+def test_tags_of_pointers(ignores_top_byte: bool) -> None:
+    """With KASAN's tags VMCOREINFO has one: the CPU ignores it."""
+    machine = make_machine(GEOMETRIES[4])
+    data = int.from_bytes(machine.read(PHYSICAL + POINTERS, 8), "little")
+    machine.write(PHYSICAL + POINTERS, struct.pack("<Q", data & ~(0xFF << 56) | 0x3C << 56))
+    registers = registers_of(machine)
+    registers = registers._replace(tcr=registers.tcr | int(ignores_top_byte) << 38)
+    if ignores_top_byte:
+        assert arm64_kernel.find_kernel("stub", registers, machine.read, SYMBOLS, check).vmcoreinfo == TEXT
+        # Addresses of user space have no tag here.
+        assert arm64_kernel.translate(machine.read, registers, 0xFF << 56) is None
+    else:
+        with pytest.raises(NotBootedError):
+            arm64_kernel.find_kernel("stub", registers, machine.read, SYMBOLS, check)

@@ -24,7 +24,7 @@ from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
 from kcovdbg.target.drgn.kernel_memory import add_kernel_memory, direct_map_start, translate
 from kcovdbg.target.drgn.machines import SLICE_MACHINES
 from kcovdbg.target.drgn.target import DrgnTarget
-from kcovdbg.target.pointer import is_kernel_pointer, read_word
+from kcovdbg.target.pointer import is_kernel_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE, PageRun, build_slice, merge_pages, write_file
 
@@ -139,14 +139,14 @@ def record_stack(target: Target, task: int) -> None:
     """
     with contextlib.suppress(ReadError, MissingSymbolError, MissingTypeError):
         member = target.member("struct task_struct", "stack")
-        stack = read_word(target, task + member.offset)
+        stack = read_pointer(target, task + member.offset)
         # An exited task has none.
         if is_kernel_pointer(target, stack):
             target.read(stack, _find_stack_size(target))
     with contextlib.suppress(KcovdbgError):
         # What is interrupted on arm64 goes on there; drgn reads it by physical addresses.
         for cpu in target.cpus():
-            stack = read_word(target, target.per_cpu("irq_stack_ptr", cpu))
+            stack = read_pointer(target, target.per_cpu("irq_stack_ptr", cpu))
             if is_kernel_pointer(target, stack):
                 target.read(stack, _find_stack_size(target))
     with contextlib.suppress(KcovdbgError):
@@ -186,7 +186,8 @@ def _read_basics(target: RecordingTarget) -> None:
             symbol = target.symbol(name)
             target.read(symbol.address, max(symbol.size, target.word_size))
     with contextlib.suppress(KcovdbgError):
-        address, size = (read_word(target, target.symbol(name).address) for name in ("vmcoreinfo_data", "vmcoreinfo_size"))
+        address = read_pointer(target, target.symbol("vmcoreinfo_data").address)
+        size = read_word(target, target.symbol("vmcoreinfo_size").address)
         target.read(address, min(size, PAGE_SIZE))
 
 

@@ -30,7 +30,7 @@ from kcovdbg.target.drgn.live_lines import DrgnLines
 from kcovdbg.target.drgn.riscv_stacks import FramePointerUnwinder
 from kcovdbg.target.mappings import MappingWalk, find_mappings
 from kcovdbg.target.page_array import find_page_array
-from kcovdbg.target.pointer import UPPER_HALF_START
+from kcovdbg.target.pointer import UPPER_HALF_START, find_pointer_tag, strip_tag
 from kcovdbg.target.protocol import Member, SlabObject, SlabSource, Symbol
 from kcovdbg.target.slab_memory import find_slab_memory
 from kcovdbg.target.vmalloc_areas import VmallocWalk, find_vmalloc_areas
@@ -118,7 +118,9 @@ class DrgnTarget:
         self.machine = _find_machine(prog, platform)
         self.build_id = _find_build_id(prog)
         unwinder = FramePointerUnwinder(self.connection.read_notes, self.symbol_name) if is_walked(prog) else None
-        self.stacks = DrgnStacks(prog, self.symbol_name, self.kernel_range, self._stopped_for_good, unwinder)
+        self.stacks = DrgnStacks(
+            prog, self.symbol_name, lambda task: strip_tag(self, task), self.kernel_range, self._stopped_for_good, unwinder
+        )
         self.lines = DrgnLines(prog)
         self.watchpoints: Watchpoints | None = None
         """Of a machine that stops at them."""
@@ -132,6 +134,11 @@ class DrgnTarget:
         self._per_cpu: dict[tuple[str, int], int] = {}
         self._cpus: tuple[int, ...] | None = None
         self._table: _SymbolTable | None = None
+
+    @cached_property
+    def pointer_tag(self) -> int:
+        """The bits of a pointer that are a tag; 0 in kernels without tags."""
+        return find_pointer_tag(self)
 
     @cached_property
     def vmas(self) -> MappingWalk | None:
@@ -512,7 +519,10 @@ class DrgnSlab:
 
 
 class DrgnStacks:
-    """Kernel stacks."""
+    """Kernel stacks.
+
+    :param find_address: returns the address that a pointer of the kernel leads to.
+    """
 
     note: str | None = None
 
@@ -520,6 +530,7 @@ class DrgnStacks:
         self,
         prog: drgn.Program,
         symbol_name: Callable[[int], str | None],
+        find_address: Callable[[int], int],
         kernel_range: tuple[int, int],
         stopped: Callable[[], AbstractContextManager[drgn.Program] | None],
         unwinder: FramePointerUnwinder | None = None,
@@ -527,6 +538,7 @@ class DrgnStacks:
         self._prog = prog
         self._unwinder = unwinder
         self._symbol_name = symbol_name
+        self._find_address = find_address
         self._kernel_range = kernel_range
         self._stopped = stopped
         self.current_registers: CurrentRegisters | None = None
@@ -563,7 +575,7 @@ class DrgnStacks:
             return None
         with _walking(f"the CPU of task {task:#x}"):
             for cpu in for_each_possible_cpu(self._prog):
-                if int(cpu_curr(self._prog, cpu)) == task:
+                if self._find_address(int(cpu_curr(self._prog, cpu))) == task:
                     return self.current_registers(cpu)
         return None
 
@@ -608,11 +620,11 @@ class DrgnStacks:
         try:
             cpu = find_panic_cpu(self._prog)
             if cpu is not None:
-                return int(cpu_curr(self._prog, cpu))
+                return self._find_address(int(cpu_curr(self._prog, cpu)))
         except _WALK_ERRORS:
             pass
         try:
-            return int(self._prog.crashed_thread().object.value_())
+            return self._find_address(int(self._prog.crashed_thread().object.value_()))
         except _WALK_ERRORS:
             return None
 

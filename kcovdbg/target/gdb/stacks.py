@@ -19,7 +19,7 @@ from kcovdbg.target.frame_record_walk import FrameRecordWalk
 from kcovdbg.target.gdb.dwarf_walk import DwarfWalk
 from kcovdbg.target.gdb.stub import Stub
 from kcovdbg.target.orc_tables import OrcTables
-from kcovdbg.target.pointer import check_pointer, read_word
+from kcovdbg.target.pointer import check_pointer, read_pointer
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.stack_walk import SAVED, Registers, StackWalk, UnwoundFrame
 from kcovdbg.target.struct_layout import BlockLayout
@@ -65,7 +65,7 @@ class _X86Stacks:
 
     def saved_registers(self, task: int) -> Registers:
         """Return the registers of a task that is on no CPU."""
-        sp = read_word(self._target, task + self._saved_stack)
+        sp = read_pointer(self._target, task + self._saved_stack)
         check_pointer(self._target, sp, "the stack of a task")
         values = dict(zip(self._frame.names, self._frame.read(self._target, sp), strict=True))
         return {**values, "rsp": sp + self._frame.size}
@@ -170,7 +170,7 @@ class GdbStacks:
         try:
             offset = self._target.member("struct rq", "curr").offset
             for cpu in self._target.cpus():
-                found[read_word(self._target, self._target.per_cpu("runqueues", cpu) + offset)] = cpu
+                found[read_pointer(self._target, self._target.per_cpu("runqueues", cpu) + offset)] = cpu
         except KcovdbgError:
             # Then its saved frame is an old one.
             pass

@@ -25,7 +25,7 @@ from kcovdbg.target.gdb.watchpoints import GdbWatchpoints
 from kcovdbg.target.kaslr import Read, find_release, read_banner
 from kcovdbg.target.mappings import MappingWalk, find_mappings
 from kcovdbg.target.page_array import find_page_array
-from kcovdbg.target.pointer import UPPER_HALF_START
+from kcovdbg.target.pointer import UPPER_HALF_START, find_pointer_tag
 from kcovdbg.target.protocol import Member, Symbol
 from kcovdbg.target.slab_memory import SlabWalk, find_slab_memory
 from kcovdbg.target.stub_kernel import CachedMemory
@@ -129,6 +129,11 @@ class GdbTarget:
         if init is not None and init.address >> 63:
             return UPPER_HALF_START, WORD_MASK
         return PAGE_SIZE, word_mask(self.word_size)
+
+    @cached_property
+    def pointer_tag(self) -> int:
+        """The bits of a pointer that are a tag; 0 in kernels without tags."""
+        return find_pointer_tag(self)
 
     def state(self) -> MachineState | None:
         """Return what the machine does: GDB is asked while it is stopped only, but for /proc/kcore."""
