@@ -9,6 +9,7 @@ from enum import Enum, Flag, auto
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
+from kcovdbg.abi.address import align
 from kcovdbg.abi.record import pc_words
 from kcovdbg.model.area import Area, CachedArea
 from kcovdbg.model.buffer import Buffer
@@ -108,6 +109,8 @@ class KernelFacts:
     big_endian: bool
     buffer_word: int
     """Bytes of one word of a buffer."""
+    page_size: int
+    """In bytes."""
     kernel_range: tuple[int, int]
     """First and last address that a pointer can have."""
     kaslr_offset: int
@@ -146,6 +149,10 @@ class KernelFacts:
     def bytes_of(self, words: int) -> int:
         """Return the size in bytes of so many words of a buffer."""
         return words * self.buffer_word
+
+    def page_align(self, size: int) -> int:
+        """Return a size in bytes, rounded up to whole pages."""
+        return align(size, self.page_size)
 
     def is_kernel_pointer(self, address: int, alignment: int | None = None) -> bool:
         """Return whether this can be the address of a structure in the kernel.

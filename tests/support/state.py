@@ -178,6 +178,7 @@ def make_facts(**values):
         "word_size": 8,
         "big_endian": False,
         "buffer_word": 8,
+        "page_size": 4096,
         "kernel_range": (0xFFFF800000000000, (1 << 64) - 1),
         "kaslr_offset": 0x1200000,
         "cpus": (0, 1),

@@ -17,7 +17,7 @@ from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.memory import StackFrame, VmallocArea
 from kcovdbg.model.point_proof import Verdict
 from kcovdbg.model.state import BufferContents, KernelFacts, State
-from kcovdbg.target.protocol import Member, Vma
+from kcovdbg.target.protocol import Member, Symbol, Vma
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
 from tests.support.kernels.build import PF_EXITING, PF_KTHREAD, Kernel
@@ -1345,3 +1345,27 @@ def test_a_second_init_trace_is_named():
     assert {finding.rule for finding in found} == {"K4", "M2", "X2"}
     for finding in found:
         assert "a second KCOV_INIT_TRACE" in finding.cause
+
+
+@pytest.mark.parametrize(
+    ("size", "end", "pgoff", "area", "expected"),
+    [
+        (4096, 0x41000, 1, 4096, {}),
+        (65536, 0x50000, 0, 65536, {}),
+        # Whole pages of the kernel's, where those of 4 KiB would be too many.
+        (4096, 0x50000, 0, 4096, {"X5"}),
+        (65536, 0x50000, 1, 65536, {"X5"}),
+        (4096, 0x41000, 0, 65536, {"B8"}),
+        (65536, 0x50000, 0, 3 * 65536, {"B8"}),
+    ],
+)
+def test_pages_of_other_sizes(size, end, pgoff, area, expected):
+    """A mapping is counted in the kernel's pages, and memory is allocated in whole ones."""
+    kernel = Kernel(E9A)
+    kernel.target.machine = "aarch64"
+    kernel.target.symbols["empty_zero_page"] = Symbol("empty_zero_page", NOWHERE, size)
+    mapping("parent", 0x40000, end, pgoff, "stopped")(kernel)
+    start = kernel.cached["task"][0][0]
+    areas = [found._replace(size=area) if found.start == start else found for found in kernel.target.vmalloc._areas]
+    kernel.target.vmalloc = MemoryVmalloc(areas)
+    assert {finding.rule for finding in look(kernel, wanted=("X5", "B8")).findings} == set(expected)

@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from kcovdbg.abi.address import page_align
 from kcovdbg.abi.generations import Feature
 from kcovdbg.analysis.check.handles import broken_link
 from kcovdbg.model.area import AREA_ALLOCATORS, IRQ_LIST, TASK_LIST, CachedArea
@@ -77,7 +76,7 @@ def check_memory(state: State) -> Iterator[Violation]:
         shown = values(area=Hex(area.address), size=area.size, list=area.list)
         if found is None:
             message = f"it is on the list of {area.list} areas, but is not the start of a vmalloc area"
-        elif area.size is not None and page_align(found.size) < state.kernel.bytes_of(area.size):
+        elif area.size is not None and state.kernel.page_align(found.size) < state.kernel.bytes_of(area.size):
             message = f"its list entry says {area.size} words, but it has {_words(state, found.size)}"
         elif found.has_user_pages or AREA_ALLOCATORS.get(found.allocator, area.list) != area.list:
             message = f"it is on the list of {area.list} areas, but {found.caller}() allocated it for something else"
@@ -89,7 +88,7 @@ def check_memory(state: State) -> Iterator[Violation]:
 
 def _words(state: State, size: int) -> int:
     """Return how many words fit in a vmalloc area of a size in bytes."""
-    return page_align(size) // state.kernel.buffer_word
+    return state.kernel.page_align(size) // state.kernel.buffer_word
 
 
 @rule(

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kcovdbg.abi import record
-from kcovdbg.abi.address import PAGE_SIZE, page_align
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.memory import VmallocArea
@@ -241,13 +240,14 @@ def check_overlay(state: State) -> Iterator[Violation]:
     """B8."""
     if state.vmalloc is None:
         return
+    kernel = state.kernel
     for area in state.cached_areas:
         found = state.vmalloc.get(area.address)
         if found is None or area.size is None:
             continue
-        room = page_align(found.size)
+        room = kernel.page_align(found.size)
         # Some kernels count the guard page.
-        if max(page_align(state.kernel.bytes_of(area.size)), PAGE_SIZE) < room - PAGE_SIZE:
+        if max(kernel.page_align(kernel.bytes_of(area.size)), kernel.page_size) < room - kernel.page_size:
             words = room // state.kernel.buffer_word
             yield Violation(
                 f"area {area.address:#x}",

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kcovdbg.abi.address import PAGE_SIZE, page_align
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.area import IRQ_LIST
 from kcovdbg.model.finding import Severity
@@ -168,10 +167,10 @@ def check_mappings(state: State) -> Iterator[Violation]:
         if file.start is None or file.end is None or file.pgoff is None or kcov is None or kcov.size is None:
             continue
         size = state.kernel.bytes_of(kcov.size)
-        end = file.pgoff * PAGE_SIZE + file.end - file.start
+        end = file.pgoff * state.kernel.page_size + file.end - file.start
         if not kcov.mode:
             message = f"process {file.pid} maps it, but it was never initialized"
-        elif end > state.kernel.buffers * page_align(size):
+        elif end > state.kernel.buffers * state.kernel.page_align(size):
             message = f"process {file.pid} maps it up to byte {end}, but its buffer has {size}"
         else:
             continue

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from kcovdbg.abi.address import page_align
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.finding import Certainty, Severity
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
@@ -189,7 +188,7 @@ def _find_problem(state: State, start: int, size: int) -> str | None:
     area, wanted = state.vmalloc.get(start), state.kernel.bytes_of(size)
     if area is None:
         return "is not the start of a vmalloc area"
-    if page_align(area.size) < page_align(wanted):
+    if state.kernel.page_align(area.size) < state.kernel.page_align(wanted):
         return f"is a vmalloc area of {area.size} bytes, but {wanted} are needed"
     if not area.has_user_pages:
         return f"is a vmalloc area that {area.caller}() allocated for the kernel, not for user space"

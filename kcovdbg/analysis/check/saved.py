@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.abi import mode as modes
-from kcovdbg.abi.address import page_align
 from kcovdbg.abi.generations import Feature
 from kcovdbg.analysis.check.kcov_functions import find_kcov_function
 from kcovdbg.analysis.check.sessions import check_local, check_owner_mark, check_section
@@ -176,7 +175,7 @@ def check_cpu_areas(state: State) -> Iterator[Violation]:
         owners[area].append(cpu)
         found = None if state.vmalloc is None else state.vmalloc.get(area)
         if found is not None:
-            sizes[page_align(found.size)].append(cpu)
+            sizes[state.kernel.page_align(found.size)].append(cpu)
         elif state.vmalloc is not None:
             message = f"its area for softirq sections {area:#x} is not the start of a vmalloc area"
             yield Violation(f"CPU {cpu}", message, values(irq_area=Hex(area)))

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kcovdbg.abi import mode as modes
-from kcovdbg.abi.address import page_align
 from kcovdbg.abi.generations import Feature
 from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.rule import Hex, Violation, session_violation, values
@@ -57,8 +56,8 @@ def check_section(state: State, session: Session, kcov: Kcov, fields: KcovFields
         if area is None:
             message = f"its section collects into {start:#x}, which is not the start of a vmalloc area"
             yield session_violation(state, session, message, shown)
-        elif page_align(area.size) < state.kernel.bytes_of(size):
-            words = page_align(area.size) // state.kernel.buffer_word
+        elif state.kernel.page_align(area.size) < state.kernel.bytes_of(size):
+            words = state.kernel.page_align(area.size) // state.kernel.buffer_word
             message = f"its section uses {size} words of area {start:#x}, which has {words}"
             yield session_violation(state, session, message, shown)
     if not in_softirq and not session.is_saved and state.kernel.has(Feature.MODE_REMOTE) and fields.task == session.task:

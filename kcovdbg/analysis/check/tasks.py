@@ -9,7 +9,6 @@ from typing import Final
 
 from kcovdbg.abi import handle as handles
 from kcovdbg.abi import mode as modes
-from kcovdbg.abi.address import page_align
 from kcovdbg.abi.generations import Feature
 from kcovdbg.analysis.check.sessions import check_local, check_owner_mark, check_section, with_objects
 from kcovdbg.model.area import IRQ_LIST
@@ -309,8 +308,9 @@ def _check_softirq_area(state: State, task: Task, shown: tuple[tuple[str, str], 
     found = None if state.vmalloc is None else state.vmalloc.get(area)
     if found is None:
         return
-    if page_align(state.kernel.bytes_of(fields.kcov_size or 0)) != page_align(found.size):
-        words = page_align(found.size) // state.kernel.buffer_word
+    room = state.kernel.page_align(found.size)
+    if state.kernel.page_align(state.kernel.bytes_of(fields.kcov_size or 0)) != room:
+        words = room // state.kernel.buffer_word
         message = f"its softirq section has {fields.kcov_size} words, but its area has {words}"
         yield Violation(about, message, shown, tasks=(fields.address,))
     elif found.allocator in _OTHER_ALLOCATORS:
