@@ -74,6 +74,7 @@ class BuildComparison:
 _REASONS: Final = {
     Unmatched.FUNCTION: "in functions that it lacks",
     Unmatched.LINE: "on lines where it has no point",
+    Unmatched.LINES: "in functions that one build has no debug info of",
     Unmatched.LOCATION: "without a known location",
 }
 

@@ -48,6 +48,8 @@ class Unmatched(str, Enum):
     """The other build has no such function."""
     LINE = "line"
     """The other build has the function, but no point on such a line of it."""
+    LINES = "lines"
+    """Both builds have the function, but one has no debug info of it."""
     LOCATION = "location"
     """Where the point is, is unknown."""
 
@@ -447,7 +449,11 @@ class _Matcher:
                 continue
             place = build.columns.places.of_frame[frames[0]]
             pair = self._pairs.to_right(place) if is_left else self._pairs.to_left(place)
-            unmatched[pc] = Unmatched.FUNCTION if pair is None else Unmatched.LINE
+            if pair is None:
+                unmatched[pc] = Unmatched.FUNCTION
+                continue
+            has_lines = all(len(its.functions.lines(at)) for its, at in zip(self._builds, (pair.left, pair.right), strict=True))
+            unmatched[pc] = Unmatched.LINE if has_lines else Unmatched.LINES
         return BuildPoints({pc: numbers[pc] for pc in build.columns.pcs}, unmatched)
 
 

@@ -41,7 +41,7 @@ class PairKind(str, Enum):
     """What makes two functions the same."""
 
     SAME = "same"
-    """Name and file."""
+    """Name and file; the name alone where a build has no debug info of the function."""
     MOVED = "moved"
     """The name; the file is another one."""
     RENAMED = "renamed"
@@ -178,7 +178,8 @@ class FunctionPairs:
             return False
         found, kind = other.by_key.get(own.keys[place]), PairKind.SAME
         if found is None:
-            found, kind = _find_moved(own, other, place), PairKind.MOVED
+            found = _find_moved(own, other, place)
+            kind = PairKind.SAME if found is None or not (own.files[place] and other.files[found]) else PairKind.MOVED
         if found is None or found in (self._to_left if is_left else self._to_right):
             return False
         self._add_pair(FunctionPair(place, found, kind) if is_left else FunctionPair(found, place, kind))
@@ -259,6 +260,9 @@ def _may_be_same(own: BuildFunctions, place: int, other: BuildFunctions, found: 
     """Return whether functions of one name can be the same: a stub in another file stands for what a kernel lacks."""
     if _STUBS in (own.keys[place][1], other.keys[found][1]):
         return False
+    if not own.files[place] or not other.files[found]:
+        # Without debug info there is only the name.
+        return True
     texts = own.text(place), other.text(found)
     if texts[0] and texts[1]:
         return _likeness(*texts, least=_MOVED_LIKENESS) >= _MOVED_LIKENESS

@@ -7,11 +7,16 @@ import re
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.function_pairs import BuildFunctions, number_lines
 from kcovdbg.analysis.native_loops import Block
+
+# Shorter runs agree by chance: between 6.1 and 6.12, 68 % of single distances and 42 % of two in a row were of other lines.
+_RUN: Final = 4
+# Where a function begins and ends, less is left to chance.
+_EDGE_RUN: Final = 2
 
 
 class LinePairs(NamedTuple):
@@ -68,15 +73,17 @@ def _pair_by_text(lines: Sequence[Sequence[int]], texts: Sequence[Sequence[str]]
 
 
 def _pair_by_order(left: Sequence[int], right: Sequence[int]) -> dict[int, int]:
-    """Pair lines by their distances from those before; between such runs, by their order where there are equally many."""
-    # Distances agree again after a line that only one side has.
+    """Pair lines by their distances from those before: in functions where all agree, or in runs of several that do."""
+    if len(left) == len(right) and all(there - here == right[0] - left[0] for here, there in zip(left, right, strict=True)):
+        return dict(zip(left, right, strict=True))
     steps = [array("Q", [1, *(b - a + 1 for a, b in pairwise(side))]) for side in (left, right)]
     pairs: dict[int, int] = {}
     i = j = 0
-    for start, other, length in (*align(*steps).blocks, (len(left), len(right), 0)):
-        if start - i == other - j:
-            pairs.update(zip(left[i:start], right[j:other], strict=True))
-        elif length and i < start and j < other:
+    for start, other, length in align(*steps).blocks:
+        is_at_edge = start == other == 0 or (start + length == len(left) and other + length == len(right))
+        if length < (_EDGE_RUN if is_at_edge else _RUN):
+            continue
+        if i < start and j < other:
             # The first distance of a run is that from the lines before it.
             pairs[left[start - 1]] = right[other - 1]
         pairs.update(zip(left[start : start + length], right[other : other + length], strict=True))

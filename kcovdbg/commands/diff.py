@@ -89,7 +89,10 @@ _MEANINGS: Final = {
     "left_runs": Meaning("runs of the left side that have the PC", unit="runs"),
     "right_runs": Meaning("runs of the right side that have the PC", unit="runs"),
     "counterpart": Meaning("the PC of the same point in the other build, null where that has none"),
-    "missing": Meaning("what the other build lacks: `function`, `line`; `location` where the PC has none; null for nothing"),
+    "missing": Meaning(
+        "what the other build lacks: `function`, `line`; `lines` where a build has no debug info of the function, `location` "
+        "where the PC has none, null for nothing"
+    ),
 }
 
 

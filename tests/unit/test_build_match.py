@@ -79,6 +79,30 @@ def test_shifted_lines_are_paired_by_their_distances(sides):
     assert (found.by_order, found.by_source) == (1, 0)
 
 
+def test_distances_that_agree_by_chance_pair_nothing(sides):
+    """As mas_walk() of 6.1 and of 6.12, whose lines have nothing in common but the first two."""
+    left, right = sides
+    left.add("f", "a.c", 1, 3, 6, 8, 11, 13, 14)
+    right.add("f", "a.c", 1, 3, 8, 10, 12, 17)
+    found = match(left, right)
+    paired = {line for (_, line), (pc,) in left.points.items() if pc not in found.left.unmatched}
+    assert paired == {1, 3}
+
+
+def test_functions_without_debug_info_in_one_build(sides):
+    """Its objects have none, or are in assembly: there is only the name."""
+    left, right = sides
+    left.add("f", None, None, None).add("g", "a.c", 5, 6)
+    right.add("f", "b.c", 10, 12).add("g", "a.c", 5, 6)
+    found = match(left, right)
+    assert found.functions == {PairKind.SAME: 2}
+    assert not found.moved
+    first, second = right.points["f", 10][0], right.points["f", 12][0]
+    assert same(found, left.points["f", None][0], first)
+    assert found.right.unmatched == {second: Unmatched.LINES}
+    assert found.left.unmatched == {left.points["f", None][1]: Unmatched.LINES}
+
+
 def test_sources_decide_where_they_are_at_hand(sides):
     left, right = sides
     left.add("f", "a.c", 1, 2, 4)
@@ -104,8 +128,8 @@ def test_text_that_does_not_fit_the_build_is_not_used(sides):
 def test_one_text_is_not_that_of_two_versions(sides):
     """Both builds were made in one directory, which now has the sources of one of them."""
     left, right = sides
-    left.add("f", "a.c", 10, 12, 15).add("g", "a.c", 20, 22, 23, 27)
-    right.add("f", "a.c", 10, 12, 13, 16).add("g", "a.c", 21, 23, 24, 28)
+    left.add("f", "a.c", 10, 12, 15, 16).add("g", "a.c", 20, 22, 23, 27)
+    right.add("f", "a.c", 10, 12, 13, 16, 17).add("g", "a.c", 21, 23, 24, 28)
     text = {"a.c": [f"line {number}" for number in range(40)]}
     found = match(left, right, (text, text))
     assert (found.by_order, found.by_source) == (2, 0)
