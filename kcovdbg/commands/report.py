@@ -295,7 +295,8 @@ def _changes(traces: Sequence[_Trace]) -> Iterator[str]:
         for change in found.files
     ]
     total = add_counts(change.counts for change in changes)
-    yield f"<p>{len(changes)} files differ: {counts_text(total)}.</p>"
+    differing = "1 file differs" if len(changes) == 1 else f"{len(changes)} files differ"
+    yield f"<p>{differing}: {counts_text(total)}.</p>"
     notes = []
     if found.is_one_tree:
         notes.append("both builds have one source tree; if their sources differ, --other-source and --source-dir name them")

@@ -10,11 +10,16 @@ from kcovdbg.model.coverage import LineCoverage
 from kcovdbg.render.highlight import TAB
 from kcovdbg.render.report.markup import path_text, source_text, text
 
-_COMMON: Final = {
+_COMMON: Final[dict[tuple[bool | None, bool | None], tuple[str, str]]] = {
     (True, True): ("both", "covered before and after"),
     (True, False): ("left", "covered before, not after"),
     (False, True): ("right", "covered after, not before"),
     (False, False): ("none", "never covered"),
+    # A build without a point on the line does not tell.
+    (True, None): ("left", "covered before, no point after"),
+    (False, None): ("none", "not covered before, no point after"),
+    (None, True): ("right", "covered after, no point before"),
+    (None, False): ("none", "not covered after, no point before"),
 }
 
 
@@ -114,9 +119,9 @@ def _state(line: ChangeLine, before: LineCoverage | None, after: LineCoverage | 
     """Return the style of a line and its coverage in words; empty for one without points."""
     if before is None and after is None:
         return "", ""
-    covered = before is not None and before.covered > 0, after is not None and after.covered > 0
+    covered = tuple(None if found is None else found.covered > 0 for found in (before, after))
     if line.after is None:
         return ("left", "covered before") if covered[0] else ("none", "never covered")
     if line.before is None:
         return ("right", "covered after") if covered[1] else ("none", "never covered")
-    return _COMMON[covered]
+    return _COMMON[covered[0], covered[1]]
