@@ -63,7 +63,7 @@ _COLUMNS: Final = (
 
 def _run(context: Context, args: Namespace) -> Fields:  # noqa: ARG001
     # What is known of a guest is shown even after it has ended.
-    target = context.workspace.target
+    target = context.known_target
     state = target.state()
     stop_note = target.stop_note() if state is MachineState.STOPPED else None
     errors: list[str] = []

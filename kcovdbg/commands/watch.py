@@ -168,7 +168,8 @@ def _stop_there(context: Context, event: str) -> Lines:
 
 def _stands_still(context: Context, its_context: Context) -> bool:
     """Return whether all further answers would be the same, and nobody waits for the user's C-c."""
-    return its_context.uses_target and not context.target.live and not context.terminal.is_terminal
+    reads = its_context.uses_target or its_context.shows_target
+    return reads and not context.target.live and not context.terminal.is_terminal
 
 
 COMMAND: Final = Command(

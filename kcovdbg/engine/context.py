@@ -35,6 +35,8 @@ class Context:
     """Returns the files that the run reads, which its output must not overwrite."""
     uses_target: bool = False
     """Whether the run has read the kernel so far, or was about to."""
+    shows_target: bool = False
+    """Whether the run has shown what is known of the kernel, whose machine may have ended."""
     _reader: StateReader | None = field(default=None, repr=False)
 
     @property
@@ -48,6 +50,12 @@ class Context:
         if target.is_gone():
             raise GoneError(target.name)
         return target
+
+    @property
+    def known_target(self) -> Target:
+        """The kernel, even after its machine has ended."""
+        self.shows_target = True
+        return self.workspace.target
 
     @property
     def layout(self) -> Layout:

@@ -413,6 +413,8 @@ def test_watch_ends(streams, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
     assert run_line(workspace, "watch 1 tasks --mode disabled") == 0
     once = streams.take()[0]
+    assert run_line(workspace, "watch --json -n 3 1 info") == 0
+    assert streams.take()[0].count('"generation"') == 1
     streams.width = 80
     assert run_line(workspace, "watch -n 3 1 tasks --mode disabled") == 0
     assert streams.take()[0].count("every 1 s") == 3
