@@ -71,7 +71,7 @@ def find_differences(truth: Mapping[str, Any], answers: Mapping[str, Rows]) -> l
     objects = match_objects(states, answers["objects"])
     found = [
         *_compare_devices(states, every, exact=not section),
-        *_compare_kernel(states["kernel"], answers["info"]),
+        *_compare_kernel(states["kernel"], truth.get("linked_at"), answers["info"]),
         *_compare_tasks(states, answers["tasks"], exact=not section),
         *_compare_objects(states, objects, answers["objects"], moving, exact=not section),
         *_compare_sessions(states, objects, answers["tasks"], moving, section, told_of(states)),
@@ -147,7 +147,11 @@ def match_objects(states: Mapping[str, Mapping[str, Any]], rows: Rows) -> dict[s
     return found
 
 
-def _compare_kernel(kernel: Mapping[str, Any], info: Rows) -> Iterator[str]:
+def _compare_kernel(kernel: Mapping[str, Any], linked_at: int | None, info: Rows) -> Iterator[str]:
+    """Compare what the guest says of its kernel.
+
+    :param linked_at: where _text is; None in truths that were kept without, of kernels of the architecture's usual layout.
+    """
     if len(info) != 1:
         yield f"info has {len(info)} rows"
         return
@@ -155,7 +159,7 @@ def _compare_kernel(kernel: Mapping[str, Any], info: Rows) -> Iterator[str]:
         if info[0][key] != kernel[key]:
             yield f"info: {key} is {info[0][key]}, the guest says {kernel[key]}"
     # The guest said where the image runs.
-    offset = int(kernel["symbols"]["_text"], 16) - ARCHITECTURES[kernel["machine"]].linked_at
+    offset = int(kernel["symbols"]["_text"], 16) - (linked_at or ARCHITECTURES[kernel["machine"]].linked_at)
     if int(info[0]["kaslr_offset"], 16) != offset:
         yield f"info: kaslr_offset is {info[0]['kaslr_offset']}, the guest says {offset:#x}"
 
@@ -321,11 +325,22 @@ def _compare_handles(states: Mapping[str, Mapping[str, Any]], rows: Rows, *, exa
         yield f"handle {extra} is listed, the guest registered none such"
 
 
+def areas_of(states: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The areas in the guest's vmallocinfo, which prints pointers: of arm64's kernels, the top byte may be a tag."""
+    found = [dict(area) for area in states["vmalloc"]["areas"]]
+    for area in found:
+        start = int(area["start"], 16)
+        if states["kernel"]["machine"] == "aarch64" and start >> 55 & 1:
+            area["start"] = f"{start | 0xFF << 56:#x}"
+    return found
+
+
 def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str, Rows], *, exact: bool) -> Iterator[str]:
     ours = [row for row in answers["areas"] if row["device"] is None]
     yield from _compare_device_areas(states, [row for row in answers["areas"] if row["device"]], exact=exact)
     # Those of kcov_dataflow belong to no list of KCOV's.
-    allocated = [area for area in states["vmalloc"]["areas"] if not area["caller"].startswith("kcov_df")]
+    allocated = [area for area in areas_of(states) if not area["caller"].startswith("kcov_df")]
+    page = states["kernel"]["page_size"]
     if told_of(states) == "unique-maps":
         yield from _compare_map_areas(states, allocated)
         # Beside its buffer an object has one for edges, and memory for the entries of two maps.
@@ -350,7 +365,7 @@ def _compare_areas(states: Mapping[str, Mapping[str, Any]], answers: Mapping[str
     for start, size in private.items():
         known = listed.get(start)
         # vmallocinfo counts whole pages and the guard page.
-        if known is not None and known["size"] is not None and (known["size"] * 8 + 4095) // 4096 * 4096 + 4096 != size:
+        if known is not None and known["size"] is not None and (-(-known["size"] * 8 // page) + 1) * page != size:
             yield f"the area at {start} has {known['size']} words, the guest says {size} bytes with guard page"
 
 

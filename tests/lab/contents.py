@@ -7,7 +7,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from tests.lab.comparison import lines_of, match_objects
+from tests.lab.comparison import areas_of, lines_of, match_objects
 from tests.lab.kcovdbg_run import run_kcovdbg
 
 if TYPE_CHECKING:
@@ -165,8 +165,9 @@ def _names(
             yield state, str(line["tid"]), "records"
         if line.get("edges"):
             # No two objects are of one size: what else of this size was made for mapping is the edges' buffer.
-            length = (line["size"] * 8 + 4095) // 4096 * 4096 + 4096
-            made = {area["start"] for area in states["vmalloc"]["areas"] if area["user"] and area["size"] == length}
+            page = states["kernel"]["page_size"]
+            length = (-(-line["size"] * 8 // page) + 1) * page
+            made = {area["start"] for area in areas_of(states) if area["user"] and area["size"] == length}
             yield state, f"area:{(made - {row['area']}).pop()}", "edges"
 
 

@@ -92,6 +92,7 @@ def truth_about(guest: Guest, section: dict[str, Any] | None = None) -> dict[str
         "release": facts["release"],
         "userland": guest.userland.key,
         "machine": dataclasses.asdict(guest.machine),
+        "linked_at": guest.kernel.linked_at,
         "lines": guest.truth.lines(),
         "damaged": guest.truth.damaged,
         "section": section,

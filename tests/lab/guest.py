@@ -61,6 +61,8 @@ class Machine:
     # Time is instructions executed, one of them a nanosecond, and none passes while nothing runs: what is measured in such a
     # guest doesn't depend on what else the host does. Slower, and all of its CPUs are one thread of the host.
     counts_instructions: bool = False
+    # Further arguments of QEMU's.
+    options: tuple[str, ...] = ()
 
     def arguments(self, platform: Architecture) -> list[str]:
         command = [
@@ -83,7 +85,7 @@ class Machine:
             # Its ROM is for booting from it, and not installed with QEMU.
             rom = ",romfile=" if platform.virtio == "pci" else ""
             command += ["-device", f"virtio-net-{platform.virtio},netdev=net0{rom}"]
-        return command
+        return [*command, *self.options]
 
     def command_line(self, platform: Architecture) -> str:
         # A panicked machine stands still, to be dumped. Warnings and worse are printed, as serial output takes time.

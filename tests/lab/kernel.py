@@ -86,6 +86,12 @@ class Kernel:
         return self.directory / "System.map"
 
     @property
+    def linked_at(self) -> int:
+        """Where _text is linked to."""
+        lines = (line.split() for line in self.system_map.read_text().splitlines())
+        return next(int(address, 16) for address, _, name in lines if name == "_text")
+
+    @property
     def tree(self) -> Path:
         """A tree to build modules against, with GDB's scripts and every source file that was compiled."""
         return self.directory / "build"
