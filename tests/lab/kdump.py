@@ -71,12 +71,13 @@ def crash_and_dump(
         guest.wait_done(timeout)
         arguments = f"console={kernel.recipe.platform.console} loglevel=4 nr_cpus=1 reset_devices"
         try:
-            guest.ask(f"kdump {arguments} kcovlab.capture={','.join(formats)}")
+            # The kernel copies the second one and computes its checksum, which takes one with KASAN a minute.
+            guest.ask(f"kdump {arguments} kcovlab.capture={','.join(formats)}", timeout)
         except LabError:
             print(guest.truth.lines()[-2:], guest.console()[-1500:])
             raise
         crash = f"crash {how}".strip()
-        guest.ask(crash)
+        guest.ask(crash, timeout)
         truth = truth_about(guest)
         deadline = time.monotonic() + timeout
         # The second kernel reboots when it is done, which ends QEMU.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Dumps by a second kernel, as syzkaller and distributions take them, agree with what the guest printed before the crash.
 
-One crash and syzkaller's format are the main case. ``--exhaustive`` adds the others; hung tasks and soft lockups need the
-recipe ``lockups``, and those of syzbot's kernel and KASAN's reports the recipe ``syzbot-gcc``.
+One crash and syzkaller's format are the main case. ``--exhaustive`` adds the others; hung tasks, soft lockups and
+KASAN's reports need the recipe ``lockups``, and those of syzbot's kernel the recipe ``syzbot-gcc``.
 """
 
 from __future__ import annotations
@@ -137,6 +137,7 @@ def test_a_capture_without_pages(crash: KdumpCrash, tmp_path: Path) -> None:
         ("default", "", FORMATS),
         ("default", "oops", (SYZKALLER,)),
         ("default", "warn", (SYZKALLER,)),
+        ("lockups", "kasan", (SYZKALLER, FILTERED)),
         ("lockups", "hung", (SYZKALLER,)),
         ("lockups", "lockup", (SYZKALLER,)),
         # What distributions keep of a guest with two gigabytes.
@@ -148,10 +149,10 @@ def test_a_capture_without_pages(crash: KdumpCrash, tmp_path: Path) -> None:
 def test_other_crashes(request: pytest.FixtureRequest, tmp_path: Path, recipe: str, how: str, formats: tuple[str, ...]) -> None:
     if not request.config.getoption("exhaustive"):
         pytest.skip("minutes each: --exhaustive runs it")
-    kernel = kernels.find(RECIPES[recipe])
-    if kernel is None:
-        pytest.skip(f"python -m tests.lab build --recipe {recipe}")
+    kernel, capture = kernels.find(RECIPES[recipe]), kernels.find(RECIPES["default"])
+    if kernel is None or capture is None:
+        pytest.skip(f"python -m tests.lab build --recipe {recipe if kernel is None else 'default'}")
     userland = make_userland(kernel)
-    crash = crash_and_dump(kernel, userland, tmp_path, how, formats, 1800, kernels.find(RECIPES["default"]))
+    crash = crash_and_dump(kernel, userland, tmp_path, how, formats, 1800, capture)
     for name in formats:
         assert_tells_the_crash(crash, name, kernel, userland)
