@@ -194,7 +194,7 @@ RECIPES = {
             fragments=("base.config", "kcov.config"),
             patches=("getpriority.patch",),
         ),
-        # For tests/lab/test_two_releases.py: the default kernel's source in another release, and by another compiler. All of
+        # To compare traces of: the default kernel in another release, and by another compiler; built by hand only. All of
         # their objects have debug info, unlike the generations'.
         Recipe(
             name="6.1",
