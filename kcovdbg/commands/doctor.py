@@ -271,10 +271,14 @@ def _check_collector(_context: Context) -> Diagnosis:
     return Diagnosis(question, True, f"getppid() left {len(trace.pcs)} records")
 
 
+# Those whose system calls native/inject.c makes in another process.
+_FOLLOWED_MACHINES: Final = ("x86_64", "aarch64")
+
+
 def _check_following(_context: Context) -> Diagnosis:
     question = "can threads and children be followed?"
-    if platform.machine() != "x86_64":
-        return Diagnosis(question, False, "only on x86-64", "collect works for the command itself")
+    if platform.machine() not in _FOLLOWED_MACHINES:
+        return Diagnosis(question, False, "only on x86-64 and arm64", "collect works for the command itself")
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     with contextlib.suppress(OSError):
         if scope.read_text().strip() == "3":

@@ -168,3 +168,10 @@ def test_a_file_that_is_no_device(tmp_path):
     opened, enabled = doctor.check_devices(tmp_path)
     assert (opened.ok, opened.fix, "-rw-r-----" in opened.answer) == (True, None, True)
     assert (enabled.ok, bool(enabled.fix)) == (False, True)
+
+
+@pytest.mark.parametrize(("machine", "is_followed"), [("x86_64", True), ("aarch64", True), ("s390x", False)])
+def test_machines_that_are_followed(monkeypatch, machine, is_followed):
+    monkeypatch.setattr(doctor.platform, "machine", lambda: machine)
+    monkeypatch.setattr(doctor.Path, "read_text", lambda _path: "0")
+    assert doctor._check_following(make_stub(Context)).ok is is_followed
