@@ -22,7 +22,7 @@ from kcovdbg.render.escape import escape
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Flush, Line, Lines, Renderable, Table
-from kcovdbg.render.value_kinds import ADDRESS, ANY, COMM, CPU, NUMBER, PATH, PID, SYMBOL, TEXT, WORD
+from kcovdbg.render.value_kinds import ADDRESS, ANY, BOOL, COMM, CPU, NUMBER, PATH, PID, SYMBOL, TEXT, WORD
 from kcovdbg.render.wording import stack_frame_line
 from kcovdbg.render.writer import Format
 from kcovdbg.target.pointer import strip_tag
@@ -43,7 +43,7 @@ _STACK_COLUMNS: Final = (
     Column("function", SYMBOL),
     Column("file", PATH),
     Column("line", NUMBER),
-    Column("inline", value=lambda frame: frame.is_inline),
+    Column("inline", BOOL, value=lambda frame: frame.is_inline),
 )
 _COLUMNS: Final = (
     Column("memory", ADDRESS),

@@ -20,6 +20,8 @@ from kcovdbg.target.stop_record import describe_record, read_record, remove_reco
 _HINT: Final = "start QEMU with -gdb tcp::1234 (or -s), or run gdbserver in its monitor; give that address"
 _PACKET: Final = re.compile(rb"\$([^#$]*)#([0-9a-fA-F]{2})", re.DOTALL)
 _STOP: Final = (b"T", b"S")
+# Of a machine that ran: it may have ended as well.
+_STOPS: Final = (*_STOP, b"W", b"X")
 # More than any stub sends at once.
 _MAX_BUFFER: Final = 16 << 20
 _RETRIES: Final = 3
@@ -201,7 +203,7 @@ class RspClient:
         while True:
             reply = self._receive(time.monotonic() + self._timeout)
             # The machine may print to the debugger meanwhile.
-            if reply[:1] in (b"T", b"S", b"W", b"X"):
+            if reply[:1] in _STOPS:
                 self._is_running = False
                 return _parse_stop(reply)
 
@@ -245,15 +247,31 @@ class RspClient:
                     if not reply.startswith(b"O"):
                         return text.decode(errors="replace")
 
+    def step(self, thread: int) -> StopReply:
+        """Let one CPU execute one instruction, while the others stand still; return how it stopped.
+
+        :param thread: the stub's number of the CPU, from 1.
+        :raises CapabilityError: when the stub cannot.
+        """
+        with self._exchange():
+            self._send(b"vCont;s:" + self._thread_name(thread))
+            reply = self._receive(time.monotonic() + self._timeout)
+            while reply.startswith(b"O"):
+                reply = self._receive(time.monotonic() + self._timeout)
+        if reply[:1] not in _STOPS:
+            raise CapabilityError(f"the stub at {self.address.text} cannot step one CPU: {reply[:20].decode(errors='replace')}")
+        return _parse_stop(reply)
+
+    def _thread_name(self, thread: int) -> bytes:
+        return f"p{self._process}.{thread:x}".encode() if self.is_multiprocess else f"{thread:x}".encode()
+
     def registers(self, thread: int | None = None) -> bytes:
         """Return the general registers of a CPU in GDB's order, empty when the stub does not have them.
 
         :param thread: the stub's number of the CPU, from 1; by default the CPU that stopped.
         """
-        if thread is not None:
-            name = f"p{self._process}.{thread:x}" if self.is_multiprocess else f"{thread:x}"
-            if self._ask(f"Hg{name}".encode()) != b"OK":
-                return b""
+        if thread is not None and self._ask(b"Hg" + self._thread_name(thread)) != b"OK":
+            return b""
         try:
             # Unknown digits are sent as x.
             return bytes.fromhex(self._ask(b"g").decode().replace("x", "0"))

@@ -29,6 +29,8 @@ class _Layout(NamedTuple):
     make_pt_regs: Callable[[tuple[int, ...]], dict[str, Any]]
     make_prstatus: Callable[[tuple[int, ...]], tuple[int, ...]]
     """Returns the words of pr_reg."""
+    stops_before_write: bool
+    """Whether a watchpoint stops a CPU before the instruction that writes; otherwise after it."""
 
 
 # rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, r8 to r15, rip, rflags, then cs, ss, ds, es, fs, gs.
@@ -49,10 +51,14 @@ def _make_arm64_pt_regs(values: tuple[int, ...]) -> dict[str, Any]:
 
 _LAYOUTS: Final = {
     EM_X86_64: _Layout(
-        struct.Struct("<17Q7I"), "ip", lambda values: dict(zip(_X86_NAMES, values, strict=False)), _make_x86_prstatus
+        struct.Struct("<17Q7I"),
+        "ip",
+        lambda values: dict(zip(_X86_NAMES, values, strict=False)),
+        _make_x86_prstatus,
+        stops_before_write=False,
     ),
     # x0 to x30, sp, pc, cpsr, which is struct user_pt_regs but for the size of the last one.
-    EM_AARCH64: _Layout(struct.Struct("<33QI"), "pc", _make_arm64_pt_regs, lambda values: values),
+    EM_AARCH64: _Layout(struct.Struct("<33QI"), "pc", _make_arm64_pt_regs, lambda values: values, stops_before_write=True),
 }
 
 
@@ -69,6 +75,11 @@ class StubRegisters:
     def are_known(self) -> bool:
         """Whether the registers of this machine can be decoded."""
         return self._layout is not None
+
+    @property
+    def stops_before_write(self) -> bool:
+        """Whether a watchpoint of this machine stops a CPU before the instruction that writes; otherwise after it."""
+        return self._layout is not None and self._layout.stops_before_write
 
     def _unpack(self, registers: bytes) -> tuple[int, ...]:
         if self._layout is None or len(registers) < self._layout.packet.size:

@@ -26,6 +26,8 @@ class StubWatchpoints:
     :param forget: called whenever the machine has run: memory that was read may have changed.
     :param find_pc: returns the program counter in a CPU's registers, as :meth:`RspClient.registers` returns them.
     :param unwind: returns the stack of a CPU by its registers.
+    :param stops_before_write: whether a watchpoint stops a CPU before the instruction that writes, as on arm64. It would do so
+        again at once: the instruction is executed without watchpoints.
     """
 
     def __init__(
@@ -35,8 +37,11 @@ class StubWatchpoints:
         forget: Callable[[], None],
         find_pc: Callable[[bytes], int],
         unwind: Callable[[bytes], Sequence[StackFrame]],
+        *,
+        stops_before_write: bool = False,
     ) -> None:
         self._client = client
+        self._stops_before_write = stops_before_write
         self._name = name
         self._forget = forget
         self._find_pc = find_pc
@@ -81,7 +86,20 @@ class StubWatchpoints:
                 if reply is None or not _is_hit(reply, spans):
                     return RunEnd.TIME
             self._note_stop(reply)
-            return RunEnd.WRITE if _is_hit(reply, spans) else RunEnd.OTHER
+            if not _is_hit(reply, spans):
+                return RunEnd.OTHER
+            if self._stops_before_write and reply.watch is not None and reply.thread is not None:
+                self._execute_write(spans, reply.thread)
+            return RunEnd.WRITE
+
+    def _execute_write(self, spans: Sequence[MemorySpan], thread: int) -> None:
+        """Execute the instruction that a CPU is stopped at, while nothing is watched."""
+        for span in spans:
+            self._client.remove_watchpoint(*span)
+        reply = self._client.step(thread)
+        for span in spans:
+            self._client.insert_watchpoint(*span)
+        self._note_stop(reply._replace(thread=thread))
 
     def _note_stop(self, reply: StopReply | None) -> None:
         if reply is None:

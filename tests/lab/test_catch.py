@@ -22,6 +22,7 @@ import pytest
 from tests.lab.guest import Guest
 from tests.lab.initramfs import make_userland
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
+from tests.lab.test_arm64 import built
 from tests.support.gdb_run import run_gdb
 
 if TYPE_CHECKING:
@@ -36,9 +37,11 @@ SCRIBBLE = Path(__file__).parent / "scribble"
 _FUNCTION_SIZE = 64
 
 
-@pytest.fixture(scope="module")
-def guest(kernel: Kernel) -> Iterator[Guest]:
+# On x86-64 a watchpoint stops the CPU after the write, on arm64 before it.
+@pytest.fixture(scope="module", params=["x86_64", "aarch64"])
+def guest(request: pytest.FixtureRequest) -> Iterator[Guest]:
     """One guest for all tests here: the last test ends it."""
+    kernel: Kernel = built("6.12-arm64")[0] if request.param == "aarch64" else request.getfixturevalue("kernel")
     with Guest(kernel, make_userland(kernel, workload=SCRIBBLE, modules=SCRIBBLE / "module")) as booted:
         booted.wait_done()
         yield booted
@@ -96,8 +99,9 @@ def check_truth(guest: Guest, row: dict[str, Any]) -> None:
 
 @pytest.mark.gdb
 def test_gdb(guest: Guest) -> None:
-    if shutil.which("gdb") is None:
-        pytest.skip("needs gdb")
+    program = "gdb" if guest.kernel.recipe.architecture == "x86_64" else "gdb-multiarch"
+    if shutil.which(program) is None:
+        pytest.skip(f"needs {program}")
     (module,) = guest.userland.modules
     who = next(line for line in guest.truth.lines() if line.get("state") == "who")
     done = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, "-s", guest.kernel.vmlinux, "info", "--json")
@@ -178,7 +182,7 @@ def test_catch(guest: Guest) -> None:
     area = next(row["area"] for row in areas if row["list"] == "task")
 
     # Legal changes, and one that changes nothing.
-    process = start(guest, "catch", "kc-victim", "kcov_mode", "--for", "2s")
+    process = start(guest, "catch", "kc-victim", "kcov_mode", "--for", "10s")
     guest.send("same {victim}")
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors

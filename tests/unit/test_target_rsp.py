@@ -12,6 +12,8 @@ from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.target.rsp import RspClient, StubReadError
 from kcovdbg.target.socket_address import parse_address
 from kcovdbg.target.stop_record import describe_record, read_record, remove_record
+from kcovdbg.target.stub_watchpoints import StubWatchpoints
+from kcovdbg.target.watchpoints import MemorySpan, RunEnd
 
 MEMORY = bytes(range(256)) * 64
 
@@ -288,6 +290,34 @@ def test_watchpoints(stub):
     client.remove_watchpoint(0x1008, 4)
     client.close()
     assert [asked for asked in made.asked if asked[:2] in (b"Z2", b"z2")] == [b"Z2,1008,4", b"z2,1008,4"]
+
+
+@pytest.mark.parametrize("stops_before_write", [False, True])
+def test_a_machine_that_stops_before_the_write(stub, stops_before_write):
+    """The instruction is executed before the write is judged, while nothing is watched that would stop it again."""
+    answers = {b"Z2": [b"OK"], b"z2": [b"OK"], b"c": [b"T05thread:p01.02;watch:1008;"], b"vCont;s": [b"T05thread:p01.02;"]}
+    made, client = stub(answers=answers)
+    judged = []
+
+    def is_wanted():
+        judged.append(len(made.asked))
+        return len(judged) == 2
+
+    watchpoints = StubWatchpoints(client, "it", lambda: None, lambda _: 0, lambda _: (), stops_before_write=stops_before_write)
+    assert watchpoints.run([MemorySpan(0x1008, 4)], is_wanted, 5) is RunEnd.WRITE
+    assert watchpoints.cpu == 1
+    client.close()
+    wanted = [b"z2,1008,4", b"vCont;s:p1.2", b"Z2,1008,4"] if stops_before_write else []
+    start = made.asked.index(b"Z2,1008,4") + 1
+    assert made.asked[start : judged[0]] == [b"c", *wanted]
+    assert made.asked[judged[0] : judged[1]] == [b"c", *wanted]
+
+
+def test_a_stub_that_cannot_step_one_cpu(stub):
+    _, client = stub(answers={b"vCont": [b""]})
+    with pytest.raises(CapabilityError):
+        client.step(1)
+    client.close()
 
 
 @pytest.mark.parametrize("answer", [b"", b"E01"])

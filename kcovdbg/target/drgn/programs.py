@@ -470,7 +470,7 @@ def _make_watchpoints(target: DrgnTarget, client: RspClient, stub: _StubProgram)
         found = decoder.parse_at(registers, -1)
         return target.stacks.unwind(found) if found else ()
 
-    return StubWatchpoints(client, target.name, forget, decoder.find_pc, unwind)
+    return StubWatchpoints(client, target.name, forget, decoder.find_pc, unwind, stops_before_write=decoder.stops_before_write)
 
 
 def _open_stub_program(client: RspClient, kernel: DebugFile) -> _StubProgram:

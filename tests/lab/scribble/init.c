@@ -4,7 +4,7 @@
  * change them as they may: one thread enables and disables all the time, others open and close
  * objects, and one owns the handle for which the module runs remote sections.
  *
- * Output goes to /dev/ttyS1 as TRUTH lines, which tests/lab/workload/init.c explains: who is who,
+ * Output goes to /dev/ttyS1 or /dev/hvc0 as TRUTH lines, which tests/lab/workload/init.c explains: who is who,
  * then {"done": true}. Lines from there go to the module, "{victim}" being the enabling thread and
  * "{owner}" the descriptor of the owner's object; {"answer": LINE} follows.
  */
@@ -147,6 +147,9 @@ int main(void)
 	mount("sysfs", "/sys", "sysfs", 0, NULL);
 	mount("debugfs", "/sys/kernel/debug", "debugfs", 0, NULL);
 	tty = open("/dev/ttyS1", O_RDWR | O_NOCTTY);
+	/* Machines with one serial port: a console of virtio's. */
+	if (tty < 0)
+		tty = open("/dev/hvc0", O_RDWR | O_NOCTTY);
 	tcgetattr(tty, &settings);
 	cfmakeraw(&settings);
 	settings.c_cflag |= CLOCAL | CREAD;
