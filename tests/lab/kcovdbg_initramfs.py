@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lab.cpio import CpioWriter
+from tests.lab.errors import LabError
 from tests.lab.kcovdbg_run import ROOT
 
 if TYPE_CHECKING:
@@ -69,13 +71,33 @@ def foreign_files(root: Path, native: Path) -> dict[Path, Path]:
             found[Path("/") / path.relative_to(root)] = _within(root, path)
     for folder in root.glob("usr/lib/python3*"):
         for path in _tree(folder):
-            if not set(path.relative_to(folder).parts) & set(_LEFT_OUT):
+            parts = path.relative_to(folder).parts
+            if not set(parts) & set(_LEFT_OUT) and not parts[0].startswith("config-"):
                 found[Path("/") / path.relative_to(root)] = _within(root, path)
     for path in _tree(ROOT / "kcovdbg"):
         if ".so" not in path.suffixes:
             found[path] = path
     found[ROOT / "kcovdbg" / "_native.abi3.so"] = native
     return {name: path for name, path in found.items() if path.is_file()}
+
+
+def foreign_libraries(root: Path, program: Path) -> dict[Path, Path]:
+    """Return the loader and the libraries of a program for another architecture, each with the file that it comes from."""
+    found: dict[Path, Path] = {}
+    waiting = [program]
+    while waiting:
+        shown = subprocess.run(["readelf", "-dlW", waiting.pop()], capture_output=True, text=True, check=True).stdout
+        patterns = [path.lstrip("/") for path in re.findall(r"program interpreter: ([^\]]+)\]", shown)]
+        patterns += [f"**/*-linux-gnu/{name}" for name in re.findall(r"\(NEEDED\).*\[([^\]]+)\]", shown)]
+        for pattern in patterns:
+            path = next(root.glob(pattern), None)
+            if path is None:
+                raise LabError(f"{root}: no {pattern}")
+            name = Path("/") / path.relative_to(root)
+            if name not in found:
+                found[name] = _within(root, path)
+                waiting.append(found[name])
+    return found
 
 
 def _within(root: Path, path: Path) -> Path:

@@ -18,7 +18,7 @@ from tests.lab.cpio import CpioWriter
 from tests.lab.dump import truth_about
 from tests.lab.errors import LabError
 from tests.lab.guest import Guest, Machine
-from tests.lab.kcovdbg_initramfs import libraries
+from tests.lab.kcovdbg_initramfs import foreign_libraries, libraries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,16 +56,18 @@ def crash_and_dump(
     formats: Iterable[str] = FORMATS,
     timeout: float = 600,
     capture: Kernel | None = None,
+    root: Path | None = None,
 ) -> KdumpCrash:
     """Boot a guest with the standing states, crash it, and wait until its second kernel has written the dumps.
 
     :param directory: where the dumps go.
     :param how: as for the workload's command ``crash``.
     :param capture: the second kernel, by default the same: one with KASAN does not fit into what is reserved for it.
+    :param root: has makedumpfile for the guest's architecture, where that is not the host's.
     """
     formats = tuple(formats)
     shutil.copyfile((capture or kernel).image, directory / "kernel")
-    _pack(directory / "capture.cpio", userland)
+    _pack(directory / "capture.cpio", userland, root)
     machine = Machine(cpus=2, memory_mib=MEMORY_MIB, append=f"crashkernel={RESERVED_MIB}M", exchange=str(directory))
     with Guest(kernel, userland, machine) as guest:
         guest.wait_done(timeout)
@@ -96,12 +98,17 @@ def crash_and_dump(
     return KdumpCrash({name: directory / name for name in formats}, seconds, truth, console)
 
 
-def _pack(path: Path, userland: Userland) -> None:
+def _pack(path: Path, userland: Userland, root: Path | None) -> None:
     """Write the second kernel's initramfs: the workload's init, and makedumpfile with its libraries."""
-    program = requirements.find_program("makedumpfile")
-    if program is None:
-        raise LabError("makedumpfile is not installed")
-    files = {"makedumpfile": Path(program)} | {str(library).lstrip("/"): library for library in libraries([program])}
+    if root is None:
+        program = requirements.find_program("makedumpfile")
+        if program is None:
+            raise LabError("makedumpfile is not installed")
+        found = {library: library for library in libraries([program])}
+    else:
+        program = str(root / "usr/bin/makedumpfile")
+        found = foreign_libraries(root, Path(program))
+    files = {"makedumpfile": Path(program)} | {str(name).lstrip("/"): library for name, library in found.items()}
     with path.open("wb") as stream:
         writer = CpioWriter(stream)
         folders = {str(folder) for name in files for folder in Path(name).parents if str(folder) != "."}

@@ -15,6 +15,8 @@ from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
 from tests.support.gdb_run import run_gdb
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.lab.conftest import Booter, DumpMaker
     from tests.lab.kernel import Kernel
 
@@ -25,25 +27,32 @@ def run(*command: object) -> str:
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.fixture(scope="module")
-def calls(kernel: Kernel) -> dict[int, list[tuple[str, int]]]:
+def find_calls(kernel: Kernel) -> dict[int, list[tuple[str, int]]]:
     """Return function and line of each frame, innermost first, by the address after each call."""
-    text = run("objdump", "-d", "--no-show-raw-insn", kernel.vmlinux)
-    pattern = r"^ *([0-9a-f]+):\t(?:call|jmp) .*<kcov_remote_start[\w.]*>\n *([0-9a-f]+):"
+    tools = kernel.recipe.platform.tools
+    text = run(f"{tools}objdump", "-d", "--no-show-raw-insn", kernel.vmlinux)
+    pattern = r"^ *([0-9a-f]+):\t(?:call|jmp|bl?)\s.*<kcov_remote_start[\w.]*>\n *([0-9a-f]+):"
     found = {}
     for address, following in re.findall(pattern, text, re.MULTILINE):
-        lines = run("addr2line", "-e", kernel.vmlinux, "-f", "-i", address).splitlines()
+        lines = run(f"{tools}addr2line", "-e", kernel.vmlinux, "-f", "-i", address).splitlines()
         pairs = zip(lines[::2], lines[1::2], strict=True)
         found[int(following, 16)] = [(name, int(place.split()[0].rpartition(":")[2])) for name, place in pairs]
     return found
 
 
+@pytest.fixture(scope="module")
+def calls(kernel: Kernel) -> dict[int, list[tuple[str, int]]]:
+    return find_calls(kernel)
+
+
 def test_sites(calls: dict[int, list[tuple[str, int]]], standing_dump: DumpMaker) -> None:
     dump = standing_dump()
-    symbols = symbol_options(dump.kernel, dump.userland)
+    assert_sites(calls, dump.path, symbol_options(dump.kernel, dump.userland))
 
+
+def assert_sites(calls: dict[int, list[tuple[str, int]]], path: Path, symbols: list[str]) -> None:
     def ask(command: str) -> list[dict[str, Any]]:
-        done = run_kcovdbg("-c", dump.path, *symbols, "-e", f"{command} --json")
+        done = run_kcovdbg("-c", path, *symbols, "-e", f"{command} --json")
         assert done.returncode == 0, done.stderr
         rows: list[dict[str, Any]] = json.loads(done.stdout)
         return rows

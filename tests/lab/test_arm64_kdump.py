@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Dumps of an arm64 kernel by its second kernel, against what the guest printed before the crash.
+
+It takes the kernel (``python -m tests.lab build --recipe 6.12-arm64``), and in ``KCOVDBG_ARM64_ROOT`` a directory with that
+architecture's makedumpfile, as docs/machines.md says how to make it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lab.comparison import parse_outputs
+from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
+from tests.lab.kdump import FORMATS, KdumpCrash, crash_and_dump
+from tests.lab.test_arm64 import built
+from tests.lab.test_kdump import assert_tells_the_crash, printed_trace
+from tests.lab.test_sites import assert_sites, find_calls
+
+if TYPE_CHECKING:
+    from tests.lab.initramfs import Userland
+    from tests.lab.kernel import Kernel
+
+pytestmark = pytest.mark.lab
+
+# Of what the kernel prints. Behind a call that does not return, as in sysrq_handle_crash(), it names the next function.
+STACK = ["panic", "__handle_sysrq", "write_sysrq_trigger"]
+
+
+@pytest.fixture(scope="module")
+def built_kernel() -> tuple[Kernel, Userland]:
+    return built("6.12-arm64")
+
+
+@pytest.fixture(scope="module")
+def crash(
+    request: pytest.FixtureRequest, built_kernel: tuple[Kernel, Userland], tmp_path_factory: pytest.TempPathFactory
+) -> KdumpCrash:
+    root = os.environ.get("KCOVDBG_ARM64_ROOT")
+    if root is None or not Path(root, "usr/bin/makedumpfile").exists():
+        pytest.skip("KCOVDBG_ARM64_ROOT has no makedumpfile: see docs/machines.md")
+    # A plain copy takes emulated hardware a quarter of an hour: each page is mapped and unmapped on all CPUs.
+    formats = FORMATS if request.config.getoption("exhaustive") else [name for name in FORMATS if name != "copy"]
+    directory = tmp_path_factory.mktemp("kdump")
+    return crash_and_dump(*built_kernel, directory, formats=formats, timeout=3600, root=Path(root))
+
+
+def test_what_the_guest_printed(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland]) -> None:
+    for name in crash.dumps:
+        assert_tells_the_crash(crash, name, *built_kernel)
+
+
+def test_the_printed_stack(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland]) -> None:
+    for path in crash.dumps.values():
+        shown = run_kcovdbg("-c", path, *symbol_options(*built_kernel), "last").stdout
+        frames = re.findall(r"#\d+\s+(\w+)", shown.partition("stack\n")[2])
+        printed = [name for name in printed_trace(crash) if name in frames]
+        assert [name for name in printed if name in STACK] == STACK
+        assert [name for name in frames if name in printed] == printed
+
+
+def ask(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland], *commands: str) -> list[list[dict[str, Any]]]:
+    words = [word for command in commands for word in ("-e", f"{command} --json")]
+    done = run_kcovdbg("-c", next(iter(crash.dumps.values())), *symbol_options(*built_kernel), *words)
+    assert done.returncode == 0, done.stderr
+    return list(parse_outputs(done.stdout, commands).values())
+
+
+def test_the_system_call(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland]) -> None:
+    """The workload crashes the kernel by a write of one byte."""
+    ((row,),) = ask(crash, built_kernel, f"tasks {crash.states()['kc-crash']['tid']}")
+    assert row["syscall"]["name"] == "write"
+    assert int(row["syscall"]["args"][2], 16) == 1
+
+
+def test_trace(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland]) -> None:
+    """Each function has as many records as addr2line finds PCs in it."""
+    kernel = built_kernel[0]
+    tid = crash.states()["kc-crash"]["tid"]
+    records, steps = ask(crash, built_kernel, f"buffer {tid}", f"trace {tid} --include all")
+    pcs = Counter(int(row["pc"], 16) for row in records)
+    command = [f"{kernel.recipe.platform.tools}addr2line", "-e", kernel.vmlinux, "-f", "-i", "-a"]
+    text = "".join(f"{pc - 1:#x}\n" for pc in pcs)
+    lines = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    expected: Counter[str] = Counter()
+    for pc, answer in zip(pcs, re.split(r"^0x[0-9a-f]+\n", lines, flags=re.MULTILINE)[1:], strict=True):
+        # Pairs of function and place, the innermost first.
+        expected[answer.splitlines()[-2]] += pcs[pc]
+    found: Counter[str] = Counter()
+    for step in steps:
+        found[step["function"]] += step["records"]
+    assert len(found) > 50
+    assert found == expected
+
+
+def test_sites(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland]) -> None:
+    calls = find_calls(built_kernel[0])
+    assert_sites(calls, next(iter(crash.dumps.values())), symbol_options(*built_kernel))
