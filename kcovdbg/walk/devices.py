@@ -88,7 +88,7 @@ class DeviceWalk:
             return None
         for name, paths in members.items():
             if not layout.has(name):
-                self.remarks.note(f"{self._device.name}: the debug info has no {type_name}.{paths[0]}")
+                self.remarks.note(f"{self._device.name}: the debug info has no {type_name}.{' or '.join(paths)}")
         return layout
 
     @cached_property

@@ -884,7 +884,10 @@ CASES = {
     "T14 area": case(
         D2,
         [dataflow(40, 40), task(40, kcov_df_area=NOWHERE)],
-        [task(1, kcov_df_area=NOWHERE)],
+        [
+            of_device(lambda kernel, device: device.session(45, "remote", device.allocate_section(), 1 << 20, 1)),
+            device_object("remote", refcount=3),
+        ],
     ),
     "S1": case(E6, [percpu(0, saved_mode=2)], [percpu(0, saved_mode=2)], P2),
     "S1 size": case(E6, [percpu(0, saved_size=5)], [end_softirq]),
