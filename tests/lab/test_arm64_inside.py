@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""kcovdbg inside an arm64 guest: what collect records is looked at outside.
+"""kcovdbg inside an arm64 guest: what collect records is looked at outside, and its answers are compared with the guest's.
 
 It takes the kernel (``python -m tests.lab build --recipe 6.12-arm64``), Debian's cross compiler, and in
-``KCOVDBG_ARM64_ROOT`` a directory with that architecture's Python, as docs/machines.md says how to make it.
+``KCOVDBG_ARM64_ROOT`` a directory with that architecture's Python, as docs/machines.md says how to make it. The running
+kernel's state takes drgn in that directory as well.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -18,6 +20,8 @@ import pytest
 
 from native.build_native import SOURCES, ffibuilder
 from tests.lab.collect_guest import PROGRAMS, SHARED, Lab
+from tests.lab.comparison import COMMANDS, explain, find_differences, lines_of, parse_answers
+from tests.lab.dump import truth_about
 from tests.lab.guest import Guest, Machine
 from tests.lab.kcovdbg_initramfs import foreign_files, pack
 from tests.lab.kcovdbg_run import ROOT
@@ -31,14 +35,23 @@ pytestmark = pytest.mark.lab
 COMPILER = "aarch64-linux-gnu-gcc"
 
 
+# Where the guest has the kernel's debug info.
+VMLINUX = Path("/usr/lib/debug/vmlinux")
+
+
 class Inside(Lab):
-    """The guest has a Python of its own, and no vmlinux."""
+    """The guest has a Python of its own."""
 
     def python(self, *words: str) -> str:
         return " ".join([f"PYTHONPATH={ROOT}", "python3", *words])
 
     def kcovdbg(self, words: str) -> str:
+        """Return a shell command that runs kcovdbg in the guest without debug info."""
         return self.python("-m kcovdbg", words)
+
+    def ask(self, words: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
+        """Run kcovdbg in the guest with debug info of its kernel."""
+        return self.guest.run(self.python("-m kcovdbg -s", str(VMLINUX), words), timeout)
 
 
 def compile_native(directory: Path) -> Path:
@@ -53,26 +66,50 @@ def compile_native(directory: Path) -> Path:
     return module
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def have_root() -> Path:
     root = os.environ.get("KCOVDBG_ARM64_ROOT")
     if root is None:
         pytest.skip("KCOVDBG_ARM64_ROOT is not set: see docs/machines.md")
+    return Path(root)
+
+
+@contextlib.contextmanager
+def booted(exchange: Path, files: dict[Path, Path], append: str = "") -> Iterator[Inside]:
+    """Boot a guest with kcovdbg and what else it shall have.
+
+    :param files: by their paths there.
+    """
+    root = have_root()
     kernel, userland = built("6.12-arm64")
-    exchange = tmp_path_factory.mktemp("exchange")
     programs = []
     for source in PROGRAMS.glob("*.c"):
         programs.append(exchange / source.stem)
         subprocess.run([COMPILER, "-static", "-O2", "-pthread", "-o", str(programs[-1]), str(source)], check=True)
     archive = exchange / "packed.cpio"
-    pack(archive, kernel, userland, programs, foreign_files(Path(root), compile_native(exchange)))
-    machine = Machine(memory_mib=1024, cpus=2, append="kcovlab.mode=none", exchange=str(exchange), packed=str(archive))
+    pack(archive, kernel, userland, programs, foreign_files(root, compile_native(exchange)) | files)
+    machine = Machine(memory_mib=1280, cpus=2, append=append, exchange=str(exchange), packed=str(archive))
     with Guest(kernel, userland, machine) as guest:
         guest.wait_done(400)
         yield Inside(guest, exchange)
 
 
-def test_a_command(lab: Lab) -> None:
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    with booted(tmp_path_factory.mktemp("exchange"), {}, "kcovlab.mode=none") as inside:
+        yield inside
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
+    """A guest whose states stand, with drgn and the kernel's debug info in it."""
+    folder = Path("usr/lib/python3/dist-packages")
+    if not (have_root() / folder / "drgn").is_dir():
+        pytest.skip("KCOVDBG_ARM64_ROOT has no drgn: see docs/machines.md")
+    with booted(tmp_path_factory.mktemp("standing"), {VMLINUX: built("6.12-arm64")[0].vmlinux}) as inside:
+        yield inside
+
+
+def test_a_command(lab: Inside) -> None:
     done = lab.collect(f"-o {SHARED}/ls.kcov -- ls /usr")
     assert done.returncode == 0, done.stderr
     assert "lib" in done.stdout
@@ -82,7 +119,7 @@ def test_a_command(lab: Lab) -> None:
     assert not [name for name in found if name.startswith(("__arm64_sys_execve", "kcov_", "ptrace_traceme"))]
 
 
-def test_threads_and_children_each_have_their_own(lab: Lab) -> None:
+def test_threads_and_children_each_have_their_own(lab: Inside) -> None:
     rounds = 100
     done = lab.collect(f"--per-thread -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd {rounds}", 600)
     assert done.returncode == 0, done.stderr
@@ -107,9 +144,81 @@ def test_threads_and_children_each_have_their_own(lab: Lab) -> None:
     lab.assert_nothing_is_left()
 
 
-def test_system_calls(lab: Lab) -> None:
+def test_system_calls(lab: Inside) -> None:
     done = lab.collect("--syscall --json -- cat /proc/version", 400)
     assert done.returncode == 0, done.stderr
     calls = json.loads(done.stdout)
     assert {"openat", "read", "close", "mmap", "exit_group"} <= {call["name"] for call in calls}
     assert "/proc/version" in {call["text"] for call in calls}
+
+
+def test_remote_usb(lab: Inside) -> None:
+    told = lab.guest.ask("traffic usb plug")
+    bus = next(line["bus"] for line in told if line.get("state") == "kc-plugging")
+    try:
+        done = lab.collect(f"--remote usb:{bus} -o {SHARED}/usb.kcov -- sleep 3", 400)
+        assert done.returncode == 0, done.stderr
+    finally:
+        lab.guest.ask("stop")
+    lab.fetch("usb.remote.kcov", "usb.kcov")
+    assert lab.functions(lab.trace("usb.remote.kcov"))["hub_event"]
+    assert not lab.functions(lab.trace("usb.kcov"))["hub_event"]
+    lab.assert_nothing_is_left()
+
+
+def test_doctor_without_debug_info(lab: Inside) -> None:
+    done = lab.guest.run(lab.kcovdbg("doctor --json"), 400)
+    rows = {row["question"]: row for row in json.loads(done.stdout)}
+    (problem,) = [question for question, row in rows.items() if row["ok"] is False]
+    assert problem == "does the debug info match?"
+    assert done.returncode == 1
+    assert rows["can threads and children be followed?"]["ok"] is True
+
+
+def test_doctor(standing: Inside) -> None:
+    done = standing.ask("doctor --json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [row for row in json.loads(done.stdout) if row["ok"] is not True] == []
+
+
+def test_state_through_kcore(standing: Inside) -> None:
+    """The running kernel's state, read in the guest, is what the guest printed."""
+    done = standing.ask(" ".join(f"-e '{line}'" for line in COMMANDS.values()), 600)
+    assert done.returncode == 0, done.stderr
+    truth, answers = truth_about(standing.guest), parse_answers(done.stdout)
+    # kcovdbg and the shell that runs it came after all that the guest printed.
+    newest = max(tid for tid, *_ in lines_of(truth)["tasks"]["tids"])
+    answers["tasks"] = [row for row in answers["tasks"] if row["pid"] <= newest]
+    differences = find_differences(truth, answers)
+    assert not differences, explain(differences)
+
+
+def test_check_through_kcore(standing: Inside) -> None:
+    done = standing.ask("check --json", 600)
+    assert (done.returncode, json.loads(done.stdout)) == (0, []), done.stderr
+
+
+def test_system_calls_are_as_the_guest_says(standing: Inside) -> None:
+    """Compare with /proc/PID/syscall, from inside and from outside."""
+    script = """
+for task in /proc/[0-9]*/task/[0-9]*; do
+    [ -e $task/exe ] && echo ${task##*/} $(cat $task/syscall)
+done
+"""
+    told = set(standing.guest.run(script, 120).stdout.splitlines())
+    live = json.loads(standing.ask("tasks -a --json").stdout)
+    outside = standing.outside("tasks", "-a")
+    # The first process waits for another shell each time.
+    told &= set(standing.guest.run(script, 120).stdout.splitlines())
+    for rows in (live, outside):
+        found = {row["pid"]: row["syscall"] for row in rows}
+        names = set()
+        for line in told:
+            pid, number, *words = line.split()
+            call = found.get(int(pid))
+            # Some wake up in between.
+            if number == "running" or call is None or call["number"] != int(number):
+                continue
+            names.add(call["name"])
+            assert [int(arg, 16) for arg in call["args"]] == [int(word, 16) for word in words[: len(call["args"])]], line
+        assert len(names) >= 3, told
