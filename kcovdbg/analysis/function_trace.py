@@ -7,11 +7,15 @@ any other one was called by the function before it, unless it is one that nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import groupby
+from typing import Final, NamedTuple
 
 from kcovdbg.analysis.loop_folding import FunctionRun
+from kcovdbg.model.location import Frame
+
+_HEADER: Final = ".h"
 
 
 class TraceStep(NamedTuple):
@@ -39,6 +43,27 @@ class _Node:
     first: int
     records: int = 0
     rounds: int = 0
+
+
+def group_by_function(frames: Mapping[int, Frame]) -> dict[int, object]:
+    """Return the function that each PC is in: its name and file, or the PC itself where its name is unknown.
+
+    A function has lines of headers without an inlined frame where compilers merge statements. There the file is that of the
+    nearest points of the same name, which is another one for another function of that name.
+
+    :param frames: PC -> its outermost frame.
+    """
+    groups: dict[int, object] = {}
+    for name, points in groupby(sorted(frames), key=lambda pc: frames[pc].function):
+        pcs = list(points)
+        if name is None:
+            groups.update((pc, pc) for pc in pcs)
+            continue
+        files = {pc: frames[pc].file for pc in pcs}
+        own = next((file for file in files.values() if file and not file.endswith(_HEADER)), None)
+        for pc, file in files.items():
+            groups[pc] = (name, own if own and (file is None or file.endswith(_HEADER)) else file)
+    return groups
 
 
 def list_functions(runs: Iterable[FunctionRun]) -> list[TraceStep]:

@@ -16,7 +16,7 @@ from kcovdbg.abi import record
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.function_classes import CLASSES, OUTERMOST, find_class
-from kcovdbg.analysis.function_trace import TraceStep, chain_functions, list_functions, select_largest
+from kcovdbg.analysis.function_trace import TraceStep, chain_functions, group_by_function, list_functions, select_largest
 from kcovdbg.analysis.located_records import find_indices
 from kcovdbg.analysis.loop_folding import find_runs
 from kcovdbg.analysis.pc_counts import pc_sequence
@@ -298,10 +298,7 @@ def _make_classifier() -> _Classifier:
 
 
 def _find_steps(pcs: Sequence[int], names: Names, *, in_chain: bool) -> list[TraceStep]:
-    groups: dict[int, object] = {}
-    for pc in set(pcs):
-        frame = _outer_frame(names[pc])
-        groups[pc] = (frame.function, frame.file) if frame.function else pc
+    groups = group_by_function({pc: _outer_frame(names[pc]) for pc in set(pcs)})
     runs = find_runs(pcs, groups.__getitem__)
     if not in_chain:
         return list_functions(runs)
