@@ -137,7 +137,6 @@ def test_doctor(lab: Lab) -> None:
     lab.assert_nothing_is_left()
 
 
-
 def test_one_handle_only(lab: Lab) -> None:
     done = lab.collect("--mode dataflow --remote usb:200,usb:201 -- true", 900)
     assert done.returncode == 125
