@@ -169,7 +169,9 @@ class Guest:
         except OSError as error:
             raise LabError(f"no guest in {directory}: {error.strerror}") from None
         kernel, userland = Kernel.at(Path(state["kernel"])), Userland(Path(state["userland"]))
-        machine = state["machine"] | {"shares": tuple(tuple(share) for share in state["machine"]["shares"])}
+        machine = state["machine"]
+        machine["shares"] = tuple(tuple(share) for share in machine["shares"])
+        machine["options"] = tuple(machine["options"])
         # A guest that says nothing about its owner has one, for all we know.
         owner = state.get("owner", "unknown")
         if owner is not None:
