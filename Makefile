@@ -50,9 +50,10 @@ $(VENV)/bin/python:
 	  else echo "needs Python's venv module and headers, and a C compiler:" \
 	    "sudo apt-get install python3-venv python3-dev gcc libc6-dev" >&2; exit 2; fi; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --upgrade pip
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
+	@# Debian 12's pip does not know --group. Here, so that it is tried again after a failure.
+	$(BIN)/python -m pip install -q --upgrade pip
 	@# setuptools warns of directories that an editable package finds beside itself, in nine lines; a checkout is meant to.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q -e .
 	@touch $@
