@@ -162,32 +162,18 @@ _SECTIONS: Final = DeviceSections(
     area_words=1 << 20,
     allocator="kcov_df_remote_start",
 )
-DEVICE: Final = Device(
-    name=DATAFLOW,
-    feature=OBJECTS,
-    mode=MODE,
-    init_request="KCOV_DF_INIT_TRACK",
-    operations="kcov_df_fops",
-    object_type="struct kcov_dataflow",
-    object_members={
-        "refcount": ("refcount.refs.counter", "refcount"),
-        "size": ("size",),
-        "area": ("area",),
-        "task": ("t",),
-        "handle": ("remote_handle",),
-    },
-    task_members={
-        "kcov": ("kcov_df",),
-        "area": ("kcov_df_area",),
-        "size": ("kcov_df_size",),
-        "sequence": ("kcov_df_seq",),
-        "depth": ("kcov_df_remote_depth",),
-        "enabled": ("kcov_df_enabled",),
-    },
-    sequence_mask=_SEQUENCE_MASK,
-    allocator="kcov_df_ioctl",
-    remote=_SECTIONS,
-)
+_OBJECT_MEMBERS: Final = {
+    "refcount": ("refcount.refs.counter", "refcount"),
+    "size": ("size",),
+    "area": ("area",),
+    "task": ("t",),
+}
+_TASK_MEMBERS: Final = {
+    "area": ("kcov_df_area",),
+    "size": ("kcov_df_size",),
+    "sequence": ("kcov_df_seq", "kcov_dataflow_seq"),
+    "enabled": ("kcov_df_enabled",),
+}
 EARLY_DEVICE: Final = Device(
     name=DATAFLOW,
     feature=EARLY,
@@ -195,21 +181,21 @@ EARLY_DEVICE: Final = Device(
     init_request="KCOV_DF_INIT_TRACE, later KCOV_DF_INIT_TRACK",
     operations="kcov_df_fops",
     object_type="struct kcov_dataflow",
-    object_members={
-        "refcount": ("refcount.refs.counter", "refcount"),
-        "size": ("size",),
-        "area": ("area",),
-        "task": ("t",),
-    },
-    task_members={
-        "area": ("kcov_df_area",),
-        "size": ("kcov_df_size",),
-        "sequence": ("kcov_df_seq", "kcov_dataflow_seq"),
-        "enabled": ("kcov_df_enabled",),
-    },
+    object_members=_OBJECT_MEMBERS,
+    task_members=_TASK_MEMBERS,
     sequence_mask=_SEQUENCE_MASK,
     allocator="kcov_df_ioctl",
     tasks_count=False,
+)
+DEVICE: Final = replace(
+    EARLY_DEVICE,
+    feature=OBJECTS,
+    mode=MODE,
+    init_request="KCOV_DF_INIT_TRACK",
+    object_members=_OBJECT_MEMBERS | {"handle": ("remote_handle",)},
+    task_members=_TASK_MEMBERS | {"kcov": ("kcov_df",), "sequence": ("kcov_df_seq",), "depth": ("kcov_df_remote_depth",)},
+    tasks_count=True,
+    remote=_SECTIONS,
 )
 
 
