@@ -103,7 +103,8 @@ def ensure(needed: dict[str, str]) -> None:
             "linux-source packages come from Debian 12's updates (6.12: bookworm-backports or bookworm-security) "
             "and Debian 13; add the source and run this again",
         )
-    command = install_command(packages)
+    # Another installation holds the lock: apt-get fails at once unless it is told to wait.
+    command = [*install_command(packages), "-o", "DPkg::Lock::Timeout=600"]
     print(f"$ {' '.join(command)}", file=sys.stderr, flush=True)
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     done = subprocess.run(command, check=False, stdout=sys.stderr, env=environment)

@@ -191,11 +191,13 @@ def test_what_is_missing_is_told_with_the_command(monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def fresh_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a package manager into PATH whose lists are empty until they are updated; return the file that it logs to."""
+    """Put a package manager into PATH whose lists are empty until they are updated, and which refuses to install unless it may
+    wait for another installation; return the file that it logs to."""
     log, programs = tmp_path / "log", tmp_path / "bin"
     programs.mkdir()
     cache = f"grep -q '^update' {log} && [ $2 = its-package ] && echo '  Candidate: 1.0' || echo '  Candidate: (none)'"
-    get = f"echo $* >> {log}; [ $1 = update ] || {{ : > {programs}/such-program; chmod +x {programs}/such-program; }}"
+    install = f"case $* in *Lock::Timeout=*) : > {programs}/such-program; chmod +x {programs}/such-program;; *) exit 100; esac"
+    get = f"echo $* >> {log}; [ $1 = update ] && exit; {install}"
     for name, text in (("apt-cache", cache), ("apt-get", get)):
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
         (programs / name).chmod(0o755)
