@@ -177,6 +177,18 @@ RECIPES = {
             boot_seconds=900,
             lines=4000,
         ),
+        # The same by clang, whose coverage points lie elsewhere and whose KASAN lays out stacks in its own way.
+        Recipe(
+            name="syzbot-clang",
+            package="linux-source-6.12",
+            fragments=("base.config", "kcov.config", "syzbot.config"),
+            compiler="clang-19",
+            target="alldefconfig",
+            # Shadow memory and quarantine.
+            memory_mib=2048,
+            boot_seconds=900,
+            lines=4000,
+        ),
         # For tests/lab/test_kdump.py: a kernel that panics by a hung task, a soft lockup or a report of KASAN's.
         Recipe(
             name="lockups",
