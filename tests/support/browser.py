@@ -106,8 +106,9 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[scheme])
 
-    def open(self, path):
-        self.ask("Page.navigate", url=path.as_uri())
+    def open(self, page):
+        """Go to a file or an address."""
+        self.ask("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         end = time.monotonic() + _PATIENCE
         while self.run("document.readyState") != "complete" or self.run("location.href") == "about:blank":
             assert time.monotonic() < end
