@@ -10,27 +10,27 @@ Points that are the same have one number. Numbers replace PCs wherever records o
 
 from __future__ import annotations
 
+import operator
 import re
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from itertools import compress
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.chain_loops import find_innermost, gather
 from kcovdbg.analysis.function_pairs import BuildFunctions, FunctionPair, FunctionPairs, PairKind
 from kcovdbg.analysis.line_pairs import LinePairs, Renames, pair_lines
 from kcovdbg.analysis.native_loops import NO_ID, zeros
+from kcovdbg.analysis.pc_columns import kind_flags, low_halves, pair_words
 from kcovdbg.analysis.pc_counts import make_numbering
-from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH
+from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH, START_SHIFT
 from kcovdbg.symbols.coverage_points import PointKind
-
-_Key: TypeAlias = tuple[int, ...]
-"""What a point is, and where: its kind, then the numbers of its frames, innermost first; equal in both builds."""
 
 _NO_CLASS: Final = 0
 # A tail call that is known stands for the block that it ends, and the entry of a function for its first block.
@@ -105,13 +105,6 @@ class BuildMatch:
     by_order: int
     """Functions whose lines were paired by their order."""
 
-    def other_pc(self, number: int, *, is_left: bool) -> int | None:
-        """Return the PC that a point has in the other build, None where it has none.
-
-        :param is_left: whether the other build is the right one.
-        """
-        return self.pcs[number][1 if is_left else 0] or None
-
 
 class _Build:
     """One build while points are matched.
@@ -131,51 +124,63 @@ class _Build:
         """PC -> chain, of what was recorded and of the points that are looked at beside it."""
 
     @cached_property
-    def outer_places(self) -> array[int]:
-        """The place of the outermost frame of each row of the table."""
-        return self.columns.outermost_places(self.rows)
+    def recorded_kinds(self) -> set[int]:
+        """The kinds of points that were recorded, as in :func:`_kind_of`."""
+        return {_KINDS[kind] for kind in PointKind if any(kind_flags(self.columns.chains, (kind,)))}
 
-    @cached_property
-    def inner_places(self) -> array[int]:
-        """The place of the innermost frame of each row of the table."""
-        return gather(find_innermost(self.columns.frames, self.rows), self.columns.places.of_frame, NO_ID)
+    def select(self, row_places: array[int], places: Iterable[int], kinds: Collection[int]) -> Iterator[tuple[int, int]]:
+        """Yield PC and chain of the rows whose place is one of these, ascending.
 
-    def select(self, row_places: array[int], places: Iterable[int]) -> Iterator[tuple[int, int]]:
-        """Yield PC and chain of the rows whose place is one of these."""
+        :param row_places: a place for each row of the table.
+        :param kinds: of points, as in :func:`_kind_of`.
+        """
         wanted = zeros("I", len(self.columns.places))
         for place in places:
             wanted[place] = 1
-        chosen = gather(row_places, wanted, 0)
-        base = self._base
-        for offset, chain in zip(compress(self._offsets, chosen), compress(self.rows, chosen), strict=True):
-            yield base + offset, chain
+        is_kind = kind_flags(self.rows, (kind for kind in PointKind if _KINDS[kind] in kinds))
+        chosen = bytes(map(operator.and_, gather(row_places, wanted, 0), is_kind))
+        return zip(map(self._base.__add__, compress(self._offsets, chosen)), compress(self.rows, chosen), strict=True)
 
-    def find_entries(self, pcs: Sequence[int]) -> list[int]:
-        """Return the indexes of the first points of functions' bodies, without parts that the compiler split off.
+    def add_functions(self, places: Iterable[int], kinds: Collection[int]) -> None:
+        """Add all points of functions that are of some kinds, as in :func:`_kind_of`."""
+        self.chain_of.update(self.select(self.columns.outermost_places(self.rows), places, kinds))
 
-        :param pcs: of one function, ascending.
+    def find_bodies(self, pcs: Sequence[int]) -> array[int]:
+        """Return the body of a function that each PC is in: the number of its symbol.
+
+        0 stands for none, and for a part that the compiler split off.
+
+        :param pcs: ascending.
         """
         table = self.columns.table
         assert table is not None
-        found: dict[int, int] = {}
-        for index, pc in enumerate(pcs):
-            symbol = table.function_at(pc - 1)
-            if symbol is not None and not _SPLIT.search(symbol.name):
-                found.setdefault(symbol.address, index)
-        return list(found.values())
+        found = zeros("I", len(pcs))
+        at = number = 0
+        while at < len(pcs):
+            symbol = table.function_at(pcs[at] - 1)
+            end = at + 1
+            if symbol is not None:
+                last = bisect_right(pcs, symbol.address + symbol.size, at)
+                if last > end and table.function_at(pcs[last - 1] - 1) == symbol:
+                    end = last
+                if not _SPLIT.search(symbol.name):
+                    number += 1
+                    found[at:end] = array("I", (number,)) * (end - at)
+            at = end
+        return found
 
     def frames(self, chain: int) -> Sequence[int]:
         """Return the numbers of a chain's frames, innermost first."""
         return self.columns.frames_of(chain)
 
+    def innermost_place(self, chain: int) -> int:
+        """Return the place of the innermost frame of a chain, which is not empty."""
+        return self.columns.places.of_frame[self.frames(chain)[0]]
+
     def places(self, chains: Iterable[int]) -> set[int]:
         """Return the places of all frames of some chains."""
-        of_frame = self.columns.places.of_frame
-        return {of_frame[frame] for chain in set(chains) for frame in self.frames(chain)}
-
-    def outer_place(self, chain: int) -> int | None:
-        frames = self.frames(chain)
-        return self.columns.places.of_frame[frames[-1]] if len(frames) else None
+        _, frames = self.columns.flatten(array("Q", set(chains)))
+        return set(gather(frames, self.columns.places.of_frame, NO_ID)) - {NO_ID}
 
 
 def _kind_of(chain: int) -> int:
@@ -183,7 +188,7 @@ def _kind_of(chain: int) -> int:
 
 
 class _Keys:
-    """Numbers of functions and lines that both builds share.
+    """Numbers of functions and lines that both builds share: the left build's where both have them.
 
     :param left: the left build.
     :param right: the right one.
@@ -191,74 +196,133 @@ class _Keys:
     """
 
     def __init__(self, left: _Build, right: _Build, pairs: FunctionPairs) -> None:
-        self._left, self._right, self._pairs = left, right, pairs
-        self._numbers: dict[tuple[int, int, bool], int] = {}
-        self._frames: dict[tuple[int, bool], int] = {}
-        self._chains: dict[tuple[int, bool], _Key] = {}
-        self.lines: dict[int, LinePairs] = {}
-        """The lines of functions that both builds have, by their places in the left build."""
-        self._to_left: dict[int, Mapping[int, int]] = {}
+        self._builds = left, right
+        sides = left.functions, right.functions
+        counts = [len(side.names) for side in sides]
+        functions = array("I", range(counts[0])), array("I", range(counts[0], sum(counts)))
+        lines = [len(side.place_lines) for side in sides]
+        numbers = array("I", range(lines[0], sum(lines)))
+        self._is_paired = bytearray(sum(lines))
+        self.by_source = frozenset(
+            pair.left for pair, in_both in self._pair_lines(pairs) if self._share(pair, in_both, numbers, functions[1])
+        )
+        """The places in the left build of functions whose lines were paired by a diff of their sources."""
+        self.nowhere = sum(counts)
+        """The number that no function has."""
+        self.functions = functions
+        """Of each place of the left build and of the right one, the number of its function."""
+        self.lines = sides[0].line_of_frame, gather(sides[1].line_of_frame, numbers, NO_ID)
+        """Of each frame of the left build and of the right one, the number of its function and line."""
+        self._numbers: dict[bytes, int] = {}
 
-    @cached_property
-    def _renames(self) -> Renames:
-        return Renames(self._pairs.old_names())
+    def _pair_lines(self, pairs: FunctionPairs) -> Iterator[tuple[FunctionPair, LinePairs]]:
+        old, new = (build.functions for build in self._builds)
+        renames, stale = Renames(pairs.old_names()), pairs.find_stale_files()
+        for pair in pairs:
+            known = None if old.files[pair.left] in stale else renames
+            yield pair, pair_lines(old, pair.left, new, pair.right, known)
 
-    @cached_property
-    def _stale(self) -> set[str]:
-        return self._pairs.find_stale_files()
+    def _share(self, pair: FunctionPair, lines: LinePairs, numbers: array[int], functions: array[int]) -> bool:
+        """Give a function of the right build, and its lines, the numbers of the left build.
 
-    def _pair(self, pair: FunctionPair) -> Mapping[int, int]:
-        """Return the lines of a function, from the right build to the left one."""
-        found = self._to_left.get(pair.left)
-        if found is None:
-            old, new = self._left.functions, self._right.functions
-            renames = None if old.files[pair.left] in self._stale else self._renames
-            lines = pair_lines(old, pair.left, new, pair.right, renames)
-            self.lines[pair.left] = lines
-            found = self._to_left[pair.left] = {there: here for here, there in lines.to_right.items()}
-        return found
+        :return: whether its lines were paired by source.
+        """
+        functions[pair.right] = pair.left
+        old, new = (build.functions for build in self._builds)
+        here, there = old.line_span(pair.left), new.line_span(pair.right)
+        if len(lines.to_right) == len(here) == len(there):
+            # All pairs are in order.
+            numbers[there.start : there.stop] = array("I", here)
+            self._is_paired[here.start : here.stop] = b"\1" * len(here)
+        else:
+            left, right = (
+                dict(zip(*one, strict=True)) for one in ((old.lines(pair.left), here), (new.lines(pair.right), there))
+            )
+            for line, other in lines.to_right.items():
+                numbers[right[other]] = left[line]
+                self._is_paired[left[line]] = 1
+        if old.has_unknown_line(pair.left) and new.has_unknown_line(pair.right):
+            numbers[there.start - 1] = here.start - 1
+        return lines.is_by_source
 
-    def frame(self, frame: int, *, is_left: bool) -> int:
-        """Return the number of a frame's function and line, the left build's where both have it."""
-        known = self._frames.get((frame, is_left))
-        if known is not None:
-            return known
-        columns = (self._left if is_left else self._right).columns
-        place, line, of_left = columns.places.of_frame[frame], columns.frames.line[frame], is_left
-        pair = self._pairs.to_right(place) if is_left else self._pairs.to_left(place)
-        if pair is not None:
-            to_left = self._pair(pair)
-            if not is_left and (line in to_left or not line):
-                # Functions without lines have the line 0.
-                place, line, of_left = pair.left, to_left.get(line, 0), True
-        number = self._numbers.setdefault((place, line, of_left), len(self._numbers))
-        self._frames[frame, is_left] = number
-        return number
+    def number(self, chains: Iterable[int], *, is_left: bool) -> array[int]:
+        """Return what each point is, and where, as numbers that are equal for equal points of both builds."""
+        columns = self._builds[0 if is_left else 1].columns
+        frames = gather(columns.frames.chain_frame, self.lines[0 if is_left else 1], NO_ID)
+        width, data = frames.itemsize, frames.tobytes()
+        kinds = [_kind_of(chain).to_bytes(1, "little") for chain in range(len(PointKind))]
+        known: dict[int, int] = {}
+        chains = list(chains)
+        numbers = self._numbers
+        for chain in set(chains):
+            start, length = chain >> START_SHIFT, chain >> KIND_BITS & MAX_DEPTH
+            key = data[start * width : (start + length) * width] + kinds[chain & KIND_MASK]
+            known[chain] = numbers.setdefault(key, len(numbers))
+        return array("I", map(known.__getitem__, chains))
 
-    def chain(self, chain: int, *, is_left: bool) -> _Key:
-        """Return where a point is."""
-        known = self._chains.get((chain, is_left))
-        if known is None:
-            frames = (self._left if is_left else self._right).frames(chain)
-            known = self._chains[chain, is_left] = (_kind_of(chain), *(self.frame(frame, is_left=is_left) for frame in frames))
-        return known
+    def innermost(self, chain: int, *, is_left: bool) -> tuple[int, int]:
+        """Return the kind of a point, and the number of its innermost function and line."""
+        side = 0 if is_left else 1
+        return _kind_of(chain), self.lines[side][self._builds[side].frames(chain)[0]]
 
-    def has_line(self, frame: int, *, is_left: bool) -> bool:
-        """Return whether both builds have points on the line of a frame."""
-        columns = (self._left if is_left else self._right).columns
-        place, line = columns.places.of_frame[frame], columns.frames.line[frame]
-        pair = self._pairs.to_right(place) if is_left else self._pairs.to_left(place)
-        if pair is None:
-            return False
-        to_left = self._pair(pair)
-        return line in (self.lines[pair.left].to_right if is_left else to_left)
+    def functions_of(self, chain: int, *, is_left: bool) -> list[int]:
+        """Return the functions of a chain, innermost first."""
+        side = 0 if is_left else 1
+        of_frame = self._builds[side].columns.places.of_frame
+        return [self.functions[side][of_frame[frame]] for frame in self._builds[side].frames(chain)]
+
+    def has_line(self, line: int) -> bool:
+        """Return whether both builds have points on a line of a function.
+
+        :param line: its number.
+        """
+        return self._is_paired[line] != 0
 
 
-class _Point(NamedTuple):
-    """A point of one function."""
+class _Points(NamedTuple):
+    """Points of one function, or of all: one function after the other, each by address."""
 
-    pc: int
-    key: _Key
+    pcs: array[int]
+    keys: array[int]
+    bodies: array[int]
+
+    def select(self, span: range) -> _Points:
+        """Return the points of one function."""
+        return _Points(*(column[span.start : span.stop] for column in self))
+
+    def find_entry(self) -> int | None:
+        """Return the index of the point where the function is entered, None where it has no or several bodies."""
+        bodies = {*self.bodies} - {0}
+        return self.bodies.index(bodies.pop()) if len(bodies) == 1 else None
+
+
+class _Nearest:
+    """The points of a build by their innermost functions and lines."""
+
+    def __init__(self) -> None:
+        self._by_outer: dict[tuple[tuple[int, int], int], dict[int, int]] = defaultdict(dict)
+        self._by_any: dict[tuple[tuple[int, int], int], dict[int, int]] = defaultdict(dict)
+
+    def add(self, pc: int, innermost: tuple[int, int], functions: Sequence[int]) -> None:
+        """Add a point; of several with the same number of frames the lowest counts."""
+        depth = len(functions)
+        for function in {*functions}:
+            _keep_lowest(self._by_any[innermost, function], depth, pc)
+        _keep_lowest(self._by_outer[innermost, functions[-1]], depth, pc)
+
+    def find(self, innermost: tuple[int, int], functions: Sequence[int]) -> int | None:
+        """Return the PC of the point with the most similar depth that is inlined into one of some functions.
+
+        Points that the outermost of the functions is inlined into count as well.
+        """
+        depth = len(functions)
+        found = [self._by_any.get((innermost, functions[-1]), {})]
+        found += [self._by_outer.get((innermost, function), {}) for function in functions]
+        return min(((abs(other - depth), pc) for pcs in found for other, pc in pcs.items()), default=(0, None))[1]
+
+
+def _keep_lowest(pcs: dict[int, int], depth: int, pc: int) -> None:
+    pcs[depth] = min(pc, pcs.get(depth, pc))
 
 
 class _Matcher:
@@ -271,29 +335,29 @@ class _Matcher:
     def __init__(self, left: BuildFunctions, right: BuildFunctions) -> None:
         self._builds = _Build(left), _Build(right)
         self._pairs = FunctionPairs(left, right)
-        self._keys = _Keys(*self._builds, self._pairs)
+        self._kinds = frozenset().union(*(build.recorded_kinds for build in self._builds))
         self._numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        self._pcs: list[tuple[int, int]] = [(0, 0)]
+        self._pcs = array("Q", (0,)), array("Q", (0,))
 
     def run(self) -> BuildMatch:
         recorded = [build.places(build.columns.chains) for build in self._builds]
         self._pairs.add(*recorded)
         self._read_functions()
         self._pairs.add(*(build.places(build.chain_of.values()) for build in self._builds))
-        for left, right in self._group_by_function():
-            self._match_function(left, right)
+        keys = _Keys(*self._builds, self._pairs)
+        self._match_functions(keys)
         for is_left in (True, False):
-            self._match_by_innermost(is_left=is_left)
+            self._match_by_innermost(keys, is_left=is_left)
         pairs = [pair for place in recorded[0] if (pair := self._pairs.to_right(place)) is not None]
         pairs += [
             pair for place in recorded[1] if (pair := self._pairs.to_left(place)) is not None and pair.left not in recorded[0]
         ]
         old, new = (build.functions for build in self._builds)
-        by_source = [self._keys.lines[pair.left].is_by_source for pair in pairs if pair.left in self._keys.lines]
+        by_source = sum(pair.left in keys.by_source for pair in pairs)
         return BuildMatch(
             self._points(is_left=True),
             self._points(is_left=False),
-            self._pcs,
+            list(zip(*self._pcs, strict=True)),
             Counter(pair.kind for pair in pairs),
             {(new.names[pair.right], new.files[pair.right]): (old.names[pair.left], old.files[pair.left]) for pair in pairs},
             sorted(
@@ -302,177 +366,187 @@ class _Matcher:
                 if pair.kind is PairKind.MOVED
             ),
             sorted((old.names[pair.left], new.names[pair.right]) for pair in pairs if pair.kind is PairKind.RENAMED),
-            sum(by_source),
-            len(by_source) - sum(by_source),
+            by_source,
+            len(pairs) - by_source,
         )
 
     def _read_functions(self) -> None:
         """Add all points of the functions that were executed in either build."""
-        left, right = self._builds
-        executed = [
-            {place for chain in set(build.columns.chains) if (place := build.outer_place(chain)) is not None}
-            for build in self._builds
-        ]
+        executed = [set(build.columns.outermost_places()) - {NO_ID} for build in self._builds]
         wanted = (
             executed[0] | {pair.left for place in executed[1] if (pair := self._pairs.to_left(place)) is not None},
             executed[1] | {pair.right for place in executed[0] if (pair := self._pairs.to_right(place)) is not None},
         )
-        for build, places in zip((left, right), wanted, strict=True):
-            build.chain_of.update(build.select(build.outer_places, places))
+        for build, places in zip(self._builds, wanted, strict=True):
+            build.add_functions(places, self._kinds)
 
-    def _group_by_function(self) -> Iterator[tuple[list[_Point], list[_Point]]]:
-        """Yield the points of each function in both builds, by address."""
-        groups: dict[tuple[int | None, bool], tuple[list[_Point], list[_Point]]] = {}
-        for is_left, build in zip((True, False), self._builds, strict=True):
-            for pc in sorted(build.chain_of):
-                chain = build.chain_of[pc]
-                place, of_left = build.outer_place(chain), is_left
-                pair = None if is_left or place is None else self._pairs.to_left(place)
-                if pair is not None:
-                    place, of_left = pair.left, True
-                found = groups.setdefault((place, of_left), ([], []))
-                found[0 if is_left else 1].append(_Point(pc, self._keys.chain(chain, is_left=is_left)))
-        yield from groups.values()
+    def _match_functions(self, keys: _Keys) -> None:
+        """Number the points of all functions."""
+        sides = [self._group_by_function(keys, is_left=is_left) for is_left in (True, False)]
+        numbers = [zeros("I", len(points.pcs)) for points, _ in sides]
+        for function in dict.fromkeys((*sides[0][1], *sides[1][1])):
+            spans = [spans.get(function, range(0)) for _, spans in sides]
+            found = self._match_function(*(points.select(span) for (points, _), span in zip(sides, spans, strict=True)))
+            for side, span in enumerate(spans):
+                numbers[side][span.start : span.stop] = found[side]
+        for side, (points, _) in enumerate(sides):
+            self._numbers[side].update(zip(points.pcs, numbers[side], strict=True))
 
-    def _match_function(self, left: Sequence[_Point], right: Sequence[_Point]) -> None:
-        """Number the points of a function."""
+    def _group_by_function(self, keys: _Keys, *, is_left: bool) -> tuple[_Points, Mapping[int, range]]:
+        """Return the points of a build, sorted by function, and where those of each function are."""
+        side = 0 if is_left else 1
+        build = self._builds[side]
+        pcs = array("Q", sorted(build.chain_of))
+        chains = array("Q", map(build.chain_of.__getitem__, pcs))
+        # What is nowhere is the same as nothing of the other build.
+        functions = gather(build.columns.outermost_places(chains), keys.functions[side], keys.nowhere + side)
+        words = array("Q", sorted(pair_words(functions, array("I", range(len(pcs))))))
+        order = low_halves(words)
+        points = _Points(
+            array("Q", map(pcs.__getitem__, order)),
+            gather(order, keys.number(chains, is_left=is_left), 0),
+            gather(order, build.find_bodies(pcs), 0),
+        )
+        spans: dict[int, range] = {}
+        end = 0
+        while end < len(words):
+            start, function = end, words[end] >> 32
+            end = bisect_left(words, function + 1 << 32, start)
+            spans[function] = range(start, end)
+        return points, spans
+
+    def _match_function(self, left: _Points, right: _Points) -> tuple[array[int], array[int]]:
+        """Return the numbers of the points of a function in both builds."""
+        if not left.pcs or not right.pcs:
+            return self._add(left.pcs, zeros("Q", len(left.pcs))), self._add(zeros("Q", len(right.pcs)), right.pcs)
         sides = left, right
-        by_key: dict[_Key, tuple[list[int], list[int]]] = {}
-        entries = self._find_entries(left, right)
-        if entries is not None:
+        entries = left.find_entry(), right.find_entry()
+        if left.keys == right.keys and (None in entries or entries[0] == entries[1]):
+            numbers = self._add(left.pcs, right.pcs)
+            return numbers, numbers
+        found = zeros("I", len(left.pcs)), zeros("I", len(right.pcs))
+        if entries[0] is not None and entries[1] is not None:
             # Compilers do not agree on the line where a function begins.
-            pcs = left[entries[0]].pc, right[entries[1]].pc
-            self._numbers[0][pcs[0]] = self._numbers[1][pcs[1]] = self._add(*pcs)
+            found[0][entries[0]] = found[1][entries[1]] = self._add_one(left.pcs[entries[0]], right.pcs[entries[1]])
+        by_key: dict[int, tuple[list[int], list[int]]] = {}
         for side, points in enumerate(sides):
-            for index, point in enumerate(points):
-                if entries is None or index != entries[side]:
-                    by_key.setdefault(point.key, ([], []))[side].append(index)
-        in_order = _pair_in_order(left, right)
-        for key, (mine, others) in by_key.items():
-            if len(key) > 1 and mine and others and not _is_one_by_one(mine, others, in_order):
-                # On one line, in another order or another number.
-                number = self._add(left[mine[0]].pc, right[others[0]].pc)
-                for side, indexes in enumerate((mine, others)):
-                    self._numbers[side].update((sides[side][index].pc, number) for index in indexes)
-                continue
-            if len(key) == 1 or not others or not mine:
-                # Without a location, or in one build only.
+            for index, key in enumerate(points.keys):
+                if not found[side][index]:
+                    by_key.setdefault(key, ([], []))[side].append(index)
+        in_order: Mapping[int, int] | None = None
+        for mine, others in by_key.values():
+            if not mine or not others:
                 for index in mine:
-                    self._numbers[0][left[index].pc] = self._add(left[index].pc, 0)
+                    found[0][index] = self._add_one(left.pcs[index], 0)
                 for index in others:
-                    self._numbers[1][right[index].pc] = self._add(0, right[index].pc)
+                    found[1][index] = self._add_one(0, right.pcs[index])
                 continue
-            for index, other in zip(mine, others, strict=True):
-                number = self._add(left[index].pc, right[other].pc)
-                self._numbers[0][left[index].pc] = self._numbers[1][right[other].pc] = number
+            if len(mine) == len(others) == 1:
+                found[0][mine[0]] = found[1][others[0]] = self._add_one(left.pcs[mine[0]], right.pcs[others[0]])
+                continue
+            if in_order is None:
+                in_order = _pair_in_order(left.keys, right.keys)
+            if len(mine) == len(others) and all(map(operator.eq, map(in_order.get, mine), others)):
+                for index, other in zip(mine, others, strict=True):
+                    found[0][index] = found[1][other] = self._add_one(left.pcs[index], right.pcs[other])
+                continue
+            # On one line, in another order or another number.
+            number = self._add_one(left.pcs[mine[0]], right.pcs[others[0]])
+            for side, indexes in enumerate((mine, others)):
+                for index in indexes:
+                    found[side][index] = number
+        return found
 
-    def _find_entries(self, left: Sequence[_Point], right: Sequence[_Point]) -> tuple[int, int] | None:
-        """Return the indexes of the points where a function is entered, None where it has no or several bodies."""
-        found = []
-        for build, points in zip(self._builds, (left, right), strict=True):
-            indexes = build.find_entries([point.pc for point in points]) if points else ()
-            if len(indexes) != 1:
-                return None
-            found.append(indexes[0])
-        return found[0], found[1]
+    def _add(self, left: array[int], right: array[int]) -> array[int]:
+        """Return new numbers of points of both builds."""
+        first = len(self._pcs[0])
+        self._pcs[0].extend(left)
+        self._pcs[1].extend(right)
+        return array("I", range(first, len(self._pcs[0])))
 
-    def _add(self, left: int, right: int) -> int:
-        self._pcs.append((left, right))
-        return len(self._pcs) - 1
+    def _add_one(self, left: int, right: int) -> int:
+        self._pcs[0].append(left)
+        self._pcs[1].append(right)
+        return len(self._pcs[0]) - 1
 
     def _recorded_alone(self, *, is_left: bool) -> list[tuple[int, int]]:
-        """Return PC and innermost frame of what was recorded in one build and has no counterpart, but a location."""
-        build, numbers = (self._builds[0], self._numbers[0]) if is_left else (self._builds[1], self._numbers[1])
-        other = 1 if is_left else 0
-        return [
-            (pc, build.frames(chain)[0])
-            for pc, chain in zip(build.columns.pcs, build.columns.chains, strict=True)
-            if chain >> KIND_BITS & MAX_DEPTH and not self._pcs[numbers[pc]][other]
-        ]
+        """Return PC and chain of what was recorded in one build and has no counterpart."""
+        side, other = (0, 1) if is_left else (1, 0)
+        columns = self._builds[side].columns
+        counterparts = map(self._pcs[other].__getitem__, map(self._numbers[side].__getitem__, columns.pcs))
+        return list(compress(zip(columns.pcs, columns.chains, strict=True), map(operator.not_, counterparts)))
 
-    def _match_by_innermost(self, *, is_left: bool) -> None:
+    def _match_by_innermost(self, keys: _Keys, *, is_left: bool) -> None:
         """Match points whose functions are inlined into others in the other build."""
         side, other = (0, 1) if is_left else (1, 0)
         own, foreign = self._builds[side], self._builds[other]
         alone = [
-            (pc, frame) for pc, frame in self._recorded_alone(is_left=is_left) if self._keys.has_line(frame, is_left=is_left)
+            (pc, chain)
+            for pc, chain in self._recorded_alone(is_left=is_left)
+            if chain >> KIND_BITS & MAX_DEPTH and keys.has_line(keys.innermost(chain, is_left=is_left)[1])
         ]
         wanted = set()
-        for _, frame in alone:
-            place = own.columns.places.of_frame[frame]
+        for place in {own.innermost_place(chain) for _, chain in alone}:
             pair = self._pairs.to_right(place) if is_left else self._pairs.to_left(place)
             if pair is not None:
                 wanted.add(pair.right if is_left else pair.left)
         if not wanted:
             return
-        by_key: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-        for pc, chain in foreign.select(foreign.inner_places, wanted):
-            by_key[_kind_of(chain), self._keys.frame(foreign.frames(chain)[0], is_left=not is_left)].append((pc, chain))
-        for pc, frame in alone:
-            chain = own.chain_of[pc]
-            functions = self._functions(chain, is_left=is_left)
-            candidates = [
-                (abs(len(theirs) - len(functions)), other_pc)
-                for other_pc, other_chain in by_key.get((_kind_of(chain), self._keys.frame(frame, is_left=is_left)), ())
-                # One is inlined into what the other one is in, or into nothing.
-                if (theirs := self._functions(other_chain, is_left=not is_left))[-1] in functions or functions[-1] in theirs
-            ]
-            if not candidates:
+        chains = dict.fromkeys(chain for _, chain in alone)
+        lines = {keys.innermost(chain, is_left=is_left) for chain in chains}
+        nearest = _Nearest()
+        inner_places = gather(find_innermost(foreign.columns.frames, foreign.rows), foreign.columns.places.of_frame, NO_ID)
+        # Of points with the same frames, the first one is as good as any.
+        first = {chain: pc for pc, chain in reversed([*foreign.select(inner_places, wanted, self._kinds)])}
+        for chain, pc in first.items():
+            innermost = keys.innermost(chain, is_left=not is_left)
+            if innermost in lines:
+                nearest.add(pc, innermost, keys.functions_of(chain, is_left=not is_left))
+        found = {
+            chain: nearest.find(keys.innermost(chain, is_left=is_left), keys.functions_of(chain, is_left=is_left))
+            for chain in chains
+        }
+        for pc, chain in alone:
+            counterpart = found[chain]
+            if counterpart is None:
                 continue
-            _, found = min(candidates)
-            number = self._numbers[other].get(found)
+            number = self._numbers[other].get(counterpart)
             if number is None:
-                number = self._numbers[other][found] = self._add(*((0, found) if is_left else (found, 0)))
-            if not self._pcs[number][side]:
-                self._pcs[number] = (pc, found) if is_left else (found, pc)
+                number = self._numbers[other][counterpart] = self._add_one(*((0, counterpart) if is_left else (counterpart, 0)))
+            if not self._pcs[side][number]:
+                self._pcs[side][number], self._pcs[other][number] = pc, counterpart
             self._numbers[side][pc] = number
 
-    def _functions(self, chain: int, *, is_left: bool) -> list[tuple[int, bool]]:
-        """Return the functions of a chain, innermost first: the left build's where both have them."""
-        build = self._builds[0 if is_left else 1]
-        places = [build.columns.places.of_frame[frame] for frame in build.frames(chain)]
-        if is_left:
-            return [(place, True) for place in places]
-        pairs = [self._pairs.to_left(place) for place in places]
-        return [(place, False) if pair is None else (pair.left, True) for place, pair in zip(places, pairs, strict=True)]
-
     def _points(self, *, is_left: bool) -> BuildPoints:
-        side, other = (0, 1) if is_left else (1, 0)
-        build, numbers = self._builds[side], self._numbers[side]
+        build, numbers = self._builds[0 if is_left else 1], self._numbers[0 if is_left else 1]
         unmatched: dict[int, Unmatched] = {}
-        for pc, chain in zip(build.columns.pcs, build.columns.chains, strict=True):
-            if self._pcs[numbers[pc]][other]:
-                continue
-            frames = build.frames(chain)
-            if not len(frames):
+        reasons: dict[int, Unmatched] = {}
+        for pc, chain in self._recorded_alone(is_left=is_left):
+            if not chain >> KIND_BITS & MAX_DEPTH:
                 unmatched[pc] = Unmatched.LOCATION
                 continue
-            place = build.columns.places.of_frame[frames[0]]
-            pair = self._pairs.to_right(place) if is_left else self._pairs.to_left(place)
-            if pair is None:
-                unmatched[pc] = Unmatched.FUNCTION
-                continue
-            has_lines = all(len(its.functions.lines(at)) for its, at in zip(self._builds, (pair.left, pair.right), strict=True))
-            unmatched[pc] = Unmatched.LINE if has_lines else Unmatched.LINES
-        return BuildPoints({pc: numbers[pc] for pc in build.columns.pcs}, unmatched)
+            place = build.innermost_place(chain)
+            if place not in reasons:
+                reasons[place] = self._find_reason(place, is_left=is_left)
+            unmatched[pc] = reasons[place]
+        pcs = build.columns.pcs
+        return BuildPoints(dict(zip(pcs, map(numbers.__getitem__, pcs), strict=True)), unmatched)
+
+    def _find_reason(self, place: int, *, is_left: bool) -> Unmatched:
+        """Return why a point in a function has no counterpart."""
+        pair = self._pairs.to_right(place) if is_left else self._pairs.to_left(place)
+        if pair is None:
+            return Unmatched.FUNCTION
+        places = pair.left, pair.right
+        has_lines = all(len(build.functions.lines(at)) for build, at in zip(self._builds, places, strict=True))
+        return Unmatched.LINE if has_lines else Unmatched.LINES
 
 
-def _pair_in_order(left: Sequence[_Point], right: Sequence[_Point]) -> Mapping[int, int]:
+def _pair_in_order(left: array[int], right: array[int]) -> Mapping[int, int]:
     """Return the index on the right of points on the left, of those that are in the same order on both sides."""
-    keys = [point.key for point in left], [point.key for point in right]
-    if keys[0] == keys[1]:
-        return {index: index for index in range(len(left))}
-    numbers: dict[_Key, int] = {}
-    sides = [array("Q", [numbers.setdefault(key, len(numbers) + 1) for key in side]) for side in keys]
-    blocks = align(*sides).blocks
-    return {block.left + at: block.right + at for block in blocks for at in range(block.length)}
-
-
-def _is_one_by_one(left: Sequence[int], right: Sequence[int], in_order: Mapping[int, int]) -> bool:
-    """Return whether equal points of a function are as many in both builds, and in the same order."""
-    if len(left) != len(right):
-        return False
-    return len(left) == 1 or all(in_order.get(mine) == other for mine, other in zip(left, right, strict=True))
+    # The alignment knows no zero.
+    sides = [array("Q", [key + 1 for key in side]) for side in (left, right)]
+    return {block.left + at: block.right + at for block in align(*sides).blocks for at in range(block.length)}
 
 
 def match_builds(left: BuildFunctions, right: BuildFunctions) -> BuildMatch:

@@ -12,7 +12,7 @@ import posixpath
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -73,6 +73,7 @@ class BuildFunctions:
         normal = {file: posixpath.normpath(file) if file else "" for file in set(self.files)}
         self.keys: list[tuple[str, str]] = [(name, normal[file]) for name, file in zip(self.names, self.files, strict=True)]
         """Name and file of each, the latter without ``./``."""
+        self._spans: dict[int, range] = {}
 
     @cached_property
     def by_key(self) -> Mapping[tuple[str, str], int]:
@@ -89,15 +90,46 @@ class BuildFunctions:
         return found
 
     @cached_property
-    def _place_lines(self) -> array[int]:
-        """The distinct lines of all functions, ascending: the place in the high half of a word, the line in the low one."""
-        return Numbering().number(pair_words(self.columns.places.of_frame, self.columns.frames.line))
+    def _numbered_lines(self) -> tuple[array[int], array[int]]:
+        words = pair_words(self.columns.places.of_frame, self.columns.frames.line)
+        numbering = Numbering()
+        return numbering.number(words), numbering.ids(words)
+
+    @property
+    def place_lines(self) -> array[int]:
+        """The distinct lines of all functions, ascending: the place in the high half of a word, the line in the low one.
+
+        Frames without a line have the line 0.
+        """
+        return self._numbered_lines[0]
+
+    @cached_property
+    def _lines(self) -> array[int]:
+        return low_halves(self.place_lines)
+
+    @property
+    def line_of_frame(self) -> array[int]:
+        """The index of each frame's function and line in :attr:`place_lines`."""
+        return self._numbered_lines[1]
+
+    def line_span(self, place: int) -> range:
+        """Return the indexes of the lines of a function in :attr:`place_lines`."""
+        found = self._spans.get(place)
+        if found is None:
+            words = self.place_lines
+            start = bisect_left(words, place << 32 | 1)
+            found = self._spans[place] = range(start, bisect_left(words, place + 1 << 32, start))
+        return found
+
+    def has_unknown_line(self, place: int) -> bool:
+        """Return whether a function has frames without a line; their index is the one before the others."""
+        at = self.line_span(place).start - 1
+        return at >= 0 and self.place_lines[at] == place << 32
 
     def lines(self, place: int) -> array[int]:
         """Return the lines of a function that frames of points are on, ascending."""
-        words = self._place_lines
-        # Frames without a line have the line 0.
-        return low_halves(words[bisect_left(words, place << 32 | 1) : bisect_left(words, place + 1 << 32)])
+        span = self.line_span(place)
+        return self._lines[span.start : span.stop]
 
     def pattern(self, place: int) -> tuple[int, ...]:
         """Return the lines of a function, counted from the first one."""
@@ -138,6 +170,10 @@ class FunctionPairs:
     def to_left(self, place: int) -> FunctionPair | None:
         """Return the pair that a function of the right build is in, None where it is in none."""
         return self._to_left.get(place)
+
+    def __iter__(self) -> Iterator[FunctionPair]:
+        """Iterate over the pairs."""
+        return iter(self._to_right.values())
 
     def old_names(self) -> Mapping[str, str]:
         """Return the old name of each function that was renamed, by its new one."""

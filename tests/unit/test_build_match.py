@@ -7,8 +7,10 @@ from array import array
 
 import pytest
 
+from kcovdbg.analysis import alignment, chain_loops, native_loops
 from kcovdbg.analysis.build_match import Unmatched, match_builds
 from kcovdbg.analysis.function_pairs import BuildFunctions, PairKind
+from kcovdbg.analysis.native_loops import has_native
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.source_changes import find_changes
 from kcovdbg.model.location import Frame
@@ -206,6 +208,69 @@ def test_blocks_are_not_comparisons(sides):
     assert same(found, left.points["f", 11][0], right.points["f", 11][1])
     assert same(found, left.points["f", 11][1], right.points["f", 11][0])
     assert not same(found, left.points["f", 11][0], right.points["f", 11][0])
+
+
+def test_comparisons_that_are_not_recorded_change_nothing(sides):
+    """Comparisons on a line between others, on which the order of the most points is not that of the blocks."""
+    left, right = sides
+    left.add("f", "a.c", 10, 11, 12, 12, 12, 11)
+    right.add("f", "a.c", 10, 12, 12, 12, 11, 11)
+    for image in (left, right):
+        for pc in image.points["f", 12]:
+            image.writer.add_frames(pc, PointKind.CMP, (Frame("f", "a.c", 12, 1),))
+    blocks = [image.points["f", 11] for image in (left, right)]
+    found = match_builds(left.functions(blocks[0]), right.functions(blocks[1]))
+    assert [found.left.numbers[pc] for pc in blocks[0]] == [found.right.numbers[pc] for pc in blocks[1]]
+    assert len({*found.left.numbers.values()}) == 2
+
+
+def test_the_first_pc_of_inlined_copies_is_found(sides):
+    """Of several copies, that in the same function and with the nearest depth, and then the lowest."""
+    left, right = sides
+    helper, middle = Frame("helper", "h.h", 5, 1), Frame("middle", "h.h", 8, 1)
+    left.add("f", "a.c", 10, (helper, 12)).add("helper", "h.h", 5)
+    right.add("other", "a.c", 30, (helper, 31)).add("f", "a.c", 10, (helper, middle, 12), (helper, 13), (helper, 13))
+    inlined = left.points["f", 12][0]
+    found = match_builds(left.functions([inlined]), right.functions(right.all()))
+    assert found.pcs[found.left.numbers[inlined]][1] == right.points["f", 13][0]
+
+
+def make_at_random(image, dice, *, changes):
+    """Add functions with inlined frames and points on one line; a share of the lines is left out, added or moved."""
+    shapes = random.Random(1)
+    for number in range(8):
+        chains = []
+        line = 10 * (number + 1)
+        for _ in range(shapes.randrange(1, 9)):
+            line += shapes.randrange(3)
+            inlined = shapes.choice([(), (), (Frame("helper", "h.h", shapes.randrange(1, 4), 1),)])
+            if dice.random() >= changes:
+                chains.append((*inlined, line) if dice.random() >= changes else line + 1)
+        if chains:
+            image.add(f"f{number}", "a.c", *chains)
+            for pc in image.points.get((f"f{number}", line), ()):
+                if dice.random() < changes:
+                    image.writer.add_frames(pc, PointKind.CMP, (Frame(f"f{number}", "a.c", line, 1),))
+    return image
+
+
+@pytest.mark.skipif(not has_native(), reason="needs the compiled module")
+@pytest.mark.parametrize("seed", range(30))
+def test_native_loops_and_python_give_the_same_match(tmp_path, monkeypatch, seed):
+    dice = random.Random(seed)
+    left, right = (
+        make_at_random(Image(tmp_path / name, shift), dice, changes=changes)
+        for name, shift, changes in (("left", 0, 0), ("right", 0x4000, 0.15))
+    )
+    recorded = [[pc for pc in image.all() if dice.random() < 0.8] for image in (left, right)]
+    found = []
+    for native in (True, False):
+        for module in (chain_loops, native_loops, alignment):
+            monkeypatch.setattr(module, "has_native", lambda native=native: native)
+        found.append(match_builds(*(image.functions(pcs) for image, pcs in zip((left, right), recorded, strict=True))))
+    assert found[0] == found[1]
+    assert found[0].left.numbers.keys() == {*recorded[0]}
+    assert any(pc not in found[0].left.unmatched for pc in recorded[0])
 
 
 def test_inlining_differs(sides):
