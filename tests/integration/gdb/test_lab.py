@@ -172,6 +172,13 @@ def test_guest_goes_on(kernel, standing_guest):
         run_gdb(kernel.vmlinux, before=[connect], ask=["kcov-show tasks", "kcov-show bogus"])
 
 
+def test_watch_ends_without_a_terminal(kernel, standing_guest):
+    with standing_guest.paused():
+        connect = f"target remote {standing_guest.sockets.gdb_remote}"
+        said = run_gdb(kernel.vmlinux, before=[connect, _VIRTUAL], ask=["kcov-show info", "kcov-show watch 1 info"])
+    assert said.answers[1] == said.answers[0] != ""
+
+
 def test_running_target_is_refused(kernel, standing_guest):
     connect = f"target remote {standing_guest.sockets.gdb_remote}"
     said = run_gdb(kernel.vmlinux, before=[connect, "continue &"], ask=["kcov-show tasks", "interrupt"])
