@@ -122,11 +122,16 @@ class _Build:
         self.rows.frombytes(memoryview(table.chain).cast("B"))  # type: ignore[arg-type]
         self.chain_of: dict[int, int] = dict(zip(self.columns.pcs, self.columns.chains, strict=True))
         """PC -> chain, of what was recorded and of the points that are looked at beside it."""
+        self.pcs, self.chains = self.columns.pcs, self.columns.chains
+        """What was recorded."""
+        if functions.unrecorded:
+            is_recorded = bytes(pc not in functions.unrecorded for pc in self.pcs)
+            self.pcs, self.chains = (array("Q", compress(column, is_recorded)) for column in (self.pcs, self.chains))
 
     @cached_property
     def recorded_kinds(self) -> set[int]:
         """The kinds of points that were recorded, as in :func:`_kind_of`."""
-        return {_KINDS[kind] for kind in PointKind if any(kind_flags(self.columns.chains, (kind,)))}
+        return {_KINDS[kind] for kind in PointKind if any(kind_flags(self.chains, (kind,)))}
 
     def select(self, row_places: array[int], places: Iterable[int], kinds: Collection[int]) -> Iterator[tuple[int, int]]:
         """Yield PC and chain of the rows whose place is one of these, ascending.
@@ -140,6 +145,17 @@ class _Build:
         is_kind = kind_flags(self.rows, (kind for kind in PointKind if _KINDS[kind] in kinds))
         chosen = bytes(map(operator.and_, gather(row_places, wanted, 0), is_kind))
         return zip(map(self._base.__add__, compress(self._offsets, chosen)), compress(self.rows, chosen), strict=True)
+
+    def select_outside(self, places: Collection[int]) -> Iterator[tuple[int, int]]:
+        """Yield PC and chain of what is not in the image, as that of modules, by the place of the innermost frame."""
+        assert self.columns.table is not None
+        ranges = self.columns.table.text_ranges()
+        start, end = min((one.start for one in ranges), default=0), max((one.end for one in ranges), default=0)
+        pcs = self.columns.pcs
+        for pc in (*pcs[: bisect_left(pcs, start)], *pcs[bisect_right(pcs, end) :]):
+            chain = self.chain_of[pc]
+            if chain >> KIND_BITS & MAX_DEPTH and self.innermost_place(chain) in places:
+                yield pc, chain
 
     def add_functions(self, places: Iterable[int], kinds: Collection[int]) -> None:
         """Add all points of functions that are of some kinds, as in :func:`_kind_of`."""
@@ -340,7 +356,7 @@ class _Matcher:
         self._pcs = array("Q", (0,)), array("Q", (0,))
 
     def run(self) -> BuildMatch:
-        recorded = [build.places(build.columns.chains) for build in self._builds]
+        recorded = [build.places(build.chains) for build in self._builds]
         self._pairs.add(*recorded)
         self._read_functions()
         self._pairs.add(*(build.places(build.chain_of.values()) for build in self._builds))
@@ -372,7 +388,7 @@ class _Matcher:
 
     def _read_functions(self) -> None:
         """Add all points of the functions that were executed in either build."""
-        executed = [set(build.columns.outermost_places()) - {NO_ID} for build in self._builds]
+        executed = [set(build.columns.outermost_places(build.chains)) - {NO_ID} for build in self._builds]
         wanted = (
             executed[0] | {pair.left for place in executed[1] if (pair := self._pairs.to_left(place)) is not None},
             executed[1] | {pair.right for place in executed[0] if (pair := self._pairs.to_right(place)) is not None},
@@ -472,9 +488,9 @@ class _Matcher:
     def _recorded_alone(self, *, is_left: bool) -> list[tuple[int, int]]:
         """Return PC and chain of what was recorded in one build and has no counterpart."""
         side, other = (0, 1) if is_left else (1, 0)
-        columns = self._builds[side].columns
-        counterparts = map(self._pcs[other].__getitem__, map(self._numbers[side].__getitem__, columns.pcs))
-        return list(compress(zip(columns.pcs, columns.chains, strict=True), map(operator.not_, counterparts)))
+        build = self._builds[side]
+        counterparts = map(self._pcs[other].__getitem__, map(self._numbers[side].__getitem__, build.pcs))
+        return list(compress(zip(build.pcs, build.chains, strict=True), map(operator.not_, counterparts)))
 
     def _match_by_innermost(self, keys: _Keys, *, is_left: bool) -> None:
         """Match points whose functions are inlined into others in the other build."""
@@ -497,7 +513,8 @@ class _Matcher:
         nearest = _Nearest()
         inner_places = gather(find_innermost(foreign.columns.frames, foreign.rows), foreign.columns.places.of_frame, NO_ID)
         # Of points with the same frames, the first one is as good as any.
-        first = {chain: pc for pc, chain in reversed([*foreign.select(inner_places, wanted, self._kinds)])}
+        candidates = *foreign.select(inner_places, wanted, self._kinds), *foreign.select_outside(wanted)
+        first = {chain: pc for pc, chain in reversed(candidates)}
         for chain, pc in first.items():
             innermost = keys.innermost(chain, is_left=not is_left)
             if innermost in lines:
@@ -529,8 +546,7 @@ class _Matcher:
             if place not in reasons:
                 reasons[place] = self._find_reason(place, is_left=is_left)
             unmatched[pc] = reasons[place]
-        pcs = build.columns.pcs
-        return BuildPoints(dict(zip(pcs, map(numbers.__getitem__, pcs), strict=True)), unmatched)
+        return BuildPoints(dict(zip(build.pcs, map(numbers.__getitem__, build.pcs), strict=True)), unmatched)
 
     def _find_reason(self, place: int, *, is_left: bool) -> Unmatched:
         """Return why a point in a function has no counterpart."""

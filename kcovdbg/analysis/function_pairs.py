@@ -62,10 +62,12 @@ class BuildFunctions:
 
     :param columns: of the PCs that were recorded in it, with its table.
     :param read_text: reads the sources that it was built from.
+    :param unrecorded: those of the PCs that were not recorded, but are points which the table lacks.
     """
 
-    def __init__(self, columns: PcColumns, read_text: ReadText) -> None:
+    def __init__(self, columns: PcColumns, read_text: ReadText, unrecorded: Collection[int] = frozenset()) -> None:
         self.columns = columns
+        self.unrecorded = unrecorded
         self.read_text = read_text
         places, strings = columns.places, columns.frames.strings
         self.names: list[str] = [strip_clone_suffix(strings[number] or "") for number in places.function]

@@ -11,7 +11,7 @@ import contextlib
 import platform
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -32,6 +32,7 @@ from kcovdbg.engine.table_progress import build_table
 from kcovdbg.engine.trace_fit import find_fit
 from kcovdbg.engine.trace_modules import ModuleFile, TraceModules, find_module_files
 from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Symbolizer
@@ -65,6 +66,8 @@ class TraceBuild:
     """Why traces are taken as its own that do not say of which build they are."""
     problem: str | None = None
     """Why records in modules have no source lines, None where they may have."""
+    find_module_points: Callable[[], Mapping[int, PointKind]] = dict
+    """Returns the points of modules that its traces have records in, where they are known."""
 
     @property
     def source(self) -> SourceTree:
@@ -226,7 +229,7 @@ def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Itera
     symbolizer = Symbolizer(table=build.find_table(), fallback=modules.frames_at, modules=modules)
     names = Names(symbolizer.locate_all, build.find_table)
     kernel = build.kernel._replace(find_modules=lambda: modules.places)
-    return replace(build, names=names, kernel=kernel, problem=modules.problem)
+    return replace(build, names=names, kernel=kernel, problem=modules.problem, find_module_points=modules.find_points)
 
 
 def _choose(context: Context, words: Sequence[str], build_id: str, own: TraceBuild, named: Sequence[TraceBuild]) -> TraceBuild:
@@ -333,8 +336,13 @@ def compare_builds(builds: Sequence[TraceBuild], pcs: Sequence[Iterable[int]]) -
     names = left.names, right.names
     if left is right:
         return BuildComparison(names)
+    sides = [{*recorded} for recorded in pcs]
+    of_modules = [build.find_module_points() for build in builds]
+    kinds = {points[pc] for points, recorded in zip(of_modules, sides, strict=True) for pc in points.keys() & recorded}
     functions = []
-    for build, recorded in zip(builds, pcs, strict=True):
+    for build, recorded, points in zip(builds, sides, of_modules, strict=True):
         build.find_table()
-        functions.append(BuildFunctions(build.names.columns(array("Q", sorted(recorded))), build.read_text))
+        # Which points of modules may be counterparts; those of the image are in the table.
+        others = {pc for pc, kind in points.items() if kind in kinds} - recorded
+        functions.append(BuildFunctions(build.names.columns(array("Q", sorted(recorded | others))), build.read_text, others))
     return BuildComparison(names, match_builds(*functions))

@@ -12,6 +12,8 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
 from kcovdbg.model.location import Frame
 from kcovdbg.model.module_place import ModuleMap, ModulePlace
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.module_points import find_file_points
 from kcovdbg.symbols.symbolizer import Fallback
 from kcovdbg.target.dump_file import unpack
 
@@ -39,14 +41,27 @@ class TraceModules:
         self.problem: str | None = None
         """Why modules have no source lines, None where they may have."""
         self._find_frames: Fallback = _no_frames
-        paths = {file.build_id: file.path for file in files}
-        if any(place.build_id in paths for place in self.places):
+        self._paths = {file.build_id: file.path for file in files}
+        if any(place.build_id in self._paths for place in self.places):
             try:
                 from kcovdbg.target.drgn.module_lines import ModuleLines
             except ImportError:
                 self.problem = "records in modules have no source lines: these need drgn"
             else:
-                self._find_frames = ModuleLines(self.places, paths).frames_at
+                self._find_frames = ModuleLines(self.places, self._paths).frames_at
+
+    def find_points(self) -> Mapping[int, PointKind]:
+        """Return the coverage points of the modules whose files are known, as KCOV records them."""
+        points: dict[int, PointKind] = {}
+        for place in self.places:
+            path = self._paths.get(place.build_id or "")
+            if path is None:
+                continue
+            with ElfFile(path) as elf:
+                of_section = find_file_points(elf)
+            for name, address in place.sections:
+                points.update((address + offset, kind) for offset, kind in of_section.get(name, {}).items())
+        return points
 
     def name_at(self, address: int) -> str | None:
         """Return the name of the module that an instruction is in, None when it is in none."""

@@ -9,8 +9,10 @@ import subprocess
 import pytest
 
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.module_points import find_file_points
 from tests.integration.test_two_builds import ask, images
-from tests.support.two_builds import BEFORE, build_program
+from tests.support.two_builds import AFTER, BEFORE, build_program
 
 pytest.importorskip("drgn")
 
@@ -36,11 +38,13 @@ PLACES = (0x7FC0000000, 0x7FC0432000)
 class Module:
     """A relocatable file with debug info, as a module's is."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, source=SOURCE):
         self.path = folder / "keep.ko"
-        (folder / "keep.c").write_text(SOURCE)
-        flags = ["-g", "-O1", "-fsanitize-coverage=trace-pc", "-mcmodel=large", "-fno-pie"]
-        subprocess.run(["gcc", *flags, "-c", "keep.c", "-o", "keep.o"], cwd=folder, check=True)
+        self.source = source.splitlines()
+        (folder / "drivers").mkdir()
+        (folder / "drivers" / "keep.c").write_text(source)
+        flags = ["-g", "-O1", "-fsanitize-coverage=trace-pc", "-mcmodel=kernel", "-fno-pie"]
+        subprocess.run(["gcc", *flags, "-c", "drivers/keep.c", "-o", "keep.o"], cwd=folder, check=True)
         subprocess.run(["ld", "-r", "--build-id=sha1", "-o", self.path, "keep.o"], cwd=folder, check=True)
         with ElfFile(self.path) as elf:
             self.build_id = elf.build_id
@@ -85,8 +89,8 @@ def program(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def module(tmp_path_factory):
-    return Module(tmp_path_factory.mktemp("module"))
+def module(program):
+    return Module(program.folder)
 
 
 def test_names_come_from_the_modules_file(program, module):
@@ -117,3 +121,70 @@ def test_what_one_boot_has_more(program, module):
     path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words), *words))
     status, (row,) = ask(*images(program), "--other-vmlinux", module.path, "diff", left, right, "--json")
     assert (status, row["side"], int(row["pc"], 0)) == (1, "left", PLACES[0] + gone)
+
+
+CODE = """
+.text
+call __sanitizer_cov_trace_pc
+call other
+jmp __sanitizer_cov_trace_pc
+.section .text.unlikely, "ax"
+nop
+call __sanitizer_cov_trace_const_cmp4
+.section .altinstr_replacement, "ax"
+call __sanitizer_cov_trace_pc
+"""
+
+
+def test_points_of_a_modules_file(tmp_path):
+    """Calls of callbacks alone: what a jump records is the address behind its caller's call."""
+    (tmp_path / "code.s").write_text(CODE)
+    subprocess.run(["gcc", "-m64", "-c", "code.s", "-o", "code.ko"], cwd=tmp_path, check=True)
+    with ElfFile(tmp_path / "code.ko") as elf:
+        found = {section: points for section, points in find_file_points(elf).items() if points}
+    assert found == {".text": {5: PointKind.PC}, ".text.unlikely": {6: PointKind.CMP}}
+
+
+# A branch more in one function, another one renamed, and all lines shifted.
+ADDED = "*(volatile int *)&total = n;"
+CHANGED = "\n\n" + SOURCE.replace("keep_outer", "keep_apply").replace(
+    "    return n * 7;", f"    if (n == 5)\n        {ADDED}\n    return n * 7;"
+)
+
+
+def write_trace(like, name, words):
+    """Write a trace with the side file of another one."""
+    path = like.with_name(f"{name}.kcov")
+    path.write_bytes(struct.pack(f"<{len(words) + 1}Q", len(words), *words))
+    path.with_name(f"{path.name}.json").write_text(like.with_name(f"{like.name}.json").read_text())
+    return f"file:{path}"
+
+
+def test_modules_of_two_builds(program, module, tmp_path):
+    """Points of a module are matched with all points of the other build's, executed or not."""
+    after = build_program(tmp_path / "after", AFTER)
+    changed = Module(after.folder, CHANGED)
+    left, _ = module.trace(program, "before", PLACES[0])
+    right, _ = changed.trace(after, "after", PLACES[1])
+    words = [*images(program, after), "--other-vmlinux", module.path, "--other-vmlinux", changed.path]
+    words += ["--other-source", program.folder, "--other-source", after.folder]
+
+    def rows_of_modules(*operands):
+        _, rows = ask(*words, "diff", *operands, "--json")
+        return [row for row in rows if min(PLACES) <= int(row["pc"], 0) < max(PLACES) + 0x1000]
+
+    rows = rows_of_modules(left, right)
+    text = {changed.source[row["frames"][0]["line"] - 1].strip() for row in rows}
+    assert {row["side"] for row in rows} == {"right"}
+    assert ADDED in text
+    assert text <= {ADDED, "if (n == 5)", "return n * 7;"}
+    # One point of the module on the right: all others are on the left only, with their counterparts.
+    one = PLACES[1] + min(changed.functions)
+    rows = rows_of_modules(left, write_trace(after.folder / "after.kcov", "one", [one]))
+    assert len(rows) > 5
+    for row in rows:
+        assert (row["side"], row["missing"]) == ("left", None)
+        name = changed.functions[int(row["counterpart"], 0) - PLACES[1]]
+        assert name.replace("apply", "outer") == row["frames"][0]["function"]
+        line = changed.lines([int(row["counterpart"], 0) - PLACES[1]])[0]
+        assert changed.source[line - 1].replace("apply", "outer") == module.source[row["frames"][0]["line"] - 1]

@@ -8,6 +8,7 @@ the recipe ``patched``.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,17 +20,18 @@ import pytest
 
 from kcovdbg.collect.trace_file import read_header, read_trace, side_path
 from kcovdbg.elf.file import ElfFile
+from kcovdbg.symbols.table_cache import cache_folder
 from tests.lab import kernel as kernels
 from tests.lab.collect_guest import SHARED, Lab, put_programs
 from tests.lab.guest import Guest, Machine
-from tests.lab.initramfs import make_userland
+from tests.lab.initramfs import MODULES, WORKLOAD, make_userland
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
 from tests.lab.recipe import RECIPES
+from tests.support.screen import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.lab.initramfs import Userland
     from tests.lab.kernel import Kernel
 
 pytestmark = pytest.mark.lab
@@ -39,15 +41,24 @@ PATCHED = "__do_sys_getpriority"
 RUNS = 2
 
 
+MODULE = "kcovlab_keep.c"
+ADDED = "WRITE_ONCE(total, total + 1);"
+# A patch of the module: what it adds runs.
+BEFORE_ADDED = "unsigned int sum = 0;\n"
+AFTER_ADDED = f"{BEFORE_ADDED}\n\tif (n > 2)\n\t\t{ADDED}\n"
+
+
 class Boot(NamedTuple):
     """A boot of a kernel, with what was collected in it."""
 
     kernel: Kernel
     module: Path
+    module_source: Path
     traces: Sequence[str]
 
 
-def collect(kernel: Kernel, userland: Userland, folder: Path) -> Boot:
+def collect(kernel: Kernel, modules: Path, folder: Path) -> Boot:
+    userland = make_userland(kernel, WORKLOAD, modules)
     put_programs(folder, userland)
     (module,) = [path for path in userland.modules if path.stem == "kcovlab_keep"]
     shutil.copy(module, folder)
@@ -60,7 +71,7 @@ def collect(kernel: Kernel, userland: Userland, folder: Path) -> Boot:
         script += [lab.python(f"-m kcovdbg collect -o {SHARED}/{name} -- {SHARED}/priority") for name in names]
         done = guest.run("\n".join(script), 900)
         assert done.returncode == 0, done.stderr
-    return Boot(kernel, module, tuple(f"file:{folder / name}" for name in names))
+    return Boot(kernel, module, modules, tuple(f"file:{folder / name}" for name in names))
 
 
 @pytest.fixture(scope="module")
@@ -73,20 +84,34 @@ def boots(tmp_path_factory: pytest.TempPathFactory) -> tuple[Boot, Boot, Boot]:
     before, after = (kernel for kernel in found if kernel is not None)
     # Modules that aren't compiled yet would be in every process of the guest, which keeps nothing.
     subprocess.run([sys.executable, "-m", "compileall", "-q", ROOT / "kcovdbg", *drgn.__path__], check=True)
-    made = [
-        collect(kernel, make_userland(kernel), tmp_path_factory.mktemp(kernel.recipe.name))
-        for kernel in (before, before, after)
-    ]
-    return made[0], made[1], made[2]
+    changed = change_module(tmp_path_factory.mktemp("modules"))
+    first, second, third = (
+        collect(kernel, modules, tmp_path_factory.mktemp(kernel.recipe.name))
+        for kernel, modules in ((before, MODULES), (before, MODULES), (after, changed))
+    )
+    return first, second, third
+
+
+def change_module(folder: Path) -> Path:
+    """Return a copy of the modules' sources in which one is another version."""
+    shutil.copytree(MODULES, folder, dirs_exist_ok=True)
+    text = (folder / MODULE).read_text()
+    assert text.count(BEFORE_ADDED) == 1
+    (folder / MODULE).write_text(text.replace(BEFORE_ADDED, AFTER_ADDED))
+    return folder
+
+
+def name_builds(boots: Sequence[Boot]) -> list[str]:
+    options: list[str] = []
+    for boot in dict.fromkeys(boots):
+        options += ["--other-vmlinux", str(boot.kernel.vmlinux), "--other-source", str(boot.kernel.tree)]
+    for module in {boot.module for boot in boots}:
+        options += ["--other-vmlinux", str(module)]
+    return options
 
 
 def ask(boots: Sequence[Boot], *words: str) -> tuple[int, Any]:
-    options: list[str | Path] = []
-    for boot in dict.fromkeys(boots):
-        options += ["--other-vmlinux", boot.kernel.vmlinux, "--other-source", boot.kernel.tree]
-    for module in {boot.module for boot in boots}:
-        options += ["--other-vmlinux", module]
-    done = run_kcovdbg(*options, *words, "--json", timeout=1200)
+    done = run_kcovdbg(*name_builds(boots), *words, "--json", timeout=1200)
     assert done.returncode in (0, 1), done.stderr
     return done.returncode, json.loads(done.stdout)
 
@@ -130,6 +155,44 @@ def test_what_the_patch_adds(boots: tuple[Boot, Boot, Boot]) -> None:
     assert all("kcovlab_asked" in line or "which == PRIO_" in line for line in found)
     functions = {frame["function"] for row in rows for frame in row["frames"]}
     assert not functions & {"override_release", "release_override"}
+
+
+def test_what_the_patch_of_the_module_adds(boots: tuple[Boot, Boot, Boot]) -> None:
+    before, _, after = boots
+    _, rows = ask((before, after), "diff", *before.traces, "--", *after.traces)
+    found = {
+        (row["side"], row["missing"], frame["function"], module_text(after)[frame["line"] - 1].strip())
+        for row in rows
+        for frame in row["frames"]
+        if frame["file"] is not None and frame["file"].endswith(MODULE)
+    }
+    assert found == {("right", "line", "kcovlab_keep_middle", ADDED)}
+
+
+def module_text(boot: Boot) -> list[str]:
+    return (boot.module_source / MODULE).read_text().splitlines()
+
+
+def test_view_of_both_kernels(boots: tuple[Boot, Boot, Boot]) -> None:
+    """In a terminal: rows of the module have the same line of the source on both sides, each with its number there."""
+    before, _, after = boots
+    command = [sys.executable, "-m", "kcovdbg", *name_builds((before, after)), "view", before.traces[0], after.traces[0]]
+    with Screen(*command, rows=40, columns=160, XDG_CACHE_HOME=str(cache_folder().parent.parent)) as terminal:
+        terminal.wait("] diff", seconds=120)
+        terminal.type("/kcovlab_keep_middle\r")
+        terminal.wait("kcovlab_keep_inner", seconds=120)
+        terminal.settle()
+        lines = terminal.lines
+        terminal.type("q")
+        assert terminal.end() == 0
+    numbers = [[int(line) for line in re.findall(rf"kcovlab_keep_\w+ modules/{MODULE}:(\d+)", row)] for row in lines]
+    old, new = module_text(before), module_text(after)
+    paired = [row for row in numbers if len(row) == 2]
+    assert len(paired) > 5
+    assert all(old[left - 1] == new[right - 1] for left, right in paired)
+    assert any(left != right for left, right in paired)
+    alone = [(row, line) for row, line in zip(lines, numbers, strict=True) if len(line) == 1]
+    assert [(" > " in row, new[line - 1].strip()) for row, (line,) in alone] == [(True, ADDED)]
 
 
 def test_pairs_are_what_addr2line_says(boots: tuple[Boot, Boot, Boot], tmp_path: Path) -> None:
