@@ -90,7 +90,12 @@ def _match_remarks(match: BuildMatch) -> Iterator[str]:
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             parts.append(f"{len(names)} {kind.value}: {', '.join(names[:_NAMED])}{more}")
     yield f"two builds: {'; '.join(parts)}"
-    if match.by_source and match.by_order:
+    if match.swapped:
+        yield (
+            f"the sources are not used: {match.swapped} functions are where those of the other build have them; is "
+            "--other-source in the order of --other-vmlinux?"
+        )
+    elif match.by_source and match.by_order:
         yield f"lines are paired by the sources of {match.by_source} functions, by their order in {match.by_order}"
     elif match.by_order:
         yield "lines are paired by their order: no sources of both builds; --other-source and --source-dir name them"

@@ -104,6 +104,8 @@ class BuildMatch:
     """Functions whose lines were paired by a diff of their sources."""
     by_order: int
     """Functions whose lines were paired by their order."""
+    swapped: int
+    """Functions that are where the sources of the other build have them, if the sources are not used for that reason."""
 
 
 class _Build:
@@ -213,6 +215,8 @@ class _Keys:
 
     def __init__(self, left: _Build, right: _Build, pairs: FunctionPairs) -> None:
         self._builds = left, right
+        self.swapped = pairs.count_swapped()
+        """How many functions show that the sources are those of the other build."""
         sides = left.functions, right.functions
         counts = [len(side.names) for side in sides]
         functions = array("I", range(counts[0])), array("I", range(counts[0], sum(counts)))
@@ -235,7 +239,7 @@ class _Keys:
         old, new = (build.functions for build in self._builds)
         renames, stale = Renames(pairs.old_names()), pairs.find_stale_files()
         for pair in pairs:
-            known = None if old.files[pair.left] in stale else renames
+            known = None if self.swapped or old.files[pair.left] in stale else renames
             yield pair, pair_lines(old, pair.left, new, pair.right, known)
 
     def _share(self, pair: FunctionPair, lines: LinePairs, numbers: array[int], functions: array[int]) -> bool:
@@ -384,6 +388,7 @@ class _Matcher:
             sorted((old.names[pair.left], new.names[pair.right]) for pair in pairs if pair.kind is PairKind.RENAMED),
             by_source,
             len(pairs) - by_source,
+            keys.swapped,
         )
 
     def _read_functions(self) -> None:

@@ -26,6 +26,8 @@ from kcovdbg.elf.symbol_table import strip_clone_suffix
 _PATTERN_LINES: Final = 4
 _FOREIGN_PATTERN_LINES: Final = 10
 _TEXT_LINES: Final = 3
+# From a function's name to its first point: parameters, and a brace.
+_HEADING_LINES: Final = 4
 # The share of lines that a renamed function keeps: a bit more than Git's for renamed files, since functions are short.
 _LIKENESS: Final = 0.6
 _MOVED_LIKENESS: Final = 0.5
@@ -151,6 +153,11 @@ class BuildFunctions:
         name = self.names[place]
         return [line.strip().replace(name, _OWN_NAME) for line in whole[lines[0] - 1 : lines[-1]]]
 
+    def begins_in(self, place: int, text: Sequence[str]) -> bool:
+        """Return whether a text has the name of a function where its first point is, or in the lines before."""
+        first = next(iter(self.lines(place)), 0)
+        return any(self.names[place] in line for line in text[max(0, first - _HEADING_LINES) : first])
+
 
 class FunctionPairs:
     """Finds functions of one build in another, each once.
@@ -199,6 +206,29 @@ class FunctionPairs:
                 if text and text == self._right.read_text(self._right.files[pair.right]):
                     found.add(file)
         return found
+
+    def count_swapped(self) -> int:
+        """Return how many functions begin where the sources of the other build have them, and not those of their own.
+
+        0 unless they are more than those of which the contrary is true: then the sources are those of the other build.
+        """
+        found = {True: 0, False: 0}
+        texts_of: dict[tuple[str, str], Sequence[Sequence[str]]] = {}
+        for pair in self._to_right.values():
+            places = (self._left, pair.left), (self._right, pair.right)
+            files = self._left.files[pair.left], self._right.files[pair.right]
+            if files not in texts_of:
+                texts = self._left.read_text(files[0]), self._right.read_text(files[1])
+                # Equal texts show nothing.
+                texts_of[files] = texts if all(texts) and texts[0] != texts[1] else ()
+            if not texts_of[files]:
+                continue
+            own, other = texts_of[files], texts_of[files][::-1]
+            is_own = all(build.begins_in(place, text) for (build, place), text in zip(places, own, strict=True))
+            is_other = all(build.begins_in(place, text) for (build, place), text in zip(places, other, strict=True))
+            if is_own != is_other:
+                found[is_other] += 1
+        return found[True] if found[True] > found[False] else 0
 
     def add(self, left: Iterable[int], right: Iterable[int]) -> None:
         """Find the counterparts of some functions of both builds."""

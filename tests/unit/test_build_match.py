@@ -139,6 +139,21 @@ def test_one_text_is_not_that_of_two_versions(sides):
     assert same(found, left.points["g", 27][0], right.points["g", 28][0])
 
 
+def test_sources_that_are_swapped_are_not_used(sides):
+    left, right = sides
+    left.add("f", "a.c", 2, 4).add("g", "a.c", 7, 9)
+    right.add("f", "a.c", 2, 4).add("g", "a.c", 9, 11)
+    old = ["", "int f(int a)", "{", "return a;", "}", "", "int g(int a)", "{", "return f(a);", "}", ""]
+    new = ["", "int f(int a)", "{", "return a;", "}", "", "int h;", "", "int g(int a)", "{", "return f(a);", "}", ""]
+    found = match(left, right, ({"a.c": old}, {"a.c": new}))
+    assert (found.swapped, found.by_source) == (0, 2)
+    found = match(left, right, ({"a.c": new}, {"a.c": old}))
+    # f() is where both have it.
+    assert (found.swapped, found.by_source) == (1, 0)
+    assert not found.left.unmatched
+    assert not found.right.unmatched
+
+
 def test_one_text_of_two_compilers(sides):
     left, right = sides
     left.add("f", "a.c", 10, 12, 15, 17)
