@@ -140,6 +140,17 @@ class GdbStacks:
         places = self._machine.unwind(registers, is_interrupted=cpu is not None)
         return [frame for place in places for frame in self._make_frames(place.pc, place.instruction)]
 
+    def find_callers(self) -> Sequence[StackFrame] | None:
+        """Return the callers of the function that GDB's thread is stopped in; None where GDB's own frames have them.
+
+        They do not on arm64: return addresses are signed, and QEMU's stub may not name the bits of the signature.
+        """
+        if not isinstance(self._machine, _Arm64Stacks):
+            return None
+        registers = _read_newest_registers(self._machine.names)
+        _, *places = self._machine.unwind(registers, is_interrupted=True)
+        return [frame for place in places for frame in self._make_frames(place.pc, place.instruction)]
+
     def _make_frames(self, pc: int, instruction: int) -> Sequence[StackFrame]:
         found = self._frames_at(instruction)
         if not found:
@@ -204,12 +215,16 @@ def _read_registers(number: int, names: Sequence[str]) -> Registers:
         raise LookupError(number)
     try:
         thread.switch()
-        newest = gdb.newest_frame()
-        return {name: int(newest.read_register(name)) & (1 << 64) - 1 for name in names}
+        return _read_newest_registers(names)
     finally:
         if selected is not None and frame is not None:
             selected.switch()
             frame.select()
+
+
+def _read_newest_registers(names: Sequence[str]) -> Registers:
+    newest = gdb.newest_frame()
+    return {name: int(newest.read_register(name)) & (1 << 64) - 1 for name in names}
 
 
 def find_stacks(

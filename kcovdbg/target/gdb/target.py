@@ -14,6 +14,7 @@ from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, address_of, word_mask
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, MissingSymbolError, TargetError
 from kcovdbg.model.location import Frame
+from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.gdb.kernel import GdbKernel
 from kcovdbg.target.gdb.lines import LineTables
@@ -72,7 +73,7 @@ class GdbTarget:
         self._stub = stub
         if stub is not None:
             self.packet_size = KGDB_BLOCK if stub is Stub.KGDB else _PACKET_SIZE
-            self.watchpoints = GdbWatchpoints(self, kernel, self.frames_at, self.forget)
+            self.watchpoints = GdbWatchpoints(self, kernel, self.frames_at, self.forget, self._find_callers)
         self._kept = CachedMemory(read, _KEPT_BLOCK) if stub is Stub.KGDB else None
         self.live = core is not None and core.path == Path("/proc/kcore")
         self.word_size = kernel.image.header.word_size
@@ -106,6 +107,9 @@ class GdbTarget:
     def stacks(self) -> GdbStacks | None:
         """Kernel stacks."""
         return find_stacks(self, self.kernel.image, self.address_in_gdb, self.frames_at, self._core, self._stub)
+
+    def _find_callers(self) -> Sequence[StackFrame] | None:
+        return None if self.stacks is None else self.stacks.find_callers()
 
     @property
     def files(self) -> Iterator[str]:
@@ -165,7 +169,8 @@ class GdbTarget:
 
     def forget(self) -> None:
         """Forget what was kept of memory that stood still: the machine has run."""
-        vars(self).pop("slab", None)
+        for name in ("slab", "stacks"):
+            vars(self).pop(name, None)
         if self._kept is not None:
             self._kept.forget()
 

@@ -30,6 +30,7 @@ class GdbWatchpoints:
     :param kernel: its symbols.
     :param frames_at: returns the functions that an instruction is in, innermost first.
     :param forget: forgets what was kept of memory, since the machine has run.
+    :param find_callers: returns the callers of the function that GDB's thread is stopped in; None where GDB's frames have them.
     """
 
     def __init__(
@@ -38,11 +39,13 @@ class GdbWatchpoints:
         kernel: GdbKernel,
         frames_at: Callable[[int], Sequence[Frame]],
         forget: Callable[[], None],
+        find_callers: Callable[[], Sequence[StackFrame] | None],
     ) -> None:
         self._target = target
         self._kernel = kernel
         self._frames_at = frames_at
         self._forget = forget
+        self._find_callers = find_callers
 
     def run(self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None) -> RunEnd:
         """Let the machine run until a wanted write; see :class:`~kcovdbg.target.watchpoints.Watchpoints`."""
@@ -107,6 +110,9 @@ class GdbWatchpoints:
             StackFrame(writer, frame.function, frame.file, frame.line, None, number < len(inner) - 1)
             for number, frame in enumerate(inner)
         ] or [StackFrame(writer, self._target.symbol_name(writer), None, None, None, False)]
+        callers = self._find_callers()
+        if callers is not None:
+            return [*frames, *callers]
         if self._kernel.relocation != self._target.kaslr_offset:
             return frames
         return [*frames, *self._callers()]
@@ -114,7 +120,7 @@ class GdbWatchpoints:
     def stack_problem(self) -> str | None:
         """Return why :meth:`stack` lacks callers, None when it is complete."""
         offset = self._target.kaslr_offset
-        if self._kernel.relocation == offset:
+        if self._kernel.relocation == offset or self._find_callers() is not None:
             return None
         return f"GDB's symbols are not where the kernel is; symbol-file {self._kernel.image.path} -o {offset:#x} moves them"
 
