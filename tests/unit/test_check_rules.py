@@ -1326,6 +1326,19 @@ def test_legal_oddities_are_never_reported(name):
     assert found == {}
 
 
+def test_a_count_that_pcs_left_is_told_from_one_that_nothing_explains():
+    """Of 512 words, 127 comparisons fit, and 511 PCs."""
+
+    def say(count):
+        findings = look(apply(E9A, [word(a_buffer("compared"), 0, count)])).findings
+        (found,) = [finding for finding in findings if finding.rule == "B2"]
+        return found.severity, found.certainty, found.reason
+
+    assert say(128) == say(511)
+    assert say(511)[:2] == say(512)[:2]
+    assert say(511)[2] != say(512)[2]
+
+
 def test_a_second_init_trace_is_named():
     """As posted in January 2025, it replaces both maps and the buffer before it is refused (kcov-abi.md 5)."""
     kernel = Kernel(J)

@@ -84,13 +84,17 @@ def check_comparison_count(state: State) -> Iterator[Violation]:
         # The bound of kernels before autumn 2026, (1 + 4 * count + 4) * 8 bytes, wraps.
         end = (1 + record.CMP_WORDS * kcov.count + record.CMP_WORDS) * 8 % _WORD
         wraps = end <= size
+        # write_comp_data() leaves a count alone that KCOV_ENABLE found: it is the user's to reset.
+        fits_pcs = kcov.count < (fields.size or 0)
         yield Violation(
             name_kcov(address),
             f"its buffer's count is {kcov.count:#x}, but {kcov.capacity} comparisons fit"
             + (": kernels up to autumn 2026 write outside of the buffer then" if wraps else ""),
             values(count=Hex(kcov.count), capacity=kcov.capacity, end=Hex(end), bytes=size),
             Certainty.LIKELY,
-            "user space can write it; then the kernel is not at fault yet",
+            "so many PCs fit: user space may have changed the mode without resetting the count"
+            if fits_pcs
+            else "user space can write it; then the kernel is not at fault yet",
             kcovs=(address,),
             severity=Severity.ERROR if wraps else None,
         )
