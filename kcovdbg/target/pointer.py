@@ -30,7 +30,7 @@ _SOFTWARE_TAGS: Final = ("__hwasan_tag_memory", 0xFF)
 # CONFIG_KASAN_HW_TAGS, since 2e903b914797 ("kasan, arm64: implement HW_TAGS runtime") (in v5.11): the tags of the Memory
 # Tagging Extension, whose 4 bits have set ones above them.
 _HARDWARE_TAGS: Final = ("kasan_init_hw_tags", 0x0F)
-# Linux kernel commit "kasan: add and integrate kasan boot parameters" (in v5.11): off without the extension.
+# Linux kernel commit 8028caaca7a8 ("kasan: add and integrate kasan boot parameters") (in v5.11): off without the extension.
 _FLAG: Final = "kasan_flag_enabled"
 
 
