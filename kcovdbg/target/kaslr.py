@@ -151,11 +151,15 @@ def search_offset(image: ElfFile, read: Read) -> int | None:
 
 
 def user_mode_of_cpus(registers: str) -> list[bool]:
-    """Return for each CPU whether it uses the page tables of user space, by QEMU's ``info registers -a`` on x86-64.
+    """Return for each CPU whether it translates addresses as user space does, by QEMU's ``info registers -a``.
 
-    It does at privilege level 3, and for some instructions of the kernel's entry and exit: with page-table isolation the page
-    tables of user space are those with bit 12 of CR3 set (PTI_USER_PGTABLE_BIT).
+    x86-64: it does at privilege level 3, and for some instructions of the kernel's entry and exit: with page-table isolation
+    the page tables of user space are those with bit 12 of CR3 set (PTI_USER_PGTABLE_BIT). arm64: at exception level 0, from
+    where E0PD hides the kernel's addresses without another page table.
     """
+    exceptions = re.findall(r"\bPSTATE=[0-9a-f]+ [^\n]*\bEL(\d)", registers)
+    if exceptions:
+        return [level == "0" for level in exceptions]
     levels = re.findall(r"\bCPL=(\d)", registers)
     tables = re.findall(r"\bCR3=([0-9a-f]+)", registers)
     if len(levels) != len(tables):

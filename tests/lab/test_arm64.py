@@ -19,6 +19,7 @@ from kcovdbg.symbols.table_cache import open_table
 from kcovdbg.target.drgn.target import DrgnSlab, DrgnTarget
 from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.slab_memory import SlabWalk
+from tests.integration.gdb.test_isolation import find_way_out, speaking_to
 from tests.integration.gdb.test_same_answers import ask_gdb, ask_kcovdbg, check_same, gather
 from tests.lab import kernel as kernels
 from tests.lab import requirements, situation
@@ -27,6 +28,7 @@ from tests.lab.dump import truth_about
 from tests.lab.guest import Guest, Machine
 from tests.lab.initramfs import Userland, make_userland
 from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
+from tests.support.gdb_run import run_gdb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,6 +127,42 @@ def test_in_gdb_through_the_stub(guest: Guest, table: None, tmp_path: Path) -> N
         in_gdb = ask_gdb([guest.kernel.vmlinux], [*lines, "info"], connect, program=program)
     check_same(lines, in_gdb, outside)
     assert "from the CPU's page table" in in_gdb.remarks
+
+
+@pytest.mark.parametrize("cpu", ["", "cortex-a72"], ids=["by E0PD", "by page-table isolation"])
+def test_in_gdb_in_user_space(cpu: str) -> None:
+    """The kernel's memory is hidden from there; the hint leads back."""
+    program = have_gdb()
+    with Guest(*built("6.12-arm64"), Machine(cpu=cpu)) as guest:
+        guest.wait_done()
+        done = run_kcovdbg("--qemu", guest.sockets.debugger_qmp, "-s", guest.kernel.vmlinux, "info", "--json")
+        offset = int(json.loads(done.stdout)[0]["kaslr_offset"], 16)
+        image = ElfFile(Path(guest.kernel.vmlinux).resolve())
+        address = {name: f"{image.symbols.find(name).address + offset:#x}" for name in ("do_el0_svc", "linux_banner")}
+        connect = [f"target remote {guest.sockets.gdb_remote}", "maint packet Qqemu.PhyMemMode:0"]
+        # pt_regs.pc of the system call's caller.
+        stop = [f"thbreak *{address['do_el0_svc']}", "continue", "thbreak **(unsigned long *) ($x0 + 256)", "continue"]
+        banner = f"x/s {address['linux_banner']}"
+        with speaking_to(guest):
+            said = run_gdb(
+                guest.kernel.vmlinux,
+                before=[*connect, *stop],
+                ask=["print $cpsr & 0xf", banner, "kcov-show tasks", "print 1"],
+                program=program,
+            )
+            assert said.answers[0] == "$1 = 0"
+            # GDB alone finds nothing of the kernel there.
+            assert "Cannot access memory" in said.answers[1]
+            assert said.answers[2] == ""
+            lines = find_way_out(said)
+            said = run_gdb(
+                guest.kernel.vmlinux,
+                before=[*connect, *stop, *lines],
+                ask=[banner, "kcov-show tasks --json"],
+                program=program,
+            )
+        assert "Linux version" in said.answers[0]
+        assert len(said.json(1)) > 5
 
 
 @pytest.mark.parametrize("state", ["standing", "hub-section", "softirq-over-local", "crashed"])

@@ -111,7 +111,14 @@ def test_gdb(guest: Guest, tmp_path: Path) -> None:
 
     def run() -> Any:
         return run_gdb(
-            before=[*symbols, f"target remote {guest.sockets.gdb_remote}", "maint packet Qqemu.PhyMemMode:0"],
+            before=[
+                *symbols,
+                f"target remote {guest.sockets.gdb_remote}",
+                "maint packet Qqemu.PhyMemMode:0",
+                # From user space, arm64 does not let GDB read the kernel's memory.
+                "thbreak kcov_ioctl",
+                "continue",
+            ],
             ask=[
                 "kcov-show catch kc-victim kcov_mode --for 5s",
                 f"shell touch {stopped}",

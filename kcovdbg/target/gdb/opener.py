@@ -25,6 +25,8 @@ from kcovdbg.target.kaslr import MismatchError, Read, check_image, offset_from_i
 from kcovdbg.target.stub_kernel import read_by_monitor
 
 _NOTHING_OPEN: Final = "connect to a guest (target remote ADDRESS), or open a core (core-file PATH)"
+# What makes system calls, in C, by machine: x86-64 and arm64.
+_SYSTEM_CALL: Final = ("do_syscall_64", "do_el0_svc")
 
 # The KASLR offset of the last target: tried first, and checked against the target's memory again.
 _last_offset: dict[tuple[str, str], FoundOffset] = {}
@@ -119,19 +121,25 @@ def _candidates(kernel: GdbKernel, core: ElfFile | None, read: Read) -> Iterator
     image = kernel.image
     if core is not None and "KERNELOFFSET" in core.vmcoreinfo:
         yield FoundOffset(int(core.vmcoreinfo["KERNELOFFSET"], 16), "from the core's VMCOREINFO")
-    if core is None and image.header.machine == EM_X86_64:
-        offset = offset_from_idt(image, _monitor("info registers"), read)
-        if offset is not None:
-            yield FoundOffset(offset, "from the IDT, by QEMU's `info registers`")
-    if core is None and image.header.machine == EM_AARCH64:
-        for found in _find_arm64_offsets(image):
-            yield FoundOffset(found, "from the CPU's page table, by QEMU's monitor")
+    if core is None:
+        yield from _offsets_by_cpu(image, read)
     if kernel.relocation:
         yield FoundOffset(kernel.relocation, "as the loaded symbols are relocated")
     yield FoundOffset(0, "not shifted")
     offset = search_offset(image, read)
     if offset is not None:
         yield FoundOffset(offset, "found by searching for linux_banner")
+
+
+def _offsets_by_cpu(image: ElfFile, read: Read) -> Iterator[FoundOffset]:
+    """Yield the KASLR offsets that the selected CPU's registers lead to, in user mode as well."""
+    if image.header.machine == EM_X86_64:
+        offset = offset_from_idt(image, _monitor("info registers"), read)
+        if offset is not None:
+            yield FoundOffset(offset, "from the IDT, by QEMU's `info registers`")
+    elif image.header.machine == EM_AARCH64:
+        for found in _find_arm64_offsets(image):
+            yield FoundOffset(found, "from the CPU's page table, by QEMU's monitor")
 
 
 def _monitor(command: str) -> str:
@@ -174,8 +182,7 @@ def _refuse_physical() -> None:
 
 
 def _refuse_user_mode(image: ElfFile, read: Read) -> None:
-    registers = _monitor("info registers -a")
-    in_user_mode = user_mode_of_cpus(registers)
+    in_user_mode = user_mode_of_cpus(_monitor("info registers -a"))
     thread = gdb.selected_thread()
     if thread is None:
         return
@@ -185,12 +192,12 @@ def _refuse_user_mode(image: ElfFile, read: Read) -> None:
         return
     others = [number for number, is_user in enumerate(in_user_mode) if not is_user]
     threads = {other.ptid[1] - 1: other.num for other in gdb.selected_inferior().threads()}
-    offset = offset_from_idt(image, registers, read)
-    entry = image.symbols.find("do_syscall_64")
+    found = next(_offsets_by_cpu(image, read), None)
+    entry = next(filter(None, map(image.symbols.find, _SYSTEM_CALL)), None)
     if others and others[0] in threads:
         hint = f"select a CPU that is in the kernel: thread {threads[others[0]]}"
-    elif offset is not None and entry is not None:
-        hint = f"let it enter the kernel: thbreak *{entry.address + offset:#x}, then continue"
+    elif found is not None and entry is not None:
+        hint = f"let it enter the kernel: thbreak *{entry.address + found.offset:#x}, then continue"
     else:
         hint = "let it run and stop it again, until it is in the kernel"
-    raise TargetError(f"CPU {cpu} is in user mode, where page-table isolation leaves the kernel's memory unmapped", hint=hint)
+    raise TargetError(f"CPU {cpu} is in user mode, from where the kernel's memory cannot be read", hint=hint)

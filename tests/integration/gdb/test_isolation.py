@@ -22,7 +22,7 @@ from tests.support.gdb_run import Said, run_gdb
 
 pytestmark = pytest.mark.lab
 
-_REASON = "is in user mode, where page-table isolation"
+_REASON = "is in user mode, from where"
 
 
 @contextlib.contextmanager
