@@ -14,7 +14,7 @@ import os
 import stat
 import tempfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE, MAGIC
@@ -25,7 +25,7 @@ from kcovdbg.target import flattened_dump as flattened
 from kcovdbg.target.kdump_file import DISKDUMP_MAGIC, KDUMP_MAGIC, KdumpFile, MissingPages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _COMPRESSED: Final = ((b"\x1f\x8b", "gzip"), (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2"), (b"\x04\x22\x4d\x18", "lz4"))
@@ -316,7 +316,8 @@ def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Bina
         standard = None
     if standard is not None:
         errors: Any = standard.ZstdError
-        stream: Any = standard.ZstdFile(file)
+        # ZstdFile loses what it has decompressed before an early end.
+        start_frame: Callable[[], Any] = standard.ZstdDecompressor
     else:
         try:
             import zstandard
@@ -326,21 +327,24 @@ def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Bina
                 hint="pip install zstandard, or decompress it first: zstd -d",
             ) from None
         errors = zstandard.ZstdError
-        stream = _WholeFrames(zstandard.ZstdDecompressor(), file)
+        start_frame = zstandard.ZstdDecompressor().decompressobj
     try:
-        yield stream
+        yield cast("BinaryIO", _WholeFrames(start_frame, file))
     except errors as error:
         raise TargetError(f"{path} is damaged: {error}", hint=_GET_AGAIN) from None
 
 
 class _WholeFrames:
-    """Decompressed data whose early end is noticed; that of zstandard's own stream reader is not."""
+    """Decompressed data up to its early end, which is noticed; zstandard's own stream reader does not notice it.
+
+    :param start_frame: makes a decompressor of one frame.
+    """
 
     # A block of a few bytes may decompress to 128 KiB: at most 128 MiB for so many bytes.
     _PIECE: Final = 4096
 
-    def __init__(self, decompressor: Any, file: BinaryIO) -> None:
-        self._decompressor = decompressor
+    def __init__(self, start_frame: Callable[[], Any], file: BinaryIO) -> None:
+        self._start_frame = start_frame
         self._file = file
         self._frame: Any = None
         self._rest = b""
@@ -359,7 +363,7 @@ class _WholeFrames:
                     raise EOFError
                 return b""
             if self._frame is None:
-                self._frame = self._decompressor.decompressobj()
+                self._frame = self._start_frame()
             self._ready = memoryview(self._frame.decompress(data))
             if self._frame.eof:
                 self._rest = self._frame.unused_data

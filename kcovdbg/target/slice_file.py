@@ -192,7 +192,10 @@ def _compressor(file: _CountedStream, destination: Path) -> Iterator[Any]:
     except ImportError:
         standard = None
     if standard is not None:
-        with standard.ZstdFile(file, "w", level=_ZSTD_LEVEL) as stream:
+        # Without its checksum, damaged data may be read as if nothing were wrong with it.
+        parameter = standard.CompressionParameter
+        options = {parameter.compression_level: _ZSTD_LEVEL, parameter.checksum_flag: 1}
+        with standard.ZstdFile(file, "w", options=options) as stream:
             yield stream
         return
     try:
