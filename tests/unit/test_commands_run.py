@@ -183,7 +183,7 @@ ERRORS = (
     ("watch 2", "missing command", None, "watch 2 tasks"),
     ("tasks --json --csv", "--csv", 13, None),
     ("half", "the other half", None, None),
-    ("broken", "ZeroDivisionError: integer division or modulo by zero", None, "--debug"),
+    ("broken", "ZeroDivisionError", None, "--debug"),
     ("living", "living needs a running kernel", None, None),
     ("drawing", "drawing needs a terminal", None, None),
     ("help xyzzy", "'xyzzy'", 5, "help lists the commands"),
