@@ -204,10 +204,12 @@ class _Locator:
             parts, order = _plan_by_units(reader, addresses)
             at = 0
             for numbers in self._run(parts, partial(self._locate_by_reader, reader)):
-                for index, number in zip(order[at : at + len(numbers)], numbers, strict=True):
+                indexes = order[at : at + len(numbers)]
+                for index, number in zip(indexes, numbers, strict=True):
                     chains[index] = number
+                if NO_UNIT in numbers:
+                    unread += [index for index, number in zip(indexes, numbers, strict=True) if number == NO_UNIT]
                 at += len(numbers)
-            unread = [index for index in order if chains[index] == NO_UNIT]
             for index, number in self._complete_names(addresses, chains):
                 chains[index] = number
         if unread:
@@ -330,8 +332,11 @@ def _make_rows(points: Points) -> _Rows:
         ([pc for pc in points.tail if pc not in points.jumps], PointKind.TAIL),
         (points.jumps, PointKind.TAIL_KNOWN),
     )
-    # As single numbers, they sort far faster than as pairs.
-    rows = sorted(pc << 3 | kind for pcs, kind in kinds for pc in pcs)
+    # As single numbers, they sort far faster than as pairs; each kind is ascending already.
+    rows: list[int] = []
+    for pcs, kind in kinds:
+        rows += [pc << 3 | kind for pc in pcs]
+    rows.sort()
     return _Rows(array("Q", [row >> 3 for row in rows]), bytes([row & 7 for row in rows]))
 
 
@@ -342,9 +347,12 @@ def _locate_rows(
 
     :param jumps: of PCs after calls of functions that end in jumps to a callback: addresses inside these jumps.
     """
-    plain = {pc - 1 for pc in rows.plain()}
-    addresses = array("Q", sorted(plain.union(*jumps.values())))
+    plain = array("Q", [pc - 1 for pc in rows.plain()])
+    inside = sorted(set().union(*jumps.values()).difference(plain))
+    addresses = array("Q", sorted((*plain, *inside))) if inside else plain
     chains = locator.locate(addresses, reader)
+    if not jumps:
+        return chains
     groups = sorted(set(jumps.values()))
     by_group = dict(
         zip(
@@ -353,7 +361,8 @@ def _locate_rows(
             strict=True,
         )
     )
-    of_plain = compress(chains, map(plain.__contains__, addresses))
+    others = set(inside)
+    of_plain = (chain for address, chain in zip(addresses, chains, strict=True) if address not in others)
     return array(
         "I",
         [by_group[jumps[pc]] if kind == PointKind.TAIL_KNOWN else next(of_plain) for pc, kind in zip(*rows, strict=True)],
