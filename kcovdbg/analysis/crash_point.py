@@ -19,10 +19,10 @@ _CRASH: Final = re.compile(
     r"(v?panic|nmi_panic|oops_\w+|die|__die\w*|die_\w+|page_fault_oops|make_task_dead|__?crash_kexec|crash_kexec_post_notifiers"
     r"|(native_)?machine_crash_shutdown|__do_kernel_fault|no_context|arm64_notify_die)$"
 )
-# Functions between the exception and those: the exception's handlers, the reports that panic_on_warn makes a crash of, and the
-# timer of the soft lockup detector.
+# Functions between the exception and those: the exception's handlers, each of which DEFINE_IDTENTRY() makes two functions of; the
+# reports that panic_on_warn makes a crash of; and the timer of the soft lockup detector.
 _EXCEPTION: Final = re.compile(
-    r"(asm_(exc|sysvec|common)_\w+|sysvec_\w+|exc_\w+|kernelmode_fixup_or_oops|__?bad_area\w*|do_(user|kern)_addr_fault"
+    r"(asm_(exc|sysvec|common)_\w+|sysvec_\w+|(__)?exc_\w+|kernelmode_fixup_or_oops|__?bad_area\w*|do_(user|kern)_addr_fault"
     r"|handle_page_fault|do_(error_)?trap\w*|handle_bug|report_bug|do_mem_abort|do_page_fault|do_translation_fault|__do_page_fault"
     r"|el1h?_\w+|do_invalid_op|do_general_protection|invalid_op|general_protection|page_fault|math_error|do_undefinstr"
     r"|bug_handler|brk_handler|call_break_hook|do_debug_exception"

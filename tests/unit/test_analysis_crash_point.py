@@ -27,6 +27,8 @@ def end_of(records, frames, *, is_crashed=False):
         ("delay_tsc panic sysrq_handle_crash __handle_sysrq vfs_write", "sysrq_handle_crash"),
         ("crash_kexec oops_end page_fault_oops exc_page_fault asm_exc_page_fault three two one", "three"),
         ("__crash_kexec panic oops_end die handle_bug exc_invalid_op asm_exc_invalid_op broken caller", "broken"),
+        # NULL with an offset, where KASAN is inline: the address of its shadow is not canonical.
+        ("panic oops_end (__exc_general_protection) exc_general_protection asm_exc_general_protection inner outer", "inner"),
         ("__crash_kexec die __do_kernel_fault do_page_fault do_mem_abort el1_abort el1h_64_sync broken", "broken"),
         (
             "__crash_kexec panic check_panic_on_warn __warn __report_bug report_bug handle_bug exc_invalid_op"
