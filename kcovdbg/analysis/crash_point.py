@@ -19,8 +19,8 @@ _CRASH: Final = re.compile(
     r"(v?panic|nmi_panic|oops_\w+|die|__die\w*|die_\w+|page_fault_oops|make_task_dead|__?crash_kexec|crash_kexec_post_notifiers"
     r"|(native_)?machine_crash_shutdown|__do_kernel_fault|no_context|arm64_notify_die)$"
 )
-# Functions between the exception and those: the exception's handlers, each of which DEFINE_IDTENTRY() makes two functions of; the
-# reports that panic_on_warn makes a crash of; and the timer of the soft lockup detector.
+# Functions between the exception and those: its handlers (DEFINE_IDTENTRY() makes two functions of each), the reports that
+# panic_on_warn makes a crash of, and the timer of the soft lockup detector.
 _EXCEPTION: Final = re.compile(
     r"(asm_(exc|sysvec|common)_\w+|sysvec_\w+|(__)?exc_\w+|kernelmode_fixup_or_oops|__?bad_area\w*|do_(user|kern)_addr_fault"
     r"|handle_page_fault|do_(error_)?trap\w*|handle_bug|report_bug|do_mem_abort|do_page_fault|do_translation_fault|__do_page_fault"
