@@ -14,19 +14,30 @@ from typing import Final
 
 from kcovdbg.model.memory import StackFrame
 
-# Functions that only run in a crash, on x86 and arm64.
+# Functions that only run in a crash.
 _CRASH: Final = re.compile(
     r"(v?panic|nmi_panic|oops_\w+|die|__die\w*|die_\w+|page_fault_oops|make_task_dead|__?crash_kexec|crash_kexec_post_notifiers"
-    r"|(native_)?machine_crash_shutdown|__do_kernel_fault|no_context|arm64_notify_die)$"
+    r"|(native_)?machine_crash_shutdown|__do_kernel_fault|(do_)?no_context|arm64_notify_die)$"
 )
-# Functions between the exception and those: its handlers (DEFINE_IDTENTRY() makes two functions of each), the reports that
-# panic_on_warn makes a crash of, and the timer of the soft lockup detector.
+# Functions between the exception and those: its handlers, the reports that panic_on_warn makes a crash of, and the timer of the
+# soft lockup detector.
 _EXCEPTION: Final = re.compile(
-    r"(asm_(exc|sysvec|common)_\w+|sysvec_\w+|(__)?exc_\w+|kernelmode_fixup_or_oops|__?bad_area\w*|do_(user|kern)_addr_fault"
-    r"|handle_page_fault|do_(error_)?trap\w*|handle_bug|report_bug|do_mem_abort|do_page_fault|do_translation_fault|__do_page_fault"
-    r"|el1h?_\w+|do_invalid_op|do_general_protection|invalid_op|general_protection|page_fault|math_error|do_undefinstr"
-    r"|bug_handler|brk_handler|call_break_hook|do_debug_exception"
-    r"|check_panic_on_warn|__warn|warn_slowpath_\w+|__report_bug|end_report|kasan_report\w*|__?kasan_check_\w+|__asan_\w+"
+    "("
+    # x86; DEFINE_IDTENTRY() makes two functions of a handler.
+    r"asm_(exc|sysvec|common)_\w+|sysvec_\w+|(__)?exc_\w+|kernelmode_fixup_or_oops|_{0,2}bad_area\w*|do_(user|kern)_addr_fault"
+    r"|handle_page_fault|do_(error_)?trap\w*|handle_bug|do_page_fault|__do_page_fault|do_invalid_op|do_general_protection"
+    r"|invalid_op|general_protection|page_fault|math_error"
+    # arm64
+    r"|el1h?_\w+|do_el1_\w+|do_mem_abort|do_translation_fault|do_bad(_area)?|do_alignment_fault|do_tag_check_fault|do_sea"
+    r"|do_sp_pc_abort|do_undefinstr|do_debug_exception|call_(el1_)?break_hook"
+    r"|brk_handler|(bug|cfi|kasan|ubsan|reserved_fault)_(brk_)?handler"
+    # riscv64, beside names of x86
+    r"|handle_exception|handle_break|handle_bad_stack|handle_kernel_stack_overflow"
+    # s390x
+    r"|pgm_check_handler|__do_pgm_check|do_(dat|protection)_exception|do_exception|handle_fault_error\w*|do_report_trap"
+    r"|default_trap_handler|illegal_op|\w+_event_exception|kernel_stack_overflow"
+    # all
+    r"|check_panic_on_warn|__warn|warn_slowpath_\w+|(__)?report_bug|end_report|kasan_report\w*|__?kasan_check_\w+|__asan_\w+"
     r"|kasan_check_range|kmsan_report|kmsan_internal_check_memory|__msan_\w+|kcsan_report\w*|ubsan_epilogue|__ubsan_\w+"
     r"|watchdog_timer_fn|__run_hrtimer|__hrtimer_run_queues|hrtimer_interrupt|local_apic_timer_interrupt|\w*_sysvec_\w+)$"
 )

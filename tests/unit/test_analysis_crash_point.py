@@ -30,6 +30,15 @@ def end_of(records, frames, *, is_crashed=False):
         # NULL with an offset, where KASAN is inline: the address of its shadow is not canonical.
         ("panic oops_end (__exc_general_protection) exc_general_protection asm_exc_general_protection inner outer", "inner"),
         ("__crash_kexec die __do_kernel_fault do_page_fault do_mem_abort el1_abort el1h_64_sync broken", "broken"),
+        # An address of the kernel's half that is not mapped, and others.
+        ("die die_kernel_fault __do_kernel_fault do_bad_area do_translation_fault do_mem_abort el1_abort broken", "broken"),
+        ("panic die do_el1_undef el1_undef el1h_64_sync_handler el1h_64_sync broken caller", "broken"),
+        # riscv64, s390x
+        ("panic die die_kernel_fault no_context handle_page_fault do_page_fault handle_exception broken caller", "broken"),
+        (
+            "panic die handle_fault_error_nolock do_exception do_dat_exception __do_pgm_check pgm_check_handler broken caller",
+            "broken",
+        ),
         (
             "__crash_kexec panic check_panic_on_warn __warn __report_bug report_bug handle_bug exc_invalid_op"
             " asm_exc_invalid_op warned caller",
