@@ -26,7 +26,6 @@ from tests.lab import requirements, situation
 from tests.lab.errors import UnavailableError
 from tests.lab.guest import Guest, Machine
 from tests.lab.initramfs import Userland, make_userland
-from tests.lab.recipe import RECIPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +45,7 @@ class Booter(Protocol):
 
 @pytest.fixture(scope="session")
 def kernel() -> kernels.Kernel:
-    recipe = RECIPES[os.environ.get("KCOVDBG_LAB_RECIPE", "default")]
+    recipe = kernels.by_name(os.environ.get("KCOVDBG_LAB_RECIPE", "default"))
     found = kernels.find(recipe)
     if found is None:
         # Minutes of building are for who asks for them, not for who runs all tests.
