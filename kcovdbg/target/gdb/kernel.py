@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import gdb
 from kcovdbg.elf.file import ElfFile
@@ -17,8 +17,11 @@ from kcovdbg.errors import MissingTypeError, TargetError
 from kcovdbg.target.gdb.types import resolve_member
 from kcovdbg.target.protocol import Member
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 # Static symbols of kernel/kcov.c, in every version. Its compilation unit has most of the types that are read, task_struct
-# included: GDB reads no other one when it has been read first.
+# included.
 _ANCHORS: Final = ("kcov_fops", "kcov_ioctl")
 _NO_KERNEL: Final = "load the vmlinux of the kernel, with debug info: symbol-file VMLINUX"
 
@@ -39,18 +42,27 @@ class GdbKernel:
     @cached_property
     def relocation(self) -> int:
         """What GDB's symbols are shifted by: their user may have loaded them at an offset."""
+        for address, known in self._find_anchors():
+            try:
+                value = known.value().address
+            except gdb.error:
+                continue
+            if value is not None:
+                return int(value) - address
+        return 0
+
+    @cached_property
+    def _unit(self) -> tuple[gdb.Block, ...]:
+        """The compilation unit of kernel/kcov.c, nothing when GDB does not find it."""
+        return tuple(known.symtab.static_block() for _, known in self._find_anchors())[:1]
+
+    def _find_anchors(self) -> Iterator[tuple[int, gdb.Symbol]]:
+        """Yield symbols of kernel/kcov.c with their addresses in the vmlinux file; GDB reads the unit to find one."""
         for name in _ANCHORS:
             symbol = self.image.symbols.find(name)
             known = self.objfile.lookup_static_symbol(name) if symbol is not None else None
-            if symbol is None or known is None or not known.is_valid():
-                continue
-            try:
-                address = known.value().address
-            except gdb.error:
-                continue
-            if address is not None:
-                return int(address) - symbol.address
-        return 0
+            if symbol is not None and known is not None and known.is_valid():
+                yield symbol.address, known
 
     def find_type(self, name: str) -> gdb.Type:
         """Return a type by its name.
@@ -58,10 +70,9 @@ class GdbKernel:
         :raises MissingTypeError: when the debug info has no such type.
         """
         if name not in self._types:
-            # Has GDB read the compilation unit of kernel/kcov.c.
-            _ = self.relocation
             try:
-                self._types[name] = gdb.lookup_type(name).strip_typedefs()
+                # Without a unit to begin with, GDB 18 reads another one for each type.
+                self._types[name] = gdb.lookup_type(name, *self._unit).strip_typedefs()
             except gdb.error:
                 self._types[name] = None
         found = self._types[name]
