@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import sys
 from array import array
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kcovdbg.engine.sample_file import read_run
 from tests.lab import kernel as kernels
 from tests.lab import requirements
 from tests.lab.collect_guest import SHARED, Lab, put_programs
@@ -22,13 +26,19 @@ from tests.lab.generation import GENERATIONS
 from tests.lab.guest import Guest, Machine
 from tests.lab.initramfs import make_userland
 from tests.lab.kcovdbg_initramfs import pack
+from tests.lab.kcovdbg_run import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kcovdbg.model.sample import TaskSample
+
 pytestmark = pytest.mark.lab
 # As in values.c.
 ROUNDS = 40
+SIZE = 4096
+PAUSE_US = 200_000
+TERMINATED = 128 + signal.SIGTERM
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +100,52 @@ def test_threads_and_children(lab: Lab) -> None:
         assert records == account_of(said[tid])
         # Libraries ask for limits before and after.
         assert [one for one in records if one[0] == "getpriority"] == account_of(passed[tid])
+    lab.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("is_inside", [False, True], ids=["outside", "inside"])
+def test_monitor(lab: Lab, is_inside: bool) -> None:
+    """Each task's words, as the traces have them in the end, and as many tasks and objects as there were."""
+    collect = f"--mode dataflow --per-thread --buffer-size {SIZE} -o {SHARED}/m.kcov --json -- "
+    collect += f"{SHARED}/values {SHARED}/account {PAUSE_US}"
+    record = ("--interval", "0.2", "--cpu", "100", "--record")
+    path = lab.exchange / "run.jsonl"
+    if is_inside:
+        looks = lab.kcovdbg(" ".join(("monitor", *record, f"{SHARED}/run.jsonl")))
+        # The recording has another name until it is complete.
+        begun = f"{looks} >{SHARED}/monitor 2>&1 & until ls -A {SHARED} | grep -q kcovdbg-; do sleep 1; done"
+        done = lab.guest.run(
+            f"{begun}; {lab.kcovdbg(f'collect {collect}')} || exit; kill $!; wait $!; [ $? = {TERMINATED} ]", 900
+        )
+        lab.fetch("run.jsonl")
+    else:
+        words = [sys.executable, "-m", "kcovdbg", "--qemu", lab.guest.sockets.debugger_qmp, "-s", lab.guest.kernel.vmlinux]
+        with subprocess.Popen([*words, "monitor", *record, path], cwd=ROOT, stdout=subprocess.DEVNULL) as watching:
+            done = lab.collect(collect, 900)
+            watching.terminate()
+            assert watching.wait(120) == TERMINATED
+    assert done.returncode == 0, done.stderr
+    files = {row["tid"]: row["file"].rpartition("/")[2] for row in json.loads(done.stdout)}
+    lab.fetch("account")
+    assert len(files) == 3
+    assert set(files) == set(calls_of_program((lab.exchange / "account").read_text()))
+    run = read_run(str(path))
+    seen: dict[int | None, list[TaskSample]] = defaultdict(list)
+    for task in (task for sample in run.samples for task in sample.tasks if task.device is not None):
+        seen[task.pid].append(task)
+    assert set(seen) == set(files)
+    for tid, name in files.items():
+        assert {task.kcov_size for task in seen[tid]} == {SIZE}
+        counts = [task.count for task in seen[tid] if task.count is not None]
+        assert counts == sorted(counts)
+        assert len(set(counts)) > 5
+        lab.fetch(name)
+        assert counts[-1] == array("Q", (lab.exchange / name).read_bytes())[0]
+    objects = {found.kcov for sample in run.samples for found in sample.objects or () if found.device is not None}
+    expected = {task.kcov for tasks in seen.values() for task in tasks}
+    assert len(expected) == 3
+    # In a guest that is emulated, a look at all objects takes nearly as long as the program.
+    assert objects <= expected if is_inside else objects == expected
     lab.assert_nothing_is_left()
 
 

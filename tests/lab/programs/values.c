@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
-/* Calls with known arguments in two threads and a child; to the file that its argument names each says: TID WHICH WHO RESULT. */
+/*
+ * Calls with known arguments in two threads and a child; to the file that its argument names each says: TID WHICH WHO RESULT.
+ * With a second argument, each waits for so many microseconds after a call, and 20 times as long after the last one.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +15,7 @@
 #define ROUNDS 40
 
 static int account;
+static unsigned int pause_us;
 
 static void *call(void *first)
 {
@@ -21,7 +26,10 @@ static void *call(void *first)
 		long result = syscall(SYS_getpriority, which, i % 2 ? who : 0);
 
 		dprintf(account, "%ld %d %d %ld\n", syscall(SYS_gettid), which, i % 2 ? who : 0, result < 0 ? -errno : result);
+		usleep(pause_us);
 	}
+	for (int i = 0; i < 20; i++)
+		usleep(pause_us);
 	return NULL;
 }
 
@@ -31,6 +39,7 @@ int main(int argc, char **argv)
 	pid_t child;
 
 	account = argc > 1 ? open(argv[1], O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644) : 1;
+	pause_us = argc > 2 ? atoi(argv[2]) : 0;
 	if (account < 0 || pthread_create(&thread, NULL, call, (void *)1000))
 		return 1;
 	child = fork();
