@@ -39,6 +39,8 @@ pytestmark = pytest.mark.lab
 FILE = "kernel/sys.c"
 PATCHED = "__do_sys_getpriority"
 RUNS = 2
+# Of the terminal: two sides with their places.
+COLUMNS = 160
 
 
 MODULE = "kcovlab_keep.c"
@@ -174,25 +176,55 @@ def module_text(boot: Boot) -> list[str]:
 
 
 def test_view_of_both_kernels(boots: tuple[Boot, Boot, Boot]) -> None:
-    """In a terminal: rows of the module have the same line of the source on both sides, each with its number there."""
+    """In a terminal: rows of what the patches changed have the same line of the source on both sides, by its number there."""
     before, _, after = boots
     command = [sys.executable, "-m", "kcovdbg", *name_builds((before, after)), "view", before.traces[0], after.traces[0]]
-    with Screen(*command, rows=40, columns=160, XDG_CACHE_HOME=str(cache_folder().parent.parent)) as terminal:
+    shown: list[list[str]] = []
+    with Screen(*command, rows=40, columns=COLUMNS, XDG_CACHE_HOME=str(cache_folder().parent.parent)) as terminal:
         terminal.wait("] diff", seconds=120)
-        terminal.type("/kcovlab_keep_middle\r")
-        terminal.wait("kcovlab_keep_inner", seconds=120)
-        terminal.settle()
-        lines = terminal.lines
+        # In the order of the program's calls. What is waited for is beside what is searched for.
+        for searched, beside in (
+            (PATCHED, "__x64_sys_getpriority"),
+            ("override_release", "release_override"),
+            ("kcovlab_keep_middle", "kcovlab_keep_inner"),
+        ):
+            terminal.type(f"/{searched}\r")
+            terminal.wait(beside, seconds=120)
+            terminal.settle()
+            shown.append(terminal.lines)
         terminal.type("q")
         assert terminal.end() == 0
-    numbers = [[int(line) for line in re.findall(rf"kcovlab_keep_\w+ modules/{MODULE}:(\d+)", row)] for row in lines]
-    old, new = module_text(before), module_text(after)
-    paired = [row for row in numbers if len(row) == 2]
-    assert len(paired) > 5
-    assert all(old[left - 1] == new[right - 1] for left, right in paired)
-    assert any(left != right for left, right in paired)
-    alone = [(row, line) for row, line in zip(lines, numbers, strict=True) if len(line) == 1]
-    assert [(" > " in row, new[line - 1].strip()) for row, (line,) in alone] == [(True, ADDED)]
+    texts = [(boot.kernel.tree / FILE).read_text().splitlines() for boot in (before, after)]
+    found = find_shown(shown[0], rf"{PATCHED}(?: ← \w+)? {FILE}:(\d+)", texts)
+    pairs = [pair for pair in found if None not in pair]
+    assert len(pairs) > 1
+    assert all(left == right for left, right in pairs)
+    added = {right for left, right in found if left is None}
+    assert "WRITE_ONCE(kcovlab_asked, kcovlab_asked + 1);" in added
+    assert added <= {"WRITE_ONCE(kcovlab_asked, kcovlab_asked + 1);", "if (which == PRIO_PROCESS)"}
+    assert not [left for left, right in found if right is None]
+    found = find_shown(shown[1], rf"(?:override_release|release_override)(?: ← \w+)? {FILE}:(\d+)", texts)
+    # The names differ, and some of the lines are the calls.
+    pairs = [tuple(text and text.replace("release_override", "override_release") for text in pair) for pair in found]
+    assert len(pairs) > 5
+    assert all(left == right for left, right in pairs)
+    texts = [module_text(before), module_text(after)]
+    found = find_shown(shown[2], rf"kcovlab_keep_\w+ modules/{MODULE}:(\d+)", texts)
+    pairs = [pair for pair in found if None not in pair]
+    assert len(pairs) > 5
+    assert all(left == right for left, right in pairs)
+    assert [pair for pair in found if None in pair] == [(None, ADDED)]
+
+
+def find_shown(rows: Sequence[str], place: str, texts: Sequence[list[str]]) -> list[tuple[str | None, ...]]:
+    """Return for each row with a place on either side the texts of its lines, None where that side has none."""
+    found: list[tuple[str | None, ...]] = []
+    for row in rows:
+        places = [re.search(place, half) for half in (row[: COLUMNS // 2], row[COLUMNS // 2 :])]
+        if any(places):
+            pair = zip(places, texts, strict=True)
+            found.append(tuple(None if match is None else text[int(match[1]) - 1].strip() for match, text in pair))
+    return found
 
 
 def test_pairs_are_what_addr2line_says(boots: tuple[Boot, Boot, Boot], tmp_path: Path) -> None:
