@@ -104,12 +104,8 @@ def _make_request(context: Context, args: Namespace) -> Request:
 
     if not args.command:
         raise WordError("collect: missing command", None, hint="collect -- COMMAND ARG…, for instance collect -- ls /")
-    features = None
     plain = args.mode.removeprefix("KCOV_").removeprefix("TRACE_")
-    if plain not in ("PC", "CMP"):
-        target = context.workspace.optional_target
-        if target is not None and is_this_machine(target):
-            features = context.layout.generation.features
+    features = None if plain in ("PC", "CMP") else context.running_features
     found, common = parse_remote(args.remote or ())
     is_data = context.format is not Format.TEXT or args.output == STDOUT
     return Request(

@@ -171,10 +171,11 @@ def _check_open(_context: Context) -> Diagnosis:
     return Diagnosis(question, True, DEVICE)
 
 
-def check_devices(folder: Path = Path(DEVICE).parent) -> Iterator[Diagnosis]:
+def check_devices(folder: Path = Path(DEVICE).parent, features: Collection[str] | None = None) -> Iterator[Diagnosis]:
     """Yield what is known of the devices of posted series that the running kernel has.
 
     :param folder: where KCOV's file is.
+    :param features: features of the running kernel; None if they are not known.
     """
     for device, mode in device_modes():
         request = mode.request
@@ -189,10 +190,12 @@ def check_devices(folder: Path = Path(DEVICE).parent) -> Iterator[Diagnosis]:
                 fix = "run kcovdbg as root" if isinstance(error, PermissionError) else f"mount -t debugfs none {folder}"
                 yield Diagnosis(f"can I open {path.name}?", False, f"{path}: {error.strerror}", fix)
             continue
-        yield from _check_device(path, status, mode, request)
+        yield from _check_device(path, status, mode, request, features)
 
 
-def _check_device(path: Path, status: os.stat_result, mode: Mode, request: EnableRequest) -> Iterator[Diagnosis]:
+def _check_device(
+    path: Path, status: os.stat_result, mode: Mode, request: EnableRequest, known: Collection[str] | None
+) -> Iterator[Diagnosis]:
     question = f"can I open {path.name}?"
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
@@ -202,6 +205,15 @@ def _check_device(path: Path, status: os.stat_result, mode: Mode, request: Enabl
         return
     yield Diagnosis(question, True, f"{path}, {stat.filemode(status.st_mode)}, owned by user {status.st_uid}")
     question = f"does {path.name} record?"
+    if known is not None and request.feature not in (None, *known):
+        # An earlier form of it may still be enabled for a task that has ended.
+        yield Diagnosis(
+            question,
+            None,
+            f"not tried: collect needs the {path.name} of {request.since}",
+            "tasks and buffer show what other programs record",
+        )
+        return
     try:
         # Enabling it is safe on any kernel: the file is the series' own. Without debug info the records cannot be read.
         features = () if request.feature is None else (request.feature,)
@@ -303,7 +315,7 @@ _CHECKS: Final[tuple[Callable[[Context], Diagnosis | Iterator[Diagnosis]], ...]]
     _check_kcore,
     _check_symbols,
     _check_collector,
-    lambda _context: check_devices(),
+    lambda context: check_devices(features=context.running_features),
     _check_following,
     _check_cache,
 )

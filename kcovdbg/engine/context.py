@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.engine.command import Command, Need
 from kcovdbg.engine.output_files import Inputs, no_inputs
 from kcovdbg.engine.terminal import Terminal
@@ -61,6 +63,12 @@ class Context:
     def layout(self) -> Layout:
         """Which KCOV it has."""
         return self.workspace.layout
+
+    @property
+    def running_features(self) -> Collection[str] | None:
+        """Features of the kernel that runs on this machine; None where its debug info is not at hand."""
+        target = self.workspace.optional_target
+        return None if target is None or not is_this_machine(target) else self.layout.generation.features
 
     @property
     def width(self) -> int | None:

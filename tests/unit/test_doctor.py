@@ -170,6 +170,16 @@ def test_a_file_that_is_no_device(tmp_path):
     assert (enabled.ok, bool(enabled.fix)) == (False, True)
 
 
+@pytest.mark.parametrize(("features", "is_tried"), [((), False), (("dataflow-early",), False), (("dataflow-objects",), True)])
+def test_a_device_of_another_posting(tmp_path, features, is_tried):
+    pytest.importorskip("kcovdbg._native")
+    (tmp_path / "kcov_dataflow").touch()
+    opened, enabled = doctor.check_devices(tmp_path, features)
+    # A file that is no device refuses to be enabled.
+    assert (opened.ok, enabled.ok) == (True, False if is_tried else None)
+    assert enabled.fix
+
+
 @pytest.mark.parametrize(("machine", "is_followed"), [("x86_64", True), ("aarch64", True), ("s390x", False)])
 def test_machines_that_are_followed(monkeypatch, machine, is_followed):
     monkeypatch.setattr(doctor.platform, "machine", lambda: machine)
