@@ -111,6 +111,9 @@ def recipe(
 PATCHED = ("pci.config",)
 # Of dataflow.patch: the device, and the functions that it records.
 DATAFLOW = ("drivers/usb/core/message.o", "kernel/kcov_dataflow.o", "kernel/sys.o")
+DATAFLOW_V1 = ("kernel/sys.o",)
+# What is new in these kernels is a device, whose sections, if it has any, are those of hub_event().
+OTHER_SECTIONS = ("vhost-section", "softirq-over-local", "softirq-over-none", "softirq-over-section", "softirq-over-idle")
 
 
 GENERATIONS = {
@@ -289,15 +292,25 @@ GENERATIONS = {
             era="E9a",
             variants=("kcov_dataflow in its own file (2026)",),
             situation="hub-section",
-            # What is new in it is the device, whose sections are those of tasks.
-            never=(
-                "vhost-section",
-                "softirq-over-local",
-                "softirq-over-none",
-                "softirq-over-section",
-                "softirq-over-idle",
-            ),
+            never=OTHER_SECTIONS,
             debug_info_of=DATAFLOW,
+        ),
+        # The first posting of that series: no remote sections, and records that do not say how many values they have.
+        Generation(
+            recipe(
+                "dataflow-v1",
+                fragments=PATCHED,
+                patches=("dataflow-v1.patch",),
+                told="dataflow-v1",
+                memory_mib=192,
+                debug_info_of=DATAFLOW_V1,
+            ),
+            era="E9a",
+            variants=("kcov_dataflow in kcov.c (2026)",),
+            situation="standing",
+            never=OTHER_SECTIONS,
+            debug_info_of=DATAFLOW_V1,
+            kept=False,
         ),
     ]
 }

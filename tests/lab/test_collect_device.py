@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Collecting with the device of kcov_dataflow in its guest, compared with what functions and their caller say of each call.
 
-The kernel is built by hand: python -m tests.lab build --recipe dataflow.
+The kernels are built by hand: python -m tests.lab build --recipe dataflow, and dataflow-v1, with the first posting's device.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tests.lab.kcovdbg_run import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from kcovdbg.model.sample import TaskSample
 
@@ -43,11 +44,19 @@ TERMINATED = 128 + signal.SIGTERM
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    kernel = kernels.find(GENERATIONS["dataflow"].recipe)
+    yield from boot("dataflow", tmp_path_factory.mktemp("exchange"))
+
+
+@pytest.fixture(scope="module")
+def early_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    yield from boot("dataflow-v1", tmp_path_factory.mktemp("exchange"))
+
+
+def boot(name: str, exchange: Path) -> Iterator[Lab]:
+    kernel = kernels.find(GENERATIONS[name].recipe)
     lacking = requirements.missing(requirements.BOOT)
     if kernel is None or lacking:
-        pytest.skip("the kernel isn't built: python -m tests.lab build --recipe dataflow")
-    exchange = tmp_path_factory.mktemp("exchange")
+        pytest.skip(f"the kernel isn't built: python -m tests.lab build --recipe {name}")
     userland = make_userland(kernel)
     archive = exchange / "packed.cpio"
     pack(archive, kernel, userland, put_programs(exchange, userland))
@@ -197,3 +206,17 @@ def test_one_handle_only(lab: Lab) -> None:
     done = lab.collect("--mode dataflow --remote usb:200,usb:201 -- true", 900)
     assert done.returncode == 125
     lab.assert_nothing_is_left()
+
+
+def test_first_posting(early_lab: Lab) -> None:
+    """Its file is there, but it is neither enabled by doctor nor by collect, whose requests are those of the later form."""
+    told = len(early_lab.guest.console())
+    done = early_lab.guest.run(early_lab.kcovdbg("doctor --json"), 600)
+    opened, enabled = (row for row in json.loads(done.stdout) if "kcov_dataflow" in row["question"])
+    assert (opened["ok"], opened["fix"], enabled["ok"]) == (True, None, None)
+    done = early_lab.collect(f"--mode dataflow -- {SHARED}/values {SHARED}/account", 900)
+    assert (done.returncode, done.stdout) == (125, "")
+    # The command was not run, and functions that record say so.
+    assert early_lab.guest.run(f"[ ! -e {SHARED}/account ]", 60).returncode == 0
+    assert not calls_said(early_lab.guest.console()[told:])
+    early_lab.assert_nothing_is_left()
