@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kcovdbg.symbols.symbolizer import TAIL_CALL, TAIL_KNOWN
 from tests.lab.comparison import match_objects
 from tests.lab.dump import truth_about
 from tests.lab.kcovdbg_run import ask_state, run_kcovdbg, symbol_options
@@ -131,7 +132,8 @@ def test_addresses_and_names(standing_dump: DumpMaker) -> None:
     for row in rows:
         pc = int(row["pc"], 16)
         assert int(row["address"], 16) == pc + offset
-        if pc < 0xFFFFFFFFA0000000:
+        # What a tail call recorded is an address of its caller's, and says so.
+        if pc < 0xFFFFFFFFA0000000 and not {TAIL_CALL, TAIL_KNOWN}.intersection(row["errors"]):
             assert row["symbol"] in symbols[starts[bisect_left(starts, pc) - 1]], row
 
 
