@@ -227,6 +227,29 @@ def find_shown(rows: Sequence[str], place: str, texts: Sequence[list[str]]) -> l
     return found
 
 
+def test_report_of_the_patch(boots: tuple[Boot, Boot, Boot], tmp_path: Path) -> None:
+    """Of the lines that differ, those are covered that the program executes in their kernel."""
+    before, _, after = boots
+    page = tmp_path / "patch.html"
+    done = run_kcovdbg(*name_builds((before, after)), "report", before.traces[0], after.traces[0], "-o", page, timeout=1200)
+    assert done.returncode == 0, done.stderr
+    (changed,) = [part for part in page.read_text().split("<details ") if f">{FILE.replace('/', '/<wbr>')}</span>" in part][:1]
+    rows = re.findall(r'<tr class="c-(\w+)">.*?<td class="line">(\d*)</td><td class="line">(\d*)</td>', changed)
+    old, new = ((boot.kernel.tree / FILE).read_text().splitlines() for boot in (before, after))
+    removed = [(style, old[int(left) - 1].strip()) for style, left, right in rows if not right]
+    added = [(style, new[int(right) - 1].strip()) for style, left, right in rows if not left]
+    # Of three system calls that have it, the program makes the first.
+    call = "if ({}(name->release, sizeof(name->release)))"
+    assert removed == [(style, call.format("override_release")) for style in ("left", "none", "none")]
+    assert added == [
+        ("right", "if (which == PRIO_PROCESS)"),
+        ("right", "WRITE_ONCE(kcovlab_asked, kcovlab_asked + 1);"),
+        ("none", "else if (which == PRIO_USER)"),
+        ("none", "WRITE_ONCE(kcovlab_asked, 0);"),
+        *((style, call.format("release_override")) for style in ("right", "none", "none")),
+    ]
+
+
 def test_pairs_are_what_addr2line_says(boots: tuple[Boot, Boot, Boot], tmp_path: Path) -> None:
     """All that one build executed, paired with points of the other one: the same functions on lines of the same text."""
     before, _, after = boots
