@@ -214,6 +214,12 @@ RECIPES = {
             fragments=("base.config", "kcov.config", "linux-6.1.config", "release-6.1.config"),
         ),
         Recipe(name="6.12-clang", package="linux-source-6.12", fragments=("base.config", "kcov.config"), compiler="clang-14"),
+        # The default kernel without ORC; built by hand, and tests/lab/test_stacks.py asks it with KCOVDBG_LAB_RECIPE.
+        Recipe(
+            name="frame-pointers",
+            package="linux-source-6.12",
+            fragments=("base.config", "kcov.config", "frame-pointers.config"),
+        ),
         # Clang's sanitizers beside KCOV; built by hand, and all of tests/lab asks them with KCOVDBG_LAB_RECIPE.
         Recipe(
             name="kmsan",

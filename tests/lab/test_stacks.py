@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Stacks that kcovdbg unwinds are those that drgn unwinds; drgn uses DWARF's call frame information where there is some."""
+"""Stacks are those that the guest prints, and those that kcovdbg unwinds by ORC are those of drgn.
+
+drgn uses DWARF's call frame information where there is some. The kernel of ``KCOVDBG_LAB_RECIPE=frame-pointers`` has no ORC.
+"""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from drgn.helpers.linux.pid import for_each_task
@@ -14,12 +19,30 @@ from kcovdbg.target.orc_tables import OrcTables
 from kcovdbg.target.pointer import read_word
 from kcovdbg.target.stack_walk import StackWalk
 from tests.lab import situation
+from tests.lab.dump import write_dump
+from tests.lab.guest import Machine
+from tests.support.gdb_run import run_gdb
 
 pytestmark = pytest.mark.lab
+
+# What the guest says about each thread: how often it was switched out, and where it sleeps.
+_SAY = "for task in /proc/[0-9]*/task/[0-9]*; do echo $task; grep ctxt_switches $task/status; cat $task/stack; done 2>/dev/null"
+_STACKS = """
+import json, kcovdbg.target.gdb.opener as opener
+target = opener.open_target()
+found = {}
+for task in json.loads(gdb.execute("kcov-show tasks -a --json", to_string=True)):
+    if task["pid"] in SLEEPING:
+        frames = target.stacks.stack_trace(int(task["task"], 16))
+        found[task["pid"]] = [frame.pc for frame in frames if not frame.is_inline]
+print(json.dumps([{"stacks": found, "note": target.stacks.note}]))
+"""
 
 
 @pytest.mark.parametrize("state", [situation.STANDING, "softirq-over-section"])
 def test_stacks_of_tasks_that_sleep(kernel, inflight_dump, state):
+    if "CONFIG_UNWINDER_ORC=y" not in kernel.recipe.configuration().splitlines():
+        pytest.skip("the kernel has no ORC tables")
     target = open_core(str(inflight_dump(state, "elf-paging").path), [str(kernel.vmlinux)])
     walk = StackWalk(target, OrcTables(target, ElfFile(Path(kernel.vmlinux).resolve())))
     frame = "struct inactive_task_frame"
@@ -43,3 +66,55 @@ def test_stacks_of_tasks_that_sleep(kernel, inflight_dump, state):
     target.close()
     assert compared > 50
     assert frames > 5 * compared
+
+
+def parse_stacks(text: str) -> dict[int, tuple[int, list[tuple[str, int]]]]:
+    """Return by thread how often it was switched out, and each frame's function and the offset in it."""
+    found: dict[int, tuple[int, list[tuple[str, int]]]] = {}
+    tid = 0
+    for line in text.splitlines():
+        if line.startswith("/proc/"):
+            tid = int(line.rpartition("/")[2])
+            found[tid] = (0, [])
+        elif "ctxt_switches:" in line:
+            found[tid] = (found[tid][0] + int(line.split()[1]), found[tid][1])
+        elif line.startswith("[<0>]") and "+" in line:
+            function, offset, _ = line.split()[1].replace("/", "+").split("+")
+            found[tid][1].append((function, int(offset, 16)))
+    return found
+
+
+def test_stacks_that_the_guest_prints(kernel, userland, boot, tmp_path):
+    guest = boot(Machine(cpus=2, shares=(("root", "/"),), exchange=str(tmp_path)))
+    guest.wait_done()
+    told = parse_stacks(guest.run(_SAY).stdout)
+    write_dump(guest, tmp_path / "dump", "elf-paging")
+    target = open_core(str(tmp_path / "dump"), [str(path) for path in (kernel.vmlinux, *userland.modules)])
+    sleeping: dict[int, list[int]] = {}
+    for task in for_each_task(target.prog):
+        tid, switched = task.pid.value_(), (task.nvcsw + task.nivcsw).value_()
+        if not task.on_cpu and told.get(tid, (-1, []))[0] == switched:
+            frames = target.stacks.stack_trace(task.value_())
+            sleeping[tid] = [frame.pc for frame in frames if not frame.is_inline]
+    symbols: dict[str, list[int]] = {}
+    for line in subprocess.run(["nm", kernel.vmlinux], capture_output=True, text=True, check=True).stdout.splitlines():
+        address, _, name = line.split()
+        symbols.setdefault(name, []).append(int(address, 16))
+    offset = target.kaslr_offset
+    (first,), (end,) = symbols["__sched_text_start"], symbols["__sched_text_end"]
+    target.close()
+
+    said: dict[str, Any] = run_gdb(
+        *(kernel.vmlinux, tmp_path / "dump"), ask=[f"python SLEEPING = {set(sleeping)}; exec({_STACKS!r})"], timeout=300
+    ).json()[0]
+    assert (said["note"] is None) is ("CONFIG_UNWINDER_ORC=y" in kernel.recipe.configuration().splitlines())
+    print(f"{len(sleeping)} stacks, {sum(map(len, sleeping.values()))} frames")
+    assert len(sleeping) > 50
+    for tid, by_drgn in sleeping.items():
+        for stack in (by_drgn, said["stacks"][str(tid)]):
+            # The kernel leaves out the scheduler's functions.
+            left = [pc - offset for pc in stack if not first <= pc - offset < end]
+            printed = told[tid][1]
+            assert len(left) == len(printed), (tid, printed)
+            for pc, (function, place) in zip(left, printed, strict=True):
+                assert pc - place in symbols[function]
