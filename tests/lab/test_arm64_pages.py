@@ -42,6 +42,7 @@ class Boot(NamedTuple):
     options: tuple[str, ...] = ()
     tag: int = 0
     """The bits of pointers that are a tag."""
+    memory_mib: int = 128
 
 
 BOOTS = {
@@ -49,7 +50,7 @@ BOOTS = {
     "52-bit": Boot("6.12-arm64-52bit", 65536),
     # It has addresses of 48 bits.
     "48-bit CPU": Boot("6.12-arm64-52bit", 65536, cpu="cortex-a72"),
-    "memory tagging": Boot("6.12-arm64-52bit", 65536, options=("-machine", "mte=on"), tag=0x0F << 56),
+    "memory tagging": Boot("6.12-arm64-52bit", 65536, options=("-machine", "mte=on"), tag=0x0F << 56, memory_mib=512),
 }
 
 
@@ -60,7 +61,7 @@ def boot(request: pytest.FixtureRequest) -> Boot:
 
 @pytest.fixture(scope="module")
 def guest(boot: Boot) -> Iterator[Guest]:
-    with Guest(*built(boot.recipe), Machine(cpus=2, cpu=boot.cpu, options=boot.options)) as running:
+    with Guest(*built(boot.recipe), Machine(boot.memory_mib, cpus=2, cpu=boot.cpu, options=boot.options)) as running:
         running.wait_done()
         yield running
 
