@@ -23,6 +23,7 @@ _STOP: Final = (b"T", b"S")
 # Of a machine that ran: it may have ended as well.
 _STOPS: Final = (*_STOP, b"W", b"X")
 # More than any stub sends at once.
+_SILENT_SINCE: Final = (8, 1)
 _MAX_BUFFER: Final = 16 << 20
 _RETRIES: Final = 3
 _MAX_FEATURES: Final = 64
@@ -62,6 +63,8 @@ class RspClient:
         self._process = "1"
         self._is_physical = False
         self.was_running = True
+        self.is_run_assumed = False
+        """Whether :attr:`was_running` is a guess."""
         self._is_running = False
         self._is_unfinished = False
         self._register_numbers: Mapping[str, int] | None = None
@@ -93,8 +96,6 @@ class RspClient:
         reply = self._receive(time.monotonic() + self._timeout)
         # A machine that ran sends a stop reply before any answer; one that was stopped already sends none.
         self.was_running = reply.startswith(_STOP)
-        if self.was_running:
-            write_record(self.address)
         while reply.startswith(_STOP):
             reply = self._receive(time.monotonic() + self._timeout)
         self.features = dict(_split_feature(item) for item in reply.decode(errors="replace").split(";") if item)
@@ -108,6 +109,21 @@ class RspClient:
             raise TargetError(f"the stub at {self.address.text} has no machine: {stop[:40]!r}", hint=_HINT)
         if match := re.search(rb"thread:p([0-9a-fA-F]+)\.", stop):
             self._process = f"{int(match[1], 16):x}"
+        if not self.was_running:
+            self.was_running = self.is_run_assumed = self._may_have_run()
+        if self.was_running:
+            write_record(self.address)
+
+    def _may_have_run(self) -> bool:
+        """Return whether a machine that sent no stop reply may have run before: QEMU commit "gdbstub: only send stop-reply
+        packets when allowed to" (in v8.1) sends none to a client that connects. What kcovdbg left stopped did not run.
+        """
+        version = re.match(r"(\d+)\.(\d+)", self.monitor("info version") or "")
+        if version is None or (int(version[1]), int(version[2])) < _SILENT_SINCE:
+            return False
+        # Before its start, or after a panic, the status has a reason in parentheses.
+        status = (self.monitor("info status") or "").split()
+        return status == ["VM", "status:", "paused"] and read_record(self.address) is None
 
     def stop_note(self) -> str | None:
         """Return a note on the run of kcovdbg that left the machine stopped, None when none did."""

@@ -172,8 +172,9 @@ def test_the_same_through_qmp_and_gdb_stub_and_dump(boot: Booter, kernel: Kernel
         # The stub gives registers: running tasks can be unwound.
         assert stacks(stub) == stacks(open_dump(tmp_path / "dump", kernel))
         stub.close()
-        # It was stopped before it was read, and still is.
-        assert not is_running(guest)
+        # It was stopped before it was read, and still is where the stub tells: test_target_rsp.py has versions of QEMU.
+        version = guest.qmp.execute("query-version")["qemu"]
+        assert is_running(guest) == ((version["major"], version["minor"]) >= (8, 1))
     live.close()
 
 

@@ -25,8 +25,9 @@ def frame(content):
 class Stub:
     """Serves one client after the other in a thread, and records their packets."""
 
-    def __init__(self, path, *, running=True, packet_size=b"1000", answers=None, damage=0, piece=None):
+    def __init__(self, path, *, running=True, packet_size=b"1000", answers=None, damage=0, piece=None, announces=True):
         self.asked = []
+        self._announces = announces
         self.running = running
         self._answers = answers or {}
         self._packet_size = packet_size
@@ -67,8 +68,8 @@ class Stub:
                 connection.sendall(data[start : start + piece])
 
     def _serve_one(self, connection):
-        if self.running:
-            # As QEMU does: attaching stops the machine, and the stop is announced unasked.
+        if self.running and self._announces:
+            # As QEMU does before 8.1: attaching stops the machine, and the stop is announced unasked.
             self._send(connection, b"T02thread:p01.01;")
         was_running, self.running = self.running, False
         buffer = b""
@@ -182,6 +183,34 @@ def test_a_machine_that_stood_still_is_left_alone(stub):
     assert not client.was_running
     client.close()
     assert not any(command.startswith(b"D") for command in made.asked)
+
+
+def qemu(version, status):
+    told = {"info version": version, "info status": f"VM status: {status}"}
+    return {
+        b"qRcmd," + line.encode().hex().encode(): [b"O" + f"{text}\r\n".encode().hex().encode(), b"OK"]
+        for line, text in told.items()
+    }
+
+
+def test_a_stub_that_announces_no_stop(stub):
+    """Since QEMU 8.1: the machine runs afterwards, unless it cannot have run, or kcovdbg left it stopped."""
+    made, client = stub(announces=False, answers=qemu("8.1.0Debian 1:8.1", "paused"))
+    assert (client.was_running, client.is_run_assumed) == (True, True)
+    client.close()
+    assert made.running
+    made, client = stub(announces=False, answers=qemu("10.0.13", "paused"))
+    client.leave_stopped("a write was caught")
+    client.close()
+    later = RspClient(client.address, timeout=2)
+    assert (later.was_running, later.is_run_assumed) == (False, False)
+    later.close()
+    assert not made.running
+    for version, status in (("10.0.13", "paused (prelaunch)"), ("10.0.13", "paused (guest-panicked)"), ("7.2.22", "paused")):
+        made, client = stub(announces=False, answers=qemu(version, status))
+        assert not client.was_running
+        client.close()
+        assert not made.running
 
 
 def test_the_announced_stop_shifts_no_answers(stub):

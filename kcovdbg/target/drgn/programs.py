@@ -303,11 +303,7 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
         with collect_warnings() as warnings:
             notes += [*stub.notes, *_load_symbols(stub.prog, files)]
         notes += warnings.notes
-        notes.append(
-            "the machine is stopped while kcovdbg is attached"
-            if client.was_running
-            else "the machine was stopped before kcovdbg attached, and remains so"
-        )
+        notes.append(_describe_run(client))
         connection = Connection(
             stub.read_notes,
             state=client.state,
@@ -323,6 +319,14 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
     except BaseException:
         close()
         raise
+
+
+def _describe_run(client: RspClient) -> str:
+    if not client.was_running:
+        return "the machine was stopped before kcovdbg attached, and remains so"
+    note = "the machine is stopped while kcovdbg is attached"
+    # QEMU tells this by QMP.
+    return f"{note}; its stub does not tell whether it ran before, and it runs afterwards" if client.is_run_assumed else note
 
 
 def _find_kernel(
