@@ -175,7 +175,7 @@ GENERATIONS = {
                 flags=GCC_FLAGS,
                 architecture="aarch64",
                 # The workload's buffers are counted in pages.
-                memory_mib=512,
+                memory_mib=1024,
                 boot_seconds=240,
                 lines=1400,
             ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,7 +43,6 @@ class Boot(NamedTuple):
     options: tuple[str, ...] = ()
     tag: int = 0
     """The bits of pointers that are a tag."""
-    memory_mib: int = 128
 
 
 BOOTS = {
@@ -50,7 +50,7 @@ BOOTS = {
     "52-bit": Boot("6.12-arm64-52bit", 65536),
     # It has addresses of 48 bits.
     "48-bit CPU": Boot("6.12-arm64-52bit", 65536, cpu="cortex-a72"),
-    "memory tagging": Boot("6.12-arm64-52bit", 65536, options=("-machine", "mte=on"), tag=0x0F << 56, memory_mib=512),
+    "memory tagging": Boot("6.12-arm64-52bit", 65536, options=("-machine", "mte=on"), tag=0x0F << 56),
 }
 
 
@@ -61,7 +61,12 @@ def boot(request: pytest.FixtureRequest) -> Boot:
 
 @pytest.fixture(scope="module")
 def guest(boot: Boot) -> Iterator[Guest]:
-    with Guest(*built(boot.recipe), Machine(boot.memory_mib, cpus=2, cpu=boot.cpu, options=boot.options)) as running:
+    kernel, userland = built(boot.recipe)
+    if boot.options:
+        said = subprocess.run([kernel.recipe.platform.qemu, "--version"], capture_output=True, text=True, check=True).stdout
+        if "version 7." in said:
+            pytest.skip("QEMU 7.2 mixes up memory tags: the kernel dies while it boots; 10.0 does not")
+    with Guest(kernel, userland, Machine(cpus=2, cpu=boot.cpu, options=boot.options)) as running:
         running.wait_done()
         yield running
 
