@@ -186,7 +186,7 @@ def _record(context: Context, args: Namespace) -> Iterator[Renderable]:
 def _write_samples(context: Context, args: Namespace) -> Iterator[Renderable]:
     """Write a row per look, as soon as it is known."""
     facts = _find_facts(context)
-    with _maybe_recording(context, args.record) as writer:
+    with signals_as_exit(), _maybe_recording(context, args.record) as writer:
         source = _make_source(context, args, writer)
         for sample in _take_samples(context, source, args.seconds):
             yield Table(SAMPLE_COLUMNS, (make_row(sample, facts),))

@@ -4,6 +4,7 @@
 import html.parser
 import io
 import json
+import signal
 from collections import defaultdict
 from pathlib import Path
 
@@ -39,7 +40,7 @@ class FakeSampler:
         answer = self.left.pop(0) if len(self.left) > 1 else self.left[0]
         if isinstance(answer, BaseException):
             raise answer
-        return answer
+        return answer() if callable(answer) else answer
 
 
 class Machine:
@@ -142,6 +143,22 @@ def test_interrupts_end_a_recording_and_keep_it(kernel, tmp_path):
     path = tmp_path / "run.jsonl"
     status, _ = run(kernel(*looks(2), KeyboardInterrupt()), "--record", str(path), "--interval", "0.01", "--cpu", "100")
     assert status == 0
+    assert len(read_run(str(path)).samples) == 2
+
+
+def end_this_process():
+    # Without a handler, it would end the tests.
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("words", [(), ("--jsonl",)])
+def test_a_signal_ends_a_recording_and_keeps_it(kernel, tmp_path, words):
+    path = tmp_path / "run.jsonl"
+    made = kernel(*looks(2), end_this_process)
+    with pytest.raises(SystemExit) as ended:
+        run(made, "--record", str(path), "--interval", "0.01", "--cpu", "100", *words)
+    assert ended.value.code == 128 + signal.SIGTERM
     assert len(read_run(str(path)).samples) == 2
 
 
