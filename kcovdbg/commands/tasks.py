@@ -187,6 +187,7 @@ def _run(context: Context, args: Namespace) -> Table:
             sessions.setdefault(session.task, []).append(session)
     tasks: Sequence[Task] = context.state(Part.ALL_TASKS).all_tasks if every else _with_state(context, sessions)
     remarks: list[str] = []
+    empty = "no such task" if args.mode else "no task" if args.all else "no task with KCOV state"
     if args.tasks:
         tasks, missed = _select(tasks, args.tasks)
         others = "no task" if every else "no task with KCOV state"
@@ -195,6 +196,8 @@ def _run(context: Context, args: Namespace) -> Table:
             remarks.append("tasks -a also lists tasks without KCOV state")
         if missed and not tasks:
             context.status = 2
+            if context.format is Format.TEXT:
+                empty, *remarks = remarks
     if args.mode is not None:
         tasks = [task for task in tasks if task.mode == args.mode]
     state = context.reader.read(Part.NOTHING, syscalls=[task.fields for task in tasks])
@@ -210,7 +213,7 @@ def _run(context: Context, args: Namespace) -> Table:
         (*_COLUMNS, _devices_column(sessions), _syscall_column(state)),
         tasks,
         remarks=(*context.notes, *remarks),
-        empty="no such task" if args.tasks or args.mode else "no task" if args.all else "no task with KCOV state",
+        empty=empty,
         errors=errors,
         label=lambda task: f"task {task.fields.pid}",
         show=_SHOWN,

@@ -174,6 +174,9 @@ def test_tasks_that_are_not_there(ask):
     assert [line.split()[-1].strip("'") for line in ask.said.splitlines()] == ["9", "nobody"]
     assert ask("tasks 9 41").splitlines()[-1] == "note: no task 9"
     assert ask.status == 0
+    # Said once where there is nothing else.
+    assert ask("tasks 9").splitlines() == ["no task 9"]
+    assert ask.status == 2
 
 
 def test_modes_of_this_kernel(workspace, streams):
