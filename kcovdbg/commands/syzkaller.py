@@ -194,7 +194,7 @@ def _remarks(manager: Manager, rows: Sequence[_Row], earlier: int, args: Namespa
     if dumps:
         place = f"{args.output}/CRASH" if args.output else f"{manager.workdir}/crashes/CRASH"
         yield f"answers: {place}/vmcore.kcovdbg/"
-    if not manager.images and not args.symbols:
+    if dumps and not manager.images and not args.symbols:
         yield "no vmlinux: give the manager's configuration, or -s VMLINUX"
 
 

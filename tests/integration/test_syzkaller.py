@@ -97,6 +97,15 @@ def test_no_image_and_another_place(manager: Path, tmp_path: Path) -> None:
     assert row["answers"] == str(tmp_path / "answers/demo/vmcore.kcovdbg")
 
 
+def test_a_vmlinux_is_asked_for_where_there_are_dumps(manager: Path, tmp_path: Path) -> None:
+    for name in ("none", "cut"):
+        crashes = tmp_path / name / "crashes"
+        crashes.mkdir(parents=True)
+        (crashes / name).symlink_to(manager / "workdir/crashes" / name)
+        done = run("syzkaller", str(tmp_path / name), "-o", str(tmp_path / "answers"), check=False)
+        assert ("-s VMLINUX" in done.stdout + done.stderr) == (name == "cut")
+
+
 @pytest.mark.parametrize("place", ["absent", "file"])
 def test_refusals(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_bytes(b"\x7fELF")
