@@ -535,7 +535,7 @@ IN_KCOV: Final = Variant(
     "kcov_dataflow in kcov.c (2026)",
     recognized_by="`kcov_dataflow_seq` in `task_struct`",
     also_shown="the device's objects, sessions and records",
-    tested_on="booted `dataflow-v1`, imitation `d1`",
+    tested_on="kernel `dataflow-v1`, imitation `d1`",
 )
 
 SERIES: Final = Series(

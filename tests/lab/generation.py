@@ -310,7 +310,6 @@ GENERATIONS = {
             situation="standing",
             never=OTHER_SECTIONS,
             debug_info_of=DATAFLOW_V1,
-            kept=False,
         ),
     ]
 }
