@@ -41,8 +41,9 @@ def test_same_as_from_outside(kernel, boot, tmp_path: Path):
     words += [str(kernel.vmlinux), "/proc/kcore", *(word for line in ask for word in ("-ex", line))]
     done = guest.run(shlex.join(words), 900)
     wrong, _, answers = done.stdout.partition("\n[\n")
-    # GDB alone takes the list of tasks from the vmlinux file, where it is empty.
-    assert wrong.endswith("$1 = 1")
+    # GDB alone takes the list of tasks from the vmlinux file, where it is empty; or it reads what a kernel that was placed near
+    # has at that address.
+    assert wrong.endswith(("$1 = 1", "$1 = 0"))
     decoder = json.JSONDecoder()
     text = f"[\n{answers}"
     info, end = decoder.raw_decode(text)
