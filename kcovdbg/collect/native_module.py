@@ -41,7 +41,7 @@ def load_native() -> tuple[Any, Any]:
     except ImportError as error:
         raise CapabilityError(
             f"native collector: could not be loaded: {error}",
-            hint="install a C compiler, then kcovdbg again; in a checkout: python native/build_native.py",
+            hint="install a C compiler, then kcovdbg again; in a checkout: pip install -e .",
         ) from None
     return ffi, lib
 

@@ -106,4 +106,4 @@ def _diff(table: LocationTable, traces: dict[str, array[int]], folder: Path, rou
         mine = best(partial(compare, *pair), half)
         yield at_most(describe(*pair), mine, near, "diff, near-equal", 20)
     if not has_native():
-        sys.stderr.write("without the compiled module: python native/build_native.py makes it\n")
+        sys.stderr.write("without the compiled module: pip install -e . makes it\n")
