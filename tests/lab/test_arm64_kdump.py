@@ -42,13 +42,17 @@ def built_kernel() -> tuple[Kernel, Userland]:
 def crash(
     request: pytest.FixtureRequest, built_kernel: tuple[Kernel, Userland], tmp_path_factory: pytest.TempPathFactory
 ) -> KdumpCrash:
-    root = os.environ.get("KCOVDBG_ARM64_ROOT")
-    if root is None or not Path(root, "usr/bin/makedumpfile").exists():
-        pytest.skip("KCOVDBG_ARM64_ROOT has no makedumpfile: see docs/machines.md")
     # A plain copy takes emulated hardware a quarter of an hour: each page is mapped and unmapped on all CPUs.
     formats = FORMATS if request.config.getoption("exhaustive") else [name for name in FORMATS if name != "copy"]
     directory = tmp_path_factory.mktemp("kdump")
-    return crash_and_dump(*built_kernel, directory, formats=formats, timeout=3600, root=Path(root))
+    return crash_and_dump(*built_kernel, directory, formats=formats, timeout=3600, root=guest_root())
+
+
+def guest_root() -> Path:
+    root = os.environ.get("KCOVDBG_ARM64_ROOT")
+    if root is None or not Path(root, "usr/bin/makedumpfile").exists():
+        pytest.skip("KCOVDBG_ARM64_ROOT has no makedumpfile: see docs/machines.md")
+    return Path(root)
 
 
 def test_what_the_guest_printed(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland]) -> None:
@@ -102,3 +106,12 @@ def test_trace(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland]) -> None
 def test_sites(crash: KdumpCrash, built_kernel: tuple[Kernel, Userland]) -> None:
     calls = find_calls(built_kernel[0])
     assert_sites(calls, next(iter(crash.dumps.values())), symbol_options(*built_kernel))
+
+
+@pytest.mark.parametrize("how", ["oops", "warn"])
+def test_other_crashes(request: pytest.FixtureRequest, built_kernel: tuple[Kernel, Userland], tmp_path: Path, how: str) -> None:
+    """A NULL dereference and a warning, in a module."""
+    if not request.config.getoption("exhaustive"):
+        pytest.skip("minutes each: --exhaustive runs it")
+    crash = crash_and_dump(*built_kernel, tmp_path, how, ["flattened"], timeout=3600, root=guest_root())
+    assert_tells_the_crash(crash, "flattened", *built_kernel)
