@@ -7,7 +7,7 @@ import re
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import compress, repeat
 from typing import Final, NamedTuple
@@ -199,6 +199,30 @@ class SymbolTable:
             if address < self._addresses[index] + self._sizes[index]:
                 return self[index]
         return None
+
+    def find_before(self, address: int, *, functions_only: bool = False) -> ElfSymbol | None:
+        """Find the symbol that starts nearest at or before an address as linked; of several the last in the table.
+
+        :param functions_only: among the symbols of functions; otherwise among all that are defined and have a name.
+        """
+        starts, indexes = self._functions_by_start if functions_only else self._names_by_start
+        position = bisect_right(starts, address)
+        return self[indexes[position - 1]] if position else None
+
+    @cached_property
+    def _functions_by_start(self) -> tuple[array[int], array[int]]:
+        return self._sort_by_start(compress(range(len(self)), self._types.translate(_IS_FUNCTION)))
+
+    @cached_property
+    def _names_by_start(self) -> tuple[array[int], array[int]]:
+        columns = zip(self._names, self._sections, strict=True)
+        # A name may be that of the empty string at another place than the first.
+        are_named = (section and self._strings[name : name + 1] != b"\0" for name, section in columns)
+        return self._sort_by_start(compress(range(len(self)), are_named))
+
+    def _sort_by_start(self, found: Iterable[int]) -> tuple[array[int], array[int]]:
+        indexes = array("I", sorted(found, key=self._addresses.__getitem__))
+        return array("Q", map(self._addresses.__getitem__, indexes)), indexes
 
     @cached_property
     def _by_address(self) -> tuple[array[int], array[int]]:

@@ -18,9 +18,10 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import accumulate, compress, count
+from itertools import accumulate, compress, count, pairwise
 from operator import itemgetter, or_
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -429,14 +430,13 @@ class TableWriter:
         offsets = array("I", [pc - base for pc in pcs[low:high]])
         # The start of the offsets of each bucket, and the end of the last one.
         counts = array("I", bytes(4 * ((offsets[-1] >> _BUCKET_SHIFT) + 2 if offsets else 1)))
-        for offset in offsets:
-            counts[(offset >> _BUCKET_SHIFT) + 1] += 1
-        words = array("Q")
+        for bucket, found in Counter([offset >> _BUCKET_SHIFT for offset in offsets]).items():
+            counts[bucket + 1] = found
         # Of each chain, without a kind.
-        start = 0
-        for end in locations.chain_ends:
-            words.append(start << 16 | min(end - start, MAX_DEPTH) << KIND_BITS)
-            start = end
+        words = [
+            start << 16 | (end - start if end - start < MAX_DEPTH else MAX_DEPTH) << KIND_BITS
+            for start, end in pairwise((0, *locations.chain_ends))
+        ]
         strings = locations.strings()
         ids = {text: number for number, text in enumerate(strings, 1)}
 

@@ -17,8 +17,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import cached_property, partial
-from itertools import compress, pairwise
+from functools import partial
+from itertools import chain, compress, count, groupby, islice, pairwise
+from operator import attrgetter, ne
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -106,29 +107,13 @@ def _locate_part(addresses: Sequence[int]) -> LocatedPart:
     return LocatedPart(chains, locations.arrays())
 
 
-class _SymbolNames:
-    """Names of functions by address, as in DWARF."""
-
-    def __init__(self, symbols: SymbolTable) -> None:
-        self._table = symbols
-        self._functions = sorted(symbols.functions(), key=lambda symbol: symbol.address)
-        self._starts = [symbol.address for symbol in self._functions]
-
-    def name_at(self, address: int, *, is_assembly: bool) -> str | None:
-        """Return the name of the function that an address is in, or of the label before it in assembly; None for neither."""
-        index = bisect_right(self._starts, address) - 1
-        if index >= 0 and address < self._starts[index] + self._functions[index].size:
-            return strip_clone_suffix(self._functions[index].name)
-        if not is_assembly:
-            return None
-        labels, starts = self._labels
-        index = bisect_right(starts, address) - 1
-        return labels[index].name if index >= 0 else None
-
-    @cached_property
-    def _labels(self) -> tuple[list[ElfSymbol], list[int]]:
-        found = sorted((symbol for symbol in self._table if symbol.section and symbol.name), key=lambda symbol: symbol.address)
-        return found, [symbol.address for symbol in found]
+def _function_name(symbols: SymbolTable, address: int, *, is_assembly: bool) -> str | None:
+    """Return the name, as in DWARF, of the function that an address is in, or of the label before it in assembly."""
+    function = symbols.find_before(address, functions_only=True)
+    if function is not None and address < function.address + function.size:
+        return strip_clone_suffix(function.name)
+    label = symbols.find_before(address) if is_assembly else None
+    return None if label is None else label.name
 
 
 class _Part(NamedTuple):
@@ -141,26 +126,42 @@ class _Part(NamedTuple):
     addresses: array[int]
 
 
-def _plan_by_units(reader: DwarfReader, addresses: array[int]) -> tuple[list[_Part], Sequence[int]]:
-    """Return parts of whole units, and in their order the indexes of all addresses that are in some unit."""
-    unit_of = reader.find_units(addresses)
+class _Run(NamedTuple):
+    """Neighbors that are in the same unit."""
+
+    unit: int
+    start: int
+    """Index of the first address."""
+    end: int
+
+
+def _find_runs(units: array[int]) -> list[_Run]:
+    """Return the runs of a column of units, by unit: addresses that ascend have far fewer runs than items."""
+    starts = [0, *compress(count(1), map(ne, units, islice(units, 1, None)))] if units else []
+    return sorted(_Run(units[start], start, end) for start, end in zip(starts, (*starts[1:], len(units)), strict=True))
+
+
+def _plan_by_units(reader: DwarfReader, addresses: array[int]) -> tuple[list[_Part], list[_Run]]:
+    """Return parts of whole units, and in their order all addresses, with those in no unit after the last part."""
+    runs = _find_runs(reader.find_units(addresses))
     sizes = reader.unit_sizes()
-    order = sorted(range(len(addresses)), key=unit_of.__getitem__)
-    sorted_units = array("I", map(unit_of.__getitem__, order))
     parts: list[_Part] = []
     units: list[int] = []
     ends: list[int] = []
-    start = at = size = 0
-    while at < len(order) and sorted_units[at] != NO_UNIT:
-        unit = sorted_units[at]
-        at = bisect_right(sorted_units, unit, at)
+    part = array("Q")
+    size = 0
+    for unit, group in groupby((run for run in runs if run.unit != NO_UNIT), key=attrgetter("unit")):
+        for run in group:
+            part.extend(addresses[run.start : run.end])
         units.append(unit)
-        ends.append(at - start)
+        ends.append(len(part))
         size += sizes[unit]
-        if size >= _PART_BYTES or at == len(order) or sorted_units[at] == NO_UNIT:
-            parts.append(_Part(units, ends, array("Q", map(addresses.__getitem__, order[start:at]))))
-            units, ends, start, size = [], [], at, 0
-    return parts, order[:start]
+        if size >= _PART_BYTES:
+            parts.append(_Part(units, ends, part))
+            units, ends, part, size = [], [], array("Q"), 0
+    if units:
+        parts.append(_Part(units, ends, part))
+    return parts, runs
 
 
 class _Locator:
@@ -169,7 +170,7 @@ class _Locator:
     :param symbolizer: path of llvm-symbolizer; None for drgn.
     :param elf: the image, or its file of debug info.
     :param ranges: its text.
-    :param functions: its functions.
+    :param symbols: its symbols.
     :param store: where finished parts are kept.
     """
 
@@ -178,11 +179,11 @@ class _Locator:
         symbolizer: str | None,
         elf: ElfFile,
         ranges: Sequence[TextRange],
-        functions: _SymbolNames,
+        symbols: SymbolTable,
         store: PartStore | None,
     ) -> None:
         self._symbolizer = symbolizer
-        self._functions = functions
+        self._symbols = symbols
         self._elf = elf
         self._span = min(text.start for text in ranges), max(text.end for text in ranges)
         self._store = store
@@ -201,15 +202,17 @@ class _Locator:
         if reader is None:
             unread = list(range(len(addresses)))
         else:
-            parts, order = _plan_by_units(reader, addresses)
-            at = 0
+            parts, runs = _plan_by_units(reader, addresses)
+            located = array("I")
             for numbers in self._run(parts, partial(self._locate_by_reader, reader)):
-                indexes = order[at : at + len(numbers)]
-                for index, number in zip(indexes, numbers, strict=True):
-                    chains[index] = number
-                if NO_UNIT in numbers:
-                    unread += [index for index, number in zip(indexes, numbers, strict=True) if number == NO_UNIT]
-                at += len(numbers)
+                located.extend(numbers)
+            at = 0
+            for _, start, end in runs:
+                if at == len(located):
+                    break
+                chains[start:end] = located[at : at + end - start]
+                at += end - start
+            unread = list(compress(count(), map(NO_UNIT.__eq__, chains)))
             for index, number in self._complete_names(addresses, chains):
                 chains[index] = number
         if unread:
@@ -229,12 +232,13 @@ class _Locator:
         :return: the indices of their addresses, with new locations.
         """
         found = self.locations.arrays()
+        frames_without = {number for number, name in enumerate(found.frames[0::4]) if not name}
         nameless = {
             number
             for number, (start, end) in enumerate(pairwise((0, *found.chain_ends)))
-            if start < end and not found.frames[4 * found.chain_frames[end - 1]]
+            if start < end and found.chain_frames[end - 1] in frames_without
         }
-        wanted = [index for index, chain in enumerate(chains) if chain in nameless]
+        wanted = list(compress(count(), map(nameless.__contains__, chains)))
         strings = [None, *found.strings()]
         completed = PythonLocations()
         ids = array("I")
@@ -246,7 +250,7 @@ class _Locator:
                 for at in (4 * number for number in found.chain_frames[start : found.chain_ends[chain]])
             ]
             is_assembly = (frames[-1].file or "").endswith(".S")
-            frames[-1] = frames[-1]._replace(function=self._functions.name_at(addresses[index], is_assembly=is_assembly))
+            frames[-1] = frames[-1]._replace(function=_function_name(self._symbols, addresses[index], is_assembly=is_assembly))
             ids.append(completed.add_chain(frames))
         numbers = self.locations.add(completed.arrays())
         return zip(wanted, map(numbers.__getitem__, ids), strict=True)
@@ -312,6 +316,10 @@ class _Locator:
             yield from pool.imap(_locate_part, [part.addresses for part in parts])
 
 
+# Of each kind, whether the location of a PC is that of the byte before.
+_IS_PLAIN: Final = bytes(kind != PointKind.TAIL_KNOWN for kind in range(256))
+
+
 class _Rows(NamedTuple):
     """The PCs of a table, ascending."""
 
@@ -320,7 +328,7 @@ class _Rows(NamedTuple):
 
     def plain(self) -> Iterator[int]:
         """Return an iterator over those whose location is that of the byte before."""
-        return compress(self.pcs, [kind != PointKind.TAIL_KNOWN for kind in self.kinds])
+        return compress(self.pcs, self.kinds.translate(_IS_PLAIN))
 
 
 def _make_rows(points: Points) -> _Rows:
@@ -361,12 +369,16 @@ def _locate_rows(
             strict=True,
         )
     )
-    others = set(inside)
-    of_plain = (chain for address, chain in zip(addresses, chains, strict=True) if address not in others)
-    return array(
-        "I",
-        [by_group[jumps[pc]] if kind == PointKind.TAIL_KNOWN else next(of_plain) for pc, kind in zip(*rows, strict=True)],
-    )
+    are_plain = bytearray(b"\1") * len(addresses)
+    for at in inside:
+        are_plain[bisect_left(addresses, at)] = 0
+    of_plain = array("I", compress(chains, are_plain))
+    found, done = array("I"), 0
+    for known, index in enumerate(compress(count(), map(PointKind.TAIL_KNOWN.__eq__, rows.kinds))):
+        found.extend(of_plain[done : index - known])
+        found.append(by_group[jumps[rows.pcs[index]]])
+        done = index - known
+    return found + of_plain[done:]
 
 
 def _source_name(unit: CompileUnit) -> str:
@@ -386,9 +398,10 @@ def _add_functions(
     by_address: dict[int, list[ElfSymbol]] = {}
     for symbol in symbols.functions():
         by_address.setdefault(symbol.address, []).append(symbol)
-    for address, same in by_address.items():
-        if not any(text.start <= address < text.end for text in ranges):
-            continue
+    addresses = sorted(by_address)
+    inside = (addresses[bisect_left(addresses, text.start) : bisect_left(addresses, text.end)] for text in ranges)
+    for address in chain.from_iterable(inside):
+        same = by_address[address]
         # A symbol without a size tells the least.
         first = next((symbol for symbol in same if symbol.size), same[0])
         last = first if len(same) == 1 else max(enumerate(same), key=lambda item: (item[1].size, item[0]))[1]
@@ -435,7 +448,7 @@ def make_table(
     _add_functions(writer, symbols, tuple(reader.units()) if reader is not None else read_units(elf), ranges)
     points = find_points(code, symbols)
     rows = _make_rows(points)
-    locator = _Locator(symbolizer, elf, ranges, _SymbolNames(symbols), store)
+    locator = _Locator(symbolizer, elf, ranges, symbols, store)
     chains = _locate_rows(rows, points.jumps, locator, reader)
     writer.set_rows(rows.pcs, rows.kinds, chains, locator.locations.arrays())
     return writer

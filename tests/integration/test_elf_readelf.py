@@ -5,6 +5,7 @@ import re
 import shutil
 import struct
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,17 @@ def test_symbols_by_name_and_address(elf):
             assert at is not None
             assert at.address <= symbol.address + symbol.size - 1 < at.address + at.size
     assert elf.symbols.find("no such symbol") is None
+
+
+@pytest.mark.parametrize("functions_only", [False, True])
+def test_the_symbol_before_an_address(elf, functions_only):
+    """Of several at one address the last; test_symbols has compared the symbols with readelf's."""
+    starts = {s.address: s for s in elf.symbols if (s.is_function if functions_only else s.section and s.name)}
+    ascending = sorted(starts)
+    for start, following in list(pairwise([*ascending, 1 << 64]))[:: max(1, len(ascending) // 500)]:
+        for address in (start, following - 1):
+            assert elf.symbols.find_before(address, functions_only=functions_only) == starts[start]
+    assert elf.symbols.find_before(min(starts, default=0) - 1, functions_only=functions_only) is None
 
 
 def test_contents_of_sections(elf):
