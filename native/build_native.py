@@ -21,6 +21,7 @@ SOURCES = (
     "seqdiff.c",
     "branches.c",
     "locations.c",
+    "table_rows.c",
     "dwarf.c",
     "collector.c",
     "inject.c",

@@ -13,7 +13,7 @@ from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.part_store import Progress
 from kcovdbg.symbols.table_cache import CACHE_HINT, TableBuild, find_usable_cache
 
-_STEP: Final = 0.1
+_STEP: Final = 0.05
 _BAR: Final = 24
 _TITLE: Final = "finding coverage points"
 

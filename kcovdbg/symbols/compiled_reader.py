@@ -51,7 +51,8 @@ def has_reader() -> bool:
     if find_spec("_cffi_backend") is None:
         return False
     try:
-        return hasattr(_native()[1], "kcovdbg_dwarf_new")
+        # The newest of its functions: a checkout may have a module that was compiled before.
+        return hasattr(_native()[1], "kcovdbg_make_rows")
     except ImportError:
         return False
 
@@ -123,6 +124,50 @@ def find_branches(
 def array_pointer(code: str, column: array[int]) -> Any:
     """Return a C pointer to the items of an array."""
     return _native()[0].from_buffer("uint64_t[]" if code == "Q" else "uint32_t[]", column)
+
+
+def merge_points(columns: Sequence[tuple[array[int], int]]) -> tuple[array[int], bytes]:
+    """Merge columns of PCs, each with their kind, into the ascending PCs and the kind of each."""
+    ffi, lib = _native()
+    pointers = [array_pointer("Q", pcs) for pcs, _ in columns]
+    given = ffi.new("struct kcovdbg_points[]", len(columns))
+    for column, pointer, (pcs, kind) in zip(given, pointers, columns, strict=True):
+        column.pcs, column.count, column.kind = pointer, len(pcs), kind
+    size = sum(len(pcs) for pcs, _ in columns)
+    merged, kinds = array("Q", bytes(8 * size)), bytearray(size)
+    lib.kcovdbg_merge_points(given, len(columns), array_pointer("Q", merged), ffi.from_buffer("uint8_t[]", kinds))
+    return merged, bytes(kinds)
+
+
+def make_rows(
+    pcs: array[int],
+    kinds: bytes,
+    chains: array[int],
+    base: int,
+    chain_ends: array[int],
+    max_depth: int,
+    shift: int,
+    bucket_count: int,
+) -> tuple[array[int], array[int], array[int]]:
+    """Return the offset of each PC, the word of its chain, and buckets of offsets."""
+    ffi, lib = _native()
+    offsets, rows = array("I", bytes(4 * len(pcs))), array("Q", bytes(8 * len(pcs)))
+    buckets = array("I", bytes(4 * bucket_count))
+    lib.kcovdbg_make_rows(
+        array_pointer("Q", pcs),
+        ffi.from_buffer("uint8_t[]", kinds),
+        array_pointer("I", chains),
+        len(pcs),
+        base,
+        array_pointer("I", chain_ends),
+        len(chain_ends),
+        max_depth,
+        shift,
+        array_pointer("I", offsets),
+        array_pointer("Q", rows),
+        array_pointer("I", buckets),
+    )
+    return offsets, rows, buckets
 
 
 class NativeLocations:

@@ -18,11 +18,10 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import accumulate, compress, count, pairwise
-from operator import itemgetter, or_
+from itertools import compress, count
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -32,6 +31,7 @@ from kcovdbg.model.location import Frame
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.numbered_locations import LocationArrays, PythonLocations
+from kcovdbg.symbols.table_rows import BUCKET_SHIFT, make_columns
 
 FORMAT: Final = 4
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
@@ -42,8 +42,6 @@ _MAGIC: Final = b"KCOVSYM\0"
 _HEADER: Final = struct.Struct("<8sI4sQQ32sIII")
 _ENTRY: Final = struct.Struct("<QQ")
 _ORDER_MARK: Final = b"BIG\0" if sys.byteorder == "big" else b"LIT\0"
-# A PC is looked up by the higher bits of its offset, then searched among the few that share them.
-_BUCKET_SHIFT: Final = 6
 
 # The arrays, in the order of the directory, with the types of their items.
 _ARRAYS: Final[dict[str, Literal["B", "I", "Q"]]] = {
@@ -191,7 +189,7 @@ class LocationTable:
     def _index(self, pc: int) -> int:
         """Return the index of a PC, -1 when it is not in the table."""
         offset = pc - self._base
-        bucket = offset >> _BUCKET_SHIFT
+        bucket = offset >> BUCKET_SHIFT
         if not 0 <= bucket < self._bucket_count:
             return -1
         end = self._bucket[bucket + 1]
@@ -216,7 +214,7 @@ class LocationTable:
         add = words.append
         for pc in pcs:
             offset = pc - base
-            bucket = offset >> _BUCKET_SHIFT
+            bucket = offset >> BUCKET_SHIFT
             if 0 <= bucket < count:
                 end = buckets[bucket + 1]
                 index = bisect_left(offsets, offset, buckets[bucket], end)
@@ -426,17 +424,7 @@ class TableWriter:
     def _arrays(self) -> Mapping[str, array[int]]:
         base = self._base
         pcs, kinds, chains, locations = self._sorted_columns()
-        low, high = bisect_left(pcs, base), bisect_left(pcs, base + (1 << 32))
-        offsets = array("I", [pc - base for pc in pcs[low:high]])
-        # The start of the offsets of each bucket, and the end of the last one.
-        counts = array("I", bytes(4 * ((offsets[-1] >> _BUCKET_SHIFT) + 2 if offsets else 1)))
-        for bucket, found in Counter([offset >> _BUCKET_SHIFT for offset in offsets]).items():
-            counts[bucket + 1] = found
-        # Of each chain, without a kind.
-        words = [
-            start << 16 | (end - start if end - start < MAX_DEPTH else MAX_DEPTH) << KIND_BITS
-            for start, end in pairwise((0, *locations.chain_ends))
-        ]
+        rows = make_columns(pcs, kinds, chains, base, locations.chain_ends)
         strings = locations.strings()
         ids = {text: number for number, text in enumerate(strings, 1)}
 
@@ -454,9 +442,9 @@ class TableWriter:
         starts = sorted(start for start in self._functions if 0 <= start - base < 1 << 32)
         functions = [self._functions[start] for start in starts]
         return {
-            "offset": offsets,
-            "chain": array("Q", map(or_, map(words.__getitem__, chains[low:high]), kinds[low:high])),
-            "bucket": array("I", accumulate(counts)),
+            "offset": rows.offset,
+            "chain": rows.chain,
+            "bucket": rows.bucket,
             "chain_frame": locations.chain_frames,
             "frame_function": locations.frames[0::4],
             "frame_file": locations.frames[1::4],

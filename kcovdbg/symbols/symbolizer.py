@@ -45,7 +45,7 @@ _INIT: Final = ".init"
 _BATCH: Final = 2000
 
 # Seconds between two looks for a table that is being built.
-_TABLE_WAIT: Final = 0.2
+_TABLE_WAIT: Final = 0.05
 
 Fallback = Callable[[int], Sequence[Frame]]
 """Returns the location of an instruction of the running kernel, empty when it has none. Raises nothing."""

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import chain, compress, count, groupby, islice, pairwise
-from operator import attrgetter, ne
+from itertools import chain, compress, count, groupby, islice, repeat
+from operator import attrgetter, ne, not_, sub
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -33,9 +33,10 @@ from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.gc_pause import without_collection
 from kcovdbg.symbols.llvm_symbolizer import find_symbolizer, symbolize
 from kcovdbg.symbols.location_table import FunctionSymbol, TableWriter, TextRange
-from kcovdbg.symbols.numbered_locations import LocationError, Locations, PythonLocations
+from kcovdbg.symbols.numbered_locations import LocationArrays, LocationError, Locations, PythonLocations
 from kcovdbg.symbols.part_store import LocatedPart, PartStore
 from kcovdbg.symbols.table_cache import lock_path, open_table, table_path
+from kcovdbg.symbols.table_rows import MergedPoints, merge_kinds
 
 # Parts are small enough that all cores have work to the end and that little is lost when a build is killed, and large enough
 # that starting llvm-symbolizer for each costs little.
@@ -164,6 +165,16 @@ def _plan_by_units(reader: DwarfReader, addresses: array[int]) -> tuple[list[_Pa
     return parts, runs
 
 
+def _find_nameless(locations: LocationArrays) -> set[int]:
+    """Return the numbers of the locations whose outermost frame has no function."""
+    frames = set(compress(count(), map(not_, locations.frames[0::4])))
+    ends = locations.chain_ends
+    # Of a location without frames, the last one of another.
+    outermost = map(locations.chain_frames.__getitem__, map(sub, ends, repeat(1))) if frames and locations.chain_frames else ()
+    found = compress(count(), map(frames.__contains__, outermost))
+    return {number for number in found if (ends[number - 1] if number else 0) < ends[number]}
+
+
 class _Locator:
     """Locates addresses of an image.
 
@@ -232,12 +243,7 @@ class _Locator:
         :return: the indices of their addresses, with new locations.
         """
         found = self.locations.arrays()
-        frames_without = {number for number, name in enumerate(found.frames[0::4]) if not name}
-        nameless = {
-            number
-            for number, (start, end) in enumerate(pairwise((0, *found.chain_ends)))
-            if start < end and found.chain_frames[end - 1] in frames_without
-        }
+        nameless = _find_nameless(found)
         wanted = list(compress(count(), map(nameless.__contains__, chains)))
         strings = [None, *found.strings()]
         completed = PythonLocations()
@@ -320,42 +326,27 @@ class _Locator:
 _IS_PLAIN: Final = bytes(kind != PointKind.TAIL_KNOWN for kind in range(256))
 
 
-class _Rows(NamedTuple):
-    """The PCs of a table, ascending."""
-
-    pcs: array[int]
-    kinds: bytes
-
-    def plain(self) -> Iterator[int]:
-        """Return an iterator over those whose location is that of the byte before."""
-        return compress(self.pcs, self.kinds.translate(_IS_PLAIN))
-
-
-def _make_rows(points: Points) -> _Rows:
-    kinds = (
-        (points.pc, PointKind.PC),
-        (points.cmp, PointKind.CMP),
-        (points.entry, PointKind.ENTRY),
-        (points.exit, PointKind.EXIT),
-        ([pc for pc in points.tail if pc not in points.jumps], PointKind.TAIL),
-        (points.jumps, PointKind.TAIL_KNOWN),
+def _merge(points: Points) -> MergedPoints:
+    return merge_kinds(
+        (
+            (points.pc, PointKind.PC),
+            (points.cmp, PointKind.CMP),
+            (points.entry, PointKind.ENTRY),
+            (points.exit, PointKind.EXIT),
+            ([pc for pc in points.tail if pc not in points.jumps], PointKind.TAIL),
+            (sorted(points.jumps), PointKind.TAIL_KNOWN),
+        )
     )
-    # As single numbers, they sort far faster than as pairs; each kind is ascending already.
-    rows: list[int] = []
-    for pcs, kind in kinds:
-        rows += [pc << 3 | kind for pc in pcs]
-    rows.sort()
-    return _Rows(array("Q", [row >> 3 for row in rows]), bytes([row & 7 for row in rows]))
 
 
 def _locate_rows(
-    rows: _Rows, jumps: Mapping[int, tuple[int, ...]], locator: _Locator, reader: DwarfReader | None
+    rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]], locator: _Locator, reader: DwarfReader | None
 ) -> array[int]:
     """Return the location of each PC.
 
     :param jumps: of PCs after calls of functions that end in jumps to a callback: addresses inside these jumps.
     """
-    plain = array("Q", [pc - 1 for pc in rows.plain()])
+    plain = array("Q", [pc - 1 for pc in compress(rows.pcs, rows.kinds.translate(_IS_PLAIN))])
     inside = sorted(set().union(*jumps.values()).difference(plain))
     addresses = array("Q", sorted((*plain, *inside))) if inside else plain
     chains = locator.locate(addresses, reader)
@@ -401,10 +392,13 @@ def _add_functions(
     addresses = sorted(by_address)
     inside = (addresses[bisect_left(addresses, text.start) : bisect_left(addresses, text.end)] for text in ranges)
     for address in chain.from_iterable(inside):
-        same = by_address[address]
-        # A symbol without a size tells the least.
-        first = next((symbol for symbol in same if symbol.size), same[0])
-        last = first if len(same) == 1 else max(enumerate(same), key=lambda item: (item[1].size, item[0]))[1]
+        first, *others = by_address[address]
+        last = first
+        if others:
+            same = (first, *others)
+            # A symbol without a size tells the least.
+            first = next((symbol for symbol in same if symbol.size), first)
+            last = max(enumerate(same), key=lambda item: (item[1].size, item[0]))[1]
         index = bisect_right(starts, address) - 1
         unit = names[units[index][2]] if index >= 0 and address < units[index][1] else None
         alias = last.name if last.name != first.name else None
@@ -447,7 +441,7 @@ def make_table(
     writer = TableWriter(build_id, ranges)
     _add_functions(writer, symbols, tuple(reader.units()) if reader is not None else read_units(elf), ranges)
     points = find_points(code, symbols)
-    rows = _make_rows(points)
+    rows = _merge(points)
     locator = _Locator(symbolizer, elf, ranges, symbols, store)
     chains = _locate_rows(rows, points.jumps, locator, reader)
     writer.set_rows(rows.pcs, rows.kinds, chains, locator.locations.arrays())
