@@ -42,7 +42,7 @@ def built_kernel() -> tuple[Kernel, Userland]:
 def crash(
     request: pytest.FixtureRequest, built_kernel: tuple[Kernel, Userland], tmp_path_factory: pytest.TempPathFactory
 ) -> KdumpCrash:
-    # A plain copy takes emulated hardware a quarter of an hour: each page is mapped and unmapped on all CPUs.
+    # A plain copy takes emulated hardware half a minute, and minutes on a busy machine: each page is mapped and unmapped.
     formats = FORMATS if request.config.getoption("exhaustive") else [name for name in FORMATS if name != "copy"]
     directory = tmp_path_factory.mktemp("kdump")
     return crash_and_dump(*built_kernel, directory, formats=formats, timeout=3600, root=guest_root())
