@@ -94,6 +94,7 @@ def test_history_is_searched_and_lasts(tmp_path):
         # A line that begins with a blank is not saved.
         screen.type(" help remote\r")
         screen.wait("remote - ")
+        screen.wait(at_prompt)
         screen.type("\x04")
         assert screen.end() == 0
     path = tmp_path / "kcovdbg" / "history"
@@ -125,6 +126,7 @@ def test_interrupt_stops_a_command(shell):
     shell.wait(at_prompt)
     shell.type("remote\r")
     shell.wait("usb:1")
+    shell.wait(at_prompt)
     shell.type("\x04")
     assert shell.end() == 0
 
@@ -256,6 +258,7 @@ def test_dumb_terminal(tmp_path):
         screen.wait(PROMPT)
         screen.type("remote\r")
         screen.wait("usb:1")
+        screen.wait(lambda screen: screen.text.count(PROMPT) >= 2)
         screen.type("\x03")
         screen.wait(lambda screen: screen.text.count(PROMPT) >= 3)
         assert b"\x1b" not in screen.raw
@@ -279,6 +282,7 @@ def test_answers_into_a_pipe_and_the_prompt_on_the_terminal(tmp_path):
         screen.wait(at_prompt)
         screen.type("tall\r")
         screen.settle()
+        screen.wait(at_prompt)
         screen.type("\x04")
         assert screen.end() == 0
         assert "HANDLE" not in screen.text

@@ -114,7 +114,7 @@ def describe(found: dict[str, Any]) -> str:
             f"inconsistencies gone when read again: {found['settled']}; racing or transient: {found['racing']}; "
             f"refused because the task or object is gone: {found['refused']}",
             f"violations: {len(found['violations'])}; crashes: {len(found['crashes'])}; hangs: {len(found['hangs'])}; "
-            f"raw control bytes: {len(found['raw'])}",
+            f"raw control bytes: {len(found['raw'])}; counts of PCs in buffers for comparisons: {found['counts_of_pcs']}",
             *(f"  {problem}" for name in ("violations", "crashes", "hangs", "raw") for problem in found[name]),
             *(f"  refused {number} times: {text}" for text, number in found["refusals"].items()),
             *(f"  {number} rows say: {text}" for text, number in found["texts"].items()),

@@ -13,6 +13,7 @@ import pytest
 
 from tests.lab.guest import Machine
 from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
+from tests.lab.observer import is_count_of_pcs
 from tests.lab.section import kaslr_offset, read_layout
 from tests.lab.situation import OOPSED, SITUATIONS
 
@@ -135,14 +136,6 @@ def test_last_of_sections(inflight_dump: StateDumpMaker, state: str) -> None:
     assert [row["index"] for row in rows if not row["buffer"].startswith("saved")][-1] == count - 1
 
 
-def is_count_of_pcs(finding: dict[str, Any]) -> bool:
-    """Whether a count is too large for comparisons, and not for PCs, which take one word instead of four."""
-    if finding["rule"] != "B2":
-        return False
-    values = {value["name"]: int(value["value"], 0) for value in finding["values"]}
-    return values["count"] < values["bytes"] // 8
-
-
 def test_no_false_alarm_in_a_storm(boot: Booter) -> None:
     """Many threads open, enable, disable and exit at random while the kernel is read; no inconsistency lasts.
 
@@ -164,7 +157,7 @@ def test_no_false_alarm_in_a_storm(boot: Booter) -> None:
     assert found == []
     # 1 says that something was found.
     assert done.returncode in (0, 1), done.stderr
-    assert guest.alive
+    assert guest.alive()
 
 
 def test_damage_on_a_running_guest(boot: Booter) -> None:

@@ -322,7 +322,13 @@ def test_doctor(lab: Lab) -> None:
 def test_system_calls_are_as_the_guest_says(lab: Lab) -> None:
     """Compare with /proc/PID/syscall, which the kernel reads from registers of blocked tasks; some wake up in between."""
     script = """
-sleep 1000 | cat > /dev/null & sleep 1
+mkfifo /tmp/blocked
+cat < /tmp/blocked > /dev/null & reader=$!
+sleep 1000 > /tmp/blocked & sleeper=$!
+# read() and clock_nanosleep() of x86-64
+for want in $reader:0 $sleeper:230; do
+    until [ "$(cut -d' ' -f1 /proc/${want%:*}/syscall)" = ${want#*:} ]; do sleep 0.2; done
+done
 for task in /proc/[0-9]*; do
     [ -e $task/exe ] && echo ${task#/proc/} $(cat $task/syscall)
 done

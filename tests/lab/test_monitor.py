@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +17,7 @@ from kcovdbg.analysis.sample_summary import summarize
 from kcovdbg.engine.sample_file import read_run
 from tests.lab.collect_guest import SHARED, put_programs
 from tests.lab.guest import Guest, Machine
-from tests.lab.kcovdbg_run import run_kcovdbg
+from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +30,10 @@ pytestmark = pytest.mark.lab
 FULL, SECTIONS = 4, 3
 # As many as there may be before and after the one that is waited for.
 FILLS = 12
-SECONDS = 14
+# Seconds.
+LAST = 5
+# 128 plus SIGTERM.
+TERMINATED = 143
 MODULE = "kcovlab_sections.ko"
 HANDLE = 0x5EC7
 
@@ -40,17 +46,20 @@ def test_counts_are_those_of_the_guest(kernel: Kernel, userland: Userland, tmp_p
     path = tmp_path / "run.jsonl"
     with Guest(kernel, userland, machine) as guest:
         guest.wait_done(300)
-        told: list[str] = []
-        script = f"insmod {SHARED}/{MODULE} && sleep 3 && {SHARED}/rounds {FULL} {SECTIONS}\n"
-        worker = threading.Thread(target=lambda: told.append(guest.run(script, 120).stdout))
-        worker.start()
         target = ("--qemu", guest.sockets.debugger_qmp, "-s", kernel.vmlinux)
         # As often as the machine can: what is asked for is whether anything is missed.
-        options = ("--interval", "0.1", "--cpu", "100", "--seconds", SECONDS)
-        done = run_kcovdbg(*target, "monitor", "--record", path, *options)
-        worker.join()
-    assert done.returncode == 0, done.stderr
-    truth = json.loads(told[0])
+        words = ("monitor", "--record", path, "--interval", "0.1", "--cpu", "100")
+        with subprocess.Popen([sys.executable, "-m", "kcovdbg", *target, *words], cwd=ROOT) as watching:
+            # The recording has another name until it is complete.
+            while not list(tmp_path.glob("*kcovdbg-*")):
+                assert watching.poll() is None
+                time.sleep(0.1)
+            told = guest.run(f"insmod {SHARED}/{MODULE} && sleep 3 && {SHARED}/rounds {FULL} {SECTIONS}\n", 300).stdout
+            # What was made is gone, and the last whole look of a second ago need not have seen that.
+            time.sleep(LAST)
+            watching.terminate()
+            assert watching.wait(120) == TERMINATED
+    truth = json.loads(told)
     assert truth["status"] == 0
     run = read_run(str(path))
     summary = summarize(run.samples, run.facts)

@@ -238,12 +238,12 @@ def test_a_busy_stub_says_so_and_the_guest_goes_on(standing_guest: Guest, monkey
 
 def test_a_guest_that_boots(boot: Booter, kernel: Kernel) -> None:
     """kcovdbg waits for the kernel to boot, and recognizes it by a vmlinux."""
-    guest = boot()
-    with guest.paused():
-        for symbols in ([], [str(kernel.vmlinux)]):
-            with pytest.raises(TargetError, match="VMCOREINFO") as caught:
-                open_target(TargetOptions(qemu=str(guest.sockets.debugger_qmp), symbols=symbols))
-            assert caught.value.hint
+    guest = boot(Machine(options=("-S",)))
+    for symbols in ([], [str(kernel.vmlinux)]):
+        with pytest.raises(TargetError, match="VMCOREINFO") as caught:
+            open_target(TargetOptions(qemu=str(guest.sockets.debugger_qmp), symbols=symbols))
+        assert caught.value.hint
+    guest.qmp.execute("cont")
     target = open_target(TargetOptions(qemu=str(guest.sockets.debugger_qmp), symbols=[str(kernel.vmlinux)]))
     assert list(TaskWalk(target, detect_layout(target)))
     target.close()

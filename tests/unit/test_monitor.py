@@ -4,7 +4,6 @@
 import asyncio
 import contextlib
 import json
-from time import process_time
 
 import pyte
 import pytest
@@ -14,6 +13,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kcovdbg.analysis.activity import Activity
+from kcovdbg.engine import monitor_source
 from kcovdbg.engine.monitor_rows import Tab, bar_text
 from kcovdbg.engine.monitor_source import LiveSource, PlaybackSource
 from kcovdbg.engine.sample_file import open_recording, read_run
@@ -26,6 +26,7 @@ from kcovdbg.model.sample import AreaSample, FindingSample, RecordedRun, RecordS
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import State
 from kcovdbg.render.sample_summary_rows import handles_text, short_number
+from tests.support.clock import Clock
 from tests.support.samples import KCOV, OTHER, USB, kcov, owner, sample, section, task
 from tests.support.state import make_task
 
@@ -470,27 +471,32 @@ def test_names_from_the_kernel_are_escaped():
     assert "\x1b]0;y" not in terminal.sink.raw
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(monitor_source, "time", clock)
+    return clock
+
+
+@pytest.mark.usefixtures("clock")
 def test_interval_keeps_to_the_budget():
     assert find_interval(0.04, 0.001, 0.0, 0.25) == 0.25
     assert find_interval(0.04, 0.03, 0.0, 0.25) == pytest.approx(1.0)
     # A machine that is stopped for each look is stopped for 2 % of the time, whole looks included.
     assert find_interval(0.04, 0.001, 0.03, 0.25) == pytest.approx(2.0)
     source = live(*(one._replace(objects=None, seconds=0.03) for one in sequence(3)), interval=0.25, share=0.04)
-    assert 0.9 < source.pause < 1.4
+    assert source.pause == pytest.approx(1.0)
     source.note_frame(0.03)
-    assert 1.8 < source.pause < 2.4
+    assert source.pause == pytest.approx(2.0)
 
 
-def test_recording_is_of_the_budget():
+def test_recording_is_of_the_budget(clock):
     class SlowWriter:
         def add(self, _sample):
-            began = process_time()
-            while process_time() - began < 0.03:
-                pass
+            clock.used += 0.03
 
     source = live(*(one._replace(objects=None, seconds=0.0) for one in sequence(3)), share=0.04, writer=SlowWriter())
-    assert source._look_cost >= 0.03
-    assert source.pause > 0.5
+    assert source.pause == pytest.approx(1.0)
 
 
 def test_a_machine_that_is_stopped_for_each_look_runs_between_them():

@@ -192,7 +192,30 @@ def test_physical_stub_is_refused(kernel, standing_guest):
     assert "reads physical memory" in said.stderr
 
 
-def test_interrupt_in_a_walk(kernel, standing_guest):
+# As slow as a serial line.
+SLOW_READS = """
+import pathlib, time
+import kcovdbg.target.gdb.opener as opener
+
+reads, make = [], opener.make_reader
+
+def make_slow(*about):
+    read = make(*about)
+
+    def read_slowly(address, size):
+        time.sleep(0.05)
+        reads.append(address)
+        if len(reads) == 10:
+            pathlib.Path({walking!r}).touch()
+        return read(address, size)
+
+    return read_slowly
+
+opener.make_reader = make_slow
+"""
+
+
+def test_interrupt_in_a_walk(kernel, standing_guest, tmp_path):
     child = pexpect.spawn(
         "gdb", ["-nx", "-q", "-iex", "set auto-load no", "-iex", f"source {LOADER}", str(kernel.vmlinux)], timeout=60
     )
@@ -200,19 +223,23 @@ def test_interrupt_in_a_walk(kernel, standing_guest):
     for line in (f"target remote {standing_guest.sockets.gdb_remote}", _VIRTUAL):
         child.sendline(line)
         child.expect_exact("(gdb) ")
-    # As slow as a serial line.
-    child.sendline(
-        "python import time, kcovdbg.target.gdb.opener as t; make = t.make_reader; t.make_reader = lambda *about: "
-        "(lambda read: lambda address, size: (time.sleep(0.05), read(address, size))[1])(make(*about))"
-    )
+    script, walking = tmp_path / "slow.py", tmp_path / "walking"
+    script.write_text(SLOW_READS.format(walking=str(walking)))
+    child.sendline(f"source {script}")
     child.expect_exact("(gdb) ")
     child.sendline("kcov-show tasks")
-    time.sleep(1.5)
-    start = time.monotonic()
+    end = time.monotonic() + 60
+    while not walking.exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
     child.sendintr()
     child.expect_exact("Quit")
     child.expect_exact("(gdb) ")
-    assert time.monotonic() - start < 2
+    child.sendline("python print('reads:', len(reads))")
+    child.expect(r"reads: (\d+)")
+    # The whole walk takes more than 100.
+    assert int(child.match[1]) < 40
+    child.expect_exact("(gdb) ")
     child.sendline("kcov-show info")
     child.expect_exact("KCOV generation")
     child.expect_exact("(gdb) ")

@@ -49,8 +49,10 @@ with Screen(*command, rows=50, columns=150, answers_cursor=True, **folders) as s
     found["buffer"] = ask(f"buffer {name[0]} --function __do_sys_getppid -n 5")
     screen.type(f"view {name[0]}\r")
     # The cursor's record, their number, and how often the buffer was read: 1/5123  0%  read once.
-    first = int(wait_for(r"\d+/(\d+)  \d+%  read once")[1])
-    found["grew"] = int(wait_for(r"\d+/(\d+)  \d+%  read [2-9]\d* times")[1]) - first
+    shown = r"\d+/(\d+)  \d+%  read (once|\d+ times)"
+    first = wait_for(shown)
+    screen.wait(lambda screen: (now := re.search(shown, screen.text)) and now[2] != first[2], PATIENCE)
+    found["grew"] = int(wait_for(shown)[1]) - int(first[1])
     found["view"] = screen.text
     screen.type("q")
     screen.wait(at_prompt, PATIENCE)
