@@ -12,12 +12,12 @@ struct span {
 
 static inline size_t length_of(uint64_t chain)
 {
-	return chain >> 3 & 0x1fff;
+	return chain >> KCOVDBG_CHAIN_LENGTH_SHIFT & KCOVDBG_CHAIN_MAX_LENGTH;
 }
 
 static inline struct span frames_of(struct kcovdbg_chains in, uint64_t chain)
 {
-	size_t first = chain >> 16, length = length_of(chain);
+	size_t first = chain >> KCOVDBG_CHAIN_START_SHIFT, length = length_of(chain);
 
 	if (first > in.count)
 		first = in.count;

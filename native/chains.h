@@ -53,4 +53,9 @@ void kcovdbg_sum_groups(const uint32_t *groups, const uint64_t *counts, const ui
 			size_t group_count, uint64_t *records, uint32_t *points, uint32_t *hottest, uint64_t *repeated);
 /* cdef end */
 
+/* In the word of a chain: where the length and the beginning are, and the greatest length. */
+#define KCOVDBG_CHAIN_LENGTH_SHIFT 3
+#define KCOVDBG_CHAIN_START_SHIFT 16
+#define KCOVDBG_CHAIN_MAX_LENGTH 0x1fff
+
 #endif

@@ -145,7 +145,6 @@ def make_rows(
     chains: array[int],
     base: int,
     chain_ends: array[int],
-    max_depth: int,
     shift: int,
     bucket_count: int,
 ) -> tuple[array[int], array[int], array[int]]:
@@ -161,7 +160,6 @@ def make_rows(
         base,
         array_pointer("I", chain_ends),
         len(chain_ends),
-        max_depth,
         shift,
         array_pointer("I", offsets),
         array_pointer("Q", rows),

@@ -39,7 +39,7 @@ class RowColumns(NamedTuple):
 def merge_kinds(columns: Sequence[tuple[Iterable[int], int]]) -> MergedPoints:
     """Return points of all kinds as one.
 
-    :param columns: PCs, ascending, and their kind; at most 8.
+    :param columns: PCs, ascending, and their kind, a number of 3 bits.
     """
     if has_reader():
         return MergedPoints(*merge_points([(array("Q", pcs), kind) for pcs, kind in columns]))
@@ -66,7 +66,7 @@ def make_columns(
     buckets = (pcs[-1] - base >> BUCKET_SHIFT) + 2 if pcs else 1
     if has_reader():
         columns = array("Q", pcs), bytes(kinds), array("I", chains)
-        return RowColumns(*make_rows(*columns, base, chain_ends, MAX_DEPTH, BUCKET_SHIFT, buckets))
+        return RowColumns(*make_rows(*columns, base, chain_ends, BUCKET_SHIFT, buckets))
     offsets = array("I", [pc - base for pc in pcs])
     counts = array("I", bytes(4 * buckets))
     for bucket, found in Counter([offset >> BUCKET_SHIFT for offset in offsets]).items():
