@@ -2,7 +2,8 @@
 """Samples of kernels of every generation, made in memory."""
 
 import dataclasses
-from functools import cache
+from functools import cache, partial
+from itertools import count
 
 import pytest
 
@@ -14,6 +15,7 @@ from kcovdbg.model.location import Frame, Location
 from kcovdbg.model.state import Part
 from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import read_state
+from tests.support.clock import Clock
 from tests.support.kernels.build import Kernel
 from tests.support.kernels.device import HANDLE, LOCAL, REMOTE_WORDS, WORKER, argument
 from tests.support.kernels.rows import D2, ROWS
@@ -35,9 +37,11 @@ def make_sampler(kernel, **options):
 
 
 @pytest.fixture(autouse=True)
-def stopped_clock(monkeypatch):
+def clock(monkeypatch):
     """The second look of a test is a near one, however long the machine takes for the first."""
-    monkeypatch.setattr(sampler_module.time, "monotonic", lambda: 100.0)
+    clock = Clock()
+    monkeypatch.setattr(sampler_module, "time", clock)
+    return clock
 
 
 @pytest.mark.parametrize("row", CASES)
@@ -146,21 +150,13 @@ def test_a_task_that_ended_is_left_out(monkeypatch):
     assert {task.pid for task in near.tasks} == {task.pid for task in whole.tasks} - {gone.pid}
 
 
-def test_whole_looks_come_as_often_as_the_budget_allows(monkeypatch):
+def test_whole_looks_come_as_often_as_the_budget_allows(monkeypatch, clock):
     kernel = build(ROWS[-1].name)
-    now = [100.0]
-    used = [0.0]
-
-    def use():
-        used[0] += 0.02
-        return used[0]
-
-    monkeypatch.setattr(sampler_module.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(sampler_module.time, "process_time", use)
+    monkeypatch.setattr(clock, "process_time", partial(next, count(0, 0.02)))
     sampler = make_sampler(kernel, share=0.04)
     kinds = []
     for _ in range(60):
         kinds.append(sampler.look().objects is not None)
-        now[0] += 0.25
+        clock.now += 0.25
     # 20 ms for a whole look, of which a quarter of 4 % of a core is 2 s.
     assert [number for number, is_whole in enumerate(kinds) if is_whole] == [0, 8, 16, 24, 32, 40, 48, 56]
