@@ -103,7 +103,7 @@ class StackSource(Protocol):
         """What is unusual about how they are unwound, None when nothing is."""
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
-        """Return a task's kernel stack.
+        """Return a task's kernel stack; a dead task has none.
 
         :param task: ``struct task_struct *``.
         :raises CapabilityError: when it cannot be unwound, as that of a running task of a live kernel.

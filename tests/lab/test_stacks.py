@@ -27,6 +27,11 @@ pytestmark = pytest.mark.lab
 
 # What the guest says about each thread: how often it was switched out, and where it sleeps.
 _SAY = "for task in /proc/[0-9]*/task/[0-9]*; do echo $task; grep ctxt_switches $task/status; cat $task/stack; done 2>/dev/null"
+# A process that nobody waits for: its stack is freed, and the saved stack pointer stays.
+_DIE = """
+(sleep 0 & echo $! > /tmp/dead; exec sleep 1000) &
+until grep -q '^State:.Z' /proc/$(cat /tmp/dead)/status; do sleep 0.1; done
+"""
 _STACKS = """
 import json, kcovdbg.target.gdb.opener as opener
 target = opener.open_target()
@@ -87,7 +92,8 @@ def parse_stacks(text: str) -> dict[int, tuple[int, list[tuple[str, int]]]]:
 def test_stacks_that_the_guest_prints(kernel, userland, boot, tmp_path):
     guest = boot(Machine(cpus=2, shares=(("root", "/"),), exchange=str(tmp_path)))
     guest.wait_done()
-    told = parse_stacks(guest.run(_SAY).stdout)
+    told = parse_stacks(guest.run(_DIE + _SAY).stdout)
+    assert not told[int(guest.run("cat /tmp/dead").stdout)][1]
     write_dump(guest, tmp_path / "dump", "elf-paging")
     target = open_core(str(tmp_path / "dump"), [str(path) for path in (kernel.vmlinux, *userland.modules)])
     sleeping: dict[int, list[int]] = {}

@@ -545,7 +545,7 @@ class DrgnStacks:
         """Returns the registers of a CPU now, by name; None where those that the Program has are right."""
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
-        """Return a task's kernel stack, innermost frame first. Errors do not name the task.
+        """Return a task's kernel stack, innermost frame first; a dead task has none. Errors do not name the task.
 
         :param task: ``struct task_struct *``.
         :raises CapabilityError: when it cannot be unwound: a running task of a live kernel, whose registers are not saved.
@@ -588,10 +588,14 @@ class DrgnStacks:
         return self._make_trace(self._prog, drgn.Object(self._prog, "struct pt_regs", registers), "the CPU's stack")
 
     def _unwind(self, prog: drgn.Program, task: int) -> Sequence[StackFrame]:
-        if self._unwinder is not None:
-            with _walking(f"the stack of task {task:#x}"):
+        thread = drgn.Object(prog, "struct task_struct *", value=task)
+        with _walking(f"the stack of task {task:#x}"):
+            # Since 68f24b08ee89 (v4.9), the saved stack pointer of a dead task leads into freed memory.
+            if not thread.member_("stack"):
+                return ()
+            if self._unwinder is not None:
                 return self._in_kernel(self._unwinder.unwind(prog, task))
-        return self._make_trace(prog, drgn.Object(prog, "struct task_struct *", value=task), "its stack")
+        return self._make_trace(prog, thread, "its stack")
 
     def _make_trace(self, prog: drgn.Program, thread: drgn.Object, what: str) -> Sequence[StackFrame]:
         try:

@@ -127,15 +127,19 @@ class GdbStacks:
         else:
             self._machine = _X86Stacks(target, image, address_in_gdb, frames_at)
         self.note = self._machine.note
+        self._stack = target.member(_TASK, "stack").offset
 
     def stack_trace(self, task: int) -> Sequence[StackFrame]:
-        """Return a task's kernel stack, innermost frame first.
+        """Return a task's kernel stack, innermost frame first; a dead task has none.
 
         :param task: ``struct task_struct *``.
         :raises CapabilityError: when it runs and the registers of its CPU are unknown.
         :raises ReadError: when the task cannot be read.
         """
         cpu = self._running.get(task)
+        # Since 68f24b08ee89 (v4.9), the saved stack pointer of a dead task leads into freed memory.
+        if cpu is None and not read_pointer(self._target, task + self._stack):
+            return ()
         registers = self._machine.saved_registers(task) if cpu is None else self._find_registers(task, cpu)
         places = self._machine.unwind(registers, is_interrupted=cpu is not None)
         return [frame for place in places for frame in self._make_frames(place.pc, place.instruction)]
