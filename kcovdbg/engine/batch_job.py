@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,16 +124,18 @@ def run_job(job: BatchJob) -> Outcome:
     package = str(Path(__file__).resolve().parents[2])
     search = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", WORKER],
-            cwd="/",
-            env={**os.environ, "PYTHONPATH": search},
-            input=json.dumps(dataclasses.asdict(job)).encode(),
-            capture_output=True,
-            timeout=job.timeout,
-            # C-c goes to the parent, which ends this process.
-            start_new_session=True,
-        )
+        # A process that takes too long is killed, and cannot remove what it has unpacked.
+        with tempfile.TemporaryDirectory(prefix="kcovdbg-batch-") as folder:
+            done = subprocess.run(
+                [sys.executable, "-m", WORKER],
+                cwd="/",
+                env={**os.environ, "PYTHONPATH": search, "TMPDIR": folder},
+                input=json.dumps(dataclasses.asdict(job)).encode(),
+                capture_output=True,
+                timeout=job.timeout,
+                # C-c goes to the parent, which ends this process.
+                start_new_session=True,
+            )
         outcome = _read_outcome(job, done, time.monotonic() - start)
     except subprocess.TimeoutExpired as error:
         told = _read_told(error.stdout or b"")

@@ -17,6 +17,7 @@ import duckdb
 import pytest
 import zstandard
 
+from kcovdbg.engine.batch_job import BatchJob, run_job
 from kcovdbg.target.demo_files import find_demo
 
 ROOT = Path(__file__).parents[2]
@@ -132,6 +133,21 @@ def test_a_dump_that_takes_too_long_is_given_up(tmp_path: Path, vmlinux: Path) -
     assert done.returncode == 2
     assert "0.01 s" in done.stdout
     assert not list(output.rglob("*.parquet"))
+
+
+def test_what_a_job_has_unpacked_is_removed_when_it_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked = tmp_path / "unpacked"
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nmktemp > {unpacked}\nexec sleep 100\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    # Started at the latest when the second job is: a machine may be slow.
+    for seconds in (1, 60):
+        outcome = run_job(BatchJob(str(python), ("tasks",), str(tmp_path / "out"), (), seconds))
+        assert "timed out" in str(outcome.error)
+        if unpacked.exists():
+            break
+    assert not Path(unpacked.read_text().strip()).exists()
 
 
 def test_nothing_half_written_when_it_is_killed(tmp_path: Path, vmlinux: Path) -> None:
