@@ -16,6 +16,7 @@ from kcovdbg.elf.header import ET_REL, ElfError
 from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.batch_job import BatchJob, Outcome, find_outcome, run_job
 from kcovdbg.engine.context import Context
+from kcovdbg.engine.terminal import write_remarks
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.target import dump_file as dumpfile
 
@@ -62,9 +63,15 @@ def run_batch(context: Context, jobs: Sequence[BatchJob], options: Namespace) ->
     )
     progress = _Progress(context, len(left))
     if left:
-        for job, outcome in run():
-            done[job.run_file] = outcome
-            progress.step(outcome)
+        try:
+            for job, outcome in run():
+                done[job.run_file] = outcome
+                progress.step(outcome)
+        except KeyboardInterrupt:
+            again = "the same command without --again" if options.again else "the same command"
+            progress.end()
+            write_remarks(context.terminal, (f"stopped: files that are done are kept; {again} does the others",))
+            raise
         progress.end()
     outcomes = [done[job.run_file] for job in jobs]
     if any(outcome.failed for outcome in outcomes):

@@ -19,6 +19,7 @@ import zstandard
 
 from kcovdbg.engine.batch_job import BatchJob, run_job
 from kcovdbg.target.demo_files import find_demo
+from tests.support.screen import Screen
 
 ROOT = Path(__file__).parents[2]
 DEMO = find_demo()
@@ -163,6 +164,21 @@ def test_nothing_half_written_when_it_is_killed(tmp_path: Path, vmlinux: Path) -
         duckdb.sql(f"SELECT count(*) FROM '{path}'").fetchall()
     run(*words)
     assert {row["dump"] for row in read_rows(output, "tasks")} == set(map(str, dumps))
+
+
+def test_stopped_by_an_interrupt(tmp_path: Path, vmlinux: Path) -> None:
+    dumps = make_dumps(tmp_path / "dumps", 7)
+    words = ["batch", "-e", "tasks", *map(str, dumps), "-s", str(vmlinux), "-o", str(tmp_path / "out")]
+    with Screen(sys.executable, "-m", "kcovdbg", *words, "-j", "1") as screen:
+        screen.wait(" of 7")
+        screen.type("\x03")
+        assert screen.end() == 130
+        assert " of 7" not in screen.text
+        assert "same command" in screen.text
+    done = len(list((tmp_path / "out/_runs").glob("*.json")))
+    assert 0 < done < 7
+    assert f"{done} of them earlier" in run(*words).stdout
+    assert {row["dump"] for row in read_rows(tmp_path / "out", "tasks")} == set(map(str, dumps))
 
 
 def test_a_cluster_that_loses_a_worker_makes_the_same_data_set(tmp_path: Path, vmlinux: Path) -> None:
