@@ -124,12 +124,13 @@ def run_job(job: BatchJob) -> Outcome:
     package = str(Path(__file__).resolve().parents[2])
     search = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     try:
-        # A process that takes too long is killed, and cannot remove what it has unpacked.
+        # A process that takes too long is killed, and cannot remove what it has unpacked. Not by TMPDIR: there may be tables
+        # of symbols, for all jobs.
         with tempfile.TemporaryDirectory(prefix="kcovdbg-batch-") as folder:
             done = subprocess.run(
-                [sys.executable, "-m", WORKER],
+                [sys.executable, "-m", WORKER, folder],
                 cwd="/",
-                env={**os.environ, "PYTHONPATH": search, "TMPDIR": folder},
+                env={**os.environ, "PYTHONPATH": search},
                 input=json.dumps(dataclasses.asdict(job)).encode(),
                 capture_output=True,
                 timeout=job.timeout,

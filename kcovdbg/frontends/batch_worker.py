@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs the commands of a batch on one file, as ``python -m kcovdbg.frontends.batch_worker`` with the job on standard input.
+"""Runs a batch's commands on one file: ``python -m kcovdbg.frontends.batch_worker FOLDER``, with the job on standard input.
 
-Writes a line of JSON for the file, then one for each command when its rows are in the data set.
+Temporary files are made in the folder, which the parent removes. Writes a line of JSON for the file, then one for each
+command when its rows are in the data set.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +45,7 @@ def main() -> int:
 
     :return: the exit status: 2 if no command could be run, with the reason as the last line of standard error.
     """
+    tempfile.tempdir = sys.argv[1]
     given: dict[str, Any] = json.load(sys.stdin)
     job = BatchJob(
         given["path"],

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import duckdb
 import pytest
 import zstandard
 
-from kcovdbg.engine.batch_job import BatchJob, run_job
+from kcovdbg.engine.batch_job import WORKER, BatchJob, run_job
 from kcovdbg.target.demo_files import find_demo
 from tests.support.screen import Screen
 
@@ -139,7 +140,7 @@ def test_a_dump_that_takes_too_long_is_given_up(tmp_path: Path, vmlinux: Path) -
 def test_what_a_job_has_unpacked_is_removed_when_it_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unpacked = tmp_path / "unpacked"
     python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\nmktemp > {unpacked}\nexec sleep 100\n")
+    python.write_text(f'#!/bin/sh\nmktemp -p "$3" > {unpacked}\nexec sleep 100\n')
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     # Started at the latest when the second job is: a machine may be slow.
@@ -149,6 +150,27 @@ def test_what_a_job_has_unpacked_is_removed_when_it_is_given_up(tmp_path: Path, 
         if unpacked.exists():
             break
     assert not Path(unpacked.read_text().strip()).exists()
+
+
+def test_temporary_files_are_in_the_folder_of_the_job(tmp_path: Path) -> None:
+    job = BatchJob(str(DEMO / "demo.slice.zst"), ("tasks",), str(tmp_path / "out"), (), 60)
+    words = [sys.executable, "-m", WORKER, str(tmp_path / "none")]
+    done = subprocess.run(words, cwd=ROOT, input=json.dumps(asdict(job)), capture_output=True, text=True)
+    assert done.returncode == 2
+    assert str(tmp_path / "none") in done.stderr
+
+
+def test_tables_are_kept_where_the_cache_cannot_be_used(tmp_path: Path, vmlinux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be made in /proc, even by root."""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    dumps = make_dumps(tmp_path / "dumps", 1)
+    run("batch", "-e", "buffer 82", *map(str, dumps), "-s", str(vmlinux), "-o", str(tmp_path / "out"))
+    (own,) = temporary.iterdir()
+    assert own.name == f"kcovdbg-{os.geteuid()}"
+    assert list(own.iterdir())
 
 
 def test_nothing_half_written_when_it_is_killed(tmp_path: Path, vmlinux: Path) -> None:
