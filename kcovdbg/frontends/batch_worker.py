@@ -85,20 +85,14 @@ def _say(said: dict[str, object]) -> None:
 
 def _open_dump(job: BatchJob) -> tuple[Workspace, str | None]:
     """Open a dump with the debug info of its build alone."""
-    wanted = _read_build_id(job.path)
+    unpacked = dumpfile.unpack_dump(job.path)
+    # Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in v5.9).
+    wanted = dumpfile.read_vmcoreinfo(unpacked.path).get("BUILD-ID")
     paths = [path for build_id, path in job.symbols if build_id is None or wanted is None or build_id == wanted]
     if job.symbols and not paths:
         raise KcovdbgError(f"no debug info given for build-id {wanted}")
-    target = open_target(TargetOptions(core=job.path, symbols=paths))
+    target = open_target(TargetOptions(core=job.path, symbols=paths, unpacked=unpacked))
     return Workspace(COMMANDS, lambda: target), target.build_id
-
-
-def _read_build_id(path: str) -> str | None:
-    """Return the build-id in a dump's VMCOREINFO.
-
-    Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in v5.9).
-    """
-    return dumpfile.read_vmcoreinfo(dumpfile.unpack_dump(path).path).get("BUILD-ID")
 
 
 def _open_trace(job: BatchJob) -> tuple[Workspace, str | None]:

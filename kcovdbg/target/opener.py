@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kcovdbg.elf.file import ElfFile
@@ -34,6 +34,8 @@ class TargetOptions:
     symbols: Sequence[str] = ()
     files: Sequence[str] = ()
     """Files without an option: a dump, a vmlinux, modules, in any order, as in crash(8)."""
+    unpacked: dumpfile.UnpackedFile | None = None
+    """The dump of ``core``, where the caller has unpacked it."""
 
 
 def sort_files(options: TargetOptions) -> TargetOptions:
@@ -59,7 +61,7 @@ def sort_files(options: TargetOptions) -> TargetOptions:
                 f"{name} is neither a dump nor a vmlinux",
                 hint="vmlinuz and bzImage have no debug info; vmlinux is in the build directory",
             )
-    return TargetOptions(core, options.kernel, options.qemu, options.gdb_remote, options.demo, tuple(symbols))
+    return replace(options, core=core, symbols=tuple(symbols), files=())
 
 
 def _check_images(files: Sequence[str]) -> None:
@@ -138,7 +140,7 @@ def open_target(options: TargetOptions) -> DrgnTarget:
     except ImportError as error:
         raise CapabilityError(f"could not import drgn: {error}", hint="pip install drgn") from None
     if options.core is not None:
-        return programs.open_core(options.core, options.symbols)
+        return programs.open_core(options.core, options.symbols, unpacked=options.unpacked)
     if options.qemu is not None:
         return programs.open_qemu(options.qemu, options.symbols)
     if options.gdb_remote is not None:

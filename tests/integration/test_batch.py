@@ -160,6 +160,16 @@ def test_temporary_files_are_in_the_folder_of_the_job(tmp_path: Path) -> None:
     assert str(tmp_path / "none") in done.stderr
 
 
+def test_a_dump_is_unpacked_once(tmp_path: Path, vmlinux: Path) -> None:
+    job = BatchJob(str(DEMO / "demo.slice.zst"), ("tasks",), str(tmp_path / "out"), ((None, str(vmlinux)),), 60)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    code = "import os, sys; from kcovdbg.frontends import batch_worker as worker; worker.main(); print(os.listdir(sys.argv[1]))"
+    words = [sys.executable, "-c", code, str(folder)]
+    done = subprocess.run(words, cwd=ROOT, input=json.dumps(asdict(job)), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].count("kcovdbg-") == 1, done.stdout
+
+
 def test_tables_are_kept_where_the_cache_cannot_be_used(tmp_path: Path, vmlinux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing can be made in /proc, even by root."""
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")

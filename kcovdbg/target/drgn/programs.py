@@ -75,13 +75,17 @@ class DebugFile(NamedTuple):
     """Path of the stripped image of the same build, which the user gave as well."""
 
 
-def open_core(path: str, symbols: Sequence[str], name: str | None = None) -> DrgnTarget:
+def open_core(
+    path: str, symbols: Sequence[str], name: str | None = None, *, unpacked: dumpfile.UnpackedFile | None = None
+) -> DrgnTarget:
     """Open a crash dump or a slice.
 
     :param name: what messages call it, the path by default; with a name given, there are no notes on unpacking.
+    :param unpacked: the dump, where the caller has unpacked it.
     :raises TargetError: when it cannot be opened.
     """
-    unpacked = dumpfile.unpack_dump(path)
+    if unpacked is None:
+        unpacked = dumpfile.unpack_dump(path)
     files, notes = _unpack_symbols(symbols)
     notes = [] if name is not None else [*unpacked.notes, *notes]
     with collect_warnings() as warnings:
