@@ -7,6 +7,7 @@ import os
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -61,18 +62,16 @@ def run_batch(context: Context, jobs: Sequence[BatchJob], options: Namespace) ->
         if options.scheduler
         else (lambda: _run_here(left, options.jobs or len(os.sched_getaffinity(0))))
     )
-    progress = _Progress(context, len(left))
     if left:
         try:
-            for job, outcome in run():
-                done[job.run_file] = outcome
-                progress.step(outcome)
+            with closing(_Progress(context, len(left))) as progress:
+                for job, outcome in run():
+                    done[job.run_file] = outcome
+                    progress.step(outcome)
         except KeyboardInterrupt:
             again = "the same command without --again" if options.again else "the same command"
-            progress.end()
             write_remarks(context.terminal, (f"stopped: files that are done are kept; {again} does the others",))
             raise
-        progress.end()
     outcomes = [done[job.run_file] for job in jobs]
     if any(outcome.failed for outcome in outcomes):
         context.status = KcovdbgError.status if all(outcome.failed for outcome in outcomes) else 0
@@ -187,7 +186,7 @@ class _Progress:
             self._stream.write(f"\r{self._done} of {self._total}{failed}, {left:.0f} s left \x1b[K")
             self._stream.flush()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Clear the line."""
         if self._shown and self._done:
             self._stream.write("\r\x1b[K")
