@@ -142,24 +142,23 @@ class UnpackedFile(NamedTuple):
     """Why it is not whole."""
 
 
-def unpack(path: str | os.PathLike[str], *, directory: str | None = None) -> UnpackedFile:
+def unpack(path: str | os.PathLike[str]) -> UnpackedFile:
     """Return a dump or a vmlinux decompressed, a flattened dump reassembled.
 
-    :param directory: for temporary files; ``TMPDIR`` by default.
     :raises TargetError: when it cannot be read, is truncated or damaged.
     """
-    unpacked = _unpack(path, directory)
+    unpacked = _unpack(path)
     if unpacked.problem is not None:
         raise TargetError(f"{path} is truncated: {unpacked.problem}", hint=_GET_AGAIN)
     return unpacked
 
 
-def unpack_dump(path: str | os.PathLike[str], *, directory: str | None = None) -> UnpackedFile:
+def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
     """Return a dump as :func:`unpack` does; of one that was cut, what there is, with a note on what is missing.
 
     :raises TargetError: when it is not a dump, or nothing in it can be read.
     """
-    unpacked = _unpack(path, directory)
+    unpacked = _unpack(path)
     with open_file(unpacked.path) as file:
         # stat() has no size of a partition that a dump was written to.
         size = file.seek(0, os.SEEK_END)
@@ -173,7 +172,7 @@ def unpack_dump(path: str | os.PathLike[str], *, directory: str | None = None) -
                 raise _truncated(path, f"none of its {pages.total:,} pages is whole")
             file.seek(0)
             note = f"{path} is truncated: {pages.missing:,} of {pages.total:,} pages are missing"
-            return UnpackedFile(_mend(file, pages, path, directory), (*unpacked.notes, note))
+            return UnpackedFile(_mend(file, pages, path), (*unpacked.notes, note))
         if kind is not FileKind.CORE:
             problem = "empty" if not size else "a program or debug info" if kind is FileKind.ELF else "not a crash dump"
             if unpacked.problem is not None:
@@ -202,12 +201,12 @@ def _truncated(path: str | os.PathLike[str], problem: str) -> TargetError:
     return TargetError(f"{path} is truncated: {problem}", hint="copy it again; if it is still being written, wait")
 
 
-def _mend(file: BinaryIO, pages: MissingPages, path: str | os.PathLike[str], directory: str | None) -> Path:
+def _mend(file: BinaryIO, pages: MissingPages, path: str | os.PathLike[str]) -> Path:
     """Return a copy of a kdump-compressed dump without its incomplete pages.
 
     libkdumpfile maps the file, and a read of a page behind its end would end the process. It refuses descriptors of zeros.
     """
-    with _temporary(path, directory) as target:
+    with _temporary(path) as target:
         while data := file.read(_CHUNK):
             _write_sparse(target, data)
         os.ftruncate(target.fileno(), max(target.tell(), pages.end))
@@ -217,7 +216,7 @@ def _mend(file: BinaryIO, pages: MissingPages, path: str | os.PathLike[str], dir
         return Path(target.name)
 
 
-def _unpack(path: str | os.PathLike[str], directory: str | None) -> UnpackedFile:
+def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
     current = Path(path)
     notes: list[str] = []
     problem: str | None = None
@@ -225,14 +224,14 @@ def _unpack(path: str | os.PathLike[str], directory: str | None) -> UnpackedFile
         start = file.read(18)
         if start.startswith(ZSTD_MAGIC):
             file.seek(0)
-            current, problem = _decompress(file, path, directory)
+            current, problem = _decompress(file, path)
             notes.append(f"{path} was decompressed to a temporary file of {current.stat().st_size:,} bytes")
     with open_file(current) as file:
         start = file.read(18)
         _refuse_compressed(start, path)
         if identify_start(start) is FileKind.FLATTENED:
             file.seek(0)
-            current, cut = _reassemble(file, path, directory)
+            current, cut = _reassemble(file, path)
             problem = problem or cut
             notes.append(
                 f"{path} is in makedumpfile's flattened format and was reassembled in a temporary file; "
@@ -241,10 +240,10 @@ def _unpack(path: str | os.PathLike[str], directory: str | None) -> UnpackedFile
     return UnpackedFile(current, tuple(notes), problem)
 
 
-def _decompress(file: BinaryIO, path: str | os.PathLike[str], directory: str | None) -> tuple[Path, str | None]:
+def _decompress(file: BinaryIO, path: str | os.PathLike[str]) -> tuple[Path, str | None]:
     """Return the decompressed file, and where it was cut or None."""
     problem = None
-    with _temporary(path, directory) as target:
+    with _temporary(path) as target:
         try:
             with _decompressor(file, path) as stream:
                 while data := stream.read(_CHUNK):
@@ -256,9 +255,9 @@ def _decompress(file: BinaryIO, path: str | os.PathLike[str], directory: str | N
         return Path(target.name), problem
 
 
-def _reassemble(file: BinaryIO, path: str | os.PathLike[str], directory: str | None) -> tuple[Path, str | None]:
+def _reassemble(file: BinaryIO, path: str | os.PathLike[str]) -> tuple[Path, str | None]:
     """Return the reassembled file, and where it was cut or None."""
-    with _temporary(path, directory) as target:
+    with _temporary(path) as target:
         try:
             problem = flattened.reassemble(file, target).problem  # type: ignore[arg-type]
         except flattened.FlattenedError as error:
@@ -267,13 +266,13 @@ def _reassemble(file: BinaryIO, path: str | os.PathLike[str], directory: str | N
 
 
 @contextlib.contextmanager
-def _temporary(path: str | os.PathLike[str], directory: str | None) -> Iterator[IO[bytes]]:
+def _temporary(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Yield a temporary file that is removed at exit, or at once when the block fails."""
-    name = directory or tempfile.gettempdir()
+    name = tempfile.gettempdir()
     created: Path | None = None
     try:
         # Kept after the block: drgn opens it by its name.
-        with tempfile.NamedTemporaryFile(prefix="kcovdbg-", dir=directory, delete=False) as target:
+        with tempfile.NamedTemporaryFile(prefix="kcovdbg-", delete=False) as target:
             created = Path(target.name)
             yield target
     except BaseException as error:

@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -292,9 +293,10 @@ def test_unpacked_files_go_with_the_process(files):
     assert not Path(path).exists()
 
 
-def test_no_room_for_unpacking(files):
+def test_no_room_for_unpacking(files, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(files / "none"))
     with pytest.raises(TargetError, match=r"flat\b.*none\b"):
-        dumpfile.unpack(files / "flat", directory=str(files / "none"))
+        dumpfile.unpack(files / "flat")
 
 
 @pytest.mark.parametrize(
