@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ElfError
 from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.target.dump_file import path_hint
 
 ANSWERS: Final = ".kcovdbg"
 """Added to a dump's name, the name of the directory beside it with the answers about it."""
@@ -225,6 +226,8 @@ def _read_configuration(path: Path) -> dict[str, Any]:
         text = _COMMENT.sub(b"", _read_regular(path, _MAX_CONFIGURATION)).decode("utf-8", "replace").lstrip()
         # Like Go's decoder, ignore what follows the first value.
         settings, _ = json.JSONDecoder().raw_decode(text)
+    except FileNotFoundError:
+        raise UsageError(f"syzkaller: no such file: '{path}'", hint=path_hint(path)) from None
     except OSError as error:
         raise KcovdbgError(f"could not read '{path}': {error.strerror or error}") from None
     except ValueError as error:

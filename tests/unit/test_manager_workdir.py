@@ -181,5 +181,6 @@ def test_what_is_no_manager(tmp_path, text):
     with pytest.raises(KcovdbgError) as caught:
         find_manager(str(place))
     assert caught.value.hint
-    with pytest.raises(KcovdbgError):
+    with pytest.raises(KcovdbgError) as caught:
         find_manager(str(tmp_path / "absent"))
+    assert caught.value.hint
