@@ -248,7 +248,8 @@ class _Judge:
         if len(others) == 1:
             cpu, stack = others[0]
             return cpu, stack, "two CPUs wrote at once; the other one is KCOV's own or the scheduler's"
-        return self._watchpoints.cpu, self._watchpoints.stack(), "two CPUs wrote at once, and the write of this one is legal"
+        reason = "the write of this CPU is legal, and another one was not reported, as when two CPUs write at once"
+        return self._watchpoints.cpu, self._watchpoints.stack(), reason
 
     def _find_end(self, state: State) -> str | None:
         """Return why the structure is not there any more, None while it is."""

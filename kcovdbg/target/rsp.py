@@ -207,13 +207,17 @@ class RspClient:
         if not self._is_running:
             self._send(b"c")
             self._is_running = True
+        return self._receive_stop() if self._has_packet(seconds) else None
+
+    def _has_packet(self, seconds: float | None) -> bool:
+        """Wait until the stub has sent something; return whether it did."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while _PACKET.search(self._buffer) is None:
             remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
             if not select.select([self._socket], [], [], remaining)[0]:
-                return None
+                return False
             self._fill(time.monotonic() + self._timeout)
-        return self._receive_stop()
+        return True
 
     def _receive_stop(self) -> StopReply:
         while True:
@@ -227,11 +231,14 @@ class RspClient:
         """Stop a machine that :meth:`run` left running; return how it stopped, None when it did not run."""
         if not self._is_running:
             return None
+        self._interrupt()
+        return self._receive_stop()
+
+    def _interrupt(self) -> None:
         try:
             self._socket.sendall(b"\x03")
         except OSError as error:
             raise self._lost(error) from None
-        return self._receive_stop()
 
     def use_physical_memory(self) -> bool:
         """Make later reads physical; return whether the stub can, as QEMU's does."""
@@ -263,14 +270,18 @@ class RspClient:
                     if not reply.startswith(b"O"):
                         return text.decode(errors="replace")
 
-    def step(self, thread: int) -> StopReply:
+    def step(self, thread: int, seconds: float | None = None) -> StopReply:
         """Let one CPU execute one instruction, while the others stand still; return how it stopped.
 
         :param thread: the stub's number of the CPU, from 1.
-        :raises CapabilityError: when the stub cannot.
+        :param seconds: after which it is stopped anyway, as one that waits for an interrupt executes nothing; None: never.
+        :raises CapabilityError: when the stub cannot, or has no such CPU.
         """
         with self._exchange():
             self._send(b"vCont;s:" + self._thread_name(thread))
+            if seconds is not None and not self._has_packet(seconds):
+                # A machine that has stopped by now ignores it.
+                self._interrupt()
             reply = self._receive(time.monotonic() + self._timeout)
             while reply.startswith(b"O"):
                 reply = self._receive(time.monotonic() + self._timeout)

@@ -7,6 +7,7 @@ A module overwrites fields of KCOV and prints before that which function will do
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 import signal
@@ -14,11 +15,17 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kcovdbg.abi.mode import IN_CTXSW
+from kcovdbg.target.rsp import RspClient
+from kcovdbg.target.socket_address import parse_address
+from kcovdbg.target.stub_watchpoints import StubWatchpoints
+from kcovdbg.target.watchpoints import MemorySpan
 from tests.lab.guest import Guest
 from tests.lab.initramfs import make_userland
 from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
@@ -136,7 +143,10 @@ def test_gdb(guest: Guest, tmp_path: Path) -> None:
         running = pool.submit(run)
         while not stopped.exists() and not running.done():
             time.sleep(0.01)
-        # The guest is stopped, and reads this under the second watchpoint.
+        # QEMU may lose the first write under GDB's second watchpoint: this is not to be it.
+        while not running.done() and not guest.qmp.running():
+            time.sleep(0.01)
+        time.sleep(1)
         guest.send("mode {victim} 7")
         said = running.result()
     (row,) = said.json(2)
@@ -180,6 +190,35 @@ def test_signal(guest: Guest) -> None:
     # No watchpoint is left that the storm would hit.
     time.sleep(0.3)
     assert guest.qmp.running()
+
+
+def test_first_write(guest: Guest) -> None:
+    """The first stop after a watchpoint was removed is at the first write; without care, QEMU loses one write in 20."""
+    if guest.kernel.recipe.architecture == "aarch64":
+        pytest.skip("from user space, arm64's stub does not read the kernel's memory")
+    guest.ask("same {victim}")
+    span = MemorySpan(int(told(guest)["memory"], 16), 4)
+    firsts: list[tuple[int, int]] = []
+    for _ in range(300):
+        client = RspClient(parse_address(guest.sockets.gdb_remote))
+        try:
+            watchpoints = StubWatchpoints(client, "", lambda: None, lambda _: 0, lambda _: ())
+            values = [client.read(*span)]
+            # QEMU remembers the watchpoint in memory that it has released: what uses that memory makes the difference.
+            guest.qmp.running()
+
+            def note(client: RspClient = client, values: list[bytes] = values) -> bool:
+                values.append(client.read(*span))
+                return False
+
+            watchpoints.run([span], note, random.random() * 0.02)
+        finally:
+            client.close()
+        firsts += [(int.from_bytes(old, "little"), int.from_bytes(new, "little")) for old, new in pairwise(values[:2])]
+    assert len(firsts) > 30
+    # A write changes the mode or the scheduler's flag, and only to 0 what was 0.
+    assert not [(hex(old), hex(new)) for old, new in firsts if old ^ new not in (0, IN_CTXSW) and (old | new) & IN_CTXSW]
+    assert not [hex(old) for old, new in firsts if old == new != 0]
 
 
 def test_catch(guest: Guest) -> None:

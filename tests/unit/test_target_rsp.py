@@ -83,6 +83,11 @@ class Stub:
                     self._send(connection, self._last)
                     buffer = buffer[1:]
                     continue
+                if buffer.startswith(b"\x03"):
+                    self.asked.append(b"\x03")
+                    self._send(connection, b"T02thread:p01.01;")
+                    buffer = buffer[1:]
+                    continue
                 buffer = buffer.lstrip(b"+")
                 match = re.match(rb"\$([^#]*)#[0-9a-f]{2}", buffer)
                 if match is None:
@@ -340,6 +345,40 @@ def test_a_machine_that_stops_before_the_write(stub, stops_before_write):
     start = made.asked.index(b"Z2,1008,4") + 1
     assert made.asked[start : judged[0]] == [b"c", *wanted]
     assert made.asked[judged[0] : judged[1]] == [b"c", *wanted]
+
+
+STEPS = (b"vCont;s:p1.1", b"vCont;s:p1.2", b"vCont;s:p1.3")
+
+
+@pytest.mark.parametrize(
+    ("steps", "judged_of"),
+    [
+        # CPU 2 had hit the watchpoint, and not reported it when it was stopped.
+        (([b"T05thread:p01.01;"], [b"T05thread:p01.02;watch:1008;"], [b"E22"]), [1]),
+        (([b"T05thread:p01.01;"], [b"T05thread:p01.02;"], [b"E22"]), []),
+        # CPU 1 waits for an interrupt.
+        (([], [b"T05thread:p01.02;"], [b"E22"]), []),
+        (([b""], [b""], [b""]), []),
+    ],
+)
+def test_a_hit_that_was_not_reported_at_the_end(stub, steps, judged_of):
+    """Each CPU executes one more instruction before the watchpoint is removed."""
+    made, client = stub(answers={b"Z2": [b"OK"], b"z2": [b"OK"], b"c": [], **dict(zip(STEPS, steps, strict=True))})
+    judged = []
+    watchpoints = StubWatchpoints(client, "it", lambda: None, lambda _: 0, lambda _: ())
+
+    def is_wanted():
+        judged.append(watchpoints.cpu)
+        return True
+
+    end = watchpoints.run([MemorySpan(0x1008, 4)], is_wanted, 0.05)
+    client.close()
+    assert end is (RunEnd.WRITE if judged_of else RunEnd.TIME)
+    assert judged == judged_of
+    stepped = [asked for asked in made.asked if asked.startswith(b"vCont")]
+    assert stepped == list(STEPS[:1] if steps[0] == [b""] else STEPS)
+    assert made.asked.index(stepped[-1]) < made.asked.index(b"z2,1008,4")
+    assert made.asked.count(b"\x03") == 1 + (not steps[0])
 
 
 def test_a_stub_that_cannot_step_one_cpu(stub):
