@@ -214,7 +214,7 @@ def _find_scripts(paths: Sequence[str], commands: CommandTable) -> tuple[list[st
             if "/" in path:
                 raise UsageError(f"no such file: '{path}'", hint=path_hint(path))
             raise UsageError(f"'{path}' is neither a command nor a file", hint=hint)
-        # A pipe can be read only once, which suits a script alone.
+        # A pipe can be read only once, which suits a script alone. An empty file is a dump that was not extracted.
         is_script = Path(path).is_fifo() or (identify(path) is FileKind.OTHER and not _is_binary(path))
         (scripts if is_script else files).append(path)
     return files, scripts

@@ -11,6 +11,8 @@ import contextlib
 import enum
 import mmap
 import os
+import re
+import shlex
 import stat
 import tempfile
 from pathlib import Path
@@ -30,8 +32,18 @@ if TYPE_CHECKING:
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _COMPRESSED: Final = ((b"\x1f\x8b", "gzip"), (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2"), (b"\x04\x22\x4d\x18", "lz4"))
 _CHUNK: Final = 1 << 20
+# What identify_start() looks at: e_ident and e_type of an ELF header.
+_MAGIC_SIZE: Final = 18
+# How far behind text a dump may start, in bytes: warnings and the banner that ssh prints.
+_MAX_TEXT: Final = 64 << 10
+_DUMP_MAGIC: Final = re.compile(
+    b"|".join(re.escape(magic) for magic in (MAGIC, KDUMP_MAGIC, DISKDUMP_MAGIC, flattened.MAGIC, ZSTD_MAGIC))
+)
+# Control characters that no terminal shows.
+_NO_TEXT: Final = re.compile(rb"[\0-\x06\x0e-\x1a\x1c-\x1f]")
 _COPY: Final = "write it to a file first, and give that"
 _GET_AGAIN: Final = "copy it again, or take another dump"
+_MAX_LAYERS: Final = 4
 _STREAMS: Final = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
 
 
@@ -42,6 +54,8 @@ class FileKind(enum.Enum):
     KDUMP = "kdump"
     FLATTENED = "flattened"
     ELF = "elf"
+    EMPTY = "empty"
+    """Nothing but white space."""
     OTHER = "other"
 
     @property
@@ -56,14 +70,40 @@ def identify(path: str | os.PathLike[str]) -> FileKind:
     :raises TargetError: when it cannot be read, or is compressed by another program than zstd.
     """
     with open_file(path) as file, contextlib.suppress(EOFError):
-        start = file.read(18)
-        if start.startswith(ZSTD_MAGIC):
-            file.seek(0)
+        start = _find_start(file)
+        if start.data.startswith(ZSTD_MAGIC):
+            file.seek(start.offset)
             with _decompressor(file, path) as stream:
-                start = stream.read(18)
-        _refuse_compressed(start, path)
-        return identify_start(start)
+                start = _find_start(stream)
+        _refuse_compressed(start.data, path)
+        return identify_start(start.data)
     return FileKind.OTHER
+
+
+class _Start(NamedTuple):
+    """The start of a file, behind the text in front of a dump."""
+
+    offset: int
+    data: bytes
+    """Its first bytes; empty for a file of white space."""
+
+
+def _find_start(file: BinaryIO) -> _Start:
+    """Return where the contents of a file start: a dump that came over ssh may begin with its warnings.
+
+    :param file: at its start; read to an unknown position.
+    """
+    data = file.read(_MAGIC_SIZE)
+    if identify_start(data) is not FileKind.OTHER or data.startswith((ZSTD_MAGIC, *(magic for magic, _ in _COMPRESSED))):
+        return _Start(0, data)
+    while len(data) < _MAX_TEXT and (more := file.read(_MAX_TEXT - len(data))):
+        data += more
+    for found in _DUMP_MAGIC.finditer(data):
+        start = data[found.start() : found.start() + _MAGIC_SIZE]
+        # A text may name a format; the header behind the name has zeros.
+        if (identify_start(start).is_dump and b"\0" in start[8:]) or start.startswith(ZSTD_MAGIC):
+            return _Start(found.start(), start) if _NO_TEXT.search(data, 0, found.start()) is None else _Start(0, data)
+    return _Start(0, data if data.strip() else b"")
 
 
 def _refuse_compressed(start: bytes, path: str | os.PathLike[str]) -> None:
@@ -85,7 +125,14 @@ def identify_start(start: bytes) -> FileKind:
         # e_type, behind e_ident.
         kind = int.from_bytes(start[16:18], "big" if start[5] == 2 else "little")
         return FileKind.CORE if kind == ET_CORE else FileKind.ELF
-    return FileKind.OTHER
+    return FileKind.OTHER if start else FileKind.EMPTY
+
+
+_NAMES: Final = {
+    FileKind.CORE: "an ELF core",
+    FileKind.KDUMP: "a kdump-compressed dump",
+    FileKind.FLATTENED: "a flattened dump",
+}
 
 
 @contextlib.contextmanager
@@ -137,9 +184,11 @@ class UnpackedFile(NamedTuple):
 
     path: Path
     notes: tuple[str, ...] = ()
-    """How it was unpacked, a line each."""
+    """How it was unpacked and what is wrong with it, a line each."""
     problem: str | None = None
-    """Why it is not whole."""
+    """Why it is not whole: what follows the name of the file in a message."""
+    text: str | None = None
+    """The note on text in front of the dump, which was skipped."""
 
 
 def unpack(path: str | os.PathLike[str]) -> UnpackedFile:
@@ -149,7 +198,7 @@ def unpack(path: str | os.PathLike[str]) -> UnpackedFile:
     """
     unpacked = _unpack(path)
     if unpacked.problem is not None:
-        raise TargetError(f"{path} is truncated: {unpacked.problem}", hint=_GET_AGAIN)
+        raise _truncated(path, unpacked.problem)
     return unpacked
 
 
@@ -160,41 +209,50 @@ def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
     """
     unpacked = _unpack(path)
     with open_file(unpacked.path) as file:
-        # stat() has no size of a partition that a dump was written to.
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        kind = identify_start(file.read(18))
+        kind = identify_start(_find_start(file).data)
         if kind is FileKind.KDUMP:
             pages = KdumpFile(file, str(path)).find_missing()
-            if not pages.missing:
-                return _with_problem(unpacked, path)
             if pages.missing == pages.total:
                 raise _truncated(path, f"none of its {pages.total:,} pages is whole")
-            file.seek(0)
-            note = f"{path} is truncated: {pages.missing:,} of {pages.total:,} pages are missing"
-            return UnpackedFile(_mend(file, pages, path), (*unpacked.notes, note))
-        if kind is not FileKind.CORE:
-            problem = "empty" if not size else "a program or debug info" if kind is FileKind.ELF else "not a crash dump"
-            if unpacked.problem is not None:
-                raise _truncated(path, unpacked.problem)
+            if pages.missing:
+                file.seek(0)
+                unpacked = unpacked._replace(
+                    path=_mend(file, pages, path), problem=f"{pages.missing:,} of {pages.total:,} pages are missing"
+                )
+        elif kind is FileKind.CORE:
+            unpacked = unpacked._replace(problem=_find_missing_memory(file, unpacked, str(path)) or unpacked.problem)
+        elif unpacked.problem is not None:
+            raise _truncated(path, unpacked.problem)
+        elif kind is FileKind.EMPTY:
+            raise TargetError(f"{path} is empty: nothing was extracted", hint=_GET_AGAIN)
+        else:
+            problem = "a program or debug info" if kind is FileKind.ELF else "not a crash dump"
             raise TargetError(
                 f"{path} is {problem}", hint="a dump is an ELF core or kdump-compressed; give a vmlinux with -s VMLINUX"
             )
-    first, end = _find_memory(unpacked.path, str(path))
-    # Files in /proc are memory, and have any size.
-    if end <= size or unpacked.path.resolve().is_relative_to("/proc"):
-        return _with_problem(unpacked, path)
-    if size <= first:
-        raise _truncated(path, f"{size:,} bytes of {end:,}")
-    note = f"{path} is truncated: {end - size:,} of {end:,} bytes are missing"
-    return UnpackedFile(unpacked.path, (*unpacked.notes, note))
-
-
-def _with_problem(unpacked: UnpackedFile, path: str | os.PathLike[str]) -> UnpackedFile:
-    """Return a dump with a note on its problem, when nothing that it refers to is missing."""
     if unpacked.problem is None:
         return unpacked
-    return unpacked._replace(notes=(*unpacked.notes, f"{path} is truncated: {unpacked.problem}"))
+    problem = f"truncated: {unpacked.problem}"
+    return unpacked._replace(notes=(*unpacked.notes, f"{path} is {problem}"), problem=problem)
+
+
+def _find_missing_memory(file: BinaryIO, unpacked: UnpackedFile, name: str) -> str | None:
+    """Return how much of a core is missing, None where it is whole.
+
+    :param name: what messages call it.
+    """
+    first, end = _find_memory(unpacked.path, name)
+    # stat() has no size of a partition that a dump was written to.
+    size = file.seek(0, os.SEEK_END)
+    # Files in /proc are memory, and have any size.
+    if end <= size or unpacked.path.resolve().is_relative_to("/proc"):
+        return None
+    if size <= first:
+        raise _truncated(name, f"{size:,} bytes of {end:,}")
+    if unpacked.notes:
+        # The size of a temporary file says nothing to the user.
+        return f"{end - size:,} of {end:,} bytes are missing"
+    return f"{size:,} of {end:,} bytes, {end - size:,} are missing"
 
 
 def _truncated(path: str | os.PathLike[str], problem: str) -> TargetError:
@@ -217,27 +275,46 @@ def _mend(file: BinaryIO, pages: MissingPages, path: str | os.PathLike[str]) -> 
 
 
 def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
-    current = Path(path)
-    notes: list[str] = []
-    problem: str | None = None
-    with open_file(current) as file:
-        start = file.read(18)
-        if start.startswith(ZSTD_MAGIC):
-            file.seek(0)
-            current, problem = _decompress(file, path)
-            notes.append(f"{path} was decompressed to a temporary file of {current.stat().st_size:,} bytes")
-    with open_file(current) as file:
-        start = file.read(18)
-        _refuse_compressed(start, path)
-        if identify_start(start) is FileKind.FLATTENED:
-            file.seek(0)
-            current, cut = _reassemble(file, path)
-            problem = problem or cut
-            notes.append(
-                f"{path} is in makedumpfile's flattened format and was reassembled in a temporary file; "
-                "makedumpfile -R does so permanently"
-            )
-    return UnpackedFile(current, tuple(notes), problem)
+    found = UnpackedFile(Path(path))
+    # Text may be in front of a compressed file, and in one, which may be flattened.
+    for _ in range(_MAX_LAYERS):
+        with open_file(found.path) as file:
+            start = _find_start(file)
+            _refuse_compressed(start.data, path)
+            kind = identify_start(start.data)
+            is_packed = start.data.startswith(ZSTD_MAGIC)
+            if not (start.offset or is_packed or kind is FileKind.FLATTENED):
+                break
+            file.seek(start.offset)
+            if start.offset:
+                what = _NAMES.get(kind, "a compressed file")
+                text = f"{path} begins with text, {what} follows at byte {start.offset}"
+                if found.path == Path(path):
+                    text += f": tail -c +{start.offset + 1} {shlex.quote(str(path))} > FILE removes the text"
+                found = found._replace(notes=(*found.notes, text), text=text)
+            if is_packed:
+                current, cut = _decompress(file, path)
+                note = f"{path} was decompressed to a temporary file of {current.stat().st_size:,} bytes"
+            elif kind is FileKind.FLATTENED:
+                current, cut = _reassemble(file, path)
+                note = (
+                    f"{path} is in makedumpfile's flattened format and was reassembled in a temporary file; "
+                    "makedumpfile -R does so permanently"
+                )
+            else:
+                current, cut = _copy(file, path), None
+                note = f"{path} was copied to a temporary file without the text"
+            found = found._replace(path=current, notes=(*found.notes, note), problem=found.problem or cut)
+    return found
+
+
+def _copy(file: BinaryIO, path: str | os.PathLike[str]) -> Path:
+    with _temporary(path) as target:
+        while data := file.read(_CHUNK):
+            _write_sparse(target, data)
+        target.flush()
+        os.ftruncate(target.fileno(), target.tell())
+        return Path(target.name)
 
 
 def _decompress(file: BinaryIO, path: str | os.PathLike[str]) -> tuple[Path, str | None]:

@@ -54,6 +54,8 @@ def sort_files(options: TargetOptions) -> TargetOptions:
             core = name
         elif kind is dumpfile.FileKind.ELF:
             symbols.append(name)
+        elif kind is dumpfile.FileKind.EMPTY:
+            raise TargetError(f"{name} is empty: nothing was extracted", hint="copy it again, or take another dump")
         elif name.endswith(_TRACE_SUFFIX):
             raise TargetError(f"{name} is a trace, not a dump", hint=f"kcovdbg top file:{name}")
         else:

@@ -19,10 +19,12 @@ from pathlib import Path
 import drgn
 import pytest
 
+from kcovdbg.commands import COMMANDS
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import MAGIC
 from kcovdbg.elf.note import make_note
 from kcovdbg.errors import KcovdbgError, TargetError, UsageError
+from kcovdbg.frontends.options import parse_options
 from kcovdbg.target import debug_files, opener
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target import slice_file as slices
@@ -83,13 +85,68 @@ def files(tmp_path):
         ("vmlinux", "elf"),
         ("module.ko", "elf"),
         ("script.kcov", "other"),
-        ("empty", "other"),
+        ("empty", "empty"),
     ],
 )
 def test_files_are_told_apart(files, name, kind):
     assert dumpfile.identify(files / name).value == kind
     slices.write_file(files / f"{name}.zst", [(files / name).read_bytes()])
     assert dumpfile.identify(files / f"{name}.zst").value == kind
+
+
+WARNING = b"Warning: Permanently added '[localhost]:1569' (ED25519) to the list of known hosts.\r\n\x1b[0m\xc3\xbc\n"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("text", [WARNING, b"a banner names KDUMP   files and \x7fELF\n" * 1000])
+@pytest.mark.parametrize("name", ["core", "kdump", "flat"])
+def test_text_in_front_of_a_dump_is_skipped(files, name, text, packed):
+    """What ssh prints: before the dump, or before its compressed contents."""
+    whole = dumpfile.unpack_dump(files / name)
+    given = files / "given"
+    given.write_bytes(text + (files / name).read_bytes())
+    if packed:
+        slices.write_file(given.with_suffix(".zst"), [given.read_bytes()])
+        given = given.with_suffix(".zst")
+    assert dumpfile.identify(given) is dumpfile.identify(files / name)
+    dump = dumpfile.unpack_dump(given)
+    assert dump.path.read_bytes() == whole.path.read_bytes()
+    assert f"at byte {len(text)}" in dump.text
+    assert (f"tail -c +{len(text) + 1} " in dump.text) is not packed
+    assert dump.text in dump.notes
+    assert dump.problem is None
+    assert given.read_bytes() != dump.path.read_bytes()
+
+
+def test_text_in_front_of_a_cut_dump(files):
+    (files / "given").write_bytes(WARNING + CORE[:6000])
+    dump = dumpfile.unpack_dump(files / "given")
+    assert f"{len(CORE) - 6000:,} of {len(CORE):,} bytes" in dump.problem
+
+
+@pytest.mark.parametrize(
+    "front", [b"\0" + WARNING, b"x" * (65 << 10), b"\x1f\x8b\x08" + WARNING], ids=["binary", "long", "compressed"]
+)
+def test_what_is_in_front_is_no_text(files, front):
+    (files / "given").write_bytes(front + CORE)
+    with pytest.raises(TargetError):
+        dumpfile.unpack_dump(files / "given")
+
+
+@pytest.mark.parametrize("content", [b"", b"\r\n", b" \n" * 3000])
+def test_a_dump_that_was_not_extracted(files, content):
+    """However it is named: as a dump, beside a vmlinux, or as what could be a script."""
+    (files / "given").write_bytes(content)
+    given = str(files / "given")
+    for options in (
+        TargetOptions(core=given),
+        TargetOptions(files=[str(files / "vmlinux"), given]),
+        parse_options([str(files / "vmlinux"), given], COMMANDS).target,
+        parse_options([given, "-e", "tasks"], COMMANDS).target,
+    ):
+        with pytest.raises(TargetError, match="given is empty") as caught:
+            open_target(options)
+        assert caught.value.hint
 
 
 @pytest.mark.parametrize("order", [("core", "vmlinux", "module.ko"), ("vmlinux", "core", "module.ko")])
@@ -200,7 +257,9 @@ def test_truncated_cores(tmp_path, size):
     path = tmp_path / "core"
     path.write_bytes(CORE[:size])
     dump = dumpfile.unpack_dump(path)
-    assert [f"{len(CORE) - size:,} of {len(CORE):,}" in note for note in dump.notes] == [True] * (size < len(CORE))
+    said = [f"{size:,} of {len(CORE):,} bytes, {len(CORE) - size:,} are" in note for note in dump.notes]
+    assert said == [True] * (size < len(CORE))
+    assert (dump.problem is not None) == (size < len(CORE))
     prog = drgn.Program()
     prog.set_core_dump(dump.path)
     memory = {0x1000: 4096, 0x5000: 8192}
