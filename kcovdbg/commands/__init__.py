@@ -1,32 +1,66 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The commands: each module of this package declares one, as its ``COMMAND``; with dashes, its name is the command's."""
+"""The table of commands: each module in it declares one, as its ``COMMAND``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec
-from pkgutil import iter_modules
 from typing import Final
 
 from kcovdbg.engine.command import Command, CommandTable
 
-
-def _find_commands() -> Iterator[Command]:
-    for module in iter_modules(__path__):
-        yield _import_command(module.name)
+MODULES: Final = {
+    "areas": "kcovdbg.commands.areas",
+    "batch": "kcovdbg.commands.batch",
+    "buffer": "kcovdbg.commands.buffer",
+    "catch": "kcovdbg.commands.catch",
+    "check": "kcovdbg.commands.check",
+    "collect": "kcovdbg.commands.collect",
+    "config": "kcovdbg.commands.config",
+    "demo": "kcovdbg.commands.demo",
+    "diff": "kcovdbg.commands.diff",
+    "doctor": "kcovdbg.commands.doctor",
+    "export": "kcovdbg.commands.export",
+    "gdb": "kcovdbg.commands.gdb",
+    "gdb-path": "kcovdbg.commands.gdb_path",
+    "help": "kcovdbg.commands.help",
+    "info": "kcovdbg.commands.info",
+    "jobs": "kcovdbg.commands.jobs",
+    "keep": "kcovdbg.commands.keep",
+    "last": "kcovdbg.commands.last",
+    "mcp": "kcovdbg.commands.mcp",
+    "monitor": "kcovdbg.commands.monitor",
+    "objects": "kcovdbg.commands.objects",
+    "percpu": "kcovdbg.commands.percpu",
+    "points": "kcovdbg.commands.points",
+    "remote": "kcovdbg.commands.remote",
+    "report": "kcovdbg.commands.report",
+    "resume": "kcovdbg.commands.resume",
+    "sites": "kcovdbg.commands.sites",
+    "slice": "kcovdbg.commands.slice",
+    "source": "kcovdbg.commands.source",
+    "sym": "kcovdbg.commands.sym",
+    "symbols": "kcovdbg.commands.symbols",
+    "syzkaller": "kcovdbg.commands.syzkaller",
+    "tasks": "kcovdbg.commands.tasks",
+    "top": "kcovdbg.commands.top",
+    "trace": "kcovdbg.commands.trace",
+    "tree": "kcovdbg.commands.tree",
+    "view": "kcovdbg.commands.view",
+    "watch": "kcovdbg.commands.watch",
+    "why": "kcovdbg.commands.why",
+}
+"""Where each command is declared. A tool without its line here, and without its folder, is not missed."""
 
 
 def _import_command(module: str) -> Command:
-    command: Command = import_module(f"{__name__}.{module}").COMMAND
+    command: Command = import_module(module).COMMAND
     return command
 
 
 def _load(name: str) -> Command | None:
-    module = name.replace("-", "_")
-    is_module = module.isidentifier() and find_spec(f"{__name__}.{module}") is not None
-    return _import_command(module) if is_module and "_" not in name else None
+    module = MODULES.get(name)
+    return None if module is None else _import_command(module)
 
 
-COMMANDS: Final = CommandTable(_find_commands(), _load)
+COMMANDS: Final = CommandTable(map(_import_command, MODULES.values()), _load)
 """Every command."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kcovdbg.analysis.check.known_bugs import describe, find_bugs
@@ -155,6 +155,10 @@ def _lines(report: Report) -> Iterator[Line]:
     yield (("header" if violations else "remark", f"{rules}: {said if violations else 'none violated'}{tail}"),)
 
 
+def _name_rules() -> Iterable[tuple[str, str]]:
+    return ((rule.name, rule.sentence) for rule in list_rules())
+
+
 COMMAND: Final = Command(
     name="check",
     summary="check the invariants of KCOV's state",
@@ -173,10 +177,18 @@ COMMAND: Final = Command(
         "inconsistent state is read again a few times: a finding that disappears is dropped, one that keeps changing is racing."
     ),
     arguments=(
-        Argument(("rules",), Value.RULE, "check only these rules", count=Count.ANY, metavar="RULE"),
+        Argument(
+            ("rules",), Value.TEXT, "check only these rules", count=Count.ANY, metavar="RULE", find_candidates=_name_rules
+        ),
         Argument(("-a", "--all"), Value.FLAG, "also report legal but probably unintended state"),
         Argument(("--list",), Value.FLAG, "list the rules"),
-        Argument(("--explain",), Value.RULE, "show a rule and the known bugs that violate it", metavar="RULE"),
+        Argument(
+            ("--explain",),
+            Value.TEXT,
+            "show a rule and the known bugs that violate it",
+            metavar="RULE",
+            find_candidates=_name_rules,
+        ),
     ),
     examples=(
         Example("check", "is KCOV's state consistent?"),

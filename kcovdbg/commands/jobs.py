@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
-from kcovdbg.engine.background_jobs import announce_jobs, find_jobs
+from kcovdbg.engine.background_jobs import find_jobs
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.errors import CollectError
@@ -47,7 +47,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         for job in chosen:
             job.wait()
     if args.end or args.wait:
-        yield Lines(announce_jobs(context.workspace))
+        yield Lines(context.workspace.announce())
         if args.number is not None:
             context.status = chosen[0].status or 0
         return

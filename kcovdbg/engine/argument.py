@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -42,8 +42,6 @@ class Value(str, Enum):
     """A thread id, a handle or the address of an object."""
     FUNCTION = "function"
     """A function or a source file."""
-    RULE = "rule"
-    """A rule of check."""
     FILE = "file"
     MODE = "mode"
     CHOICE = "choice"
@@ -94,6 +92,8 @@ class Argument:
     metavar: str | None = None
     """The value's name in help; by default the longest name in capitals."""
     choices: tuple[str, ...] = ()
+    find_candidates: Callable[[], Iterable[tuple[str, str]]] | None = None
+    """Returns names that complete the value in either case, and what each means; for values that only the command knows."""
     default: Any = None
     key: str | None = None
     """The attribute of the parsed arguments; by default the longest name."""

@@ -21,16 +21,46 @@ from kcovdbg.render.renderable import Line, Lines
 _SHOWN_LINES: Final = 3
 
 
+class Collectors:
+    """The collectors of a workspace, which announces their ends and ends them with the program.
+
+    :param workspace: what they have collected is kept there.
+    :param program: the words that run kcovdbg in another process.
+    """
+
+    def __init__(self, workspace: Workspace, program: Sequence[str]) -> None:
+        self._workspace = workspace
+        self.jobs = Jobs(program)
+        """The collectors."""
+
+    def announce(self) -> list[Line]:
+        """Keep what ended collectors collected, and return a line for each one that has ended since the last call."""
+        ended = [job for job in self.jobs if not job.is_told and job.status is not None]
+        return [(("", text),) for job in ended for text in _announce(self._workspace, job)]
+
+    def end(self) -> list[Line]:
+        """End all collectors that run, because the program ends; return what to report."""
+        lines: list[Line] = [(("", f"[{job.number}] ending: {job.title}"),) for job in self.jobs.running]
+        self.jobs.close()
+        lines += self.announce()
+        self.jobs.remove()
+        return lines
+
+
 def find_jobs(workspace: Workspace) -> Jobs:
     """Return the collectors of a workspace.
 
     :raises CapabilityError: inside another debugger.
     """
-    if workspace.jobs is None:
-        raise CapabilityError(
-            "cannot run commands in the background here", hint="use kcovdbg's own shell, or collect without &"
-        )
-    return workspace.jobs
+    found = next((work for work in workspace.background if isinstance(work, Collectors)), None)
+    if found is None:
+        if workspace.program is None:
+            raise CapabilityError(
+                "cannot run commands in the background here", hint="use kcovdbg's own shell, or collect without &"
+            )
+        found = Collectors(workspace, workspace.program)
+        workspace.background.append(found)
+    return found.jobs
 
 
 def start_collect(context: Context, args: Namespace, words: Sequence[str]) -> Lines:
@@ -56,14 +86,6 @@ def start_collect(context: Context, args: Namespace, words: Sequence[str]) -> Li
         raise WordError(f"collect: --format {args.format} needs an output file", "--format", hint="add -o FILE")
     job = jobs.start(words, output=args.output, name=args.keep, title=shlex.join(args.command))
     return Lines(((("", f"[{job.number}] collector {job.pid}: {job.title}"),),))
-
-
-def announce_jobs(workspace: Workspace) -> list[Line]:
-    """Keep what ended collectors collected, and return a line for each one that has ended since the last call."""
-    if workspace.jobs is None:
-        return []
-    ended = [job for job in workspace.jobs if not job.is_told and job.status is not None]
-    return [(("", text),) for job in ended for text in _announce(workspace, job)]
 
 
 def _announce(workspace: Workspace, job: BackgroundJob) -> Iterator[str]:
@@ -103,17 +125,3 @@ def _keep(workspace: Workspace, job: BackgroundJob) -> list[str]:
         told.append(f"kept as {name}: {buffer.count} records{', FULL' if buffer.full else ''}")
     job.forget_files()
     return told
-
-
-def end_jobs(workspace: Workspace) -> list[Line]:
-    """End all collectors that run, because the program ends.
-
-    :return: what to report.
-    """
-    if workspace.jobs is None:
-        return []
-    lines: list[Line] = [(("", f"[{job.number}] ending: {job.title}"),) for job in workspace.jobs.running]
-    workspace.jobs.close()
-    lines += announce_jobs(workspace)
-    workspace.jobs.remove()
-    return lines

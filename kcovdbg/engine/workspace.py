@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kcovdbg.analysis.compact_buffer import Kept
 from kcovdbg.analysis.pc_names import Names
@@ -19,6 +19,7 @@ from kcovdbg.engine.terminal import Terminal, find_terminal, write_remarks
 from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Location
 from kcovdbg.model.point_proof import PointProof
+from kcovdbg.render.renderable import Line
 from kcovdbg.render.theme import Color
 from kcovdbg.render.writer import Format
 from kcovdbg.symbols.compiled_reader import has_reader
@@ -27,7 +28,6 @@ from kcovdbg.walk.layout import Layout, detect_layout
 from kcovdbg.walk.state import StateReader
 
 if TYPE_CHECKING:
-    from kcovdbg.collect.background_job import Jobs
     from kcovdbg.engine.monitor_source import MonitorSource
     from kcovdbg.engine.trace_view import TraceView
     from kcovdbg.symbols.location_table import LocationTable
@@ -37,6 +37,16 @@ if TYPE_CHECKING:
 
 # Seconds: enough for a large kernel's table on an idle machine.
 _TABLE_PATIENCE: Final = 20.0
+
+
+class BackgroundWork(Protocol):
+    """What a command has started that goes on after it."""
+
+    def announce(self) -> list[Line]:
+        """Return what has ended since the last call, a line each."""
+
+    def end(self) -> list[Line]:
+        """End all of it, because the program ends; return what to report."""
 
 
 @dataclass(eq=False)
@@ -58,8 +68,10 @@ class Workspace:
     looking may take, and what views a buffer and returns why it could not."""
     serve_tools: Callable[[Workspace, FileConfinement], None] | None = None
     """Serves commands to another program on standard input and output until it hangs up; None where a frontend cannot."""
-    jobs: Jobs | None = None
-    """Collectors in the background; None where a frontend cannot have any."""
+    program: Sequence[str] | None = None
+    """The words that run kcovdbg in another process, on this machine's kernel; None where a frontend cannot."""
+    background: list[BackgroundWork] = field(default_factory=list)
+    """What commands have started that goes on after them."""
     format: Format = Format.TEXT
     """The format of answers, unless a command says otherwise."""
     source_folders: Sequence[str] = ()
@@ -195,6 +207,14 @@ class Workspace:
         yield from (new for _, new in self.substitutions)
         if "source" in opened:
             yield from map(str, self.source.paths)
+
+    def announce(self) -> list[Line]:
+        """Return what has ended in the background since the last call, a line each."""
+        return [line for work in self.background for line in work.announce()]
+
+    def end_background(self) -> list[Line]:
+        """End what goes on in the background, because the program ends; return what to report."""
+        return [line for work in self.background for line in work.end()]
 
     def terminal(self) -> Terminal:
         """Return the current streams."""

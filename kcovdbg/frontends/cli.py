@@ -16,10 +16,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from kcovdbg import __version__
-from kcovdbg.collect.background_job import Jobs
 from kcovdbg.commands import COMMANDS
 from kcovdbg.engine.argument import WordError
-from kcovdbg.engine.background_jobs import announce_jobs, end_jobs
 from kcovdbg.engine.command import CommandTable
 from kcovdbg.engine.file_confinement import FileConfinement
 from kcovdbg.engine.help_text import command_list_lines
@@ -122,7 +120,7 @@ def main(
             show_view=show_view,
             show_monitor=show_monitor,
             serve_tools=serve_tools,
-            jobs=Jobs(_background_program(options)),
+            program=_background_program(options),
             source_folders=(*options.source_folders, *settings.source_dirs, *_find_demo_source(options)),
             substitutions=(*options.substitutions, *settings.substitute_paths),
             other_vmlinux=options.other_vmlinux,
@@ -135,7 +133,7 @@ def main(
         try:
             status = _run(workspace, options)
         finally:
-            for line in end_jobs(workspace):
+            for line in workspace.end_background():
                 sys.stdout.write(f"{workspace.terminal().painter.paint(line)}\n")
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -256,7 +254,7 @@ def _run_script(workspace: Workspace, lines: Iterable[str], name: str) -> tuple[
         if number == 1 and line.startswith("#!"):
             continue
         status = max(status, run_reporting(workspace, line.rstrip("\n"), f"{name}:{number}"))
-        for told in announce_jobs(workspace):
+        for told in workspace.announce():
             sys.stdout.write(f"{workspace.terminal().painter.paint(told)}\n")
     return status, is_empty
 

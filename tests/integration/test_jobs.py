@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kcovdbg.collect.background_job import Jobs
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.background_jobs import announce_jobs, end_jobs
+from kcovdbg.engine.background_jobs import find_jobs
 from kcovdbg.engine.runner import run_line
 from kcovdbg.engine.terminal import Terminal
 from kcovdbg.engine.workspace import Workspace
@@ -28,7 +27,7 @@ class Shell:
     def __init__(self):
         self.out = io.StringIO()
         self.workspace = Workspace(COMMANDS, find_terminal=lambda _color: Terminal(self.out, self.out))
-        self.workspace.jobs = Jobs((sys.executable, "-m", "tests.support.collector_process"))
+        self.workspace.program = (sys.executable, "-m", "tests.support.collector_process")
 
     def run(self, line):
         self.out.seek(0)
@@ -37,10 +36,10 @@ class Shell:
         return self.out.getvalue()
 
     def told(self):
-        return ["".join(text for _, text in line) for line in announce_jobs(self.workspace)]
+        return ["".join(text for _, text in line) for line in self.workspace.announce()]
 
     def ended(self):
-        return ["".join(text for _, text in line) for line in end_jobs(self.workspace)]
+        return ["".join(text for _, text in line) for line in self.workspace.end_background()]
 
 
 @pytest.fixture
@@ -67,7 +66,9 @@ def children(pid):
 
 
 def commands_of(shell):
-    return [Path(f"/proc/{pid}/comm").read_text().strip() for job in shell.workspace.jobs.running for pid in children(job.pid)]
+    return [
+        Path(f"/proc/{pid}/comm").read_text().strip() for job in find_jobs(shell.workspace).running for pid in children(job.pid)
+    ]
 
 
 def test_the_shell_goes_on_and_tells_the_end(shell, tmp_path):
@@ -103,7 +104,7 @@ def test_leaving_ends_them_and_keeps_files(shell, tmp_path):
     shell.run("collect -- sleep 1000 &")
     shell.run(f"collect -o {tmp_path}/a.kcov -- sh -c 'sleep 1001; true' &")
     wait_until(lambda: sorted(commands_of(shell)) == ["sh", "sleep"])
-    pids = [pid for job in shell.workspace.jobs for pid in (job.pid, *children(job.pid))]
+    pids = [pid for job in find_jobs(shell.workspace) for pid in (job.pid, *children(job.pid))]
     told = shell.ended()
     assert told[:2] == ["[1] ending: sleep 1000", "[2] ending: sh -c 'sleep 1001; true'"]
     assert "[1] ended with status 143: sleep 1000; kept as @collect1: 0 records" in told
@@ -149,11 +150,11 @@ def test_failure_is_told(shell):
 def test_what_cannot_run_in_the_background(shell, line, named):
     with pytest.raises(UsageError, match=named):
         shell.run(line)
-    assert not list(shell.workspace.jobs)
+    assert not list(find_jobs(shell.workspace))
 
 
 def test_not_inside_other_debuggers(shell):
-    shell.workspace.jobs = None
+    shell.workspace.program = None
     with pytest.raises(CapabilityError):
         shell.run("collect -- true &")
     assert shell.told() == shell.ended() == []

@@ -17,6 +17,7 @@ import pytest
 
 import kcovdbg
 from kcovdbg.commands import COMMANDS
+from kcovdbg.commands import MODULES as COMMAND_MODULES
 
 ROOT = Path(kcovdbg.__file__).parent
 LAYERS = (
@@ -193,11 +194,10 @@ def test_a_command_is_loaded_alone():
         assert result.stderr == "['kcovdbg.commands.jobs']\n"
 
 
-def test_every_command_has_the_name_of_its_file():
-    names = {
-        name.removeprefix("kcovdbg.commands.").replace("_", "-") for name in MODULES if name.startswith("kcovdbg.commands.")
-    }
-    assert {command.name for command in COMMANDS} == names
+def test_every_command_is_in_the_table():
+    declared = {name for name, path in MODULES.items() if re.search(r"^COMMAND\b.* = ", path.read_text(), re.M)}
+    assert set(COMMAND_MODULES.values()) == declared
+    assert [command.name for command in map(COMMANDS.find, COMMAND_MODULES)] == list(COMMAND_MODULES)
 
 
 def classes_of(module):

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from kcovdbg.analysis.check.runner import list_rules
 from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.command import COMMON_OPTIONS, Command, CommandTable
 from kcovdbg.engine.completion.choices import LIMIT, Candidate, Choices
@@ -164,14 +163,15 @@ def _options(
 def _values(command: Command, argument: Argument, prefix: str, commands: CommandTable, index: Index) -> Iterator[Candidate]:
     if argument.choices:
         yield from (Candidate(choice) for choice in argument.choices if choice.startswith(prefix))
+    elif argument.find_candidates is not None:
+        found = argument.find_candidates()
+        yield from (Candidate(name, meaning) for name, meaning in found if name.lower().startswith(prefix.lower()))
     elif argument.value is Value.COMMAND:
         yield from _command_names(prefix, commands)
     elif argument.value is Value.BUFFER:
         yield from _buffers(prefix, index)
     elif argument.value is Value.FUNCTION:
         yield from _code(prefix, index)
-    elif argument.value is Value.RULE:
-        yield from (Candidate(rule.name, rule.sentence) for rule in list_rules() if rule.name.startswith(prefix.upper()))
     elif argument.value is Value.FILE:
         yield from _files(prefix)
     elif argument.value in (Value.COLUMNS, Value.KEYS):

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Mapping
 from typing import Protocol
 
-from kcovdbg.engine.background_jobs import announce_jobs
 from kcovdbg.engine.command_line import parse_line
 from kcovdbg.engine.completion.harvest import Harvest
 from kcovdbg.engine.runner import report, run_line
@@ -68,7 +67,7 @@ class Loop:
 
     def _announce(self) -> None:
         terminal = self._workspace.terminal()
-        for line in announce_jobs(self._workspace):
+        for line in self._workspace.announce():
             terminal.stdout.write(f"{terminal.painter.paint(line)}\n")
         terminal.stdout.flush()
 
