@@ -15,9 +15,9 @@ import sys
 from array import array
 from collections.abc import Mapping
 
-from kcovdbg.analysis.pc_counts import count_pcs
 from kcovdbg.collect.trace_file import read_trace
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.records.pc_counts import count_pcs
 
 
 def choose(traces: Mapping[str, array[int]], distinct: int) -> list[tuple[str, int]]:

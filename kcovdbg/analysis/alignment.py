@@ -12,8 +12,8 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from kcovdbg.analysis.native_loops import Block, find_blocks, has_native
-from kcovdbg.analysis.pc_counts import make_numbering, to_array
+from kcovdbg.records.native_loops import Block, find_blocks, has_native
+from kcovdbg.records.pc_counts import make_numbering, to_array
 
 # Two traces meet again where both have a piece of this many records; shorter pieces recur everywhere.
 _ANCHOR: Final = 24

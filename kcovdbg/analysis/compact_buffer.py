@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
-from kcovdbg.analysis.pc_counts import make_numbering, to_array
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.pc_counts import make_numbering, to_array
 
 _Codec: TypeAlias = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]
 

@@ -18,9 +18,9 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from kcovdbg.analysis.alignment import align
-from kcovdbg.analysis.native_loops import Numbering
 from kcovdbg.analysis.pc_columns import PcColumns, low_halves, pair_words
 from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.records.native_loops import Numbering
 
 # The pattern of fewer lines recurs everywhere; in other files, that of a few more.
 _PATTERN_LINES: Final = 4

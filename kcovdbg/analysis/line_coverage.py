@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import Final
 
-from kcovdbg.analysis.chain_loops import add_lines, find_outermost, flatten_chains, gather
-from kcovdbg.analysis.native_loops import NO_ID, Numbering, zeros
 from kcovdbg.analysis.pc_columns import PcColumns, kind_flags, low_bytes, low_halves, pair_words
 from kcovdbg.model.coverage import FileCoverage
 from kcovdbg.model.frame_columns import FrameColumns
 from kcovdbg.model.location import Frame
+from kcovdbg.records.chain_loops import add_lines, find_outermost, flatten_chains, gather
+from kcovdbg.records.native_loops import NO_ID, Numbering, zeros
 from kcovdbg.symbols.coverage_points import PointKind
 
 # Rows that are looked at together.

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.function_pairs import BuildFunctions, number_lines
-from kcovdbg.analysis.native_loops import Block
+from kcovdbg.records.native_loops import Block
 
 # Shorter runs agree by chance: between 6.1 and 6.12, 68 % of single distances and 42 % of two in a row were of other lines.
 _RUN: Final = 4

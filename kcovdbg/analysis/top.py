@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from itertools import compress, count
 from typing import NamedTuple, overload
 
-from kcovdbg.analysis import chain_loops
-from kcovdbg.analysis.native_loops import NO_ID, zeros
 from kcovdbg.analysis.pc_columns import PcColumns
-from kcovdbg.analysis.pc_counts import make_numbering
+from kcovdbg.records import chain_loops
+from kcovdbg.records.native_loops import NO_ID, zeros
+from kcovdbg.records.pc_counts import make_numbering
 
 
 class Share(NamedTuple):

@@ -15,8 +15,6 @@ from kcovdbg.analysis.alignment import Alignment, align
 from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.located_records import find_indices
 from kcovdbg.analysis.loop_folding import find_runs
-from kcovdbg.analysis.native_loops import Block
-from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
 from kcovdbg.analysis.set_expressions import is_expression
@@ -41,6 +39,8 @@ from kcovdbg.engine.trace_builds import (
     find_offset,
 )
 from kcovdbg.model.location import Location
+from kcovdbg.records.native_loops import Block
+from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.render.column import Column
 from kcovdbg.render.grid import table_lines
 from kcovdbg.render.json_schema import RowType

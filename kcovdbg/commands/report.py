@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.check.runner import check, find_rule
-from kcovdbg.analysis.pc_counts import PcCounts, as_counts, count_pcs, make_numbering, pc_sequence
 from kcovdbg.analysis.top import count_repeats, rank
 from kcovdbg.collect.trace_file import read_header
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
@@ -31,6 +30,7 @@ from kcovdbg.errors import GoneError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.coverage import FileCoverage, LineCoverage
 from kcovdbg.model.object_names import name_task
+from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, make_numbering, pc_sequence
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning

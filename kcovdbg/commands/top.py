@@ -7,7 +7,6 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kcovdbg.analysis.pc_counts import as_counts, count_pcs, pc_sequence
 from kcovdbg.analysis.set_expressions import is_expression
 from kcovdbg.analysis.top import Share, count_repeats, no_repeats, rank
 from kcovdbg.engine.argument import Argument, Value
@@ -16,6 +15,7 @@ from kcovdbg.engine.buffer_sources import find_buffer, find_counts, name_remarks
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.model.location import Location
+from kcovdbg.records.pc_counts import as_counts, count_pcs, pc_sequence
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning

@@ -19,7 +19,6 @@ from kcovdbg.analysis.function_classes import CLASSES, OUTERMOST, find_class
 from kcovdbg.analysis.function_trace import TraceStep, chain_functions, group_by_function, list_functions, select_largest
 from kcovdbg.analysis.located_records import find_indices
 from kcovdbg.analysis.loop_folding import find_runs
-from kcovdbg.analysis.pc_counts import pc_sequence
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
@@ -29,6 +28,7 @@ from kcovdbg.engine.context import Context
 from kcovdbg.engine.trace_builds import TraceBuild, build_remarks, compare_builds, find_builds
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Frame, Location
+from kcovdbg.records.pc_counts import pc_sequence
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning

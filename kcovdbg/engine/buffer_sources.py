@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.call_length import CALL_LENGTHS
 from kcovdbg.analysis.compact_buffer import Kept, restore
-from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.recorded_syscalls import find_recorded_syscalls
 from kcovdbg.analysis.set_expressions import evaluate, is_expression
@@ -30,6 +29,7 @@ from kcovdbg.model.module_place import ModulePlace
 from kcovdbg.model.object_names import name_task
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import TaskFields
+from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.render.wording import syscall_text
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.walk.buffer_names import check_name

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.located_records import PcFilter
-from kcovdbg.analysis.pc_counts import count_pcs
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.engine.buffer_sources import (
@@ -24,6 +23,7 @@ from kcovdbg.engine.trace_builds import build_remarks, compare_builds, find_buil
 from kcovdbg.engine.trace_view import TracePane, TraceView
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.pc_counts import count_pcs
 
 
 def make_view(

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.analysis.line_coverage import find_lines
-from kcovdbg.analysis.pc_counts import PcCounts
 from kcovdbg.analysis.source_changes import ChangedLine, find_changes
 from kcovdbg.engine.trace_builds import TraceBuild
 from kcovdbg.model.coverage import FileCoverage, LineCoverage
+from kcovdbg.records.pc_counts import PcCounts
 from kcovdbg.symbols.coverage_points import PointKind
 
 # Beyond so many files it is not a patch but another release: those that were not executed are left out.

@@ -16,7 +16,6 @@ from kcovdbg.abi import record
 from kcovdbg.abi.record import Record
 from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.analysis.located_records import PcFilter, find_indices, locate_records
-from kcovdbg.analysis.pc_counts import count_pcs
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.run_counts import Occurrence, RunCounts, find_occurrences
 from kcovdbg.collect.command_run import Collected, TracedSyscall
@@ -25,6 +24,7 @@ from kcovdbg.engine.buffer_sources import name_remarks
 from kcovdbg.engine.context import Context
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.location import Location
+from kcovdbg.records.pc_counts import count_pcs
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning

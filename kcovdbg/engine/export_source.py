@@ -11,9 +11,7 @@ from typing import Final
 
 from kcovdbg.abi.record import RecordKind
 from kcovdbg.analysis.call_tree import build_calls, find_events
-from kcovdbg.analysis.chain_loops import find_chains
 from kcovdbg.analysis.function_coverage import FunctionPoints
-from kcovdbg.analysis.pc_counts import PcCounts, as_counts, count_pcs, pc_sequence
 from kcovdbg.analysis.set_expressions import is_expression
 from kcovdbg.engine.buffer_arguments import make_filter
 from kcovdbg.engine.buffer_sources import BufferCounts, find_buffer, find_counts, name_remarks, require_points
@@ -28,6 +26,8 @@ from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.call import Call
 from kcovdbg.model.coverage import PointCoverage
 from kcovdbg.model.location import Frame
+from kcovdbg.records.chain_loops import find_chains
+from kcovdbg.records.pc_counts import PcCounts, as_counts, count_pcs, pc_sequence
 from kcovdbg.series.table import call_mode_hint
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.symbols.gc_pause import without_collection

@@ -13,13 +13,13 @@ from typing import NamedTuple
 from kcovdbg.abi.address import WORD_MASK, address_of, pc_of
 from kcovdbg.abi.call_length import CALL_LENGTHS
 from kcovdbg.analysis.line_coverage import find_lines
-from kcovdbg.analysis.pc_counts import PcCounts, as_counts
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import find_point_table
 from kcovdbg.engine.trace_builds import TraceBuild
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.coverage import FileCoverage, PointCoverage
 from kcovdbg.model.location import Frame
+from kcovdbg.records.pc_counts import PcCounts, as_counts
 from kcovdbg.symbols.coverage_points import PointKind
 
 

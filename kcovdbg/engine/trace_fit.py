@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from kcovdbg.analysis.pc_counts import pc_sequence
 from kcovdbg.collect.trace_file import find_traces
 from kcovdbg.engine.buffer_sources import TraceKernel, confine, find_points, find_trace_operands, read_trace_file
 from kcovdbg.engine.context import Context
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.records.pc_counts import pc_sequence
 
 # Enough to tell builds apart that differ by a few functions: all PCs behind these differ.
 _SAMPLE: Final = 4096

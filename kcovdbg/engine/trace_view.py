@@ -12,7 +12,6 @@ from kcovdbg.abi.address import address_of
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.located_records import PcFilter, find_indices, locate_record, select_records
-from kcovdbg.analysis.pc_counts import pc_sequence
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.view_rows import (
     ChosenRows,
@@ -29,6 +28,7 @@ from kcovdbg.analysis.view_rows import (
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.located_record import LocatedRecord
 from kcovdbg.model.location import Location
+from kcovdbg.records.pc_counts import pc_sequence
 from kcovdbg.render.renderable import Fragment, Line
 from kcovdbg.render.side_by_side import GUTTER, columns, fit, fit_title, join, pair, panel_width
 from kcovdbg.render.wording import (

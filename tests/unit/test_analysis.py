@@ -13,9 +13,7 @@ from kcovdbg.analysis.alignment import align, exact_blocks
 from kcovdbg.analysis.call_tree import CallKind, Event, build_calls, find_events
 from kcovdbg.analysis.compact_buffer import decode_ascending, encode_ascending, keep, restore
 from kcovdbg.analysis.loop_folding import find_runs, fold_runs, round_length
-from kcovdbg.analysis.native_loops import has_native
 from kcovdbg.analysis.overflow_counts import BufferLook, OverflowCounts
-from kcovdbg.analysis.pc_counts import count_pcs, pc_sequence
 from kcovdbg.analysis.recorded_syscalls import find_recorded_syscalls
 from kcovdbg.analysis.run_counts import DiffSide, RunCounts, compare_runs
 from kcovdbg.analysis.set_expressions import evaluate, is_expression
@@ -23,6 +21,8 @@ from kcovdbg.analysis.view_rows import ContentRows, IndexRows, Mark, SingleRows,
 from kcovdbg.errors import LineError
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.location import Frame, Location
+from kcovdbg.records.native_loops import has_native
+from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.series.trace_pc_ext import PC_EXT
 from tests.support.traces import make_buffer, names, pc
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.analysis import native_loops as hot
 from kcovdbg.analysis.alignment import align
-from kcovdbg.analysis.native_loops import NO_ID, Block, Numbering, find_blocks, has_native
+from kcovdbg.records import native_loops as hot
+from kcovdbg.records.native_loops import NO_ID, Block, Numbering, find_blocks, has_native
 
 needs_native = pytest.mark.skipif(not has_native(), reason="needs the compiled module")
 WAYS = [False, pytest.param(True, marks=needs_native)]

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.analysis import chain_loops, native_loops
 from kcovdbg.analysis.function_coverage import PointRows, count_functions
 from kcovdbg.analysis.line_coverage import find_lines
 from kcovdbg.analysis.located_records import PcFilter
-from kcovdbg.analysis.native_loops import NO_ID, has_native
-from kcovdbg.analysis.pc_counts import PcCounts, as_counts
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.top import count_repeats, no_repeats, rank
 from kcovdbg.model.frame_columns import FrameColumns, chain_word
 from kcovdbg.model.location import Frame
+from kcovdbg.records import chain_loops, native_loops
+from kcovdbg.records.native_loops import NO_ID, has_native
+from kcovdbg.records.pc_counts import PcCounts, as_counts
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Rules of the source tree that no linter knows: imports, names, licenses, cited documents.
 
-Imports point one way: frontends -> commands -> engine -> {analysis, collect, render} -> {walk, symbols} -> series -> target
--> {elf, model, abi}.
+Imports point one way: frontends -> commands -> engine -> {analysis, collect, render} -> records -> {walk, symbols} -> series
+-> target -> {elf, model, abi}.
 """
 
 import ast
@@ -27,6 +27,7 @@ LAYERS = (
     ("kcovdbg.target",),
     ("kcovdbg.series",),
     ("kcovdbg.walk", "kcovdbg.symbols"),
+    ("kcovdbg.records",),
     ("kcovdbg.render", "kcovdbg.analysis", "kcovdbg.collect"),
     ("kcovdbg.engine", "kcovdbg.helpers"),
     ("kcovdbg.commands",),
@@ -45,7 +46,7 @@ FOREIGN = {
     "mcp_types": ("kcovdbg.frontends.mcp.server",),
     "anyio": ("kcovdbg.frontends.mcp.stdio",),
     "jsonschema": ("kcovdbg.frontends.mcp.tools",),
-    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.analysis.native_loops", "kcovdbg.symbols.compiled_reader"),
+    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.records.native_loops", "kcovdbg.symbols.compiled_reader"),
 }
 
 REPOSITORY = ROOT.parent

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.analysis.native_loops import has_native
 from kcovdbg.analysis.point_search import find_points
 from kcovdbg.engine.table_progress import ProgressBar
 from kcovdbg.engine.terminal import Terminal
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
+from kcovdbg.records.native_loops import has_native
 from kcovdbg.symbols import table_builder as build
 from kcovdbg.symbols import table_cache as cache
 from kcovdbg.symbols.compiled_reader import NativeLocations, has_reader

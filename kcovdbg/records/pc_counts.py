@@ -10,8 +10,8 @@ from itertools import compress
 from typing import Any, Final
 
 from kcovdbg.abi import record
-from kcovdbg.analysis.native_loops import Numbering
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.native_loops import Numbering
 
 # The range of the text is guessed from this many records.
 _SAMPLE: Final = 1024

@@ -10,8 +10,8 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from kcovdbg.analysis.native_loops import NO_ID, has_native, load_native, zeros
 from kcovdbg.model.frame_columns import KIND_BITS, MAX_DEPTH, NO_CHAIN, FrameColumns, frames_of_chain
+from kcovdbg.records.native_loops import NO_ID, has_native, load_native, zeros
 from kcovdbg.symbols.location_table import TableColumns
 
 
