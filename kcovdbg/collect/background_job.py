@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -51,8 +50,6 @@ class BackgroundJob:
         self._is_own = output is None
         self._is_ending = False
         to = str(self._folder / "trace.kcov") if output is None else output
-        root = str(Path(__file__).resolve().parents[2])
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
         try:
             with (self._folder / "answer").open("wb") as answer, self.log.open("wb") as log:
                 # In a session of its own, C-c at the terminal does not reach it.
@@ -62,7 +59,6 @@ class BackgroundJob:
                     stdout=answer,
                     stderr=log,
                     start_new_session=True,
-                    env=environment,
                 )
         except OSError as error:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -10,15 +10,14 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from kcovdbg.child_process import python_command
 from kcovdbg.engine.crash_summary import CrashSummary
 from kcovdbg.engine.output_files import open_text
 
@@ -120,17 +119,13 @@ def run_job(job: BatchJob) -> Outcome:
     """Run a job in a process of its own and keep its outcome; errors that the file causes are part of that."""
     identity = job.identity()
     start = time.monotonic()
-    # Run this kcovdbg, not one that the working directory happens to have.
-    package = str(Path(__file__).resolve().parents[2])
-    search = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     try:
         # A process that takes too long is killed, and cannot remove what it has unpacked. Not by TMPDIR: there may be tables
         # of symbols, for all jobs.
         with tempfile.TemporaryDirectory(prefix="kcovdbg-batch-") as folder:
             done = subprocess.run(
-                [sys.executable, "-m", WORKER, folder],
+                python_command(WORKER, folder),
                 cwd="/",
-                env={**os.environ, "PYTHONPATH": search},
                 input=json.dumps(dataclasses.asdict(job)).encode(),
                 capture_output=True,
                 timeout=job.timeout,

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from kcovdbg.child_process import python_command
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
 from kcovdbg.symbols.part_store import PartStore, Progress
@@ -237,13 +236,6 @@ def lock_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.lock")
 
 
-def _find_python() -> str | None:
-    # In GDB, sys.executable need not be Python.
-    if sys.executable and Path(sys.executable).name.startswith("python"):
-        return sys.executable
-    return shutil.which("python3")
-
-
 def start_build(
     image: str | os.PathLike[str],
     folder: Path | None = None,
@@ -264,12 +256,7 @@ def start_build(
     :param errors: the descriptor that its errors go to.
     :return: the process, None when it cannot be started.
     """
-    python = _find_python()
-    if python is None:
-        return None
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    command = [python, "-m", "kcovdbg.symbols.table_builder"]
+    command = python_command("kcovdbg.symbols.table_builder")
     if nice:
         command.append("--nice")
     if folder is not None:
@@ -290,7 +277,6 @@ def start_build(
                 stderr=errors,
                 start_new_session=True,
                 cwd="/",
-                env={**os.environ, "PYTHONPATH": path},
                 pass_fds=[file.fileno() for file in files],
             )
     except OSError:
