@@ -40,6 +40,10 @@ class LineError(UsageError):
         self.column = column
 
 
+class LimitError(KcovdbgError):
+    """An input exceeds a limit of :mod:`kcovdbg.limits`."""
+
+
 class TargetError(KcovdbgError):
     """The target cannot be opened, or is of the wrong kind."""
 

@@ -52,7 +52,7 @@ function _shtab_kcovdbg_using
 end
 
 set -g _shtab_kcovdbg_commands areas catch check info monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch
-set -g _shtab_kcovdbg_opts_with_value --against --buffer-size --by --color --columns --core --count --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --keep --mode --not-function --offset --other-source --other-vmlinux --output --pc --qemu --record --remote --repeat --scheduler --seconds --source-dir --substitute-path --symbol-table --symbols --timeout --until --width -c -e -j -n -o -s
+set -g _shtab_kcovdbg_opts_with_value --against --buffer-size --by --color --columns --core --count --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --keep --limit --mode --not-function --offset --other-source --other-vmlinux --output --pc --qemu --record --remote --repeat --scheduler --seconds --source-dir --substitute-path --symbol-table --symbols --timeout --until --width -c -e -j -n -o -s
 
 complete -c kcovdbg -e
 complete -c kcovdbg -f
@@ -69,6 +69,7 @@ complete -c kcovdbg -n _shtab_kcovdbg_using -l source-dir -xka "(__fish_complete
 complete -c kcovdbg -n _shtab_kcovdbg_using -l substitute-path -x -d 'look in TO for source that debug info has in FROM'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l other-vmlinux -x -d 'a vmlinux, table or module of another build, for its traces'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l other-source -xka "(__fish_complete_path (commandline -ct))" -d 'the source tree of that build; given in the same order'
+complete -c kcovdbg -n _shtab_kcovdbg_using -l limit -x -d 'how large one input may be, such as trace-size=1G; see help config'
 complete -c kcovdbg -n _shtab_kcovdbg_using -s q -l quiet -d 'show no banner'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l color -xka "auto always never" -d 'use color'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l debug -d 'show where errors come from'

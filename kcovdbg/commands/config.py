@@ -13,6 +13,7 @@ from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.settings import DEFAULT, settings_path
 from kcovdbg.engine.workspace import Workspace
+from kcovdbg.limits import LIMITS, find_limit
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
@@ -54,6 +55,10 @@ def _rows(workspace: Workspace) -> Iterator[_Row]:
         yield _Row(f"columns.{command}", ",".join(columns), settings.origin(f"columns.{command}"))
     for alias, words in settings.aliases.items():
         yield _Row(f"aliases.{alias}", shlex.join(words), settings.origin(f"aliases.{alias}"))
+    for name, limit in LIMITS.items():
+        value = find_limit(name)
+        is_set = value == settings.limits.get(name, limit.default)
+        yield _Row(f"limits.{name}", limit.format(value), settings.origin(f"limits.{name}") if is_set else _COMMAND_LINE)
 
 
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
@@ -80,9 +85,11 @@ COMMAND: Final = Command(
     ),
     description=(
         "Settings are read from $XDG_CONFIG_HOME/kcovdbg/config.toml, by default ~/.config/kcovdbg/config.toml: color, pager, "
-        "keys (auto, emacs, vi), source-dirs, symbol-tables, and the tables substitute-paths, columns and aliases. Options of "
-        "the command line go before them. FROM is a file with its line, a variable of the environment, the command line, or "
-        "default."
+        "keys (auto, emacs, vi), source-dirs, symbol-tables, and the tables substitute-paths, columns, aliases and limits. "
+        "Options of the command line go before them. FROM is a file with its line, a variable of the environment, the command "
+        "line, or default. Limits of one input: "
+        + "; ".join(f"{name}, {limit.meaning} ({limit.format(limit.default)})" for name, limit in LIMITS.items())
+        + "."
     ),
     examples=(
         Example("config", "why is the pager another one?"),

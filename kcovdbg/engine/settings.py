@@ -14,6 +14,7 @@ from kcovdbg.engine.command import CommandTable
 from kcovdbg.engine.command_line import parse_line
 from kcovdbg.engine.suggestions import suggest
 from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.limits import parse_limit
 from kcovdbg.render.theme import Color
 
 DEFAULT: Final = "default"
@@ -43,6 +44,8 @@ class Settings:
     """The columns in text of a command, by its name."""
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The words that an alias stands for, by its name."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Limits for inputs, by their names in :mod:`kcovdbg.limits`, in bytes or seconds."""
     lines: Mapping[str, int] = field(default_factory=dict)
     """The line of each setting, such as ``pager`` or ``columns.tasks``."""
 
@@ -120,6 +123,7 @@ class _File:
             "symbol-tables": ("symbol_tables", self._texts),
             "columns": ("columns", self._columns),
             "aliases": ("aliases", self._aliases),
+            "limits": ("limits", self._limits),
         }
         values: dict[str, Any] = {}
         for name, value in self._parsed.items():
@@ -130,7 +134,7 @@ class _File:
         return Settings(path=self._path, lines=self._lines, **values)
 
     def _names(self) -> list[str]:
-        tables = ("columns", "aliases", "substitute-paths")
+        tables = ("columns", "aliases", "substitute-paths", "limits")
         within = [
             f"{table}.{key}" for table in tables if isinstance(self._parsed.get(table), dict) for key in self._parsed[table]
         ]
@@ -181,6 +185,15 @@ class _File:
 
     def _substitutions(self, name: str, value: Any) -> tuple[tuple[str, str], ...]:
         return tuple((old, self._text_of(f"{name}.{old}", new)) for old, new in self._table(name, value).items())
+
+    def _limits(self, name: str, value: Any) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for word, text in self._table(name, value).items():
+            try:
+                found[word] = parse_limit(word, str(text))
+            except KcovdbgError as error:
+                raise self._error(f"{name}.{word}", str(error), error.hint) from None
+        return found
 
     def _columns(self, name: str, value: Any) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from kcovdbg import __version__
+from kcovdbg.child_process import python_command
 from kcovdbg.commands import COMMANDS
 from kcovdbg.engine.argument import WordError
 from kcovdbg.engine.command import CommandTable
@@ -37,6 +38,7 @@ from kcovdbg.frontends.options import (
     parse_options,
 )
 from kcovdbg.frontends.standard_streams import replace_closed_streams
+from kcovdbg.limits import set_limits
 from kcovdbg.render.grid import remark_line
 from kcovdbg.render.renderable import Line
 from kcovdbg.render.theme import Color
@@ -111,6 +113,7 @@ def main(
     try:
         settings = read_settings(commands, os.environ)
         options = parse_options(arguments, commands, settings.aliases)
+        set_limits({**settings.limits, **options.limits})
         color = settings.color if options.color is None else options.color
         workspace = Workspace(
             commands,
@@ -193,7 +196,7 @@ def _find_named_files(options: Options) -> tuple[str, ...]:
 def _background_program(options: Options) -> tuple[str, ...]:
     """Return the words that run kcovdbg in another process, on this machine's kernel with the symbols that the user named."""
     target = options.target
-    program = (sys.executable, "-m", "kcovdbg.frontends.background_process", str(os.getpid()))
+    program = tuple(python_command("kcovdbg.frontends.background_process", str(os.getpid())))
     if target.core or target.qemu or target.gdb_remote or target.demo:
         # The symbols are those of another kernel.
         return program

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kcovdbg.engine.command import CommandTable
 from kcovdbg.engine.suggestions import suggest
-from kcovdbg.errors import UsageError
+from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.limits import parse_limit
 from kcovdbg.render.theme import Color
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Options:
     """Images and location tables of other builds."""
     other_sources: tuple[str, ...] = ()
     """Their source trees, in the same order."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Limits for inputs, by their names in :mod:`kcovdbg.limits`."""
     quiet: bool = False
     color: Color | None = None
     """None where the user gave none."""
@@ -83,6 +86,7 @@ GENERAL_OPTIONS: Final = (
         repeatable=True,
     ),
     Option(("--other-source",), "the source tree of that build; given in the same order", "PATH", repeatable=True),
+    Option(("--limit",), "how large one input may be, such as trace-size=1G; see help config", "NAME=VALUE", repeatable=True),
     Option(("-q", "--quiet"), "show no banner"),
     Option(("--color",), "use color", "WHEN", choices=tuple(color.value for color in Color)),
     Option(("--debug",), "show where errors come from"),
@@ -127,6 +131,14 @@ def _parse_substitution(text: str) -> tuple[str, str]:
     return old, new
 
 
+def _parse_limit(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    try:
+        return name, parse_limit(name, value)
+    except KcovdbgError as error:
+        raise UsageError(f"--limit: {error}", hint=error.hint) from None
+
+
 def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Collection[str] = ()) -> Options:
     """Parse the program's arguments.
 
@@ -167,6 +179,7 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
         substitutions=tuple(_parse_substitution(text) for text in args.substitute_path),
         other_vmlinux=tuple(args.other_vmlinux),
         other_sources=tuple(args.other_source),
+        limits=dict(_parse_limit(text) for text in args.limit),
         quiet=args.quiet,
         color=None if args.color is None else Color(args.color),
         debug=args.debug,

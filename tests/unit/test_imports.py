@@ -21,7 +21,9 @@ from kcovdbg.commands import MODULES as COMMAND_MODULES
 
 ROOT = Path(kcovdbg.__file__).parent
 LAYERS = (
-    ("kcovdbg", "kcovdbg.errors", "kcovdbg.output_file"),
+    ("kcovdbg", "kcovdbg.errors", "kcovdbg.child_process"),
+    ("kcovdbg.limits",),
+    ("kcovdbg.input_file", "kcovdbg.output_file"),
     ("kcovdbg.abi",),
     ("kcovdbg.model", "kcovdbg.elf"),
     ("kcovdbg.target",),

@@ -21,6 +21,7 @@ from kcovdbg.engine.symbol_sources import find_symbolizer
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.helpers import program_target
+from kcovdbg.limits import set_limits
 from kcovdbg.render.error_lines import error_lines
 from kcovdbg.render.paint import Painter
 
@@ -45,6 +46,7 @@ def _show_monitor(source: MonitorSource, share: float | None, view: Callable[[st
 
 def _make_workspace(prog: Program) -> Workspace:
     settings = read_settings(COMMANDS, os.environ)
+    set_limits(settings.limits)
     return Workspace(
         COMMANDS,
         lambda: program_target(prog),

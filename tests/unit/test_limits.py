@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Limits for inputs, where they are set, and the opener of inputs."""
+
+import json
+import os
+import socket
+
+import pytest
+
+from kcovdbg.child_process import python_command
+from kcovdbg.errors import KcovdbgError, LimitError
+from kcovdbg.frontends.cli import main
+from kcovdbg.input_file import open_input, parse_json, read_input
+from kcovdbg.limits import LIMITS, REPLY_TIME, TEXT_SIZE, TRACE_SIZE, VARIABLE, find_limit, parse_limit, set_limits
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    # Set and deleted, so that it is restored whatever the test does.
+    monkeypatch.setenv(VARIABLE, "")
+
+
+def test_a_limit_is_set_in_the_file_and_on_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "kcovdbg").mkdir()
+    path = tmp_path / "kcovdbg" / "config.toml"
+    path.write_text('[limits]\ntrace-size = "3G"\nreply-time = 7\n')
+    assert main(["--limit", "text-size=5K", "--limit", "reply-time=9", "config", "--json"]) == 0
+    rows = {row["setting"]: (row["value"], row["origin"]) for row in json.loads(capsys.readouterr().out)}
+    assert rows["limits.trace-size"] == ("3G", f"{path}:2")
+    assert rows["limits.text-size"] == ("5K", "command line")
+    assert rows["limits.reply-time"] == ("9", "command line")
+    assert rows["limits.reply-size"][1] == "default"
+    assert (find_limit(TRACE_SIZE), find_limit(TEXT_SIZE), find_limit(REPLY_TIME)) == (3 << 30, 5 << 10, 9)
+    # What kcovdbg starts has them from its environment.
+    assert VARIABLE in os.environ
+    assert python_command("x")
+
+
+@pytest.mark.parametrize("text", ["none=1", "trace-size", "trace-size=", "trace-size=-1", "trace-size=1.5G", "reply-time=1K"])
+def test_a_wrong_limit_is_refused(text, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert main(["--limit", text, "config"]) == 2
+    assert text.split("=", 1)[0] in capsys.readouterr().err
+    monkeypatch.setenv(VARIABLE, text)
+    with pytest.raises(KcovdbgError):
+        find_limit(TRACE_SIZE)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_values_are_shown_as_they_are_typed(name):
+    for value in (0, 1, 1000, 1 << 20, 3 << 30, 5 << 40):
+        assert parse_limit(name, LIMITS[name].format(value)) == value
+
+
+def test_a_file_above_its_limit_is_not_read(tmp_path):
+    set_limits({TEXT_SIZE: 4})
+    (tmp_path / "a").write_bytes(b"1234")
+    (tmp_path / "b").write_bytes(b"12345")
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    assert read_input(tmp_path / "a") == b"1234"
+    for name in ("b", "sparse"):
+        with pytest.raises(LimitError, match=TEXT_SIZE) as caught:
+            read_input(tmp_path / name)
+        assert TEXT_SIZE in caught.value.hint
+    # It has no size before it is read.
+    with pytest.raises(LimitError):
+        read_input("/proc/self/maps")
+
+
+def test_only_files_are_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        for path in (tmp_path / "pipe", tmp_path / "socket", tmp_path, "/dev/zero", "/dev/tty"):
+            with pytest.raises(OSError, match=str(path)):
+                open_input(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
+def test_files_of_others_and_links_are_not_opened_where_they_must_be_ours(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"1")
+    (tmp_path / "link").symlink_to(path)
+    assert read_input(path, owned=True) == read_input(tmp_path / "link") == b"1"
+    with pytest.raises(OSError, match="link"):
+        open_input(tmp_path / "link", owned=True)
+    os.chown(path, 65534, 65534)
+    with pytest.raises(PermissionError):
+        open_input(path, owned=True)
+
+
+def test_a_file_outside_a_folder_is_not_opened(tmp_path):
+    folder = tmp_path.resolve() / "in"
+    folder.mkdir()
+    (tmp_path / "out").write_bytes(b"1")
+    (folder / "a").write_bytes(b"1")
+    (folder / "inside").symlink_to("a")
+    (folder / "outside").symlink_to("../out")
+    assert read_input(folder / "inside", folder=folder) == b"1"
+    for path in (folder / "outside", folder / ".." / "out"):
+        with pytest.raises(OSError, match="out"):
+            open_input(path, folder=folder)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 10_000, "{", b"\xff"])
+def test_hostile_json_is_a_value_error(text):
+    with pytest.raises(ValueError):
+        parse_json(text)
