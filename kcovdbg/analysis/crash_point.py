@@ -7,40 +7,12 @@ which function the crash began; the records up to there led to it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, overload
 
+from kcovdbg.analysis.crash_reporters import CrashRole, role_of
 from kcovdbg.model.memory import StackFrame
-
-# Functions that only run in a crash.
-_CRASH: Final = re.compile(
-    r"(v?panic|nmi_panic|oops_\w+|die|__die\w*|die_\w+|page_fault_oops|make_task_dead|__?crash_kexec|crash_kexec_post_notifiers"
-    r"|(native_)?machine_crash_shutdown|__do_kernel_fault|(do_)?no_context|arm64_notify_die)$"
-)
-# Functions between the exception and those: its handlers, the reports that panic_on_warn makes a crash of, and the timer of the
-# soft lockup detector.
-_EXCEPTION: Final = re.compile(
-    "("
-    # x86; DEFINE_IDTENTRY() makes two functions of a handler.
-    r"asm_(exc|sysvec|common)_\w+|sysvec_\w+|(__)?exc_\w+|kernelmode_fixup_or_oops|_{0,2}bad_area\w*|do_(user|kern)_addr_fault"
-    r"|handle_page_fault|do_(error_)?trap\w*|handle_bug|do_page_fault|__do_page_fault|do_invalid_op|do_general_protection"
-    r"|invalid_op|general_protection|page_fault|math_error"
-    # arm64
-    r"|el1h?_\w+|do_el1_\w+|do_mem_abort|do_translation_fault|do_bad(_area)?|do_alignment_fault|do_tag_check_fault|do_sea"
-    r"|do_sp_pc_abort|do_undefinstr|do_debug_exception|call_(el1_)?break_hook"
-    r"|brk_handler|(bug|cfi|kasan|ubsan|reserved_fault)_(brk_)?handler"
-    # riscv64, beside names of x86
-    r"|handle_exception|handle_break|handle_bad_stack|handle_kernel_stack_overflow"
-    # s390x
-    r"|pgm_check_handler|__do_pgm_check|do_(dat|protection)_exception|do_exception|handle_fault_error\w*|do_report_trap"
-    r"|default_trap_handler|illegal_op|\w+_event_exception|kernel_stack_overflow"
-    # all
-    r"|check_panic_on_warn|__warn|warn_slowpath_\w+|(__)?report_bug|end_report|kasan_report\w*|__?kasan_check_\w+|__asan_\w+"
-    r"|kasan_check_range|kmsan_report|kmsan_internal_check_memory|__msan_\w+|kcsan_report\w*|ubsan_epilogue|__ubsan_\w+"
-    r"|watchdog_timer_fn|__run_hrtimer|__hrtimer_run_queues|hrtimer_interrupt|local_apic_timer_interrupt|\w*_sysvec_\w+)$"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +29,64 @@ class CrashPoint:
     """From the index of a record to the stack frames, 0 the innermost, for whose function it is the last record."""
 
 
+_ALWAYS: Final = frozenset({CrashRole.REPORT, CrashRole.INSTRUMENTATION, CrashRole.HELPER})
+_HANDLING: Final = frozenset(
+    {CrashRole.CRASH, CrashRole.REPORT, CrashRole.INTERRUPT_REPORT, CrashRole.EXCEPTION, CrashRole.ENTRY}
+)
+# The lockup detector's timer checks another CPU (kernel/watchdog_buddy.c, whose own functions end in tail calls).
+_REMOTE_CHECK: Final = frozenset({"watchdog_hardlockup_check", "watchdog_timer_fn"})
+
+
+@overload
+def plain(function: str) -> str: ...
+@overload
+def plain(function: None) -> None: ...
 def plain(function: str | None) -> str | None:
     """Return a function's name without the suffix of a compiler's clone, such as ``.isra.0``."""
     return None if function is None else function.split(".", 1)[0]
 
 
 def find_fault(stack: Sequence[StackFrame]) -> int | None:
-    """Return the number of the frame in which a crash began; None if the stack shows no crash."""
-    crash = [number for number, frame in enumerate(stack) if _CRASH.match(plain(frame.function) or "")]
-    if not crash:
+    """Return the number of the frame in which a crash began; None if the stack shows no crash, or one noticed for another."""
+    names = [frame.function for frame in stack]
+    return find_origin(names) if CrashRole.CRASH in _roles(names) else None
+
+
+def find_origin(names: Sequence[str | None]) -> int | None:
+    """Return the index of the function in which a reported crash, stall or hang began.
+
+    :param names: functions of a stack, innermost first: of a crashed or hung task, or of a backtrace in the kernel's log;
+        None for a frame without a name.
+    :return: None where the stack is that of who noticed what another task or CPU did, or ends before the function.
+    """
+    roles = _roles(names)
+    at = max((index for index, role in enumerate(roles) if role is CrashRole.CRASH), default=-1) + 1
+    # Before the first exception or interrupt, whatever a reporter calls is part of the report.
+    entry = next((index for index in range(at, len(roles)) if roles[index] is CrashRole.ENTRY), len(roles))
+    reporting = set(roles[at:entry])
+    if CrashRole.REMOTE_REPORT in reporting or {plain(name) for name in names[at:entry]} >= _REMOTE_CHECK:
         return None
-    number = crash[-1] + 1
-    while number < len(stack) and _EXCEPTION.match(plain(stack[number].function) or ""):
-        number += 1
-    return number if number < len(stack) else None
+    passed = _ALWAYS
+    if CrashRole.INTERRUPT_REPORT in reporting:
+        at, passed = entry, passed | {CrashRole.INTERRUPTED}
+    elif CrashRole.REPORT in reporting:
+        at = max(index for index in range(at, entry) if roles[index] is CrashRole.REPORT) + 1
+    elif at < len(roles) and roles[at] is CrashRole.WAIT:
+        passed |= {CrashRole.WAIT}
+    before: CrashRole | None = CrashRole.CRASH
+    while at < len(roles):
+        role = roles[at]
+        if role is CrashRole.REPORT or (at and roles[at - 1] is CrashRole.REPORT):
+            passed |= {CrashRole.ALLOCATOR, CrashRole.WAIT}
+        if role not in passed and not (role in _HANDLING and before in _HANDLING):
+            return at
+        before = role
+        at += 1
+    return None
+
+
+def _roles(names: Sequence[str | None]) -> list[CrashRole | None]:
+    return [None if name is None else role_of(plain(name)) for name in names]
 
 
 def find_crash_point(
@@ -90,9 +106,9 @@ def find_crash_point(
             known[pc] = plain(symbol(pc)) if pc else None
         names.append(known[pc])
     fault = find_fault(stack)
-    if fault is None and is_crashed and stack and any(name is not None and _CRASH.match(name) for name in known.values()):
+    if fault is None and is_crashed and CrashRole.CRASH in _roles(tuple(known.values())):
         # The dump that kdump takes of an oops has the registers of the fault: crash_kexec() passes them on.
-        fault = 0
+        fault = find_origin([frame.function for frame in stack])
     end, name, covered = len(names), None, True
     if fault is not None:
         # Records of inlined functions carry the name of the function into which they were compiled.
@@ -108,7 +124,7 @@ def _cut(names: Sequence[str | None], stack: Sequence[StackFrame], fault: int) -
     handling = {plain(frame.function) for frame in stack[:fault]}
 
     def is_handling(name: str | None) -> bool:
-        return name is not None and (name in handling or bool(_CRASH.match(name) or _EXCEPTION.match(name)))
+        return name is not None and (name in handling or role_of(name) in _HANDLING)
 
     for number in range(fault, len(stack)):
         wanted = plain(stack[number].function)

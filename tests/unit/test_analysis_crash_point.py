@@ -3,7 +3,8 @@
 
 import pytest
 
-from kcovdbg.analysis.crash_point import find_crash_point, find_fault
+from kcovdbg.analysis.crash_point import find_crash_point, find_fault, find_origin
+from kcovdbg.analysis.crash_reporters import GROUPS, role_of
 from kcovdbg.model.memory import StackFrame
 
 
@@ -64,6 +65,78 @@ def end_of(records, frames, *, is_crashed=False):
 def test_fault(frames, fault):
     found = find_fault(stack(frames))
     assert (None if found is None else stack(frames)[found].function) == fault
+
+
+TIMER = "__hrtimer_run_queues hrtimer_interrupt sysvec_apic_timer_interrupt asm_sysvec_apic_timer_interrupt"
+FAULT = "oops_end page_fault_oops exc_page_fault asm_exc_page_fault"
+ARM64 = "arch_timer_handler_virt el1_interrupt el1h_64_irq_handler el1h_64_irq"
+NMI = "nmi_handle default_do_nmi exc_nmi asm_exc_nmi"
+BUG = "__warn report_bug handle_bug exc_invalid_op asm_exc_invalid_op"
+
+
+@pytest.mark.parametrize(
+    ("names", "origin"),
+    [
+        # Interrupted in KCOV's callbacks, in a lock, and in a delay loop.
+        (f"panic watchdog_timer_fn {TIMER} __sanitizer_cov_trace_pc broken outer", "broken"),
+        (f"panic watchdog_timer_fn {TIMER} write_comp_data __sanitizer_cov_trace_const_cmp4 broken outer", "broken"),
+        (f"panic watchdog_timer_fn {TIMER} check_kcov_mode.part.0 __sanitizer_cov_trace_pc broken outer", "broken"),
+        (f"panic watchdog_timer_fn {TIMER} native_queued_spin_lock_slowpath do_raw_spin_lock _raw_spin_lock broken", "broken"),
+        (f"panic watchdog_timer_fn {TIMER} delay_tsc __const_udelay broken", "broken"),
+        (f"panic watchdog_timer_fn {TIMER} kcov_remote_start broken", "broken"),
+        (f"panic rcu_sched_clock_irq update_process_times tick_nohz_handler {TIMER} broken", "broken"),
+        (f"sched_show_task print_cpu_stall rcu_pending rcu_sched_clock_irq tick_sched_timer {TIMER} broken", "broken"),
+        (f"panic nmi_panic watchdog_hardlockup_check watchdog_overflow_callback __perf_event_overflow {NMI} broken", "broken"),
+        (f"dump_stack nmi_cpu_backtrace nmi_cpu_backtrace_handler {NMI} __asan_load8 broken", "broken"),
+        (f"panic watchdog_timer_fn hrtimer_interrupt {ARM64} broken", "broken"),
+        # Another task or CPU.
+        ("panic check_hung_uninterruptible_tasks watchdog kthread ret_from_fork", None),
+        (f"panic print_other_cpu_stall rcu_sched_clock_irq {TIMER} innocent", None),
+        (f"panic nmi_panic watchdog_hardlockup_check watchdog_timer_fn {TIMER} innocent", None),
+        # Noticed by a check, that was called directly or by way of an exception.
+        ("dump_stack_lvl print_report kasan_report kasan_check_range __asan_memcpy memcpy broken", "broken"),
+        ("print_report kasan_report_invalid_free __kasan_slab_free slab_free_freelist_hook kmem_cache_free broken", "broken"),
+        ("panic kmsan_report __msan_warning broken", "broken"),
+        ("print_report kcsan_report_known_origin kcsan_setup_watchpoint __tsan_read8 broken", "broken"),
+        ("panic check_panic_on_warn ubsan_epilogue __ubsan_handle_shift_out_of_bounds broken", "broken"),
+        ("dump_stack print_circular_bug check_prev_add __lock_acquire __mutex_lock mutex_lock_nested broken", "broken"),
+        ("dump_stack_lvl __might_resched __mutex_lock broken", "broken"),
+        ("dump_stack_lvl __schedule_bug __schedule schedule schedule_timeout broken", "broken"),
+        (f"panic {BUG} refcount_warn_saturate broken", "broken"),
+        (f"panic {BUG} __list_del_entry_valid_or_report broken", "broken"),
+        (f"panic {BUG} debug_print_object __debug_check_no_obj_freed slab_free_hook kfree broken", "broken"),
+        (f"panic {BUG} kcov_remote_start outer", "kcov_remote_start"),
+        ("panic oops_end die handle_bug exc_invalid_op asm_exc_invalid_op __fortify_panic broken", "broken"),
+        ("panic oops_end die exc_invalid_op asm_exc_invalid_op usercopy_abort __check_object_size broken", "broken"),
+        ("panic __stack_chk_fail broken", "broken"),
+        ("panic fail_dump should_fail_ex broken", "broken"),
+        ("panic fail_dump", None),
+        ("panic out_of_memory __alloc_pages_slowpath alloc_pages_mpol broken", "broken"),
+        (f"panic {FAULT} strlen broken", "broken"),
+        # Faults of a handler that happened to interrupt an instrumented access.
+        (f"panic {FAULT} broken call_timer_fn asm_sysvec_x __asan_load8 other", "broken"),
+        # A panic of its own.
+        ("panic sysrq_handle_crash __handle_sysrq", "sysrq_handle_crash"),
+        # Backtraces of tasks.
+        ("__schedule schedule __mutex_lock mutex_lock_nested broken outer", "broken"),
+        ("context_switch __schedule schedule io_schedule folio_wait_bit_common broken", "broken"),
+        ("broken outer", "broken"),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_origin(names, origin):
+    found = find_origin(names.split())
+    assert (None if found is None else names.split()[found]) == origin
+
+
+def test_frame_without_name():
+    assert find_origin(["panic", None, "outer"]) == 1
+
+
+def test_reporters_name_their_source():
+    assert all(group.source for group in GROUPS)
+    assert len({group.name for group in GROUPS}) == len(GROUPS)
+    assert role_of("unix_stream_recvmsg") is None
 
 
 def test_no_crash():
