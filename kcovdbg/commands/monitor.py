@@ -8,7 +8,6 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from kcovdbg.analysis.sample_summary import summarize
@@ -38,14 +37,12 @@ from kcovdbg.render.sample_summary_rows import (
     seconds_text,
     section_table,
 )
-from kcovdbg.render.sample_timeline import timeline_lines
 from kcovdbg.render.writer import Format
 from kcovdbg.target.stop_record import signals_as_exit
 from kcovdbg.target.watchpoints import RunEnd, Watchpoints
 
 _MOST_PERCENT: Final = 100
 _BUFFERS_SHOWN: Final = 20
-_TIMELINE: Final = ".json"
 _NO_TERMINAL: Final = "standard output is not a terminal"
 _NO_SCREEN: Final = "no full-screen view here"
 
@@ -203,12 +200,8 @@ def _summarize(context: Context, args: Namespace) -> Iterator[Renderable]:
         yield Lines((("", line),) for part in recording_page(summary) for line in part.splitlines())
         return
     if args.output is not None:
-        if Path(args.output).suffix == _TIMELINE:
-            lines = timeline_lines((row.sample for row in read_samples(args.file)), summary.facts)
-        else:
-            lines = recording_page(summary)
         with open_text(args.output, context.inputs) as stream:
-            stream.writelines(f"{line}\n" for line in lines)
+            stream.writelines(f"{line}\n" for line in recording_page(summary))
     if context.format is not Format.TEXT:
         yield Fields(SUMMARY_COLUMNS, summary)
         return
@@ -254,11 +247,9 @@ COMMAND: Final = Command(
         "rules that need little reading. F1 shows the keys. Looking takes no more than --cpu percent of a core: looks come "
         "less often when they take longer. All counts are lower bounds: a buffer that is emptied and filled again between "
         "two looks counts once.\n\n"
-        "--record writes every look to a file: Parquet if its name ends in .parquet, otherwise JSON Lines. monitor FILE plays "
-        "it back, and --summary says which buffers overflowed, what was lost, which size would have held 99 % of the rounds, "
-        "and where records went; -o writes that as a page with plots, or, if the name ends in .json, the looks as a timeline "
-        "of counters for Perfetto. Without a terminal, --record records until C-c or for --seconds, and --jsonl prints a row "
-        "per look."
+        "--record writes every look to a file, as JSON Lines. monitor FILE plays it back, and --summary says which buffers "
+        "overflowed, what was lost, which size would have held 99 % of the rounds, and where records went; -o writes that as "
+        "a page with plots. Without a terminal, --record records until C-c or for --seconds, and --jsonl prints a row per look."
     ),
     arguments=(
         Argument(("file",), Value.FILE, "a recording to play back", count=Count.OPTIONAL, metavar="FILE"),
@@ -267,7 +258,7 @@ COMMAND: Final = Command(
         Argument(
             ("-o", "--output"),
             Value.FILE,
-            "write the summary as an HTML page with plots, or the looks as a timeline (.json); - for standard output",
+            "write the summary as an HTML page with plots; - for standard output",
             metavar="FILE",
             is_output=True,
         ),
@@ -290,10 +281,9 @@ COMMAND: Final = Command(
     ),
     examples=(
         Example("monitor", "who collects coverage, and whose buffer overflows?"),
-        Example("monitor --record fuzz.parquet", "watch, and keep what is seen"),
-        Example("monitor fuzz.parquet --summary", "which buffers overflowed, and which size would do?"),
-        Example("monitor fuzz.parquet -o fuzz.html", "the same as a page with plots"),
-        Example("monitor fuzz.parquet -o fuzz.json", "how did the buffers fill over time? (in Perfetto)"),
+        Example("monitor --record fuzz.jsonl", "watch, and keep what is seen"),
+        Example("monitor fuzz.jsonl --summary", "which buffers overflowed, and which size would do?"),
+        Example("monitor fuzz.jsonl -o fuzz.html", "the same as a page with plots"),
     ),
     needs=frozenset(),
     endless=True,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Recordings of ``monitor``: a row per look, as JSON Lines or as Parquet."""
+"""Recordings of ``monitor``: a row per look, as JSON Lines."""
 
 from __future__ import annotations
 
@@ -8,21 +8,15 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from kcovdbg.engine.output_files import Inputs, no_inputs, refuse_input
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.sample import RecordedRun, Sample
 from kcovdbg.output_file import open_output
-from kcovdbg.render.json_array import json_lines, row_encoder
-from kcovdbg.render.parquet import ParquetRows, import_arrow, read_parquet
+from kcovdbg.render.json_array import json_lines
 from kcovdbg.render.renderable import Fields
 from kcovdbg.render.sample_rows import SAMPLE_COLUMNS, make_row, read_row
-
-PARQUET: Final = ".parquet"
-_MAGIC: Final = b"PAR1"
-# Looks that a Parquet file keeps in memory until they are written together.
-_BATCH: Final = 256
 
 
 class RecordingWriter:
@@ -30,52 +24,34 @@ class RecordingWriter:
 
     :param stream: written to.
     :param facts: target, release and build ID.
-    :param is_parquet: whether to write Parquet.
     """
 
-    def __init__(self, stream: BinaryIO, facts: Mapping[str, str | None], *, is_parquet: bool) -> None:
+    def __init__(self, stream: BinaryIO, facts: Mapping[str, str | None]) -> None:
         self._stream = stream
         self._facts = facts
-        self._encode = row_encoder(Fields(SAMPLE_COLUMNS, None))
-        self._parquet = ParquetRows(stream, SAMPLE_COLUMNS, _BATCH) if is_parquet else None
         self.samples = 0
 
     def add(self, sample: Sample) -> None:
         """Add a sample."""
-        row = make_row(sample, self._facts)
         self.samples += 1
-        if self._parquet is not None:
-            self._parquet.add(self._encode(row))
-            return
-        for line in json_lines(Fields(SAMPLE_COLUMNS, row)):
+        for line in json_lines(Fields(SAMPLE_COLUMNS, make_row(sample, self._facts))):
             self._stream.write(line.encode())
-
-    def close(self) -> None:
-        """Write what readers need after the last sample."""
-        if self._parquet is not None:
-            self._parquet.close()
 
 
 @contextlib.contextmanager
 def open_recording(path: str, facts: Mapping[str, str | None], inputs: Inputs = no_inputs) -> Iterator[RecordingWriter]:
-    """Open a recording for writing: Parquet where the name ends so, otherwise JSON Lines.
+    """Open a recording for writing.
 
     The file gets its name when the block ends. C-c and what ends the process in order end the block; what was recorded is kept.
 
     :param inputs: what must not be overwritten.
-    :raises CapabilityError: when Parquet is wanted and pyarrow is not installed.
     :raises KcovdbgError: when it cannot be written.
     """
-    is_parquet = Path(path).suffix == PARQUET
-    if is_parquet:
-        # Known before anything is recorded.
-        import_arrow()
     end: BaseException | None = None
     try:
         with open_output(path, check=partial(refuse_input, path, inputs)) as stream:
-            writer = RecordingWriter(stream, facts, is_parquet=is_parquet)
             try:
-                yield writer
+                yield RecordingWriter(stream, facts)
             except OSError as error:
                 if error.filename is None:
                     # An error of the recording's own file, which is then useless.
@@ -83,7 +59,6 @@ def open_recording(path: str, facts: Mapping[str, str | None], inputs: Inputs = 
                 end = error
             except BaseException as error:  # noqa: BLE001 (raised again once the recording is complete)
                 end = error
-            writer.close()
     except OSError as error:
         raise KcovdbgError(f"could not write '{path}': {error.strerror or error}") from error
     if end is not None:
@@ -104,10 +79,7 @@ def read_samples(path: str) -> Iterator[RecordedSample]:
     """
     number = 0
     try:
-        with Path(path).expanduser().open("rb") as stream:
-            is_parquet = stream.read(len(_MAGIC)) == _MAGIC
-        rows = read_parquet(str(Path(path).expanduser())) if is_parquet else _read_lines(path)
-        for row in rows:
+        for row in _read_lines(path):
             number += 1
             yield RecordedSample(*read_row(row))
     except OSError as error:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kcovdbg.errors import CapabilityError
 from kcovdbg.output_file import open_output
@@ -101,54 +101,6 @@ def write_parquet(path: Path, tables: Iterable[Table | Fields], constants: Mappi
             writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
             number += len(rows)
     return number
-
-
-class ParquetRows:
-    """A Parquet file that rows are added to, one after another.
-
-    :param stream: written to; it is complete after :meth:`close`.
-    :param columns: of the rows.
-    :param batch: rows that are kept until they are written together.
-    :raises CapabilityError: when pyarrow is not installed.
-    """
-
-    def __init__(self, stream: BinaryIO, columns: Sequence[Column], batch: int) -> None:
-        self._arrow = import_arrow()
-        self._schema = make_schema(columns, errors=False)
-        self._writer = self._arrow.parquet.ParquetWriter(stream, self._schema, compression="zstd")
-        self._batch = batch
-        self._rows: list[dict[str, object]] = []
-
-    def add(self, row: Mapping[str, object]) -> None:
-        """Add an encoded row."""
-        self._rows.append(_fit(row, self._schema))
-        if len(self._rows) >= self._batch:
-            self._write()
-
-    def close(self) -> None:
-        """Write what is left, and what readers need."""
-        self._write()
-        self._writer.close()
-
-    def _write(self) -> None:
-        if self._rows:
-            self._writer.write_table(self._arrow.Table.from_pylist(self._rows, schema=self._schema))
-            self._rows.clear()
-
-
-def read_parquet(path: str) -> Iterator[dict[str, object]]:
-    """Iterate over the rows of a Parquet file.
-
-    :raises CapabilityError: when pyarrow is not installed.
-    :raises ValueError: when it is not a Parquet file, or a damaged one.
-    """
-    arrow = import_arrow()
-    try:
-        with arrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches():
-                yield from batch.to_pylist()
-    except (arrow.ArrowException, OSError) as error:
-        raise ValueError(str(error).splitlines()[0]) from None
 
 
 def _fit(row: Mapping[str, object], schema: pa.Schema) -> dict[str, object]:

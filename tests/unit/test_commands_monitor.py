@@ -5,7 +5,6 @@ import html.parser
 import io
 import json
 import signal
-from collections import defaultdict
 from pathlib import Path
 
 import jsonschema
@@ -19,13 +18,11 @@ from kcovdbg.engine.sample_file import read_run
 from kcovdbg.engine.terminal import Terminal
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import GoneError, KcovdbgError
-from kcovdbg.model.sample import FindingSample
 from kcovdbg.render.json_schema import schema_of
-from kcovdbg.render.sample_timeline import timeline_lines
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.watchpoints import RunEnd
 from tests.support.clock import Clock
-from tests.support.samples import KCOV, kcov, sample, task
+from tests.support.samples import kcov, sample, task
 from tests.support.state import make_layout, make_target
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples/fuzz.jsonl")
@@ -283,30 +280,3 @@ def test_names_in_a_page_cannot_become_markup(kernel, tmp_path):
     run(kernel(), str(recording), "-o", str(page))
     assert "<script>x" not in page.read_text()
     assert "&lt;script&gt;x" in page.read_text()
-
-
-def test_timeline_has_what_each_look_saw():
-    """A task ends at 0; one that could not be read stays; names from the kernel are escaped."""
-    finding = FindingSample("K1", "error", f"kcov {KCOV:#x}", "refcount is 7,\x1b[2J not 2")
-    looks = (
-        sample(0, task(100, comm="a\x1b[31m"), task(5, pid=77, comm="b"), objects=(kcov(),)),
-        sample(1, task(200, comm="a\x1b[31m"), findings=(finding,), errors=("the task list is cut",)),
-        sample(2, task(None, comm="a\x1b[31m"), findings=()),
-        sample(3),
-    )
-    text = "\n".join(timeline_lines(looks, {"release": "6.12"}))
-    made = json.loads(text)
-    assert "\x1b" not in text
-    assert "\\u001b" not in text
-    assert made["otherData"]["release"] == "6.12"
-    counters = defaultdict(list)
-    for event in made["traceEvents"]:
-        if event["ph"] == "C":
-            ((unit, value),) = event["args"].items()
-            counters[event["pid"], event["name"].partition(" of ")[0], unit].append((event["ts"] / 1e6, value))
-    first = looks[0].tasks[0]
-    assert counters[first.tgid, "buffer", "records"] == [(0, 100), (1, 200), (3, 0)]
-    assert counters[77, "buffer", "records"] == [(0, 5), (2, 0)]
-    assert counters[-1, "kcov", "objects"] == [(0, 1)]
-    assert [event["name"] for event in made["traceEvents"] if event["ph"] == "i"] == ["K1"]
-    assert {event["pid"] for event in made["traceEvents"] if event["ph"] == "M"} == {-1, first.tgid, 77}

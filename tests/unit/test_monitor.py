@@ -541,11 +541,8 @@ def test_a_count_that_no_section_can_have_is_unknown():
 # Recordings.
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_a_recording_is_what_was_seen(tmp_path, name):
-    if name.endswith("parquet"):
-        pytest.importorskip("pyarrow")
-    path = str(tmp_path / name)
+def test_a_recording_is_what_was_seen(tmp_path):
+    path = str(tmp_path / "a.jsonl")
     of_device = task(3, kcov=OTHER, kcov_mode="DATAFLOW", device="dataflow")
     areas = (AreaSample("task", "in-use", 1, 1 << 20, "dataflow"),)
     found = (kcov(OTHER)._replace(device="dataflow"),)
@@ -571,12 +568,9 @@ def test_a_recording_from_before_devices_is_read(tmp_path):
     assert read_run(str(path)).samples == samples
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit, KcovdbgError])
-def test_what_ends_a_recording_keeps_it(tmp_path, name, end):
-    if name.endswith("parquet"):
-        pytest.importorskip("pyarrow")
-    path = tmp_path / name
+def test_what_ends_a_recording_keeps_it(tmp_path, end):
+    path = tmp_path / "a.jsonl"
     samples = tuple(sequence(3))
 
     def record():
@@ -590,17 +584,7 @@ def test_what_ends_a_recording_keeps_it(tmp_path, name, end):
     with pytest.raises(end):
         record()
     assert read_run(str(path)).samples == samples
-    assert [file.name for file in tmp_path.iterdir()] == [name]
-
-
-def test_a_count_that_no_column_holds_is_left_out(tmp_path):
-    pytest.importorskip("pyarrow")
-    path = str(tmp_path / "a.parquet")
-    with open_recording(path, FACTS) as writer:
-        writer.add(sample(0, task((1 << 64) - 1)))
-    (found,) = read_run(path).samples
-    assert found.tasks[0].count is None
-    assert "tasks[].count" in found.errors[0]
+    assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"]
 
 
 @pytest.mark.parametrize(
@@ -612,7 +596,6 @@ def test_a_count_that_no_column_holds_is_left_out(tmp_path):
         b"{}\n",
         b'{"time": "now"}\n',
         b"\x00\xff\xfe",
-        b"PAR1 and no more",
         b"[" * 100_000,
         b'{"time": 1e999',
     ],
