@@ -117,7 +117,7 @@ def main(
         color = settings.color if options.color is None else options.color
         workspace = Workspace(
             commands,
-            lambda: _tell_if_stopped(open_target(options.target), options, color),
+            lambda: _tell_condition(open_target(options.target), options, color),
             color=color,
             find_symbolizer=partial(find_symbolizer, table_file=options.symbol_table, tables=settings.symbol_tables),
             show_view=show_view,
@@ -158,15 +158,14 @@ def end_by_signal(number: int, _frame: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _tell_if_stopped(target: Target, options: Options, color: Color) -> Target:
-    """Tell the user of single commands that the machine is stopped; the shell and info show it themselves."""
+def _tell_condition(target: Target, options: Options, color: Color) -> Target:
+    """Tell users of single commands that the dump is damaged or the machine stopped; the shell and info show it themselves."""
     is_shell = not options.words and not options.commands and options.script is None and sys.stdin.isatty()
     if not is_shell and options.words[:1] not in (("info",), ("resume",)):
-        note = target.stop_note()
-        if note is not None:
-            terminal = find_terminal(color)
+        terminal = find_terminal(color)
+        for note in filter(None, (*target.damage, target.stop_note())):
             terminal.stderr.write(f"{terminal.error_painter.paint(remark_line(note))}\n")
-            terminal.stderr.flush()
+        terminal.stderr.flush()
     return target
 
 

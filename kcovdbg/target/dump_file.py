@@ -185,10 +185,10 @@ class UnpackedFile(NamedTuple):
     path: Path
     notes: tuple[str, ...] = ()
     """How it was unpacked and what is wrong with it, a line each."""
+    damage: tuple[str, ...] = ()
+    """Those of the notes that say what is wrong with it."""
     problem: str | None = None
-    """Why it is not whole: what follows the name of the file in a message."""
-    text: str | None = None
-    """The note on text in front of the dump, which was skipped."""
+    """Why it is not whole."""
 
 
 def unpack(path: str | os.PathLike[str]) -> UnpackedFile:
@@ -232,8 +232,11 @@ def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
             )
     if unpacked.problem is None:
         return unpacked
-    problem = f"truncated: {unpacked.problem}"
-    return unpacked._replace(notes=(*unpacked.notes, f"{path} is {problem}"), problem=problem)
+    return _add_damage(unpacked, f"{path} is truncated: {unpacked.problem}")
+
+
+def _add_damage(found: UnpackedFile, note: str) -> UnpackedFile:
+    return found._replace(notes=(*found.notes, note), damage=(*found.damage, note))
 
 
 def _find_missing_memory(file: BinaryIO, unpacked: UnpackedFile, name: str) -> str | None:
@@ -291,7 +294,7 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
                 text = f"{path} begins with text, {what} follows at byte {start.offset}"
                 if found.path == Path(path):
                     text += f": tail -c +{start.offset + 1} {shlex.quote(str(path))} > FILE removes the text"
-                found = found._replace(notes=(*found.notes, text), text=text)
+                found = _add_damage(found, text)
             if is_packed:
                 current, cut = _decompress(file, path)
                 note = f"{path} was decompressed to a temporary file of {current.stat().st_size:,} bytes"

@@ -164,6 +164,10 @@ class Target(Protocol):
         """Notes for the user on how the target was opened, a line each."""
 
     @property
+    def damage(self) -> Sequence[str]:
+        """What is wrong with a dump, a line each; the notes have these lines as well."""
+
+    @property
     def vmas(self) -> VmaSource | None:
         """Mappings."""
 

@@ -64,6 +64,7 @@ class MemoryTarget:
     machine: str = "x86_64"
     build_id: str | None = None
     notes: Sequence[str] = ()
+    damage: Sequence[str] = ()
     vmas: MemoryVmas | None = None
     vmalloc: MemoryVmalloc | None = None
     slab: MemorySlab | None = None

@@ -212,6 +212,7 @@ def make_target(**values):
         "is_gone": lambda: False,
         "stop_note": lambda: None,
         "notes": (),
+        "damage": (),
         "word_size": 8,
         "big_endian": False,
     }

@@ -111,9 +111,10 @@ def test_text_in_front_of_a_dump_is_skipped(files, name, text, packed):
     assert dumpfile.identify(given) is dumpfile.identify(files / name)
     dump = dumpfile.unpack_dump(given)
     assert dump.path.read_bytes() == whole.path.read_bytes()
-    assert f"at byte {len(text)}" in dump.text
-    assert (f"tail -c +{len(text) + 1} " in dump.text) is not packed
-    assert dump.text in dump.notes
+    (said,) = dump.damage
+    assert f"at byte {len(text)}" in said
+    assert (f"tail -c +{len(text) + 1} " in said) is not packed
+    assert said in dump.notes
     assert dump.problem is None
     assert given.read_bytes() != dump.path.read_bytes()
 

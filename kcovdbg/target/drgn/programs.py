@@ -102,7 +102,12 @@ def open_core(
         notes += _load_symbols(prog, files, directory=Path(path).parent)
     notes += [*warnings.notes, *_describe_slice(unpacked.path)]
     connection = Connection(lambda: dumpfile.read_notes(unpacked.path), files=(path, *(file.name for file in files)))
-    return _make_target(prog, name or path, False, notes, connection, code=_find_code(files))
+    target = _make_target(prog, name or path, False, notes, connection, code=_find_code(files))
+    target.damage = unpacked.damage
+    if unpacked.problem is not None and (assumed := target.assume_cpus()) is not None:
+        target.damage = (*target.damage, assumed)
+        target.notes = (*target.notes, assumed)
+    return target
 
 
 def _describe_slice(path: Path) -> list[str]:

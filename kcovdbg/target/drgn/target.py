@@ -19,7 +19,7 @@ from drgn.helpers.linux.sched import cpu_curr
 from drgn.helpers.linux.slab import for_each_slab_cache, slab_cache_for_each_allocated_object
 
 from kcovdbg.abi.address import word_mask
-from kcovdbg.elf.note import parse_vmcoreinfo
+from kcovdbg.elf.note import NT_PRSTATUS, parse_notes, parse_vmcoreinfo
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.errors import CapabilityError, GoneError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import StackFrame
@@ -107,6 +107,7 @@ class DrgnTarget:
         self.name = name
         self.live = live
         self.notes: Sequence[str] = tuple(notes)
+        self.damage: Sequence[str] = ()
         self.connection = connection or Connection()
         self.code = code
         exclude_per_cpu_data(prog)
@@ -296,6 +297,16 @@ class DrgnTarget:
             with _walking("the mask of possible CPUs"):
                 self._cpus = tuple(for_each_possible_cpu(self.prog))
         return self._cpus
+
+    def assume_cpus(self) -> str | None:
+        """Where the mask of possible CPUs is missing, assume those whose registers the dump has, and return a line on it."""
+        try:
+            self.cpus()
+        except ReadError:
+            notes = parse_notes(self.connection.read_notes(), ">" if self.big_endian else "<")
+            self._cpus = tuple(range(sum(note.type == NT_PRSTATUS and note.name == "CORE" for note in notes)))
+            return f"the mask of possible CPUs is missing: assuming the {len(self._cpus)} whose registers the dump has"
+        return None
 
     def per_cpu(self, name: str, cpu: int) -> int:
         """Return the address of a CPU's instance of a per-CPU variable.

@@ -58,6 +58,7 @@ class GdbTarget:
     :param stub: what GDB is connected to, None without a stub.
     """
 
+    damage: Sequence[str] = ()
     watchpoints: Watchpoints | None = None
     packet_size: int | None = None
     """Bytes of memory in one packet of a stub; None for a core."""

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Dumps as farms leave them, cut or behind text: what remains is answered as from the whole dump, and the damage is told."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import zstandard
+
+from tests.integration.test_batch import DEMO, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WARNING = b"Warning: Permanently added '[localhost]:1569' (ED25519) to the list of known hosts.\r\n"
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's dump as an ELF core, with its vmlinux beside it."""
+    folder = tmp_path_factory.mktemp("core")
+    for name, packed in (("core", "demo.slice.zst"), ("vmlinux", "vmlinux.zst")):
+        with (DEMO / packed).open("rb") as source, (folder / name).open("wb") as target:
+            zstandard.ZstdDecompressor().copy_stream(source, target)
+    return folder / "core"
+
+
+COMMANDS = {"tasks": "pid", "objects": "kcov", "remote": "handle", "info": "build_id"}
+
+
+class Answer(NamedTuple):
+    status: int
+    rows: dict[str, set[Any]]
+    """The key of each row, by command."""
+    said: str
+
+
+def ask(dump: Path, vmlinux: Path) -> Answer:
+    words = [word for command in COMMANDS for word in ("-e", f"{command} --json")]
+    done = run("-c", str(dump), "-s", str(vmlinux), *words, check=False)
+    rows, rest = {}, done.stdout
+    for command, key in COMMANDS.items():
+        found, end = json.JSONDecoder().raw_decode(rest)
+        rows[command] = {row[key] for row in found}
+        rest = rest[end:].lstrip()
+    return Answer(done.returncode, rows, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def whole(core: Path) -> Answer:
+    return ask(core, core.with_name("vmlinux"))
+
+
+@pytest.mark.parametrize("share", [0.24, 0.72, 0.98])
+def test_a_cut_core_answers_as_far_as_it_goes(core: Path, whole: Answer, tmp_path: Path, share: float) -> None:
+    data = core.read_bytes()
+    size = int(len(data) * share)
+    (tmp_path / "cut").write_bytes(data[:size])
+    found = ask(tmp_path / "cut", core.with_name("vmlinux"))
+    assert found.status == 0, found.said
+    assert f"{size:,} of {len(data):,} bytes" in found.said
+    for command, rows in whole.rows.items():
+        assert found.rows[command] <= rows
+    # What is missing is told where rows are.
+    assert found.rows == whole.rows or len(found.said.splitlines()) > 1
+    if share > 0.5:
+        assert found.rows["tasks"]
+
+
+def test_behind_text_it_answers_the_same(core: Path, whole: Answer, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.write_bytes(WARNING + core.read_bytes())
+    found = ask(given, core.with_name("vmlinux"))
+    assert (found.status, found.rows) == (0, whole.rows)
+    assert f"tail -c +{len(WARNING) + 1} {given}" in found.said
+    assert given.read_bytes() == WARNING + core.read_bytes()
+
+
+def test_a_dump_that_was_not_extracted(core: Path, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.write_bytes(b"")
+    for words in ((str(core.with_name("vmlinux")), str(given)), (str(given),), (str(given), "-e", "tasks")):
+        done = run(*words, check=False)
+        assert done.returncode == 2
+        assert f"{given} is empty" in done.stderr
