@@ -1,32 +1,31 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Trace files: a buffer as the kernel laid it out, with a side file that describes it; and text files of other tools.
+"""Trace files: a buffer as the kernel laid it out, with a side file that describes it; and files of other tools.
 
-The side file of ``NAME.kcov`` is ``NAME.kcov.json``. Text files hold one hexadecimal PC per line: kcovtrace writes PCs as the
-kernel recorded them, syzkaller's rawcover addresses of call instructions. The text itself does not say which.
+The side file of ``NAME.kcov`` is ``NAME.kcov.json``. Without one, :mod:`kcovdbg.records.pc_file` finds out what a file is.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import stat
-import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from kcovdbg.abi import record
 from kcovdbg.abi.address import WORD_MASK, is_word
 from kcovdbg.abi.record import PC
 from kcovdbg.collect.buffer_data import decode_buffer
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.buffer import Buffer
+from kcovdbg.model.buffer import Buffer, FileFacts
 from kcovdbg.model.module_place import ModulePlace, move_pcs
+from kcovdbg.records.pc_file import PcFile, PcFormat, read_pc_file
+from kcovdbg.records.unpacked_data import unpack_data
 from kcovdbg.series import table
-from kcovdbg.target.dump_file import ZSTD_MAGIC, FileKind, identify_start, path_hint
+from kcovdbg.target.dump_file import path_hint
 
 FORMAT: Final = 1
 SUFFIX: Final = ".json"
@@ -34,9 +33,6 @@ NAMES_MAY_BE_WRONG: Final = "names may be wrong"
 """The end of the remark on a trace of another kernel."""
 # Larger than any buffer that a kernel allows; files are read whole.
 _MAX_BYTES: Final = 1 << 34
-_ORDERS: Final[tuple[Literal["little", "big"], ...]] = ("little", "big")
-_HEX_LINE: Final = re.compile(rb"\s*(?:0[xX])?([0-9a-fA-F]{1,16})\s*(?:#.*)?")
-_TEXT_BYTES: Final = frozenset((*b"\t\r\n", *range(0x20, 0x7F)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +186,8 @@ def read_trace(
     pc: str = "auto",
     call_length: int = 0,
     find_points: Callable[[], Container[int] | None] | None = None,
+    file_format: PcFormat | None = None,
+    find_base: Callable[[str], int | None] | None = None,
     find_modules: Callable[[], Sequence[ModulePlace] | None] | None = None,
 ) -> Buffer:
     """Read a trace file: with a side file, raw binary, or text.
@@ -203,6 +201,8 @@ def read_trace(
         one for which more PCs are coverage points.
     :param call_length: length of a call on the target's machine in bytes; 0 if unknown.
     :param find_points: returns the PCs that the target can record, which ``auto`` needs; None if they are unknown.
+    :param file_format: of a file without a side file; None to find it by its content.
+    :param find_base: returns where the code of the image or of a module starts, by its file name, as KCOV records addresses.
     :param find_modules: returns where the target's modules are, with addresses as KCOV records them; None if that is unknown.
     :raises KcovdbgError: when the file is missing, could not be read, or holds no trace.
     """
@@ -228,25 +228,58 @@ def read_trace(
     header = read_header(path)
     if header is not None:
         build = None if header.build_id is None else header.build_id.lower()
-        buffer = replace(_read_binary(name, data, header), build_id=build)
+        buffer = replace(_read_binary(name, unpack_data(path, data).data, header), build_id=build)
         if build_id and header.build_id and header.build_id.lower() != build_id.lower():
             other = f"the trace is of another kernel ({header.release or 'build-id ' + header.build_id}): {NAMES_MAY_BE_WRONG}"
             buffer = replace(buffer, remarks=(*buffer.remarks, other))
         elif find_modules is not None and header.recorded_modules and buffer.encoding.has_count:
             buffer = _move_modules(buffer, header.recorded_modules, find_modules())
-    elif _looks_like_text(data):
-        buffer = _as_recorded(_read_text(name, data), pc, call_length, find_points)
     else:
-        _refuse_other_files(path, data)
-        buffer = _read_binary(name, data, _guess_header(path, data))
-        if buffer.encoding.codec == PC:
-            guessed = _guess_format(buffer, data)
-            if guessed is not None:
-                header = TraceHeader(mode=guessed, byteorder="big" if buffer.encoding.big_endian else "little")
-                buffer = _read_binary(name, data, header)
-        guess = f"no side file: read as {buffer.encoding.codec.name} records of {buffer.encoding.word_size * 8}-bit words"
-        buffer = replace(buffer, remarks=(guess, *buffer.remarks))
+        found = read_pc_file(path, data, file_format)
+        buffer = _as_recorded(_make_buffer(name, found, find_base), pc, call_length, find_points)
     return replace(buffer, kaslr_offset=kaslr_offset)
+
+
+def _make_buffer(name: str, found: PcFile, find_base: Callable[[str], int | None] | None) -> Buffer:
+    """Return the buffer in a file of another tool."""
+    facts = FileFacts(found.format.value, found.packing, found.skipped)
+    remarks: list[str] = []
+    if found.format is PcFormat.BINARY:
+        mode = None if found.codec == PC else table.mode_of_codec(found.codec)
+        header = TraceHeader(mode=mode, word_size=found.word_size, byteorder="big" if found.big_endian else "little")
+        buffer = _read_binary(name, found.data, header)
+        remarks.append(f"no side file: read as {buffer.encoding.codec.name} records of {found.word_size * 8}-bit words")
+        return replace(buffer, remarks=(*remarks, *buffer.remarks), facts=facts)
+    words = found.words
+    if found.modules:
+        words = _add_bases(name, found, find_base)
+    if found.skipped:
+        first = found.first_skipped
+        where = "" if first is None else f"; line {first.number}: '{first.text}'"
+        remarks.append(f"{found.skipped} {'lines' if found.skipped > 1 else 'line'} without an address skipped{where}")
+    if found.lists_all_points:
+        remarks.append("its points are all those of the functions that it lists, covered or not")
+    encoding = record.make_encoding(PC, found.word_size if words.typecode == "I" else 8, found.big_endian)
+    return Buffer(name, encoding, words, len(words), remarks=tuple(remarks), facts=facts)
+
+
+def _add_bases(name: str, found: PcFile, find_base: Callable[[str], int | None] | None) -> array[int]:
+    """Return the words of a file with offsets as addresses.
+
+    :raises KcovdbgError: when it is unknown where a module is.
+    """
+    bases: list[int] = []
+    for module in found.modules:
+        base = None if find_base is None else find_base(module.name)
+        base = module.base or None if base is None else base
+        if base is None:
+            raise KcovdbgError(
+                f"{name.removeprefix('file:')}: unknown where '{module.name}' is loaded, which its offsets count from",
+                hint="name the kernel: -s VMLINUX, or a dump in which the module is loaded",
+            )
+        bases.append(base)
+    pairs = zip(found.words, found.module_of, strict=True)
+    return array("Q", [offset + bases[module] & WORD_MASK for offset, module in pairs])
 
 
 def _move_modules(buffer: Buffer, old: Sequence[ModulePlace], new: Sequence[ModulePlace] | None) -> Buffer:
@@ -272,46 +305,6 @@ def _move_modules(buffer: Buffer, old: Sequence[ModulePlace], new: Sequence[Modu
     return replace(buffer, words=words, remarks=(*buffer.remarks, *remarks))
 
 
-def _refuse_other_files(path: Path, data: bytes) -> None:
-    """Raise if a file without a side file is a dump, a kernel image or compressed, and so not a trace.
-
-    :raises KcovdbgError: when it is.
-    """
-    if any(int.from_bytes(data[:8], order) <= len(data) // 8 for order in _ORDERS):
-        # The count fits: whatever else its bytes may mean.
-        return
-    kind = identify_start(data[:18])
-    if kind.is_dump:
-        raise KcovdbgError(f"{path}: a dump, not a trace", hint=f"open it: kcovdbg -c {path} -s VMLINUX")
-    if kind is FileKind.ELF:
-        raise KcovdbgError(f"{path}: a program or a kernel image, not a trace", hint=f"open it: kcovdbg -c VMCORE -s {path}")
-    if data.startswith(ZSTD_MAGIC):
-        raise KcovdbgError(f"{path}: compressed with zstd, not a trace", hint="decompress it first: zstd -d")
-
-
-def _looks_like_text(data: bytes) -> bool:
-    if not data or not _TEXT_BYTES.issuperset(data[:4096]):
-        return False
-    first = next((line for line in data[:4096].splitlines() if line.strip()), b"")
-    return first.lstrip().startswith(b"#") or _HEX_LINE.fullmatch(first) is not None
-
-
-def _read_text(name: str, data: bytes) -> Buffer:
-    words = array("Q")
-    bad = 0
-    for line in data.splitlines():
-        match = _HEX_LINE.fullmatch(line)
-        if match is not None:
-            words.append(int(match[1], 16))
-        elif line.strip() and not line.lstrip().startswith(b"#"):
-            bad += 1
-    remarks = []
-    if bad:
-        remarks.append(f"{bad} lines without an address skipped")
-    encoding = record.make_encoding(PC, 8, sys.byteorder == "big")
-    return Buffer(name, encoding, words, len(words), remarks=tuple(remarks))
-
-
 # A smaller share of PCs that are points is suspicious; real raw traces had 95.7 to 97 % (docs/coverage.md).
 _SHARE: Final = 0.5
 
@@ -319,6 +312,8 @@ _SHARE: Final = 0.5
 def _as_recorded(buffer: Buffer, pc: str, call_length: int, find_points: Callable[[], Container[int] | None] | None) -> Buffer:
     """Return a buffer read from text with PCs as the kernel records them, whichever kind the text holds."""
     pcs = buffer.words
+    if buffer.encoding.codec != PC or buffer.stored_count is not None:
+        return buffer
     if pc == "auto":
         points = find_points() if find_points is not None and call_length else None
         if points is None:
@@ -336,27 +331,12 @@ def _as_recorded(buffer: Buffer, pc: str, call_length: int, find_points: Callabl
     if pc == "call":
         if not call_length:
             raise KcovdbgError("--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw")
-        fitting = array("Q", (word + call_length for word in pcs if is_word(word + call_length)))
+        fitting = array(pcs.typecode, (word + call_length for word in pcs if is_word(word + call_length)))
         if len(fitting) < len(pcs):
             told = f"{len(pcs) - len(fitting)} addresses at the end of the address space skipped: no call can be there"
             buffer = replace(buffer, count=len(fitting), remarks=(*buffer.remarks, told))
         pcs = fitting
     return replace(buffer, words=pcs)
-
-
-def _guess_header(path: Path, data: bytes) -> TraceHeader:
-    if len(data) < 8:
-        raise KcovdbgError(f"{path}: not a trace: only {len(data)} bytes", hint="a trace starts with a count word")
-    # Only in the right byte order does the count fit the file.
-    little, big = int.from_bytes(data[:8], "little"), int.from_bytes(data[:8], "big")
-    return TraceHeader(byteorder="big" if little > len(data) // 8 >= big else "little")
-
-
-def _guess_format(buffer: Buffer, data: bytes) -> str | None:
-    """Return the mode that the records of a file without side file suggest, going by addresses in the kernel's half."""
-    words = record.decode_words(data[8 : 8 + 64 * 8], buffer.encoding)
-    guessed = record.guess_codec(words, buffer.count, 1 << 63, WORD_MASK, table.guessable_codecs())
-    return None if guessed is None or guessed == PC else table.mode_of_codec(guessed)
 
 
 def _read_binary(name: str, data: bytes, header: TraceHeader) -> Buffer:

@@ -18,6 +18,17 @@ class Gap(NamedTuple):
     length: int
 
 
+class FileFacts(NamedTuple):
+    """What was found out about a file of PCs that has no side file."""
+
+    format: str
+    """A :class:`~kcovdbg.records.pc_file.PcFormat`."""
+    packing: tuple[str, ...] = ()
+    """The compressions and the encoding that it is in, from the outside."""
+    skipped: int = 0
+    """Lines without an address."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
     """One buffer, read once. Compared by identity: comparing the words of two is an analysis of its own."""
@@ -55,6 +66,8 @@ class Buffer:
     """Ascending, with whole records between them."""
     remarks: tuple[str, ...] = ()
     """Notes for the reader, each a line: clamped, full, being written, missing pages."""
+    facts: FileFacts | None = None
+    """Of a file without a side file."""
     edges: Buffer | None = field(default=None, repr=False)
     """The second buffer of an object that writes both at once."""
 

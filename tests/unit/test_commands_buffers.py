@@ -369,9 +369,9 @@ def test_errors_are_one_line_with_a_hint(line, message, workspace, streams):
 
 
 def test_damaged_files_give_what_there_is(ask, workspace, streams, tmp_path):
-    (tmp_path / "x").write_bytes(struct.pack("<4Q", (1 << 64) - 1, 0, pc(1), 5) + b"\1\2\3")
+    (tmp_path / "x").write_bytes(struct.pack("<5Q", (1 << 64) - 1, 0, pc(1), 5, pc(1)) + b"\1\2\3")
     rows = ask(f"buffer file:{tmp_path / 'x'} --json")
-    assert [row["symbol"] for row in rows] == [None, "fn_1", None]
+    assert [row["symbol"] for row in rows] == [None, "fn_1", None, "fn_1"]
     assert run_reporting(workspace, f"top file:{tmp_path / 'x'}") == 0
     assert "0xffffffffffffffff" in streams.take()[0]
 

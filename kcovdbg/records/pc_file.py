@@ -1,0 +1,608 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Lists of PCs as tools write them: which format a file is in, by its content, and the addresses in it.
+
+What they mean, return addresses or calls, is found by :mod:`.pc_convention`. A file in which fewer than half of the lines or
+words can be addresses of a kernel is refused by the name of what it is.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from itertools import repeat
+from typing import Final, Literal, NamedTuple
+
+from kcovdbg.abi.address import WORD_MASK
+from kcovdbg.abi.record import PC, Codec, decode_words, guess_codec, make_encoding
+from kcovdbg.elf.header import MAGIC as ELF_MAGIC
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.records.unpacked_data import unpack_data
+from kcovdbg.series import table
+from kcovdbg.target.dump_file import FileKind, identify_start
+
+
+class PcFormat(str, Enum):
+    """How a file holds PCs."""
+
+    BINARY = "binary"
+    """Words with their count first: a KCOV buffer."""
+    WORDS = "words"
+    """Words without a count."""
+    SANCOV = "sancov"
+    """A sanitizer's file: a magic number, then words."""
+    HEX = "hex"
+    """Hexadecimal numbers."""
+    DECIMAL = "decimal"
+    """Decimal numbers, which may be negative."""
+    TEXT = "text"
+    """Addresses among other words, as in a log."""
+    CSV = "csv"
+    """A table with a column of PCs, such as syzkaller's rawcoverfiles."""
+    JSON = "json"
+    """Objects with PCs, such as syzkaller's jsonl."""
+    MODOFF = "modoff"
+    """Modules with offsets: ``vmlinux+1a2b3c``."""
+    DRCOV = "drcov"
+    """DynamoRIO's log of blocks, as text or binary."""
+
+
+class SkippedLine(NamedTuple):
+    """A line without an address."""
+
+    number: int
+    """Counted from 1."""
+    text: str
+
+
+class ModuleBase(NamedTuple):
+    """A module that the addresses of a file count from."""
+
+    name: str
+    """File name without directory: ``vmlinux``, ``ext4.ko``."""
+    base: int | None
+    """Where the file says that it starts, None where it does not."""
+
+
+class PcFile(NamedTuple):
+    """The addresses in a file, and what was found on the way."""
+
+    format: PcFormat
+    data: bytes
+    """The plain contents."""
+    words: array[int]
+    """In order; none for :attr:`PcFormat.BINARY`, whose records need not be PCs."""
+    packing: tuple[str, ...] = ()
+    """The compressions and the encoding that it was in, from the outside: ``gzip``, ``utf-16``."""
+    word_size: int = 8
+    """Bytes of a word of a binary file."""
+    big_endian: bool = sys.byteorder == "big"
+    codec: Codec = PC
+    """Of the records of a binary file with a count."""
+    skipped: int = 0
+    """Lines without an address."""
+    first_skipped: SkippedLine | None = None
+    count_line: int | None = None
+    """What the first line says of the number of addresses that follow."""
+    modules: tuple[ModuleBase, ...] = ()
+    """What words count from, for formats with offsets."""
+    module_of: array[int] = array("I")
+    """Of each word, the index of its module."""
+    lists_all_points: bool = False
+    """Whether points that were not covered are in it as well."""
+
+
+class NotATraceError(KcovdbgError):
+    """A file is not a trace.
+
+    :param path: of the file.
+    :param found: what it is: ``an lcov file``.
+    :param detail: why, if that does not tell.
+    """
+
+    def __init__(self, path: object, found: str, *, detail: str = "", hint: str | None = None) -> None:
+        super().__init__(f"{path}: {found}, not a trace{detail and ': '}{detail}", hint=hint)
+        self.found = found
+
+
+AddressTest = Callable[[int], bool]
+
+_HALF: Final = 1 << 63
+_HALF_32: Final = 1 << 31
+# Error codes as pointers (include/linux/err.h).
+_ERRORS: Final = (1 << 64) - 4095
+# The smallest share of lines or words that are addresses in a list of addresses.
+_LEAST: Final = 0.5
+# Characters of an offending line that are quoted.
+_QUOTED: Final = 60
+_HEX_HINT: Final = "a list has an address per line, as in 0xffffffff81000000; --format names another format"
+
+# Beginnings of text files of other kinds.
+_OTHER_TEXTS: Final = (
+    (re.compile(rb"(TN:|SF:)"), "an lcov file"),
+    (re.compile(rb"<!doctype html|<html|<head", re.IGNORECASE), "HTML"),
+    (re.compile(rb"<\?xml[^>]*>\s*<!DOCTYPE coverage|<coverage"), "a Cobertura file"),
+    (re.compile(rb"<\?xml|<!|<[a-zA-Z]\w*[ />]"), "XML or HTML"),
+    (re.compile(rb"Module,Filename,Function,Covered"), "syzkaller's funccover"),
+    (re.compile(rb"#!"), "a script"),
+    (re.compile(rb"\s*-:\s*0:Source:"), "a gcov file"),
+)
+_OTHER_JSON: Final = (
+    (rb'"https://www.speedscope.app', "speedscope's JSON"),
+    (rb'"traceEvents"', "Chrome's trace events"),
+    (rb'"covered_blocks"', "syzkaller's JSON of covered lines"),
+)
+# The first line of folded stacks: names, and how often.
+_FOLDED: Final = re.compile(rb"[^\s;]+(;[^\s;]+)+ \d+\s*\Z")
+_OTHER_BINARIES: Final = (
+    (b"KCOVSYM\0", "a location table of kcovdbg", "give it as --symbol-table"),
+    (b"BZh", "compressed with bzip2", "decompress it first: bzip2 -d"),
+    (b"\x04\x22\x4d\x18", "compressed with lz4", "decompress it first: lz4 -d"),
+    (b"PK\x03\x04", "a ZIP archive", "unpack it first"),
+    (b"\xdb\xad\x0b\0", "syzkaller's corpus, programs without coverage", "its manager serves PCs at /rawcover"),
+    (b"PAR1", "a Parquet file", None),
+    (b"SQLite format 3", "an SQLite database", None),
+    (b"PERFILE2", "perf's data", None),
+    (b"\x89PNG", "an image in PNG", None),
+    (b"%PDF", "a PDF document", None),
+    (b"\x81rforpl\xff", "a profile of LLVM", None),
+    (b"\xfflprofr\x81", "a profile of LLVM", None),
+    (b"oncg", "gcov's notes", None),
+    (b"adcg", "gcov's data", None),
+)
+_ORDERS: Final[tuple[Literal["little", "big"], ...]] = ("little", "big")
+_SANCOV: Final = {0xC0BFFFFFFFFFFF64: 8, 0xC0BFFFFFFFFFFF32: 4}
+
+# What a text file may have besides printable ASCII; ESC is in consoles' logs.
+_TEXT_BYTES: Final = bytes((*b"\t\n\v\f\r\x1b", *range(0x20, 0x7F)))
+_START: Final = 4096
+# What lists of numbers consist of.
+_PLAIN: Final = b"0123456789abcdefABCDEFxX \t\r\n,;"
+_BLANK_MARKS: Final = bytes.maketrans(b",;", b"  ")
+_LINE: Final = re.compile(rb"\s*(-?(?:0[xX])?[0-9a-fA-F]{1,20})\s*[,;]?\s*(?:#.*)?")
+_COMMENT: Final = re.compile(rb"\s*(#|//|;|\Z)")
+# Addresses among words: not the offsets and sizes of symbols.
+_TOKEN: Final = re.compile(rb"(?<![\w+/.-])(0[xX][0-9a-fA-F]{8,16}|[0-9a-fA-F]{16}|1844[0-9]{16}|-[0-9]{9,19})(?![\w.])")
+_OFFSET: Final = re.compile(rb"\s*([^\s+;#][^\s;#]*)\+(?:0[xX])?([0-9a-fA-F]{1,16})\s*(?:[;#].*)?")
+_JSON_PC: Final = re.compile(
+    rb'"(?:(hit_count)"\s*:\s*(\d+)|pc"\s*:\s*"?(0[xX][0-9a-fA-F]+|-?\d+)|(?:pcs|cover|coverage)"\s*:\s*\[([^\[\]{}]*)\])',
+    re.IGNORECASE,
+)
+_JSON_NUMBER: Final = re.compile(rb"0[xX][0-9a-fA-F]+|-?\d+")
+_DRCOV_COLUMNS: Final = re.compile(rb"Columns:([^\n]*)")
+_DRCOV_BLOCK: Final = re.compile(rb"\s*module\[\s*(\d+)\]:\s*(0[xX][0-9a-fA-F]+)\s*,")
+_DRCOV_ENTRY: Final = 8
+
+
+def read_pc_file(path: object, data: bytes, wanted: PcFormat | None = None, code: tuple[int, int] = (0, 0)) -> PcFile:
+    """Read a list of PCs.
+
+    :param path: of the file, for errors.
+    :param data: its contents.
+    :param wanted: its format; None to find it by its content.
+    :param code: where the kernel's code may be, in addition to the upper half: the first address, and the one after the last.
+    :raises NotATraceError: when it is not such a list.
+    :raises KcovdbgError: when it is compressed and damaged, or too large.
+    """
+    unpacked = unpack_data(path, data)
+    packing: tuple[str, ...] = () if unpacked.packing is None else (unpacked.packing,)
+    text, encoding = _decode_text(unpacked.data)
+
+    def is_address(value: int) -> bool:
+        return _HALF <= value < _ERRORS or _HALF_32 <= value < 1 << 32 or code[0] <= value < code[1]
+
+    if text is None:
+        found = _read_binary(path, unpacked.data, wanted, code)
+    else:
+        packing += () if encoding is None else (encoding,)
+        found = _read_text(path, text, wanted, is_address)
+    return found._replace(packing=packing)
+
+
+def _decode_text(data: bytes) -> tuple[bytes | None, str | None]:
+    """Return text as UTF-8 without a byte order mark, and the encoding that it was in, if that is another; None for no text."""
+    start = data[:_START]
+    order = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(start[:2])
+    if order is None and len(start) >= 4:
+        half = start[: len(start) // 2 * 2]
+        if not any(half[1::2]) and all(half[::2]):
+            order = "utf-16-le"
+        elif not any(half[::2]) and all(half[1::2]):
+            order = "utf-16-be"
+    if order is not None:
+        # The same bytes may be words: a count of 65,279 looks like a byte order mark.
+        decoded = data.decode(order, "replace").removeprefix("\ufeff").encode("utf-8", "replace")
+        return (decoded, "utf-16") if _is_text(decoded[:_START]) else (None, None)
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    return (data, None) if _is_text(data[:_START]) else (None, None)
+
+
+def _is_text(start: bytes) -> bool:
+    odd = start.translate(None, _TEXT_BYTES)
+    if odd and min(odd) < 0x80:
+        return False
+    # A character may be cut at the end.
+    return not odd or bool(start.decode("utf-8", "ignore").encode()[: len(start) - 3] == start[: len(start) - 3])
+
+
+def _read_text(path: object, data: bytes, wanted: PcFormat | None, is_address: AddressTest) -> PcFile:
+    start = data[:_START].lstrip()
+    if wanted is None:
+        _refuse_other_texts(path, start)
+    if wanted is PcFormat.DRCOV or (wanted is None and start.startswith(b"DRCOV VERSION")):
+        return _read_drcov(path, data)
+    if wanted is PcFormat.CSV or (wanted is None and _find_column(start) is not None):
+        return _read_csv(path, data, is_address)
+    if wanted is PcFormat.JSON or (wanted is None and (start[:1] == b"{" or (start[:1] == b"[" and _JSON_PC.search(data)))):
+        return _read_json(path, data, is_address)
+    if wanted is PcFormat.MODOFF or (wanted is None and _first_line(start, _OFFSET)):
+        return _read_offsets(path, data)
+    if wanted in (PcFormat.BINARY, PcFormat.WORDS, PcFormat.SANCOV):
+        return _read_binary(path, data, wanted, (0, 0))
+    return _read_numbers(path, data, wanted, is_address)
+
+
+def _first_line(start: bytes, pattern: re.Pattern[bytes]) -> bool:
+    """Return whether the first lines that are no comments match, mostly."""
+    lines = [line for line in start.splitlines()[:8] if not _COMMENT.match(line)]
+    return sum(bool(pattern.fullmatch(line)) for line in lines) > len(lines) // 2
+
+
+def _refuse_other_texts(path: object, start: bytes) -> None:
+    for pattern, found in _OTHER_TEXTS:
+        if pattern.match(start):
+            raise NotATraceError(path, found, hint="it has no PCs")
+    if start[:1] in (b"{", b"["):
+        for text, found in _OTHER_JSON:
+            if text in start:
+                raise NotATraceError(path, found, hint="it has no PCs")
+
+
+class _Lines:
+    """Addresses in lines, and what is known of the lines without one."""
+
+    def __init__(self, is_address: AddressTest) -> None:
+        self.words = array("Q")
+        self.skipped = 0
+        self.first: SkippedLine | None = None
+        self.lines = 0
+        self._is_address = is_address
+
+    def add(self, number: int, line: bytes, values: Iterable[int | None]) -> int:
+        """Add the addresses among some values of a line, and return how many there are."""
+        found = [value for value in values if value is not None and self._is_address(value)]
+        self.lines += 1
+        if found:
+            self.words.extend(found)
+        else:
+            self.skipped += 1
+            if self.first is None:
+                self.first = SkippedLine(number, line.strip()[:_QUOTED].decode("utf-8", "replace"))
+        return len(found)
+
+    def check(self, path: object) -> None:
+        """Refuse the file if too few lines have an address.
+
+        :raises NotATraceError: then.
+        """
+        if self.first is not None and self.lines - self.skipped < _LEAST * self.lines:
+            if _FOLDED.match(self.first.text.encode()):
+                raise NotATraceError(path, "folded stacks", hint="it has no PCs")
+            detail = f"line {self.first.number} has no address: '{self.first.text}'"
+            raise NotATraceError(path, "text", detail=detail, hint=_HEX_HINT)
+
+
+def _parse(token: bytes, wanted: PcFormat | None = None) -> int | None:
+    """Return the number in a word, None where it does not fit a word of the kernel."""
+    sign = token.startswith(b"-")
+    digits = token[sign:]
+    if digits[1:2] in (b"x", b"X"):
+        value = int(digits, 16)
+    elif digits.isdigit() and (
+        wanted is PcFormat.DECIMAL or (wanted is not PcFormat.HEX and (sign or len(digits) > 16 or 8 < len(digits) < 16))
+    ):
+        value = int(digits)
+        if sign:
+            return -value & WORD_MASK if value <= _HALF else None
+    elif len(digits) <= 16 and not sign:
+        value = int(digits, 16)
+    else:
+        return None
+    return value if value <= WORD_MASK and not sign else None
+
+
+def _read_numbers(path: object, data: bytes, wanted: PcFormat | None, is_address: AddressTest) -> PcFile:
+    """Read addresses in lines."""
+    if wanted in (None, PcFormat.HEX) and not data.translate(None, _PLAIN):
+        found = _read_hexadecimal(data)
+        if found is not None:
+            return found
+    lines = _Lines(is_address)
+    is_decimal, is_loose = 0, False
+    count_line: int | None = None
+    for number, line in enumerate(data.splitlines(), 1):
+        match = _LINE.fullmatch(line)
+        if match is not None:
+            value = _parse(match[1], wanted)
+            if not lines.lines and line.strip().isdigit() and (value is None or not is_address(value)):
+                # The number of lines that follow, perhaps.
+                count_line = int(line)
+            if lines.add(number, line, (value,)):
+                is_decimal += match[1].lstrip(b"-").isdigit()
+        elif not _COMMENT.match(line):
+            tokens = _TOKEN.findall(line)
+            is_loose |= bool(lines.add(number, line, (_parse(token, wanted) for token in tokens)) and not _is_list(line))
+            is_decimal += sum(token.lstrip(b"-").isdigit() for token in tokens)
+    first, skipped = lines.first, lines.skipped
+    if count_line is not None and count_line == len(lines.words):
+        lines.skipped -= 1
+        lines.lines -= 1
+        skipped, first = lines.skipped, first if lines.skipped else None
+    else:
+        count_line = None
+    lines.check(path)
+    is_text = is_loose or wanted is PcFormat.TEXT
+    kind = PcFormat.TEXT if is_text else PcFormat.DECIMAL if is_decimal * 2 > len(lines.words) else PcFormat.HEX
+    return PcFile(kind, data, lines.words, skipped=skipped, first_skipped=first, count_line=count_line)
+
+
+def _is_list(line: bytes) -> bool:
+    return not line.translate(None, _PLAIN + b"-[]\"'")
+
+
+def _read_hexadecimal(data: bytes) -> PcFile | None:
+    """Read hexadecimal numbers alone, many at a time; None where there is anything else."""
+    tokens = data.translate(_BLANK_MARKS).split()
+    count_line = None
+    if len(tokens) > 1 and tokens[0].isdigit() and int(tokens[0]) == len(tokens) - 1:
+        count_line = int(tokens.pop(0))
+    try:
+        words = array("Q", map(int, tokens, repeat(16)))
+    except (ValueError, OverflowError):
+        return None
+    if words and min(words) < _HALF:
+        return None
+    return PcFile(PcFormat.HEX, data, words, count_line=count_line)
+
+
+def _find_column(start: bytes) -> int | None:
+    """Return which column of a table has PCs, None where there is no such table."""
+    first = start.split(b"\n", 1)[0]
+    names = [name.strip().strip(b'"').lower() for name in first.split(b",")]
+    return names.index(b"pc") if len(names) > 1 and b"pc" in names else None
+
+
+def _read_csv(path: object, data: bytes, is_address: AddressTest) -> PcFile:
+    column = _find_column(data[:_START].lstrip())
+    if column is None:
+        raise NotATraceError(path, "text", detail="its first line names no column PC", hint=_HEX_HINT)
+    lines = _Lines(is_address)
+    rows = enumerate(data.splitlines(), 1)
+    lists_all_points = b"Inline" in next((line for _, line in rows if line.strip()), b"")
+    last: int | None = None
+    for number, line in rows:
+        if not line.strip():
+            continue
+        cells = line.split(b",", column + 1)
+        cell = cells[column].strip(b'" ') if column < len(cells) else b""
+        value = _parse(cell) if _LINE.fullmatch(cell) else None
+        if value is not None and value == last and lists_all_points:
+            # Another frame of the same point.
+            continue
+        last = value
+        lines.add(number, line, (value,))
+    lines.check(path)
+    return PcFile(
+        PcFormat.CSV,
+        data,
+        lines.words,
+        skipped=lines.skipped,
+        first_skipped=lines.first,
+        lists_all_points=lists_all_points,
+    )
+
+
+def _read_json(path: object, data: bytes, is_address: AddressTest) -> PcFile:
+    words = array("Q")
+    values = 0
+    hits: int | None = None
+    last: int | None = None
+    for match in _JSON_PC.finditer(data):
+        if match[1] is not None:
+            hits = int(match[2])
+            continue
+        for token in _JSON_NUMBER.findall(match[4]) if match[4] is not None else (match[3],):
+            value = _parse(token, PcFormat.DECIMAL)
+            values += 1
+            # A point that was not covered, or another frame of the same point.
+            is_repeated = hits is not None and (not hits or value == last)
+            last = value
+            if value is None or not is_address(value):
+                continue
+            if not is_repeated:
+                words.append(value)
+        hits = None
+    if not values:
+        raise NotATraceError(path, "JSON without PCs", hint=_HEX_HINT)
+    return PcFile(PcFormat.JSON, data, words)
+
+
+def _file_name(path: bytes) -> str:
+    return re.split(rb"[/\\]", path.strip())[-1].decode("utf-8", "replace")
+
+
+def _read_offsets(path: object, data: bytes) -> PcFile:
+    """Read modules with offsets; those of lines that are none are counted."""
+    names: dict[str, int] = {}
+    module_of = array("I")
+    lines = _Lines(lambda _: True)
+    for number, line in enumerate(data.splitlines(), 1):
+        if _COMMENT.match(line):
+            continue
+        match = _OFFSET.fullmatch(line)
+        lines.add(number, line, () if match is None else (int(match[2], 16),))
+        if match is not None:
+            module_of.append(names.setdefault(_file_name(match[1]), len(names)))
+    lines.check(path)
+    modules = tuple(ModuleBase(name, None) for name in names)
+    return PcFile(
+        PcFormat.MODOFF,
+        data,
+        lines.words,
+        skipped=lines.skipped,
+        first_skipped=lines.first,
+        modules=modules,
+        module_of=module_of,
+    )
+
+
+def _drcov_modules(head: bytes) -> dict[int, ModuleBase]:
+    """Return the modules of a drcov file by their numbers; which columns they have depends on its version."""
+    columns = _DRCOV_COLUMNS.search(head)
+    names = [name.strip() for name in (columns[1] if columns else b"id, base, end, entry, path").split(b",")]
+    base = next((index for index, name in enumerate(names) if name in (b"base", b"start")), None)
+    modules: dict[int, ModuleBase] = {}
+    for line in head.splitlines():
+        cells = [cell.strip() for cell in line.split(b",", len(names) - 1)]
+        if len(cells) == len(names) and cells[0].isdigit():
+            start = None if base is None or not _JSON_NUMBER.fullmatch(cells[base]) else int(cells[base], 0)
+            modules[int(cells[0])] = ModuleBase(_file_name(cells[-1]), start)
+    return modules
+
+
+def _read_drcov(path: object, data: bytes) -> PcFile:
+    head, mark, blocks = data.partition(b"BB Table:")
+    title, _, body = blocks.partition(b"\n")
+    modules = _drcov_modules(head)
+    if not mark or not modules:
+        raise NotATraceError(path, "a drcov file without a table of modules or blocks", hint="write it again")
+    numbers: Sequence[tuple[int, int]]
+    if body.startswith(b"module id"):
+        numbers = [(int(match[1]), int(match[2], 16)) for match in _DRCOV_BLOCK.finditer(body)]
+    else:
+        # Start, size and module of each block, of 4, 2 and 2 bytes.
+        count = min(int((title.split() or [b"0"])[0]) if title.split()[:1] else 0, len(body) // _DRCOV_ENTRY)
+        pieces = [body[at : at + _DRCOV_ENTRY] for at in range(0, count * _DRCOV_ENTRY, _DRCOV_ENTRY)]
+        numbers = [(int.from_bytes(piece[6:], "little"), int.from_bytes(piece[:4], "little")) for piece in pieces]
+    order = {number: index for index, number in enumerate(modules)}
+    known = [(order[number], offset) for number, offset in numbers if number in order]
+    return PcFile(
+        PcFormat.DRCOV,
+        data,
+        array("Q", [offset for _, offset in known]),
+        skipped=len(numbers) - len(known),
+        modules=tuple(modules.values()),
+        module_of=array("I", [index for index, _ in known]),
+    )
+
+
+class _Candidate(NamedTuple):
+    """A way to read binary words."""
+
+    share: float
+    """How many of the words are addresses."""
+    found: PcFile
+
+
+# Words of the largest buffer.
+_LARGEST: Final = 1 << 31
+# Words that decide.
+_SAMPLE: Final = 8192
+
+
+def _sample(words: Sequence[int]) -> Sequence[int]:
+    return words[:: len(words) // _SAMPLE + 1]
+
+
+def _share(words: Sequence[int], word_size: int, code: tuple[int, int]) -> float:
+    """Return how many of some words are addresses of one kernel: those of its code have most of their upper bits in common."""
+    sample = _sample(words)
+    if not sample:
+        return 0.0
+    inside = sum(code[0] <= word < code[1] for word in sample)
+    shift, half = (32, _HALF) if word_size == 8 else (24, _HALF_32)
+    tops = Counter(word >> shift for word in sample if half <= word < _ERRORS)
+    if word_size == 8:
+        # Of x86-64, arm64 and riscv64; of powerpc64 and loongarch64.
+        tops = Counter({top: count for top, count in tops.items() if top >> 24 == 0xFF or top >> 16 in (0xC000, 0x9000)})
+    most = max((count + tops[top + 1] for top, count in tops.items()), default=0)
+    return max(inside, most) / len(sample)
+
+
+def _try_words(data: bytes, word_size: int, big_endian: bool, code: tuple[int, int]) -> _Candidate:
+    encoding = make_encoding(PC, word_size, big_endian)
+    words = decode_words(data, encoding)
+    first = words[0] if words else 0
+    found = PcFile(PcFormat.BINARY, data, array("Q"), word_size=word_size, big_endian=big_endian)
+    if not words:
+        return _Candidate(0.0, found)
+    # Half of all 32-bit numbers are in the upper half.
+    is_enough = len(words) >= 4 or word_size == 8
+    if _share(words[:1], word_size, code):
+        if not is_enough:
+            return _Candidate(0.0, found)
+        return _Candidate(_share(words, word_size, code), found._replace(format=PcFormat.WORDS, words=words))
+    records = words[1:]
+    if word_size == 8 and first <= _LARGEST:
+        for low, high in ((_HALF, WORD_MASK), code):
+            codec = guess_codec(records[:64], first, low, high, table.guessable_codecs()) if high else None
+            if codec not in (None, PC):
+                return _Candidate(1.0, found._replace(codec=codec))
+    if first > len(records) and not (is_enough and len(records) > 1):
+        return _Candidate(0.0, found)
+    if not first and not any(records[:_SAMPLE]):
+        return _Candidate(1.0, found)
+    return _Candidate(_share(records[:first] if first else records, word_size, code), found)
+
+
+def _read_binary(path: object, data: bytes, wanted: PcFormat | None, code: tuple[int, int]) -> PcFile:
+    for order in _ORDERS if wanted in (None, PcFormat.SANCOV) else ():
+        word_size = _SANCOV.get(int.from_bytes(data[:8], order))
+        if word_size is not None:
+            words = decode_words(data[8:], make_encoding(PC, word_size, order == "big"))
+            return PcFile(PcFormat.SANCOV, data, words, word_size=word_size, big_endian=order == "big")
+    if wanted is PcFormat.SANCOV:
+        raise NotATraceError(path, "a file without sancov's magic number")
+    if data.startswith(b"DRCOV VERSION") and wanted in (None, PcFormat.DRCOV):
+        return _read_drcov(path, data)
+    if wanted is None:
+        _refuse_other_binaries(path, data)
+    if wanted not in (None, PcFormat.BINARY, PcFormat.WORDS):
+        raise NotATraceError(path, "binary data", detail=f"it is not {wanted.value}")
+    is_big = sys.byteorder == "big"
+    tried = [_try_words(data, size, big, code) for size in (8, 4) for big in (is_big, not is_big)]
+    if wanted is not None:
+        tried = [one._replace(found=_force(one.found, wanted)) for one in tried]
+    best = max(tried, key=lambda one: (one.share, one.found.format is PcFormat.BINARY))
+    if best.share < _LEAST and wanted is None:
+        what = "binary data" if len(data) >= 8 else f"{len(data)} bytes of binary data"
+        raise NotATraceError(
+            path,
+            what,
+            detail="fewer than half of its words can be addresses of a kernel",
+            hint="--format binary, or words where there is no count, reads it nevertheless",
+        )
+    return best.found
+
+
+def _force(found: PcFile, wanted: PcFormat) -> PcFile:
+    if found.format is wanted:
+        return found
+    words = decode_words(found.data, make_encoding(PC, found.word_size, found.big_endian))
+    return found._replace(format=wanted, words=words if wanted is PcFormat.WORDS else array("Q"))
+
+
+def _refuse_other_binaries(path: object, data: bytes) -> None:
+    kind = identify_start(data[:18])
+    if kind.is_dump:
+        raise NotATraceError(path, "a dump", hint=f"open it: kcovdbg -c {path} -s VMLINUX")
+    if kind is FileKind.ELF or data.startswith(ELF_MAGIC):
+        raise NotATraceError(path, "an ELF program or kernel image", hint=f"open it: kcovdbg -s {path}")
+    for magic, found, hint in _OTHER_BINARIES:
+        if data.startswith(magic):
+            raise NotATraceError(path, found, hint=hint)
+    if data[257:262] == b"ustar":
+        raise NotATraceError(path, "a tar archive", hint="unpack it first")

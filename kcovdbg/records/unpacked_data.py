@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The contents of compressed trace files, unpacked in memory up to a limit."""
+
+from __future__ import annotations
+
+import lzma
+import zlib
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from kcovdbg.errors import CapabilityError, KcovdbgError
+
+LIMIT: Final = 1 << 30
+"""Bytes that a compressed trace may unpack to: a kilobyte may hold any number of zeros."""
+# Bytes that the decompressor of xz may take; xz -9 needs 65 MiB.
+_XZ_MEMORY: Final = 1 << 28
+# Bytes that are unpacked at a time: at most 128 MiB come out of them.
+_PIECE: Final = 4096
+
+
+class UnpackedData(NamedTuple):
+    """The contents of a file."""
+
+    data: bytes
+    packing: str | None
+    """The program that compressed them; None where the file is not compressed."""
+
+
+def _start_zstd() -> Any:
+    try:
+        # In the standard library since Python 3.14.
+        from compression import zstd  # type: ignore[import-not-found,unused-ignore]
+
+        return zstd.ZstdDecompressor()
+    except ImportError:
+        pass
+    try:
+        import zstandard
+    except ImportError:
+        raise CapabilityError(
+            "this Python has no zstd", hint="pip install zstandard, or decompress it first: zstd -d"
+        ) from None
+    return zstandard.ZstdDecompressor().decompressobj()
+
+
+class _Packing(NamedTuple):
+    magic: bytes
+    program: str
+    start: Callable[[], Any]
+    """Returns what decompresses one frame; a file may have several."""
+
+
+_PACKINGS: Final = (
+    _Packing(b"\x1f\x8b\x08", "gzip", lambda: zlib.decompressobj(16 + zlib.MAX_WBITS)),
+    _Packing(b"\xfd7zXZ\0", "xz", lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),
+    _Packing(b"\x28\xb5\x2f\xfd", "zstd", _start_zstd),
+)
+
+
+def unpack_data(path: object, data: bytes) -> UnpackedData:
+    """Return the contents of a file, decompressed if they are compressed with gzip, xz or zstd.
+
+    :param path: of the file, for errors.
+    :raises KcovdbgError: when they are damaged, or larger than :data:`LIMIT`.
+    """
+    packing = next((packing for packing in _PACKINGS if data.startswith(packing.magic)), None)
+    if packing is None:
+        return UnpackedData(data, None)
+    try:
+        unpacked = _unpack(packing, data)
+    except CapabilityError as error:
+        raise CapabilityError(f"{path}: {error}", hint=error.hint) from None
+    except Exception as error:  # noqa: BLE001 - each module has its own exceptions
+        raise KcovdbgError(f"{path}: {packing.program} data is damaged: {error}", hint="copy it again") from None
+    if unpacked is None:
+        raise KcovdbgError(
+            f"{path}: unpacks to more than {LIMIT >> 20} MiB, the limit for a trace",
+            hint=f"decompress it first: {packing.program} -d",
+        )
+    return UnpackedData(unpacked, packing.program)
+
+
+def _unpack(packing: _Packing, data: bytes) -> bytes | None:
+    """Return what data unpacks to; None where that is more than :data:`LIMIT`."""
+    unpacked = bytearray()
+    frame = packing.start()
+    at = 0
+    while at < len(data):
+        unpacked += frame.decompress(data[at : at + _PIECE])
+        at = min(at + _PIECE, len(data))
+        if len(unpacked) > LIMIT:
+            return None
+        if frame.eof:
+            at -= len(frame.unused_data)
+            if not data.startswith(packing.magic, at):
+                # Padding.
+                return bytes(unpacked)
+            frame = packing.start()
+    raise EOFError("it ends early")

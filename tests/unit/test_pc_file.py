@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Lists of PCs in every format that tools write, and files that are none."""
+
+import gzip
+import json
+import lzma
+import random
+import struct
+
+import pytest
+
+from kcovdbg.collect.trace_file import read_trace
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.records import unpacked_data
+from kcovdbg.records.pc_file import NotATraceError, PcFormat, read_pc_file
+
+PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(12)]
+HEX = "".join(f"{pc:#x}\n" for pc in PCS)
+BASE = 0xFFFFFFFF81000000
+
+
+def read(data, wanted=None):
+    return read_pc_file("x", data if isinstance(data, bytes) else data.encode(), wanted)
+
+
+TEXTS = {
+    "plain": (HEX, PcFormat.HEX),
+    "without a prefix": ("".join(f"{pc:x}\n" for pc in PCS), PcFormat.HEX),
+    "in capitals": ("".join(f"0X{pc:X}\n" for pc in PCS), PcFormat.HEX),
+    "with line ends of DOS": (HEX.replace("\n", "\r\n"), PcFormat.HEX),
+    "on old Macs": (HEX.replace("\n", "\r"), PcFormat.HEX),
+    "blank lines": (HEX.replace("\n", "\n\n  \n"), PcFormat.HEX),
+    "commas": (",".join(map(hex, PCS)), PcFormat.HEX),
+    "commas and blanks": (", ".join(map(hex, PCS)) + ",\n", PcFormat.HEX),
+    "comments": ("# from task 41\n" + HEX.replace("\n", "  # seen\n"), PcFormat.HEX),
+    "decimal": ("".join(f"{pc}\n" for pc in PCS), PcFormat.DECIMAL),
+    "negative": ("".join(f"{pc - (1 << 64)}\n" for pc in PCS), PcFormat.DECIMAL),
+    "a list of Python": (repr(PCS), PcFormat.DECIMAL),
+    "a list of JSON": (json.dumps(list(map(hex, PCS))), PcFormat.HEX),
+    "dmesg": ("".join(f"[   12.{index:06}] {pc:#x}\n" for index, pc in enumerate(PCS)), PcFormat.TEXT),
+    "a console": ("".join(f"<6>[   12.3][ T{index}] kcov: {pc:016x}\n" for index, pc in enumerate(PCS)), PcFormat.TEXT),
+    "syslog": ("".join(f"Jul  1 10:00:00 host kernel: [ 12.3] {pc:#x}\n" for pc in PCS), PcFormat.TEXT),
+    "colors": ("".join(f"\x1b[32m {pc:#x} \x1b[0m\n" for pc in PCS), PcFormat.TEXT),
+    "addr2line's answer": ("".join(f"{pc:#x}: vfs_read at /src/fs/read_write.c:{pc & 0xFFF}\n" for pc in PCS), PcFormat.TEXT),
+    "addr2line's input": ("".join(f"vmlinux {pc:#x}\n" for pc in PCS), PcFormat.TEXT),
+    "an oops": ("".join(f" [<{pc:016x}>] vfs_read+0x15/0x40\n" for pc in PCS), PcFormat.TEXT),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text(name):
+    text, expected = TEXTS[name]
+    found = read(text)
+    assert list(found.words) == PCS
+    assert (found.format, found.skipped) == (expected, 0)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-16-le"])
+def test_encodings(name, encoding):
+    found = read(TEXTS[name][0].encode(encoding))
+    assert list(found.words) == PCS
+    assert found.packing == (() if encoding == "utf-8-sig" else ("utf-16",))
+
+
+def test_a_byte_order_mark_of_big_endian_utf_16():
+    assert list(read(b"\xfe\xff" + HEX.encode("utf-16-be")).words) == PCS
+
+
+def compress_zstd(data):
+    zstandard = pytest.importorskip("zstandard")
+    return zstandard.ZstdCompressor().compress(data)
+
+
+PACKINGS = {"gzip": gzip.compress, "xz": lzma.compress, "zstd": compress_zstd}
+
+
+@pytest.mark.parametrize("program", PACKINGS)
+def test_compressed(tmp_path, program):
+    pack = PACKINGS[program]
+    found = read(pack(HEX.encode()))
+    assert (list(found.words), found.packing) == (PCS, (program,))
+    assert read(pack(HEX.encode("utf-16"))).packing == (program, "utf-16")
+    # As of concatenated files.
+    assert list(read(pack(HEX.encode()) * 2).words) == PCS * 2
+    whole = struct.pack("<13Q", 12, *PCS)
+    path = tmp_path / "a.kcov.x"
+    path.write_bytes(pack(whole))
+    assert list(read_trace(path).words) == PCS
+    with pytest.raises(KcovdbgError, match=program):
+        read(pack(HEX.encode())[:-9])
+
+
+@pytest.mark.parametrize("program", PACKINGS)
+def test_what_unpacks_to_too_much(program, monkeypatch):
+    monkeypatch.setattr(unpacked_data, "LIMIT", 1 << 20)
+    with pytest.raises(KcovdbgError, match="1 MiB"):
+        read(PACKINGS[program](bytes(1 << 22)))
+
+
+@pytest.mark.parametrize("blank", [b"", b"\n\n", b"\xef\xbb\xbf", b"# nothing\n"])
+def test_a_file_without_lines_is_a_trace_without_records(tmp_path, blank):
+    path = tmp_path / "cov_prog1.2"
+    path.write_bytes(blank)
+    assert read_trace(path).count == 0
+
+
+def test_lines_without_an_address_are_counted():
+    found = read("2026/07/01 10:00:00 parsed 1 programs\n" + HEX + "done\n")
+    assert list(found.words) == PCS
+    assert (found.skipped, found.first_skipped.number) == (2, 1)
+    assert "parsed 1 programs" in found.first_skipped.text
+
+
+@pytest.mark.parametrize("count", ["12\n", "12\r\n", "0012\n"])
+def test_a_count_line(count):
+    found = read(count + HEX)
+    assert (list(found.words), found.count_line, found.skipped) == (PCS, 12, 0)
+    found = read(count + "".join(f"{pc}\n" for pc in PCS))
+    assert (list(found.words), found.count_line, found.skipped) == (PCS, 12, 0)
+    wrong = read("99\n" + HEX)
+    assert (list(wrong.words), wrong.count_line, wrong.skipped) == (PCS, None, 1)
+
+
+def test_what_is_no_address_is_no_record():
+    found = read("0x47\n0xffffffffffffffea\n" + HEX)
+    assert (list(found.words), found.skipped) == (PCS, 2)
+
+
+@pytest.mark.parametrize(("code", "size"), [("Q", 8), ("I", 4)])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_binaries(code, size, order):
+    pcs = [pc & ((1 << 8 * size) - 1) for pc in PCS]
+    buffer = read(struct.pack(f"{order}15{code}", 12, *pcs, 0, 0))
+    assert (buffer.format, buffer.word_size, buffer.big_endian) == (PcFormat.BINARY, size, order == ">")
+    words = read(struct.pack(f"{order}12{code}", *pcs))
+    assert (words.format, list(words.words), words.big_endian) == (PcFormat.WORDS, pcs, order == ">")
+    magic = 0xC0BFFFFFFFFFFF64 if size == 8 else 0xC0BFFFFFFFFFFF32
+    sancov = read(struct.pack(f"{order}Q12{code}", magic, *pcs))
+    assert (sancov.format, list(sancov.words), sancov.word_size) == (PcFormat.SANCOV, pcs, size)
+
+
+@pytest.mark.parametrize("base", [0xFFFF800080000000, 0xC000000000100000, 0x9000000000200000, 0xFFFFFFFF80002000])
+def test_binaries_of_other_machines(base):
+    pcs = [base + 4 * index for index in range(50)]
+    for order in "<>":
+        assert read(struct.pack(f"{order}51Q", 50, *pcs)).big_endian is (order == ">")
+        assert list(read(struct.pack(f"{order}50Q", *pcs)).words) == pcs
+
+
+def test_a_cut_binary_is_a_binary():
+    assert read(struct.pack("<13Q", 4000, *PCS)).format is PcFormat.BINARY
+    assert read(struct.pack("<13Q", 12, *PCS) + b"\1\2").format is PcFormat.BINARY
+    assert read(bytes(4096)).format is PcFormat.BINARY
+
+
+def points_of(pcs):
+    return "".join(
+        f'{{"file_path":"a.c","func_name":"\\"pc\\":7","sl":1,"sc":0,"el":1,"ec":-1,"hit_count":{hits},"inline":{inline},"pc":{pc}}}\n'
+        for hits, pc in pcs
+        for inline in ("true", "false")
+    )
+
+
+def test_tables_of_syzkaller():
+    rows = "".join(f"{pc:#x},,{pc:#x},fs/a.c,{inline},1,1\n" for pc in PCS for inline in ("false", "true"))
+    found = read("PC,Module,Offset,Filename,Inline,StartLine,EndLine\n" + rows)
+    assert (found.format, list(found.words), found.lists_all_points) == (PcFormat.CSV, PCS, True)
+    found = read(points_of([(1, pc) for pc in PCS] + [(0, 0xFFFFFFFF81000001)]))
+    assert (found.format, list(found.words)) == (PcFormat.JSON, PCS)
+
+
+def test_answers_of_kcovdbg():
+    rows = [{"index": 0, "pc": hex(pc), "address": hex(pc + 0x1000000), "kind": "pc"} for pc in PCS]
+    assert list(read(json.dumps(rows)).words) == PCS
+    table = "index,pc,address,kind\n" + "".join(f"{index},{pc:#x},{pc + 16:#x},pc\n" for index, pc in enumerate(PCS))
+    assert list(read(table).words) == PCS
+
+
+def test_corpora_as_json():
+    assert list(read(json.dumps({"calls": [{"call": "read", "cover": PCS[:6]}, {"Cover": PCS[6:]}]})).words) == PCS
+
+
+def test_offsets():
+    found = read("; Lighthouse\n" + "".join(f"vmlinux+{pc - BASE:x}\n" for pc in PCS) + "dir/ext4.ko+40\n")
+    assert (found.format, list(found.words)) == (PcFormat.MODOFF, [pc - BASE for pc in PCS] + [0x40])
+    assert [module.name for module in found.modules] == ["vmlinux", "ext4.ko"]
+    assert list(found.module_of) == [0] * 12 + [1]
+
+
+DRCOV = "DRCOV VERSION: 2\nDRCOV FLAVOR: kcov\n"
+TABLES = {
+    2: "Module Table: version 2, count 1\nColumns: id, base, end, entry, path\n  0, 0x{0:x}, 0x{1:x}, 0x0, vmlinux\n",
+    3: "Module Table: version 3, count 1\nColumns: id, containing_id, start, end, entry, path\n"
+    "  0,   0, 0x{0:x}, 0x{1:x}, 0x0, /boot/vmlinux\n",
+    5: "Module Table: version 5, count 1\nColumns: id, containing_id, start, end, entry, offset, preferred_base, path\n"
+    "  0,   0, 0x{0:x}, 0x{1:x}, 0x0, 0x0, 0x0, C:\\vmlinux\n",
+}
+
+
+@pytest.mark.parametrize("version", TABLES)
+@pytest.mark.parametrize("is_binary", [False, True])
+def test_drcov(tmp_path, version, is_binary):
+    head = DRCOV + TABLES[version].format(BASE, BASE + 0x2000000) + f"BB Table: {len(PCS)} bbs\n"
+    if is_binary:
+        data = head.encode() + b"".join(struct.pack("<IHH", pc - BASE, 5, 0) for pc in PCS)
+    else:
+        lines = "".join(f"module[  0]: 0x{pc - BASE:016x},   5\n" for pc in PCS)
+        data = f"{head}module id, start, size:\n{lines}".encode()
+    found = read(data)
+    assert (found.format, [module.name for module in found.modules]) == (PcFormat.DRCOV, ["vmlinux"])
+    path = tmp_path / "a.drcov"
+    path.write_bytes(data)
+    assert list(read_trace(path).words) == PCS
+    moved = read_trace(path, find_base=lambda name: BASE + 0x100 if name == "vmlinux" else None)
+    assert list(moved.words) == [pc + 0x100 for pc in PCS]
+
+
+def test_offsets_without_a_kernel(tmp_path):
+    path = tmp_path / "m"
+    path.write_text("ext4.ko+40\n")
+    with pytest.raises(KcovdbgError, match=r"'ext4\.ko'"):
+        read_trace(path)
+
+
+OTHERS = {
+    "lcov": (b"TN:41\nSF:a.c\nDA:1,2\nend_of_record\n", "lcov"),
+    "lcov without a name": (b"SF:a.c\nDA:1,2\nend_of_record\n", "lcov"),
+    "Cobertura": (b'<?xml version="1.0" ?>\n<!DOCTYPE coverage SYSTEM "x">\n<coverage/>', "Cobertura"),
+    "HTML": (b"  <!DOCTYPE html>\n<html>", "HTML"),
+    "an answer of a server": (b"<html><body>404 page not found</body></html>\n", "HTML"),
+    "ELF": (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\0" + bytes(4000), "ELF"),
+    "a dump": (b"KDUMP   " + bytes(4000), "dump"),
+    "funccover": (b"Module,Filename,Function,Covered PCs,Total PCs\n,a.c,f,1,2\n", "funccover"),
+    "folded": (b"vfs_read;ksys_read 12\nvfs_read 3\n", "folded"),
+    "speedscope": (b'{"$schema": "https://www.speedscope.app/file-format-schema.json"}', "speedscope"),
+    "chrome": (b'{"traceEvents": []}', "Chrome"),
+    "JSON": (b'{"a": 1}', "JSON"),
+    "sentences": (b"no coverage here yet\n", "text"),
+    "mostly sentences": (b"a\nb\nc\n" + HEX[:38].encode(), "text"),
+    "small numbers": (b"1\n2\n3\n", "text"),
+    "user addresses": (b"0x7f0000001000\n0x7f0000002000\n", "text"),
+    "Python": (b"import os\nprint(os.getppid())\n", "text"),
+    "corpus": (struct.pack("<II", 0xBADDB, 4) + b"\1\2" * 50, "corpus"),
+    "symbols": (b"vfs_read+0x15/0x40\nksys_read+0x10/0x30\n", "text"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_files_of_other_kinds(name):
+    data, word = OTHERS[name]
+    with pytest.raises(NotATraceError) as caught:
+        read(data)
+    assert word.lower() in caught.value.found.lower()
+    assert "\n" not in str(caught.value)
+    with pytest.raises(NotATraceError) as caught:
+        read(gzip.compress(data))
+    assert word.lower() in caught.value.found.lower()
+
+
+def test_random_bytes_are_refused():
+    source = random.Random(7)
+    accepted = 0
+    for size in (9, 16, 40, 100, 1000, 4096, 100_000):
+        for _ in range(20):
+            try:
+                read(source.randbytes(size))
+            except NotATraceError:
+                continue
+            accepted += 1
+    assert accepted == 0
+
+
+def test_a_format_that_the_user_names():
+    data = struct.pack("<4Q", 3, 7, 8, 9)
+    with pytest.raises(NotATraceError):
+        read(data)
+    assert read(data, PcFormat.BINARY).format is PcFormat.BINARY
+    assert list(read(data, PcFormat.WORDS).words) == [3, 7, 8, 9]
+    assert list(read("2164260869\n2164260885\n", PcFormat.DECIMAL).words) == [0x81000005, 0x81000015]
+    assert list(read(HEX, PcFormat.TEXT).words) == PCS
+    for wanted in (PcFormat.SANCOV, PcFormat.DRCOV, PcFormat.CSV, PcFormat.JSON, PcFormat.MODOFF):
+        with pytest.raises(NotATraceError):
+            read(HEX, wanted)
