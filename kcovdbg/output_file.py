@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The one writer of files.
 
-A regular file is written beside and renamed when it is complete: after an error the old file is still there. Links are
-followed. Devices, FIFOs and the process's own descriptors (``/dev/stdout``) cannot be replaced, and are written through.
+A regular file is written beside and renamed when it is complete: after an error the old file is still there. It has the owner
+and the mode of a new file, unless it replaces one of this user. Links of this user and of root are followed, those of others
+are not.
+Devices, FIFOs and the process's own descriptors (``/dev/stdout``) cannot be replaced, and are written through.
 """
 
 from __future__ import annotations
@@ -14,12 +16,20 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final, NamedTuple, NoReturn, cast
 
+PRIVATE: Final = 0o600
+"""The mode of files with a kernel's memory."""
+_PUBLIC: Final = 0o666
 _DESCRIPTOR: Final = re.compile(r"(?:/proc/(?:self|thread-self|(?P<pid>[0-9]+))|/dev)/fd/(?P<number>[0-9]+)")
 # As many as the kernel follows.
 _MAX_LINKS: Final = 40
+_TEMPORARY: Final = ".kcovdbg-"
+_FOLDER_FLAGS: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+# In such a directory anyone can make files, and only their owners can remove them.
+_SHARED: Final = stat.S_ISVTX | stat.S_IWOTH
 
 
 def accept() -> None:
@@ -41,19 +51,149 @@ def find_descriptor(path: str | os.PathLike[str]) -> int | None:
     return None
 
 
+class _Place(NamedTuple):
+    """An output, found without following links of others. While its folder is open, nobody can lead it elsewhere."""
+
+    folder: int
+    """A descriptor of its directory."""
+    name: str
+    status: os.stat_result | None
+    """None if there is no such file."""
+    target: str | None = None
+    """Where it leads, for a link to be followed."""
+
+    def open(self, flags: int, mode: int) -> int:
+        """Return a descriptor of the file, which is written as it is.
+
+        :raises OSError: when it cannot be opened, or others may have put it there.
+        """
+        # In /proc a descriptor of another process looks like a link, and is opened as one.
+        is_link = self.status is not None and stat.S_ISLNK(self.status.st_mode)
+        flags |= os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | (0 if is_link else os.O_NOFOLLOW)
+        descriptor = os.open(self.name, flags, mode, dir_fd=self.folder)
+        try:
+            self._check_owner(os.fstat(descriptor))
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether it is a regular file or does not exist."""
+        return self.status is None or stat.S_ISREG(self.status.st_mode)
+
+    @property
+    def path(self) -> Path:
+        """Its path, without links."""
+        return Path(f"/proc/self/fd/{self.folder}").readlink() / self.name
+
+    def _check_owner(self, status: os.stat_result) -> None:
+        """Refuse to write through what others put into a directory that is open to all, as fs.protected_regular does."""
+        if os.fstat(self.folder).st_mode & _SHARED == _SHARED and (
+            not _is_trusted(status) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1)
+        ):
+            _refuse(self.path, errno.EACCES, "made by another user in a directory that is open to all")
+
+
+def _is_trusted(status: os.stat_result) -> bool:
+    # Where a container does not map root, its files and / have the owner nobody.
+    return status.st_uid in (os.geteuid(), 0, Path("/").stat().st_uid)
+
+
+def _refuse(path: str | os.PathLike[str], number: int, problem: str | None = None) -> NoReturn:
+    raise OSError(number, problem or os.strerror(number), os.fspath(path))
+
+
+@contextlib.contextmanager
+def _find_place(path: str | os.PathLike[str]) -> Iterator[_Place]:
+    """Yield the place of an output.
+
+    :raises OSError: when there is no such directory, or a link of another user leads there; its ``filename`` is the path.
+    """
+    try:
+        place = _walk(os.fspath(Path(path).expanduser()))
+    except OSError as error:
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from None
+    try:
+        yield place
+    finally:
+        os.close(place.folder)
+
+
+def _walk(path: str) -> _Place:
+    """Return the place of an output; the caller closes its folder."""
+    names = path.split("/")[::-1]
+    folder = os.open("/" if path.startswith("/") else ".", _FOLDER_FLAGS)
+    links = 0
+    place = _Place(folder, ".", os.fstat(folder))
+    try:
+        while names:
+            name = names.pop() or "."
+            place = _look_up(folder, name)
+            status = place.status
+            if status is None:
+                if names:
+                    _refuse(path, errno.ENOENT)
+            elif stat.S_ISDIR(status.st_mode):
+                entered = os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
+                os.close(folder)
+                folder = entered
+                place = _Place(folder, ".", status)
+            elif place.target is not None:
+                links += 1
+                if links > _MAX_LINKS:
+                    _refuse(path, errno.ELOOP)
+                if not _is_trusted(status):
+                    _refuse(path, errno.EACCES, f"'{name}' is a link of another user")
+                names += place.target.split("/")[::-1]
+                if place.target.startswith("/"):
+                    os.close(folder)
+                    folder = os.open("/", _FOLDER_FLAGS)
+            elif names:
+                _refuse(path, errno.ENOTDIR)
+    except BaseException:
+        os.close(folder)
+        raise
+    return place
+
+
+def _look_up(folder: int, name: str) -> _Place:
+    """Return an entry of a directory, links not followed."""
+    try:
+        entry = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return _Place(folder, name, None)
+    try:
+        status = os.fstat(entry)
+        target = os.readlink("", dir_fd=entry) if stat.S_ISLNK(status.st_mode) else None
+    finally:
+        os.close(entry)
+    place = _Place(folder, name, status, target)
+    # What a descriptor of another process leads to may have no path.
+    return place._replace(target=None) if target is not None and _DESCRIPTOR.fullmatch(str(place.path)) else place
+
+
 def stat_output(path: str | os.PathLike[str]) -> os.stat_result | None:
     """Return the status of an output that exists, None of one that does not.
 
     :raises OSError: when it cannot be looked up.
     """
-    path = Path(path).expanduser()
-    descriptor = find_descriptor(path)
+    descriptor = find_descriptor(Path(path).expanduser())
     if descriptor is not None:
         return os.fstat(descriptor)
-    try:
-        return path.stat()
-    except FileNotFoundError:
-        return None
+    with _find_place(path) as place:
+        is_link = place.status is not None and stat.S_ISLNK(place.status.st_mode)
+        return place.path.stat() if is_link else place.status
+
+
+def find_folder(path: str | os.PathLike[str]) -> Path:
+    """Return the directory that an output is made in, without links.
+
+    :raises OSError: when it cannot be looked up.
+    """
+    with _find_place(path) as place:
+        return place.path.parent
 
 
 def is_replaceable(path: str | os.PathLike[str]) -> bool:
@@ -61,71 +201,88 @@ def is_replaceable(path: str | os.PathLike[str]) -> bool:
 
     :raises OSError: when it cannot be looked up.
     """
-    found = stat_output(path)
-    return found is None or (stat.S_ISREG(found.st_mode) and find_descriptor(Path(path).expanduser()) is None)
+    if find_descriptor(Path(path).expanduser()) is not None:
+        return False
+    with _find_place(path) as place:
+        return place.is_replaceable
 
 
 @contextlib.contextmanager
 def open_output(
-    path: str | os.PathLike[str], *, append: bool = False, check: Callable[[], None] = accept
+    path: str | os.PathLike[str], *, append: bool = False, mode: int = _PUBLIC, check: Callable[[], None] = accept
 ) -> Iterator[BinaryIO]:
     """Open a file for writing.
 
     :param append: write to the end of the existing file, at once.
+    :param mode: of a new file; the umask applies.
     :param check: called before a regular file is changed; raises to keep it as it is.
     :raises OSError: when it cannot be written; its ``filename`` is the path.
     """
-    real = Path(os.path.realpath(Path(path).expanduser()))
-    try:
-        with _open(path, real, append, check) as stream:
-            yield stream
-    except OSError as error:
-        if error.filename is None or Path(os.fsdecode(error.filename)).parent == real.parent:
-            raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from error
-        # An error of the caller with another file.
-        raise
-
-
-@contextlib.contextmanager
-def _open(path: str | os.PathLike[str], real: Path, append: bool, check: Callable[[], None]) -> Iterator[BinaryIO]:
     descriptor = find_descriptor(Path(path).expanduser())
     if descriptor is not None:
         # A duplicate shares the offset with everything else that is written to it.
         with os.fdopen(os.dup(descriptor), "wb") as through:
             yield through
         return
-    found = stat_output(real)
-    if found is not None and not stat.S_ISREG(found.st_mode):
-        with real.open("wb") as device:
-            yield device
-        return
-    if append:
-        with io.BufferedWriter(_CheckedFile(real, check)) as appended:
-            yield cast("BinaryIO", appended)
-        return
-    temporary = _temporary_of(real)
+    with _find_place(path) as place, _named(path, place):
+        if not place.is_replaceable:
+            with os.fdopen(place.open(0, mode), "wb") as device:
+                yield device
+        elif append:
+            with io.BufferedWriter(_CheckedFile(place, mode, check)) as appended:
+                yield cast("BinaryIO", appended)
+        else:
+            with _temporary_name(place) as name:
+                with _create(place, name, mode) as stream:
+                    if mode != PRIVATE and place.status is not None and place.status.st_uid == os.geteuid():
+                        os.fchmod(stream.fileno(), stat.S_IMODE(place.status.st_mode) & 0o777)
+                    yield stream
+                check()
+                os.replace(name, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
+
+
+@contextlib.contextmanager
+def _named(path: str | os.PathLike[str], place: _Place) -> Iterator[None]:
+    """Let errors with a file name the path that the user gave; errors of the caller with other files stay."""
     try:
-        # Exclusive, and with the umask's permissions, unlike tempfile's.
-        with temporary.open("xb") as stream:
-            if found is not None:
-                with contextlib.suppress(OSError):
-                    # Only root may give files away.
-                    os.fchown(stream.fileno(), found.st_uid, found.st_gid)
-                os.fchmod(stream.fileno(), stat.S_IMODE(found.st_mode))
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        check()
-        temporary.replace(real)
+        yield
+    except OSError as error:
+        if error.filename is None or os.fsdecode(error.filename) in (place.name, str(place.path)) or _is_temporary(error):
+            raise OSError(error.errno or errno.EIO, error.strerror or str(error), os.fspath(path)) from error
+        raise
+
+
+def _is_temporary(error: OSError) -> bool:
+    return os.fsdecode(error.filename).startswith(_TEMPORARY)
+
+
+@contextlib.contextmanager
+def _temporary_name(place: _Place) -> Iterator[str]:
+    """Yield the name of a new file in an output's directory, which is removed unless it is renamed."""
+    # Not made from the file's own name, which may be as long as names can be.
+    name = f"{_TEMPORARY}{os.urandom(6).hex()}"
+    try:
+        yield name
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=place.folder)
+
+
+@contextlib.contextmanager
+def _create(place: _Place, name: str, mode: int) -> Iterator[BinaryIO]:
+    # Exclusive: nobody has it open.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, mode, dir_fd=place.folder), "wb") as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 class _CheckedFile(io.FileIO):
     """A file that is checked before the first byte is appended to it."""
 
-    def __init__(self, path: Path, check: Callable[[], None]) -> None:
-        super().__init__(os.fspath(path), "a")
+    def __init__(self, place: _Place, mode: int, check: Callable[[], None]) -> None:
+        super().__init__(place.open(os.O_APPEND | os.O_CREAT, mode), "a")
         self._check: Callable[[], None] | None = check
 
     def write(self, data: object) -> int:
@@ -135,64 +292,56 @@ class _CheckedFile(io.FileIO):
         return super().write(data)  # type: ignore[arg-type]
 
 
-def write_files(contents: Mapping[Path, bytes], *, check: Callable[[], None] = accept) -> None:
+def write_files(
+    path: str | os.PathLike[str], contents: Mapping[str, bytes], *, mode: int = _PUBLIC, check: Callable[[], None] = accept
+) -> None:
     """Write regular files and rename them when all are complete; on failure, leave everything as it was.
 
     The last file is renamed last, and an older one is moved aside first: at no moment does it stand beside another one's
     companions.
 
+    :param path: of the file whose content has the key ""; each other key is added to the name, links followed.
     :param check: called before anything is renamed; raises to keep the old files.
     :raises OSError: when one cannot be written; its ``filename`` is the path.
     """
-    written: dict[Path, Path] = {}
-    older: dict[Path, Path] = {}
-    placed: list[Path] = []
-    is_complete = False
-    resolved = {Path(os.path.realpath(path)): content for path, content in contents.items()}
-    for path in resolved:
-        if not is_replaceable(path):
-            raise OSError(errno.EISDIR if path.is_dir() else errno.EINVAL, "not a regular file", os.fspath(path))
-    try:
-        for path, content in resolved.items():
-            temporary = _temporary_of(path)
-            with temporary.open("xb") as file:
-                written[temporary] = path
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+    with _find_place(path) as main, contextlib.ExitStack() as stack:
+        places = {}
+        for suffix in contents:
+            place = places[suffix] = _look_up(main.folder, main.name + suffix)
+            stack.enter_context(_named(os.fspath(path) + suffix, place))
+            if not place.is_replaceable:
+                _refuse(place.name, errno.EINVAL, "not a regular file")
+        new = {suffix: stack.enter_context(_temporary_name(place)) for suffix, place in places.items()}
+        for suffix, content in contents.items():
+            with _create(main, new[suffix], mode) as stream:
+                stream.write(content)
         check()
-        for path in reversed(resolved):
-            backup = _temporary_of(path)
+        _rename_all(main.folder, [(new[suffix], place.name) for suffix, place in places.items()])
+
+
+def _rename_all(folder: int, names: Sequence[tuple[str, str]]) -> None:
+    """Rename files, the last one last; on failure, put back those that they replaced."""
+    rename = partial(os.rename, src_dir_fd=folder, dst_dir_fd=folder)
+    older: dict[str, str] = {}
+    placed: list[str] = []
+    try:
+        for _, name in reversed(names):
+            backup = f"{_TEMPORARY}{os.urandom(6).hex()}"
             with contextlib.suppress(FileNotFoundError):
-                path.rename(backup)
-                older[backup] = path
-        for temporary, path in written.items():
-            temporary.replace(path)
-            placed.append(path)
-        is_complete = True
-        for backup in older:
-            backup.unlink(missing_ok=True)
-    except OSError as error:
-        place = os.fspath(next(iter(resolved))) if error.filename is None else os.fsdecode(error.filename)
-        shown = next((os.fspath(path) for temporary, path in written.items() if os.fspath(temporary) == place), place)
-        raise OSError(error.errno or errno.EIO, error.strerror or str(error), shown) from error
-    finally:
-        if not is_complete:
-            _put_back(placed, older)
-        for temporary in written:
-            temporary.unlink(missing_ok=True)
-
-
-def _temporary_of(path: Path) -> Path:
-    # Not made from the file's own name, which may be as long as names can be.
-    return path.with_name(f".kcovdbg-{os.urandom(6).hex()}")
-
-
-def _put_back(placed: Sequence[Path], older: dict[Path, Path]) -> None:
-    with contextlib.suppress(OSError):
-        for path in placed:
-            path.unlink(missing_ok=True)
-    # In reverse order, the last one comes last again.
-    for backup, path in reversed(older.items()):
+                rename(name, backup)
+                older[backup] = name
+        for temporary, name in names:
+            rename(temporary, name)
+            placed.append(name)
+    except BaseException:
         with contextlib.suppress(OSError):
-            backup.replace(path)
+            for name in placed:
+                os.unlink(name, dir_fd=folder)
+        # In reverse order, the last one comes last again.
+        for backup, name in reversed(older.items()):
+            with contextlib.suppress(OSError):
+                rename(backup, name)
+        raise
+    for backup in older:
+        with contextlib.suppress(OSError):
+            os.unlink(backup, dir_fd=folder)

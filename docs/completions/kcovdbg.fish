@@ -69,7 +69,7 @@ complete -c kcovdbg -n _shtab_kcovdbg_using -l source-dir -xka "(__fish_complete
 complete -c kcovdbg -n _shtab_kcovdbg_using -l substitute-path -x -d 'look in TO for source that debug info has in FROM'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l other-vmlinux -x -d 'a vmlinux, table or module of another build, for its traces'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l other-source -xka "(__fish_complete_path (commandline -ct))" -d 'the source tree of that build; given in the same order'
-complete -c kcovdbg -n _shtab_kcovdbg_using -l limit -x -d 'how large one input may be, such as trace-size=1G; see help config'
+complete -c kcovdbg -n _shtab_kcovdbg_using -l limit -x -d 'how much an input may take: trace-size=1G; see help config'
 complete -c kcovdbg -n _shtab_kcovdbg_using -s q -l quiet -d 'show no banner'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l color -xka "auto always never" -d 'use color'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l debug -d 'show where errors come from'

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -15,11 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 from kcovdbg.abi import record
-from kcovdbg.collect.trace_file import FORMAT, TraceHeader, side_path
+from kcovdbg.collect.trace_file import FORMAT, SUFFIX, TraceHeader
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.module_place import ModuleMap, ModulePlace
-from kcovdbg.output_file import accept, is_replaceable, open_output, write_files
+from kcovdbg.output_file import PRIVATE, accept, is_replaceable, open_output, write_files
 from kcovdbg.series import table
 
 
@@ -103,8 +102,7 @@ def write_trace(path: Path | str, buffer: Buffer, header: TraceHeader, *, check:
             with open_output(path, check=check) as stream:
                 stream.write(trace_bytes(buffer))
             return False
-        real = Path(os.path.realpath(path.expanduser()))
-        write_files({side_path(real): side.encode(), real: trace_bytes(buffer)}, check=check)
+        write_files(path, {SUFFIX: side.encode(), "": trace_bytes(buffer)}, mode=PRIVATE, check=check)
     return True
 
 
@@ -124,7 +122,7 @@ def write_text(
     :param check: see :func:`kcovdbg.output_file.open_output`.
     :raises CollectError: when the file could not be written.
     """
-    with _explained(), open_output(path, check=check) as stream:
+    with _explained(), open_output(path, mode=PRIVATE, check=check) as stream:
         stream.write(text_bytes(buffer, call_length=call_length, is_syzkaller=is_syzkaller))
 
 

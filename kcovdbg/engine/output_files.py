@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, TypeAlias, cast
 
 from kcovdbg.engine.command_line import CommandLine
 from kcovdbg.errors import CapabilityError, KcovdbgError
-from kcovdbg.output_file import find_descriptor, open_output, stat_output
+from kcovdbg.output_file import find_descriptor, find_folder, open_output, stat_output
 
 if TYPE_CHECKING:
     import subprocess
@@ -68,11 +68,13 @@ def check_output(path: str, inputs: Inputs = no_inputs) -> None:
         return
     try:
         found = stat_output(path)
-        folder = Path(os.path.realpath(Path(path).expanduser())).parent
         if found is None or stat.S_ISREG(found.st_mode):
-            _check_folder(path, folder)
+            _check_folder(path, find_folder(path))
         elif stat.S_ISDIR(found.st_mode):
             raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.EISDIR)}", hint="give the name of a file in it")
+    except FileNotFoundError:
+        folder = Path(path).expanduser().parent
+        raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.ENOENT)}", hint=f"mkdir -p {folder}") from None
     except (OSError, ValueError) as error:
         # A null character in the path is a ValueError.
         raise KcovdbgError(f"could not write '{path}': {getattr(error, 'strerror', None) or error}") from None
@@ -82,8 +84,6 @@ def check_output(path: str, inputs: Inputs = no_inputs) -> None:
 def _check_folder(path: str, folder: Path) -> None:
     if find_descriptor(Path(path).expanduser()) is not None:
         return
-    if not folder.is_dir():
-        raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.ENOENT)}", hint=f"mkdir -p {folder}")
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         raise KcovdbgError(f"could not write '{path}': {os.strerror(errno.EROFS)}", hint="choose another directory")
     if not os.access(folder, os.W_OK | os.X_OK):

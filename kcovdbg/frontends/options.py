@@ -86,7 +86,7 @@ GENERAL_OPTIONS: Final = (
         repeatable=True,
     ),
     Option(("--other-source",), "the source tree of that build; given in the same order", "PATH", repeatable=True),
-    Option(("--limit",), "how large one input may be, such as trace-size=1G; see help config", "NAME=VALUE", repeatable=True),
+    Option(("--limit",), "how much an input may take: trace-size=1G; see help config", "NAME=VALUE", repeatable=True),
     Option(("-q", "--quiet"), "show no banner"),
     Option(("--color",), "use color", "WHEN", choices=tuple(color.value for color in Color)),
     Option(("--debug",), "show where errors come from"),

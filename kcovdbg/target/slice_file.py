@@ -19,7 +19,7 @@ from kcovdbg.elf.header import EM_S390, ET_CORE, IDENT_SIZE, MAGIC, PN_XNUM, hea
 from kcovdbg.elf.section import section_layout
 from kcovdbg.elf.segment import PT_LOAD, PT_NOTE, Segment, segment_layout
 from kcovdbg.errors import TargetError
-from kcovdbg.output_file import accept, open_output
+from kcovdbg.output_file import PRIVATE, accept, open_output
 
 # The 64-bit machines that are big-endian only.
 _BIG_ENDIAN: Final = frozenset({EM_S390})
@@ -135,7 +135,7 @@ def _split(mapping: PageRun, pages: Mapping[int, bytes]) -> Iterator[PageRun]:
 
 
 def write_file(path: str | os.PathLike[str], content: Iterable[bytes], *, check: Callable[[], None] = accept) -> int:
-    """Write a file completely or not at all.
+    """Write a file completely or not at all, for its owner alone.
 
     :param path: compressed with zstd if it ends in ``.zst``.
     :param check: see :func:`kcovdbg.output_file.open_output`.
@@ -143,7 +143,7 @@ def write_file(path: str | os.PathLike[str], content: Iterable[bytes], *, check:
     :raises TargetError: when it cannot be written.
     """
     try:
-        with open_output(path, check=check) as file:
+        with open_output(path, mode=PRIVATE, check=check) as file:
             return write_stream(file, content, path)
     except BrokenPipeError:
         raise

@@ -5,7 +5,6 @@ import errno
 import os
 from array import array
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -69,25 +68,21 @@ def test_nothing_is_left_of_what_failed(tmp_path, monkeypatch):
 def test_a_trace_never_stands_beside_another_ones_side_file(tmp_path, monkeypatch, failing, kind):
     """If any of the renames fails, the older trace is still complete; without an older one, nothing is left."""
     path = tmp_path / "a.kcov"
-    plain = {name: getattr(Path, name) for name in ("rename", "replace")}
+    plain = os.rename
     for older in (None, make(PCS[:7])):
         calls = []
         if older is not None:
             write_trace(path, older, make_header(older, release="older"))
         was = {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()}
 
-        def fail(name, calls=calls):
-            def call(self, target):
-                calls.append(name)
-                if len(calls) == failing + 1:
-                    raise kind(errno.EIO, "Input/output error")
-                return plain[name](self, target)
-
-            return call
+        def fail(name, target, *, calls=calls, **folders):
+            calls.append(name)
+            if len(calls) == failing + 1:
+                raise kind(errno.EIO, "Input/output error")
+            return plain(name, target, **folders)
 
         with monkeypatch.context() as patch:
-            for name in plain:
-                patch.setattr(Path, name, fail(name))
+            patch.setattr(os, "rename", fail)
             with pytest.raises(CollectError if kind is OSError else kind):
                 write_trace(path, make(), make_header(make(), release="newer"))
         assert len(calls) > failing
