@@ -93,8 +93,6 @@ class Codec:
     """Which word of a record holds the address."""
     kind: RecordKind = RecordKind.PC
     """Kind of its records, if all are of one kind."""
-    has_count: bool = True
-    """Whether the first word counts records, which then follow in the order of time."""
     has_calls: bool = False
     """Whether entries and exits of functions are recorded."""
     has_operands: bool = False
@@ -138,13 +136,6 @@ class Codec:
         """Return what a record of several words compares; None if it is no comparison."""
         del words
         return None
-
-    def decode_uncounted(self, data: bytes, encoding: Encoding) -> array[int]:
-        """Return the address words in a buffer that has no count.
-
-        :param data: the whole buffer.
-        """
-        return decode_words(data, encoding)
 
     def fits(self, words: Sequence[int], count: int, low: int, high: int) -> bool:
         """Return whether words can only be records of this format: a guess, for a buffer whose mode is not known.
@@ -237,14 +228,9 @@ class Encoding:
         return self.prefix_words * self.word_size
 
     @property
-    def has_count(self) -> bool:
-        """Whether the buffer says how many records it holds."""
-        return self.codec.has_count
-
-    @property
     def records_offset(self) -> int:
         """Offset of the first record, in bytes."""
-        return self.count_offset + self.word_size if self.codec.has_count else 0
+        return self.count_offset + self.word_size
 
     @property
     def typecode(self) -> str:

@@ -232,7 +232,7 @@ def read_trace(
         if build_id and header.build_id and header.build_id.lower() != build_id.lower():
             other = f"the trace is of another kernel ({header.release or 'build-id ' + header.build_id}): {NAMES_MAY_BE_WRONG}"
             buffer = replace(buffer, remarks=(*buffer.remarks, other))
-        elif find_modules is not None and header.recorded_modules and buffer.encoding.has_count:
+        elif find_modules is not None and header.recorded_modules:
             buffer = _move_modules(buffer, header.recorded_modules, find_modules())
     else:
         found = read_pc_file(path, data, file_format)

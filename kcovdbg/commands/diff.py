@@ -335,8 +335,6 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
         require_points(buffer, "diff")
     remarks = [*build_remarks(context, builds)]
     remarks += [f"{buffer.name}: {remark}" for buffer in buffers for remark in buffer.remarks]
-    if not all(buffer.encoding.has_count for buffer in buffers):
-        remarks.append("a bitmap of the text has no order in time")
     sides = [pc_sequence(buffer) for buffer in buffers]
     comparison = compare_builds(builds, [count_pcs(buffer) for buffer in buffers] if builds[0] is not builds[1] else ((), ()))
     remarks += comparison.remarks()

@@ -214,8 +214,6 @@ def _part_remarks(part: _BufferPart, label: str) -> Iterator[_Remark]:
         yield _Remark(f"{part.what}: the buffer is FULL: later records of {label} are lost", is_warning=True)
     if not buffer.count:
         yield _Remark(f"{part.what}: the buffer is empty: nothing was recorded since it was reset")
-    if not buffer.encoding.has_count:
-        yield _Remark(f"{part.what}: a bitmap of the text has no order in time")
 
 
 def _steps(found: Sequence[_LastSteps], limit: int, names: Names) -> Iterator[_Step]:

@@ -185,8 +185,6 @@ def _read(context: Context, args: Namespace, what: str, build: TraceBuild, class
     buffer = find_buffer(context, what, build.kernel)
     names = build.names
     remarks = [*syscall_remarks(context, buffer), *recorded_syscall_remarks(names, buffer), *buffer.remarks]
-    if not buffer.encoding.has_count:
-        remarks.append("a bitmap of the text has no order in time")
     pcs = pc_sequence(buffer)
     names.learn(pc for pc in set(pcs) if pc)
     wanted = make_filter(names, args)

@@ -213,8 +213,6 @@ def read_both_views(context: Context, what: str) -> ViewComparison:
     kernel = read_buffer(context.target, context.layout, context.reader, what)
     if kernel.kcov is None:
         raise KcovdbgError(f"{what} has no struct kcov")
-    if not kernel.encoding.has_count:
-        raise KcovdbgError(f"{what} is a bitmap, which has no records to compare")
     mapping = find_mapping(context.target, context.state(Part.TASKS).task_fields, pid, kernel.kcov)
     first: list[Buffer] = [kernel]
 

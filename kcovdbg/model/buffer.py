@@ -74,7 +74,7 @@ class Buffer:
     @property
     def full(self) -> bool | None:
         """Whether no further record fits: then some may have been dropped. None if that is unknown."""
-        if self.capacity is None or not self.encoding.has_count:
+        if self.capacity is None:
             return None
         if self.encoding.codec.is_variable:
             return len(self.words) + self.encoding.codec.least_words > self.capacity

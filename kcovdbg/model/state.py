@@ -132,8 +132,6 @@ class KernelFacts:
     """Whether a CPU's saved mode and sequence stay when a session is restored."""
     buffers: int
     """How many buffers of its size an object has."""
-    excluded_rules: frozenset[str]
-    """Mainline's rules that this kernel does not keep."""
     live: bool
     """Whether the kernel runs while it is read."""
     is_rt: bool

@@ -53,9 +53,7 @@ def buffer_title(buffer: Buffer) -> str:
     if buffer.mode is not None:
         parts.append(buffer.mode)
     records = f"{buffer.count} records" if buffer.capacity is None else f"{buffer.count} of {buffer.capacity} records"
-    if not buffer.encoding.has_count:
-        records = f"{buffer.count} of {buffer.capacity} bits"
-    elif buffer.encoding.codec.is_variable:
+    if buffer.encoding.codec.is_variable:
         words = f"{len(buffer.words)}" + ("" if buffer.capacity is None else f" of {buffer.capacity}")
         records = f"{buffer.count} records in {words} words"
     elif buffer.bits_set is not None:

@@ -179,7 +179,7 @@ class Series:
     """A posted series."""
 
     name: str
-    """The name that it is known by: ``KCOV_PC_RANGE``."""
+    """The name that it is known by: ``KCOV_UNIQUE_ENABLE``."""
     feature: str
     """Feature that every kernel with the series has."""
     features: tuple[str, ...] = ()
@@ -205,8 +205,6 @@ class Series:
     """Whether KCOV_INIT_TRACE takes up to INT_MAX words, instead of INT_MAX bytes."""
     counts_mappings: bool = False
     """Whether each mapping of a buffer holds a reference of its own."""
-    in_ctxsw: int | None = None
-    """The KCOV_IN_CTXSW bit of its kernels, if it is not mainline's."""
     flags: tuple[ModeFlag, ...] = ()
     """More flag bits of a task's mode word; of a series that types do not show, they are masked in every kernel."""
     combined_modes: tuple[frozenset[str], ...] = ()
@@ -214,7 +212,7 @@ class Series:
     encode: Callable[[Target, BufferPlace, Encoding], Encoded] | None = None
     """Refine how a buffer is to be read by what the kernel's own members say. Raises ReadError and MissingTypeError."""
     layout_by_mode: bool = False
-    """Whether the place of a buffer's count, or whether it has one, depends on the mode: then no format is guessed."""
+    """Whether the place of a buffer's count depends on the mode: then no format is guessed."""
     prefix_feature: str | None = None
     """Feature of kernels in which a prefix, whose size only members tell, may come before the count."""
     prefix_modes: frozenset[str] = frozenset()
@@ -233,8 +231,6 @@ class Series:
     rules: tuple[Rule, ...] = ()
     rule_groups: Mapping[str, str] = field(default_factory=dict)
     """Titles of groups of rules of its own, by the letter that their names begin with."""
-    excludes: frozenset[str] = frozenset()
-    """Mainline's rules that its kernels do not keep."""
     bugs: tuple[KnownBug, ...] = ()
 
     @property

@@ -13,11 +13,8 @@ from kcovdbg.abi.record import CMP, PC, Codec
 from kcovdbg.model.area import USER_ALLOCATORS
 from kcovdbg.series import (
     draft_2016,
-    init_unique,
     kcov_dataflow,
     kcov_paused,
-    kcov_writing,
-    pc_range,
     trace_pc_ext,
     unique_enable,
     unique_maps,
@@ -27,11 +24,8 @@ from kcovdbg.target.protocol import Target
 
 SERIES: tuple[Series, ...] = (
     unique_maps.SERIES,
-    init_unique.SERIES,
     unique_enable.SERIES,
     trace_pc_ext.SERIES,
-    pc_range.SERIES,
-    kcov_writing.SERIES,
     kcov_dataflow.SERIES,
     kcov_paused.SERIES,
     draft_2016.SERIES,
@@ -115,7 +109,7 @@ def codec_of_trace(mode: str | None) -> Codec:
     :param mode: as the side file names it: the kernel's name for it or the user's, with or without ``TRACE_``.
     """
     plain = (mode or "").removeprefix("TRACE_")
-    return next((known.codec for known in modes() if known.name.removeprefix("TRACE_") == plain and known.codec.has_count), PC)
+    return next((known.codec for known in modes() if known.name.removeprefix("TRACE_") == plain), PC)
 
 
 def mode_of_codec(codec: Codec) -> str | None:
@@ -159,7 +153,7 @@ class Traits:
 
     @property
     def is_laid_out_by_mode(self) -> bool:
-        """Whether the place of a buffer's count, or whether it has one, depends on the mode."""
+        """Whether the place of a buffer's count depends on the mode."""
         return any(series.layout_by_mode for series in self.series)
 
     @property
@@ -192,11 +186,6 @@ class Traits:
         """Flag bits of a task's mode word: of these series, and of those that types do not show."""
         known = (series for series in SERIES if series in self.series or series.detect is no_detection)
         return tuple(flag for series in known for flag in series.flags)
-
-    @property
-    def excluded_rules(self) -> frozenset[str]:
-        """Names of mainline's rules that the kernel does not keep."""
-        return frozenset().union(*(series.excludes for series in self.series))
 
     def size_limit(self, word_size: int) -> int:
         """Return the largest size that KCOV_INIT_TRACE takes, in words.

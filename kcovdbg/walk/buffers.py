@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 from kcovdbg.abi import record
 from kcovdbg.abi.mode import is_tracing
 from kcovdbg.abi.record import Encoding
-from kcovdbg.errors import KcovdbgError, ReadError
+from kcovdbg.errors import ReadError
 from kcovdbg.model.buffer import Buffer, Gap
 from kcovdbg.model.state import StateSource
 from kcovdbg.target.pointer import check_pointer
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.struct_layout import read_partly
-from kcovdbg.walk.buffer_names import Place, allocated_words, find_place
+from kcovdbg.walk.buffer_names import Place, find_place
 from kcovdbg.walk.encoding import find_encoding, guess_doubtful, guess_encoding, read_stored_count
 from kcovdbg.walk.layout import Layout
 
@@ -76,8 +76,6 @@ def read_place(target: Target, layout: Layout, place: Place) -> Buffer:
     if place.doubt is not None:
         encoding = guess_doubtful(target, layout, place, encoding)
         remarks.append(f"{place.doubt}: read as {encoding.codec.noun}, which is a guess")
-    if not encoding.has_count:
-        return _read_uncounted(target, layout, place, encoding, tuple(remarks))
     stored = read_stored_count(target, place.address, encoding)
     if stored is None:
         remarks.append("page with the count cannot be read: records may be left over from an earlier use")
@@ -275,26 +273,3 @@ def _record_gaps(missing: tuple[tuple[int, int], ...], encoding: Encoding, used:
         else:
             gaps.append(Gap(first, end - first))
     return tuple(gaps)
-
-
-def _read_uncounted(target: Target, layout: Layout, place: Place, encoding: Encoding, remarks: tuple[str, ...]) -> Buffer:
-    """Read a buffer that is a bitmap of the kernel's text, in which records are set bits."""
-    # Without a count, the end of the bitmap is that of the memory.
-    size = allocated_words(target, layout, place.address) if place.size is None else place.size
-    if size is None:
-        raise KcovdbgError(
-            f"length of the bitmap at {place.address:#x} is unknown", hint="info names what the debug info lacks"
-        )
-    data, missing = read_partly(target, place.address, size * layout.buffer_word, _PATIENCE)
-    if missing:
-        unread = sum(size for _, size in missing)
-        remarks = (*remarks, f"{unread} bytes of the bitmap cannot be read; records in them are missing")
-    pcs = encoding.codec.decode_uncounted(data, encoding)
-    return replace(
-        _empty_buffer(target, place, replace(encoding, word_size=8, big_endian=False)),
-        words=pcs,
-        count=len(pcs),
-        capacity=encoding.capacity(size, layout.buffer_word),
-        bits_set=len(pcs),
-        remarks=(*remarks, "one bit per four bytes of text: addresses are rounded down, and not in order of time"),
-    )

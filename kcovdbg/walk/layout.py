@@ -240,7 +240,7 @@ def detect_layout(target: Target) -> Layout:
     near, late = _split_task(target, task)
     in_ctxsw = flags = 0
     if generation.has(Feature.CTXSW_FLAG):
-        in_ctxsw = next((found.in_ctxsw for found in traits.series if found.in_ctxsw is not None), mode.IN_CTXSW)
+        in_ctxsw = mode.IN_CTXSW
         flags = sum(flag.bit for flag in traits.flags)
     return Layout(
         generation=generation,

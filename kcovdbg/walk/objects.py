@@ -133,12 +133,12 @@ def find_fill(
     :param trace: address of the count word, in kernels whose buffers may have a prefix.
     :param kcov: the object that it is or collects for.
     """
-    if not area or not table.codec_of_mode(mode, layout.generation.features).has_count:
+    if not area:
         return Fill()
     has_name = mode is not None and is_known(mode)
     depends = layout.traits.is_laid_out_by_mode or (target.word_size, target.big_endian) == (4, True)
     if not has_name and (depends or not layout.modes):
-        # The place and the width of the count, or whether there is one, depend on the mode.
+        # The place and the width of the count depend on the mode.
         return Fill()
     second = layout.traits.second_buffer
     is_second = second is not None and mode in second.alone

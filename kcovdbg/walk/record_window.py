@@ -32,7 +32,7 @@ def read_window(target: Target, layout: Layout, source: StateSource, name: str, 
     """
     place = find_place(target, layout, source, name)
     encoding, _ = find_encoding(target, layout, place)
-    if not encoding.has_count or encoding.codec.is_variable or place.doubt is not None or most <= 0:
+    if encoding.codec.is_variable or place.doubt is not None or most <= 0:
         return RecordWindow((), 0)
     start = place.address + encoding.records_offset + first * encoding.record_size
     words = record.decode_words(target.read(start, most * encoding.record_size), encoding)

@@ -162,7 +162,6 @@ class StateReader:
             has_prefix=traits.has_prefix,
             leaves_saved_state=traits.leaves_saved_state,
             buffers=1 if traits.second_buffer is None else 2,
-            excluded_rules=traits.excluded_rules,
             live=target.live,
             is_rt=is_preempt_rt(target),
             spin_lock=find_spin_lock(target),

@@ -189,7 +189,6 @@ def make_facts(**values):
         "has_prefix": False,
         "leaves_saved_state": False,
         "buffers": 1,
-        "excluded_rules": frozenset(),
         "size_limit": (1 << 28) - 1,
         "live": False,
         "is_rt": False,
@@ -223,7 +222,7 @@ def make_layout():
     names = {number: name.removeprefix("KCOV_MODE_") for name, number in MODES.items()}
     return make_stub(
         Layout,
-        generation=Generation("E9a", ("KCOV_PC_RANGE (2021)",), frozenset({"remote", "softirq"}), ("struct kcov.new",)),
+        generation=Generation("E9a", ("KCOV_TRACE_PC_EXT (2026)",), frozenset({"remote", "softirq"}), ("struct kcov.new",)),
         modes=MODES,
         traits=traits_of(()),
         buffer_word=8,

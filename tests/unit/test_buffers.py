@@ -263,14 +263,6 @@ def test_a_bitmap_that_the_kernel_has_forgotten():
     assert not any("bitmap" in remark for remark in read_place(counted, layout, place(64, "INIT")).remarks)
 
 
-def test_bitmap_of_the_text():
-    MODES[16] = "UNIQUE_PC"
-    buffer = read([0b101, 1], 512, "UNIQUE_PC", layout=make_layout({"text-bitmap"}))
-    assert list(buffer.words) == [TEXT, TEXT + 8, TEXT + 256]
-    assert buffer.bits_set == 3
-    assert buffer.full is None
-
-
 def test_what_nobody_collects_into_is_guessed():
     records = [word for pc in pcs(3) for word in (5, 1, 2, pc)]
     buffer = read([3, *records], 512, "INIT")
@@ -386,7 +378,7 @@ def test_what_is_no_name(name):
     words=st.lists(st.integers(0, (1 << 64) - 1) | st.sampled_from([0, 5, *pcs(3)]), max_size=100),
     size=st.integers(2, 1200),
     mode=st.sampled_from([None, *MODES.values(), "UNIQUE_PC"]),
-    features=st.sets(st.sampled_from(["text-bitmap", "unique-bitmap", "ext-records", "unique-maps"])),
+    features=st.sets(st.sampled_from(["unique-bitmap", "ext-records", "unique-maps"])),
     hole=st.none() | st.integers(0, 2),
     private=st.booleans(),
     cached=st.booleans(),

@@ -22,7 +22,7 @@ from kcovdbg.walk.layout import detect_layout
 from kcovdbg.walk.state import StateReader
 from tests.support.kernels.build import PF_EXITING, PF_KTHREAD, Kernel
 from tests.support.kernels.device import LOCAL, WORDS
-from tests.support.kernels.rows import D2, E1, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, P1, P2, ROWS, X1, J, K, L, R, W
+from tests.support.kernels.rows import D2, E1, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, P1, P2, ROWS, X1, J, K
 from tests.support.kernels.scenario import IN_CTXSW, usb
 from tests.support.memory_target import MemorySlab, MemoryStacks, MemoryVmalloc, MemoryVmas, Structure
 from tests.support.stub import make_stub
@@ -509,10 +509,6 @@ def symbol(name, *numbers, end=None):
     return change
 
 
-def text_ends(size):
-    return lambda kernel: kernel.add_symbol("_etext", 0, kernel.text + size)
-
-
 def split(name, pid, words, inner=""):
     """Divide a buffer between bitmap and trace as KCOV_UNIQUE_ENABLE does, in the object and in its task."""
 
@@ -772,16 +768,6 @@ CASES = {
         [stack(7, "schedule", "worker_thread", "kthread")],
         [stack(7, "schedule", "process_one_work", "worker_thread")],
     ),
-    "T13": case(
-        W,
-        [task(43, kcov_writing=1), stack(43, "__schedule", "schedule", "do_syscall_64")],
-        [task(43, kcov_writing=1), stack(43, "__schedule", "preempt_schedule_irq", "__sanitizer_cov_trace_pc", "vfs_read")],
-    ),
-    "T13 running": case(
-        W,
-        [task(43, kcov_writing=1), stack(43, "__schedule")],
-        [task(60, kcov_writing=1), stack(60, "asm_sysvec_apic_timer_interrupt")],
-    ),
     "T14": case(D2, [dataflow(40, 44)], [dataflow(40, 40)]),
     "D1 shared": case(
         D2,
@@ -986,18 +972,6 @@ CASES = {
     ),
     "B9": case(X1, [word(a_buffer("ext"), 2, 5 << 60 | 0xFFFFFF81000010)], [word(a_buffer("ext"), 2, 0x10FFFFFF81000010)]),
     "B9 not code": case(X1, [word(a_buffer("ext"), 1, 0x1234)], [word(a_buffer("ext"), 1, 0x00FFFFFF81000010)]),
-    "B10": case(L, [text_ends(0x40001)], [text_ends(0x40000)]),
-    "B10 behind": case(L, [text_ends(112)], [text_ends(116)]),
-    "B11": case(
-        R,
-        [kcov("full", **{"pc_range.start": 0x81000000, "pc_range.end": 0x81001000})],
-        [kcov("full", **{"pc_range.start": 0x81000000, "pc_range.end": 0x81002000})],
-    ),
-    "B11 no range": case(
-        R,
-        [kcov("full", **{"pc_range.start": 0x81001000, "pc_range.end": 0x81001001})],
-        [kcov("full", **{"pc_range.start": 0x81001000, "pc_range.end": 0x81001000})],
-    ),
     "B12": case(E9A, [prove, word(a_buffer("full"), 3, WRONG)], [prove, word(a_buffer("full"), 3, WRONG + 1)]),
     "B12 of a section": case(
         E9A,

@@ -156,7 +156,7 @@ def test_a_bitmap_without_room(fake):
 
 
 @pytest.mark.parametrize("mode", ["pc-ext", "uniq-pc", "uniq-edge", "uniq-pc-edge", "uniq-cmp", "unique-pc"])
-@pytest.mark.parametrize("features", [None, set(), {"pc-range"}, {"text-bitmap"}])
+@pytest.mark.parametrize("features", [None, set()])
 def test_numbers_that_collide_are_never_tried(fake, mode, features):
     with pytest.raises(UsageError):
         make_trace(fake, mode, features=features)

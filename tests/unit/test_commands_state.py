@@ -327,7 +327,7 @@ def test_info(ask):
             "build_id": "ab" * 20,
             "kaslr_offset": "0x1200000",
             "generation": "E9a",
-            "variants": ["KCOV_PC_RANGE (2021)"],
+            "variants": ["KCOV_TRACE_PC_EXT (2026)"],
             "features": ["remote", "softirq"],
             "live": False,
             "state": None,

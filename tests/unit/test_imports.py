@@ -65,8 +65,8 @@ SOURCES = tuple(
 # Public classes that still share a name, to be renamed: remove each from here with its second class.
 SHARED_NAMES = frozenset[str]()
 QUESTION_WORDS = frozenset("how what when where which who whose why".split())
-# Words in -ing that name a thing; kcov_writing is the name of a member.
-NOUNS = frozenset("encoding finding folding listing loading string wording writing".split())
+# Words in -ing that name a thing.
+NOUNS = frozenset("encoding finding folding listing loading string wording".split())
 # Accepted: "missing", as in missing_coverage: coverage that a trace lacks.
 PARTICIPLES = frozenset("missing".split())
 

@@ -11,12 +11,11 @@ from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC, RecordKind, make_encoding
 from kcovdbg.series import table
 from kcovdbg.series.draft_2016 import PC_32
-from kcovdbg.series.init_unique import BITMAP
 from kcovdbg.series.trace_pc_ext import PC_EXT
 from kcovdbg.series.unique_maps import EDGE
 
 WORDS = st.integers(0, (1 << 64) - 1)
-CODECS = st.sampled_from([PC, CMP, PC_32, PC_EXT, EDGE, BITMAP])
+CODECS = st.sampled_from([PC, CMP, PC_32, PC_EXT, EDGE])
 ORDERS = [(8, False), (8, True), (4, False), (4, True)]
 
 
@@ -65,7 +64,6 @@ def test_capacity_of_comparisons(size, word_size, capacity):
 def test_capacity_of_others():
     assert PC.capacity(65536, 8) == 65535
     assert make_encoding(PC, 8, prefix_words=1024).capacity(4096, 8) == 3071
-    assert BITMAP.capacity(512, 8) == 512 * 64
 
 
 @pytest.mark.parametrize(
@@ -83,8 +81,6 @@ def test_capacity_of_others():
         ("TRACE_UNIQ_CMP", ("unique-maps",), CMP),
         ("TRACE_UNIQ_PC|TRACE_UNIQ_EDGE", ("unique-maps",), PC),
         ("UNIQUE_PC", ("kcov-state", "unique-bitmap"), PC),
-        ("UNIQUE_PC", ("text-bitmap",), BITMAP),
-        ("TRACE_PC", ("text-bitmap",), PC),
     ],
 )
 def test_codec_of_mode(mode, features, expected):
@@ -102,7 +98,6 @@ def test_codec_of_mode(mode, features, expected):
         ("TRACE_UNIQ_CMP", CMP),
         # A trace file always has a count, also of a kernel's bitmap.
         ("UNIQUE_PC", PC),
-        ("INIT_UNIQUE", PC),
         ("NONE_OF_THESE", PC),
         (None, PC),
     ],
@@ -134,16 +129,6 @@ def test_edges_tell_the_page():
     word = 0xFFFFFFFF81234000 | 0x678
     assert record.pc_of_word(word, make_encoding(EDGE, 8)) == (RecordKind.EDGE, word)
     assert record.split_edge(word) == (0xFFFFFFFF81234000, 0x678)
-
-
-@given(bits=st.sets(st.integers(0, 8 * 8192 - 1), max_size=60), big_endian=st.booleans())
-def test_bitmap_of_the_text(bits, big_endian):
-    start = 0xFFFFFFFF81000000
-    words = [0] * 1024
-    for bit in bits:
-        words[bit // 64] |= 1 << bit % 64
-    encoding = make_encoding(BITMAP, 8, big_endian, base=start)
-    assert list(BITMAP.decode_uncounted(pack(words, 8, big_endian), encoding)) == [start + 4 * bit for bit in sorted(bits)]
 
 
 @pytest.mark.parametrize(
@@ -201,8 +186,6 @@ def test_random_bytes_at_every_decoder(codec, data, order, bitmap):
             assert -(1 << 63) <= record.signed_value(compared.arg1, compared.size) < 1 << 63
             record.operand_text(compared.arg2, compared.size, big_endian)
     assert record.count_bits(data) == sum(byte.bit_count() for byte in data)
-    for pc in codec.decode_uncounted(data[: len(data) // 8 * 8], encoding):
-        assert 0 <= pc < limit
     record.guess_codec(words, len(words), 0, limit - 1, table.guessable_codecs())
     assert encoding.capacity(len(words), word_size) >= 0
     if data:

@@ -39,11 +39,8 @@ MAINLINE = [row for row in ROWS if not row.variants and row.name in ("E1", "E2",
 # The series' rows among the kernels in memory; the flag of KCOV_PAUSED is in no type.
 ROWS_OF = {
     "UNIQ_PC/UNIQ_EDGE/UNIQ_CMP": ("J",),
-    "KCOV_INIT_UNIQUE": ("L",),
     "KCOV_UNIQUE_ENABLE": ("P1", "P2-P4", "P state"),
     "KCOV_TRACE_PC_EXT": ("X1",),
-    "KCOV_PC_RANGE": ("R",),
-    "kcov_writing": ("W",),
     "kcov_dataflow": ("D1", "D2"),
     "KCOV_PAUSED": ("K",),
     "KCOV posting of January 2016": ("E0",),
@@ -121,10 +118,7 @@ def test_every_module_of_a_series_is_in_the_table():
 WORDS = re.compile(
     r"""TRACE_PC_EXT|ext_format|EXT_RECORDS|ext-records
       |UNIQ_|uniq-|map_edge|kcov_map\b|kcov_entry|prev_pc|unique-maps
-      |INIT_UNIQUE|text-bitmap
       |UNIQUE_ENABLE|UNIQUE_PC|kcov_state\b|guard_max_index|sancov_guards|kcov_unique|unique-bitmap|RESET_TRACE|saved_state\.
-      |pc_range|PC_RANGE|pc-range
-      |kcov_writing
       |PAUSED\b|paused-flag
       |kcov_df|kcov_dataflow|dataflow
       |kcov_mode_trace|\brc\.|32-bit-words|vma-references

@@ -127,7 +127,7 @@ def check(
     """
     kernel = source.read(Part.NOTHING).kernel
     rules = [rule for rule in list_rules() if not wanted or rule.name in wanted]
-    of_kernel = [rule for rule in rules if rule.applies(kernel.generation) and rule.name not in kernel.excluded_rules]
+    of_kernel = [rule for rule in rules if rule.applies(kernel.generation)]
     chosen = [rule for rule in of_kernel if advice or rule.severity is not Severity.ADVICE]
     skipped: tuple[tuple[int, str], ...] = (
         (len(rules) - len(of_kernel), "for other kernels"),
@@ -161,11 +161,7 @@ def find_violations(source: StateSource, groups: Collection[str]) -> tuple[Findi
     :param groups: the letters of the groups of rules to apply.
     """
     kernel = source.read(Part.NOTHING).kernel
-    rules = [
-        rule
-        for rule in list_rules()
-        if rule.name[0] in groups and rule.applies(kernel.generation) and rule.name not in kernel.excluded_rules
-    ]
+    rules = [rule for rule in list_rules() if rule.name[0] in groups and rule.applies(kernel.generation)]
     found = _look(rules, source, False, (), _SHOWN, excused=False)
     return tuple(finding for finding in _findings_of(found) if finding.severity.is_violation)
 
@@ -186,7 +182,6 @@ def check_briefly(source: StateSource, parts: Part) -> tuple[Finding, ...]:
         and rule.stacks is None
         and rule.severity is not Severity.ADVICE
         and rule.applies(kernel.generation)
-        and rule.name not in kernel.excluded_rules
     ]
     return _findings_of(_look(chosen, source, False, (), _SHOWN))
 

@@ -39,8 +39,6 @@ RECOGNISED = {
     "e3": ("E3", (), _REMOTE),
     "e4": ("E4", (), _PER_CPU),
     "e5": ("E5-E6", (), _PER_CPU),
-    "l": ("E4", ("KCOV_INIT_UNIQUE (2021)",), _PER_CPU | {"text-bitmap"}),
-    "r": ("E5-E6", ("KCOV_PC_RANGE (2021)",), _PER_CPU | {"pc-range"}),
     "p1": (
         "E7",
         ("KCOV_UNIQUE_ENABLE v1 (2025)",),

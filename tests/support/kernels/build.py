@@ -230,10 +230,6 @@ class Kernel:
         return entry
 
     def _fill(self, area, kcov):
-        if kcov.mode == "UNIQUE_PC" and not kcov.bitmap_words:
-            # A bitmap of the text: it has no count.
-            self.target.write(area, b"\x01\x80\x00\x10")
-            return
         comparisons = "CMP" in kcov.mode
         size = 8 if comparisons else self.buffer_word
         if kcov.bitmap_words:

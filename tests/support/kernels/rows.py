@@ -16,15 +16,6 @@ MODES_J = {
     "KCOV_MODE_TRACE_UNIQ_EDGE": 32,
     "KCOV_MODE_TRACE_UNIQ_CMP": 64,
 }
-MODES_L = {
-    "KCOV_MODE_DISABLED": 0,
-    "KCOV_MODE_INIT_TRACE": 1,
-    "KCOV_MODE_INIT_UNIQUE": 2,
-    "KCOV_MODE_TRACE_PC": 4,
-    "KCOV_MODE_TRACE_CMP": 8,
-    "KCOV_MODE_UNIQUE_PC": 16,
-}
-
 # The kernel's own, as far as a walk over tasks and files needs it.
 COMMON = """
 struct list_head { struct list_head *next; struct list_head *prev; };
@@ -236,16 +227,6 @@ X1 = replace(
     variants=("KCOV_TRACE_PC_EXT",),
     special=(("ext", 2),),
 )
-L = replace(E4, name="L", modes=MODES_L, variants=("KCOV_INIT_UNIQUE",), special=(("text", 16),))
-R = replace(
-    E5,
-    name="R",
-    kcov=kcov_3("struct kcov_pc_range pc_range;"),
-    more="struct kcov_pc_range { u32 start; u32 end; };" + REMOTE,
-    variants=("KCOV_PC_RANGE",),
-)
-W = replace(E6, name="W", task=TASK_4.replace("unsigned int kcov_size", "bool kcov_writing; unsigned int kcov_size"))
-W = replace(W, variants=("kcov_writing",))
 D1 = replace(
     E8,
     name="D1",
@@ -268,4 +249,4 @@ D2 = replace(
 )
 K = replace(E9B, name="K", special=(("paused", 1 << 29 | 2),))
 
-ROWS = (E0, E1, E2_ENUM, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, J, P1, P2, P_STATE, X1, L, R, W, D1, D2, K)
+ROWS = (E0, E1, E2_ENUM, E2, E3, E4, E5, E6, E7, E8, E9A, E9B, J, P1, P2, P_STATE, X1, D1, D2, K)

@@ -205,7 +205,7 @@ def make_scenario(row):
         scenario = replace(scenario, cpus=used + len(scenario.cached["irq"]))
     for number, (name, word) in enumerate(row.special):
         pid = 200 + number
-        mode = {16: "UNIQUE_PC" if name == "text" else "TRACE_UNIQ_PC", 32: "TRACE_UNIQ_EDGE"}.get(word, trace)
+        mode = {16: "TRACE_UNIQ_PC", 32: "TRACE_UNIQ_EDGE"}.get(word, trace)
         mode = {"both": "TRACE_UNIQ_PC|TRACE_UNIQ_EDGE", "uniq-cmp": "TRACE_UNIQ_CMP"}.get(name, mode)
         if name == "unique":
             mode = "UNIQUE_PC" if "KCOV_MODE_UNIQUE_PC" in row.modes else "TRACE_UNIQUE_PC"
