@@ -8,6 +8,7 @@ from typing import Final
 
 from kcovdbg.abi.handle import decode_handle, name_subsystem
 from kcovdbg.analysis.missing_coverage import Answer, Reason
+from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.object_names import name_some, name_task
 from kcovdbg.model.remote_site import RemoteSite
@@ -36,7 +37,7 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
     stack = state.stack(task.fields.address) or ()
     if not is_background(task, stack) or any(session.task == task.fields.address for session in state.sessions):
         return
-    functions = [frame.function for frame in stack if frame.function]
+    functions = _functions_on(stack)
     if any(function in _IO_URING for function in functions) and not any("io_uring/" in (site.file or "") for site in sites):
         yield Answer(
             Reason.IO_URING_NOT_ANNOUNCED,
@@ -69,6 +70,7 @@ def explain_function_work(state: State, function: str, sites: Sequence[RemoteSit
 
     :param state: with the stacks of background tasks.
     """
+    function = strip_clone_suffix(function)
     own = [site for site in sites if function in _names_of(site)]
     for site in own:
         entries = [
@@ -87,7 +89,7 @@ def explain_function_work(state: State, function: str, sites: Sequence[RemoteSit
     outside: list[Task] = []
     for task in state.all_tasks:
         stack = state.stacks.get(task.fields.address) or ()
-        names = [frame.function or "" for frame in stack]
+        names = _functions_on(stack)
         if function in names and is_background(task, stack):
             # Its callers, itself included.
             (inside if _sites_on(names[names.index(function) :], sites) else outside).append(task)
@@ -109,7 +111,11 @@ def explain_function_work(state: State, function: str, sites: Sequence[RemoteSit
 
 
 def _names_of(site: RemoteSite) -> frozenset[str]:
-    return frozenset({site.function, (site.symbol or site.function).partition(".")[0]})
+    return frozenset({site.function, strip_clone_suffix(site.symbol or site.function)})
+
+
+def _functions_on(stack: Sequence[StackFrame]) -> list[str]:
+    return [strip_clone_suffix(frame.function) for frame in stack if frame.function]
 
 
 def _sites_on(functions: Collection[str], sites: Sequence[RemoteSite]) -> list[RemoteSite]:

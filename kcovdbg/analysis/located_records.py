@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -13,7 +14,8 @@ from typing import Final
 from kcovdbg.abi import record
 from kcovdbg.abi.address import address_of
 from kcovdbg.analysis.pc_columns import PcColumns
-from kcovdbg.analysis.pc_names import Names
+from kcovdbg.analysis.pc_names import Names, is_pattern
+from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.located_record import LocatedRecord
 from kcovdbg.model.location import Frame
@@ -83,6 +85,42 @@ def _wanted_words(buffer: Buffer, wanted: PcFilter) -> set[int] | None:
     return passing | (distinct - pcs.keys()) if wanted.only_excludes else passing
 
 
+def matches_function(pattern: str, frame: Frame) -> bool:
+    """Return whether a frame's function has this name, or matches this pattern."""
+    if frame.function is None:
+        return False
+    return fnmatchcase(frame.function, pattern) if is_pattern(pattern) else frame.function == pattern
+
+
+def matches_source_function(name: str, frame: Frame) -> bool:
+    """Return whether a frame's function has this name, is the one that a symbol is a clone of, or matches this pattern."""
+    return matches_function(name, frame) or (not is_pattern(name) and matches_function(strip_clone_suffix(name), frame))
+
+
+def matches_file(pattern: str, frame: Frame) -> bool:
+    """Return whether a frame's file has this path or end of a path, is in this directory, or matches this pattern."""
+    return frame.file is not None and matches_path(pattern, frame.file)
+
+
+def matches_path(pattern: str, file: str) -> bool:
+    """Return whether a file has this path or end of a path, is in this directory, or matches this pattern."""
+    if is_pattern(pattern):
+        return fnmatchcase(file, pattern)
+    path = file.removeprefix("./")
+    pattern = pattern.removeprefix("./")
+    return path == pattern or path.endswith("/" + pattern) or path.startswith(pattern.rstrip("/") + "/")
+
+
+def is_file_name(text: str) -> bool:
+    """Return whether this names a source file rather than a function."""
+    return "/" in text or text.endswith((".c", ".h", ".S", ".rs"))
+
+
+def matches_function_or_file(pattern: str, frame: Frame) -> bool:
+    """Return whether a frame is in this function or file."""
+    return matches_file(pattern, frame) if is_file_name(pattern) else matches_source_function(pattern, frame)
+
+
 class PcFilter:
     """A test of PCs by function and by file.
 
@@ -104,6 +142,13 @@ class PcFilter:
         self._functions = tuple(functions or ())
         self._files = tuple(files or ())
         self._known: dict[int, bool] = {}
+        # Symbols have names that no frame has: those of clones, such as vfs_open.isra.0, and aliases.
+        self._code = [
+            (code, flag)
+            for flag, patterns in ((_IN_FUNCTION, self._functions), (_EXCLUDED, self._not_functions))
+            for pattern in patterns
+            for code in names.find_code(pattern)
+        ]
 
     @property
     def passes_all(self) -> bool:
@@ -120,6 +165,8 @@ class PcFilter:
         found = self._known.get(pc)
         if found is None:
             flags = 0
+            for code, flag in self._code:
+                flags |= flag if pc - 1 in code else 0
             for frame in self._names[pc].frames:
                 flags |= self._flags(frame)
             found = self._known[pc] = self._passes(flags)
@@ -127,21 +174,24 @@ class PcFilter:
 
     def select(self, columns: PcColumns) -> bytes:
         """Return for each PC whether it passes, 0 or 1."""
-        flags = columns.combine_flags(columns.place_flags(self._flags))
-        return flags.translate(bytes(self._passes(byte) for byte in range(256)))
+        flags = bytearray(columns.combine_flags(columns.place_flags(self._flags)))
+        for code, flag in self._code:
+            for at in range(bisect_right(columns.pcs, code.start), bisect_right(columns.pcs, code.stop)):
+                flags[at] |= flag
+        return bytes(flags.translate(bytes(self._passes(byte) for byte in range(256))))
 
     def wants_frame(self, frame: Frame) -> bool:
-        """Return whether one frame passes all parts of the filter by itself."""
-        return self._passes(self._flags(frame))
+        """Return whether one frame passes all parts of the filter by itself; of a clone it has the name without the suffix."""
+        return self._passes(self._flags(frame, matches_source_function))
 
-    def _flags(self, frame: Frame) -> int:
+    def _flags(self, frame: Frame, matches: Callable[[str, Frame], bool] = matches_function) -> int:
         """Return which parts of the filter a frame matches."""
         flags = 0
-        if any(matches_function(pattern, frame) for pattern in self._functions):
+        if any(matches(pattern, frame) for pattern in self._functions):
             flags |= _IN_FUNCTION
         if any(matches_file(pattern, frame) for pattern in self._files):
             flags |= _IN_FILE
-        if any(matches_function(pattern, frame) for pattern in self._not_functions):
+        if any(matches(pattern, frame) for pattern in self._not_functions):
             flags |= _EXCLUDED
         return flags
 
@@ -152,38 +202,3 @@ class PcFilter:
             and (not self._files or bool(flags & _IN_FILE))
             and not flags & _EXCLUDED
         )
-
-
-def matches_function(pattern: str, frame: Frame) -> bool:
-    """Return whether a frame's function has this name, or matches this pattern."""
-    if frame.function is None:
-        return False
-    return fnmatchcase(frame.function, pattern) if _is_pattern(pattern) else frame.function == pattern
-
-
-def matches_file(pattern: str, frame: Frame) -> bool:
-    """Return whether a frame's file has this path or end of a path, is in this directory, or matches this pattern."""
-    return frame.file is not None and matches_path(pattern, frame.file)
-
-
-def matches_path(pattern: str, file: str) -> bool:
-    """Return whether a file has this path or end of a path, is in this directory, or matches this pattern."""
-    if _is_pattern(pattern):
-        return fnmatchcase(file, pattern)
-    path = file.removeprefix("./")
-    pattern = pattern.removeprefix("./")
-    return path == pattern or path.endswith("/" + pattern) or path.startswith(pattern.rstrip("/") + "/")
-
-
-def is_file_name(text: str) -> bool:
-    """Return whether this names a source file rather than a function."""
-    return "/" in text or text.endswith((".c", ".h", ".S", ".rs"))
-
-
-def matches_function_or_file(pattern: str, frame: Frame) -> bool:
-    """Return whether a frame is in this function or file."""
-    return matches_file(pattern, frame) if is_file_name(pattern) else matches_function(pattern, frame)
-
-
-def _is_pattern(text: str) -> bool:
-    return any(character in text for character in "*?[")

@@ -6,9 +6,11 @@ A trace of a million records holds a few thousand distinct PCs; each is looked u
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeAlias
+from fnmatch import translate
+from typing import Final, Protocol, TypeAlias
 
 from kcovdbg.analysis.pc_columns import PcColumns, locate_columns
 from kcovdbg.model.location import Frame, Location
@@ -22,17 +24,57 @@ UNKNOWN: Final = "?"
 _NOWHERE: Final = Frame(None, None, None, None)
 
 
+def is_pattern(text: str) -> bool:
+    """Return whether a name is a pattern, as of :mod:`fnmatch`."""
+    return any(character in text for character in "*?[")
+
+
+class OtherCode(Protocol):
+    """What a kernel knows of its code beside the location table: that of modules."""
+
+    def find_code(self, name: str) -> range | None:
+        """Return the code of the symbol with a name, without the KASLR offset; None where there is none."""
+
+    def has_function(self, name: str) -> bool:
+        """Return whether debug info has a function with a name, one that is inlined everywhere included."""
+
+    def has_file(self, path: str) -> bool:
+        """Return whether a module has code of a file or directory, or of one that matches a pattern."""
+
+
 class Names:
     """Cached locations of recorded PCs.
 
     :param locate: looks up locations.
     :param find_table: returns the location table that they are looked up in, None while there is none.
+    :param other: the code that the table does not have; None where nothing is known of it.
     """
 
-    def __init__(self, locate: Locate, find_table: Callable[[], LocationTable | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        locate: Locate,
+        find_table: Callable[[], LocationTable | None] = lambda: None,
+        other: OtherCode | None = None,
+    ) -> None:
         self._locate = locate
         self._find_table = find_table
+        self.other = other
         self._known: dict[int, Location] = {}
+
+    @property
+    def table(self) -> LocationTable | None:
+        """The location table, None while there is none."""
+        return self._find_table()
+
+    def find_code(self, name: str) -> Sequence[range]:
+        """Return the code of the symbols of functions that have a name, or match a pattern, with addresses as in the image."""
+        table = self.table
+        wants = re.compile(translate(name)).fullmatch if is_pattern(name) else name.__eq__
+        symbols = () if table is None else table.find_functions(lambda text: bool(wants(text)))
+        if symbols or is_pattern(name):
+            return [range(symbol.address, symbol.address + symbol.size) for symbol in symbols]
+        found = None if self.other is None else self.other.find_code(name)
+        return [] if found is None else [found]
 
     def learn(self, pcs: Iterable[int]) -> None:
         """Look up all PCs that are not cached, in one batch."""

@@ -37,4 +37,6 @@ def find_points(
     for index in compress(count(), combine_flags(columns.frames, columns.chain, bytes(flags), native=True)):
         if columns.chain[index] & KIND_MASK in of_kinds:
             found.append(columns.base + columns.offset[index])
+    if function is not None and files is None:
+        return array("Q", sorted({*found, *table.find_in_symbols(of_kinds, function)}))
     return found

@@ -19,7 +19,7 @@ from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
 from kcovdbg.analysis.set_expressions import is_expression
 from kcovdbg.engine.argument import SEPARATOR, Argument, Count, Value, WordError
-from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
+from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filters
 from kcovdbg.engine.buffer_sources import (
     FILE,
     BufferCounts,
@@ -223,7 +223,7 @@ def _find_rows(
     context: Context, args: Namespace, builds: Sequence[TraceBuild], comparison: BuildComparison, difference: RunDifference
 ) -> list[_DiffRow]:
     """Return the differing PCs that pass the filters."""
-    filters = [make_filter(names, args) for names in comparison.names]
+    filters = make_filters(args, *comparison.names)
     offsets = [find_offset(context, build) for build in builds]
     placed: list[tuple[DifferingPc, int, int]] = []
     for one in difference.differences:
@@ -339,8 +339,8 @@ def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Se
     comparison = compare_builds(builds, [count_pcs(buffer) for buffer in buffers] if builds[0] is not builds[1] else ((), ()))
     remarks += comparison.remarks()
     numbers: list[Sequence[int]] = [range(len(side)) for side in sides]
-    for side, (names, buffer) in enumerate(zip(comparison.names, buffers, strict=True)):
-        wanted = make_filter(names, args)
+    filters = make_filters(args, *comparison.names)
+    for side, (names, buffer, wanted) in enumerate(zip(comparison.names, buffers, filters, strict=True)):
         if not wanted.passes_all:
             names.learn(pc for pc in set(sides[side]) if pc)
             numbers[side] = find_indices(buffer, wanted)

@@ -13,10 +13,10 @@ from kcovdbg.analysis.located_records import is_file_name, matches_path
 from kcovdbg.analysis.point_search import find_points
 from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.buffer_sources import find_counts
+from kcovdbg.engine.code_names import unknown_file, unknown_function
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import OwnPoint, find_module_points, find_own_points, find_point_table
-from kcovdbg.engine.suggestions import suggest
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
@@ -63,12 +63,8 @@ def _find_place(table: LocationTable, wanted: str) -> _Place:
         pcs = find_points(table, files=files) if files else ()
         return _Place(pcs, f"'{wanted}' is not instrumented: its code has no coverage point")
     if is_file_name(wanted):
-        base_names = {file.rpartition("/")[2] for file in table.files()}
-        hint = suggest(wanted.rpartition("/")[2], base_names) or "paths are relative to the build root, as in fs/open.c or fs"
-        raise KcovdbgError(f"no code of a file or directory '{wanted}' in this kernel", hint=hint)
-    names = {symbol.name for symbol in table.functions()}
-    hint = suggest(wanted, names) or "one of a module is known by its debug info: -s MODULE.ko"
-    raise KcovdbgError(f"no function or directory '{wanted}' in this kernel", hint=hint)
+        raise unknown_file([table], wanted)
+    raise unknown_function([table], wanted, "function or directory")
 
 
 def _find_points(context: Context, wanted: str) -> tuple[Sequence[OwnPoint], str, tuple[str, ...]]:
@@ -210,7 +206,8 @@ COMMAND: Final = Command(
         "inlined function has its points in its callers. KIND is pc for a basic block and cmp for a comparison; the mode of a "
         "buffer decides which of the two it has. With WHAT, shows how often the buffers together have each point, and which "
         "share of the points of their kinds is covered. Points of a function of a loaded module are read from its code in "
-        "memory; name the module's debug info with -s.\n\n"
+        "memory; name the module's debug info with -s. A function has the name that it has in the source, or that of a "
+        "symbol, as in an oops (vfs_open.isra.0): then the points of its code alone.\n\n"
         "The exit status is 1 when the function, file or directory exists but has no point; a message gives the reason."
     ),
     arguments=(

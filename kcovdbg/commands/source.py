@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from kcovdbg.analysis.located_records import matches_function_or_file
 from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.buffer_sources import find_counts, name_remarks
+from kcovdbg.engine.code_names import check_place
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.trace_coverage import find_line_coverage
@@ -44,6 +45,8 @@ _COLUMNS: Final = (
 
 def _run(context: Context, args: Namespace) -> Lines:
     remarks = [*name_remarks(context)]
+    if args.place is not None:
+        check_place(context.workspace.names, args.place)
     counts, its_remarks, kinds = find_counts(context, args.what)
     wanted = None if args.place is None else partial(matches_function_or_file, args.place)
     found = find_line_coverage(context, counts, kinds, wanted)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from kcovdbg.analysis.set_expressions import is_expression
 from kcovdbg.analysis.top import Share, count_repeats, no_repeats, rank
 from kcovdbg.engine.argument import Argument, Value
-from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
+from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filters
 from kcovdbg.engine.buffer_sources import find_buffer, find_counts, name_remarks
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
@@ -87,7 +87,7 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         counts, heading, sequence = count_pcs(buffer), buffer_title(buffer), pc_sequence(buffer)
     known = as_counts(counts)
     columns = names.columns(known.pcs)
-    wanted = make_filter(names, args)
+    (wanted,) = make_filters(args, names)
     repeats = no_repeats(columns) if sequence is None else count_repeats(columns, sequence)
     shares = rank(columns, known.records, repeats, args.by, None if wanted.passes_all else wanted.select(columns))
     limit = args.n if args.n is not None else _SHOWN if context.format is Format.TEXT else len(shares)

@@ -17,11 +17,11 @@ from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.function_classes import CLASSES, OUTERMOST, find_class
 from kcovdbg.analysis.function_trace import TraceStep, chain_functions, group_by_function, list_functions, select_largest
-from kcovdbg.analysis.located_records import find_indices
+from kcovdbg.analysis.located_records import PcFilter, find_indices
 from kcovdbg.analysis.loop_folding import find_runs
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
-from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filter
+from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filters
 from kcovdbg.engine.buffer_sources import find_buffer, recorded_syscall_remarks, syscall_remarks
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
@@ -169,7 +169,8 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         yield from _compare(context, args, classify)
         return
     (build,) = find_builds(context, [[args.what]])
-    story = _read(context, args, args.what, build, classify)
+    (wanted,) = make_filters(args, build.names)
+    story = _read(context, args, args.what, build, wanted, classify)
     shown, more = _choose(context, args, story.steps)
     yield Lines(((("header", buffer_title(story.buffer)),),))
     yield Table(
@@ -181,13 +182,12 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     )
 
 
-def _read(context: Context, args: Namespace, what: str, build: TraceBuild, classify: _Classifier) -> _Story:
+def _read(context: Context, args: Namespace, what: str, build: TraceBuild, wanted: PcFilter, classify: _Classifier) -> _Story:
     buffer = find_buffer(context, what, build.kernel)
     names = build.names
     remarks = [*syscall_remarks(context, buffer), *recorded_syscall_remarks(names, buffer), *buffer.remarks]
     pcs = pc_sequence(buffer)
     names.learn(pc for pc in set(pcs) if pc)
-    wanted = make_filter(names, args)
     numbers: Sequence[int] = range(len(pcs))
     if not wanted.passes_all:
         numbers = find_indices(buffer, wanted)
@@ -205,7 +205,8 @@ def _compare(context: Context, args: Namespace, classify: _Classifier) -> Iterat
     """Yield the functions of two traces, aligned in their order."""
     whats = (args.against, args.what)
     builds = find_builds(context, [[what] for what in whats])
-    stories = [_read(context, args, what, build, classify) for what, build in zip(whats, builds, strict=True)]
+    filters = make_filters(args, *(build.names for build in builds))
+    stories = [_read(context, args, *side, classify) for side in zip(whats, builds, filters, strict=True)]
     remarks = [f"{story.buffer.name}: {remark}" for story in stories for remark in story.remarks]
     comparison = compare_builds(builds, [set(story.pcs) for story in stories])
     remarks += [*build_remarks(context, builds), *comparison.remarks()]

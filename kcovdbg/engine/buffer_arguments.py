@@ -9,6 +9,7 @@ from typing import Final
 from kcovdbg.analysis.located_records import PcFilter
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.engine.argument import Argument, Count, Value
+from kcovdbg.engine.code_names import check_files, check_functions
 
 TAIL: Final = 20
 """Records that ``--tail`` shows without ``-n``."""
@@ -51,9 +52,12 @@ LISTING: Final = (
 )
 
 
-def make_filter(names: Names, args: Namespace) -> PcFilter:
-    """Return the filter that :data:`FILTERS` ask for.
+def make_filters(args: Namespace, *names: Names) -> list[PcFilter]:
+    """Return the filters that :data:`FILTERS` ask for.
 
-    :param names: of recorded PCs.
+    :param names: of recorded PCs, for each filter.
+    :raises KcovdbgError: when no kernel has a function or file that the arguments name.
     """
-    return PcFilter(names, args.function, args.file, args.not_function)
+    check_functions(names, (*(args.function or ()), *(args.not_function or ())))
+    check_files(names, args.file or ())
+    return [PcFilter(of_kernel, args.function, args.file, args.not_function) for of_kernel in names]

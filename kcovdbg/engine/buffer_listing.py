@@ -15,7 +15,7 @@ from kcovdbg.abi.record import RecordKind
 from kcovdbg.analysis.located_records import BATCH, FIRST_BATCH, find_indices, locate_records
 from kcovdbg.analysis.loop_folding import Fold, FunctionRun, find_runs, fold_runs, round_length
 from kcovdbg.analysis.pc_names import Names
-from kcovdbg.engine.buffer_arguments import TAIL, make_filter
+from kcovdbg.engine.buffer_arguments import TAIL, make_filters
 from kcovdbg.engine.buffer_sources import name_remarks
 from kcovdbg.engine.context import Context
 from kcovdbg.model.buffer import Buffer
@@ -53,7 +53,7 @@ def list_buffer(context: Context, buffer: Buffer, args: Namespace) -> Iterator[R
         :data:`~kcovdbg.engine.buffer_arguments.FILTERS`.
     """
     names = context.workspace.names
-    wanted = make_filter(names, args)
+    (wanted,) = make_filters(args, names)
     limit = args.n if args.n is not None else (TAIL if args.tail else None)
     indices = find_indices(buffer, wanted)
     remarks = [*buffer.remarks, *name_remarks(context)]

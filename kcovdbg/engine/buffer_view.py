@@ -18,6 +18,7 @@ from kcovdbg.engine.buffer_sources import (
     recorded_syscall_remarks,
     syscall_remarks,
 )
+from kcovdbg.engine.code_names import check_functions
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.trace_builds import build_remarks, compare_builds, find_builds
 from kcovdbg.engine.trace_view import TracePane, TraceView
@@ -37,9 +38,11 @@ def make_view(
     if other is None and what.startswith(FD):
         target = context.workspace.optional_target
         if target is not None and is_this_machine(target):
+            check_functions([context.workspace.names], not_function)
             return _make_both_views(context, what, not_function)
     whats = [what] if other is None else [what, other]
     builds = find_builds(context, [[name] for name in whats])
+    check_functions([build.names for build in builds], not_function)
     buffers = [find_buffer(context, name, build.kernel) for name, build in zip(whats, builds, strict=True)]
     panes = [_make_pane(buffer, build.names, not_function) for buffer, build in zip(buffers, builds, strict=True)]
     same = len(buffers) == 2 and buffers[0].address == buffers[1].address is not None

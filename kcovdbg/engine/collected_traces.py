@@ -19,7 +19,7 @@ from kcovdbg.analysis.located_records import PcFilter, find_indices, locate_reco
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.run_counts import Occurrence, RunCounts, find_occurrences
 from kcovdbg.collect.command_run import Collected, TracedSyscall
-from kcovdbg.engine.buffer_arguments import make_filter
+from kcovdbg.engine.buffer_arguments import make_filters
 from kcovdbg.engine.buffer_sources import name_remarks
 from kcovdbg.engine.context import Context
 from kcovdbg.model.buffer import Buffer
@@ -101,7 +101,7 @@ class _PartRow(NamedTuple):
 def records_table(context: Context, parts: Sequence[CollectedPart], args: Namespace, remarks: Sequence[str]) -> Table:
     """Return one table of all records, for programs."""
     names = context.workspace.names
-    wanted = make_filter(names, args)
+    (wanted,) = make_filters(args, names)
 
     def rows(part: CollectedPart) -> Iterator[_PartRow]:
         for row in locate_records(part.buffer, names, find_indices(part.buffer, wanted)):
@@ -175,7 +175,7 @@ def _text(call: TracedSyscall) -> str | None:
 def calls_table(context: Context, collected: Collected, args: Namespace, remarks: Sequence[str]) -> Table:
     """Return a table of system calls, each with what it covers."""
     names = context.workspace.names
-    wanted = make_filter(names, args)
+    (wanted,) = make_filters(args, names)
     functions = _Functions(names, wanted)
     # Without a table of locations each name is slow to find: skip those of calls that are not shown.
     shown = collected.calls[: args.n] if wanted.passes_all and args.n is not None else collected.calls
@@ -340,7 +340,7 @@ def count_run(collected: Collected) -> Counter[int]:
 def stability_table(context: Context, runs: RunCounts, args: Namespace, remarks: Sequence[str]) -> Table:
     """Return a table of the points that several runs cover: those that flicker, and with ``--raw`` those that are stable."""
     names = context.workspace.names
-    wanted = make_filter(names, args)
+    (wanted,) = make_filters(args, names)
     found = find_occurrences(runs)
     stable = sum(one.is_stable for one in found)
     summary = f"{runs.total} runs: {stable} points in all of them, {len(found) - stable} flicker"

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, cast
 
 from kcovdbg.analysis.function_coverage import FunctionPoints, PointRows
 from kcovdbg.elf.file import open_image
+from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.symbol_sources import find_code, find_image
 from kcovdbg.engine.table_progress import wait_with_progress
@@ -92,8 +93,7 @@ def find_own_points(context: Context, function: str) -> tuple[OwnPoint, ...]:
     try:
         with open_image(image, find_code(context.target)) as elf:
             for symbol in elf.symbols.find_containing(function):
-                # The symbols of clones have suffixes.
-                if symbol.is_function and symbol.size and symbol.name.split(".")[0] == function:
+                if symbol.is_function and symbol.size and function in (symbol.name, strip_clone_suffix(symbol.name)):
                     points = find_points_between(elf, symbol.address, symbol.address + symbol.size)
                     kinds = zip((points.pc, points.cmp, points.entry, points.exit), _KINDS, strict=True)
                     rows += [(pc, kind) for pcs, kind in kinds for pc in pcs]

@@ -13,7 +13,7 @@ from kcovdbg.abi.record import RecordKind
 from kcovdbg.analysis.call_tree import build_calls, find_events
 from kcovdbg.analysis.function_coverage import FunctionPoints
 from kcovdbg.analysis.set_expressions import is_expression
-from kcovdbg.engine.buffer_arguments import make_filter
+from kcovdbg.engine.buffer_arguments import make_filters
 from kcovdbg.engine.buffer_sources import BufferCounts, find_buffer, find_counts, name_remarks, require_points
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import FunctionTable, find_function_points, find_point_table
@@ -49,7 +49,7 @@ class ExportSource:
         self.what: str = args.what
         self.format: str = args.format
         self.names = context.workspace.names
-        self.filter = make_filter(self.names, args)
+        (self.filter,) = make_filters(args, self.names)
 
     @cached_property
     def buffer(self) -> Buffer | None:

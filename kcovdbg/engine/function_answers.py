@@ -15,7 +15,9 @@ from kcovdbg.analysis.missing_coverage import (
     find_task,
 )
 from kcovdbg.analysis.point_search import find_points
+from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.engine.buffer_sources import BufferCounts, find_counts
+from kcovdbg.engine.code_names import check_functions
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import find_module_points, find_point_table
 from kcovdbg.errors import KcovdbgError
@@ -36,11 +38,13 @@ def explain_function(context: Context, function: str, what: str | None) -> Itera
     counts, _, kinds = (
         find_counts(context, what) if what is not None else BufferCounts({}, (), frozenset({PointKind.PC, PointKind.ENTRY}))
     )
+    names = context.workspace.names
+    check_functions([names], [function])
     points = find_points(table, kinds, function=function)
-    wanted = PcFilter(context.workspace.names, (function,))
+    wanted = PcFilter(names, (function,))
     tail_calls = sum(pc in table and wanted(pc) for pc in table.pcs(PointKind.TAIL_KNOWN) if pc in counts)
     if not points:
-        hits = sum(pc not in table and not context.workspace.names[pc].approximate and wanted(pc) for pc in counts)
+        hits = sum(pc not in table and not names[pc].approximate and wanted(pc) for pc in counts)
         if tail_calls:
             yield Answer(
                 Reason.FUNCTION_COVERED,
@@ -69,7 +73,7 @@ def explain_function(context: Context, function: str, what: str | None) -> Itera
         else:
             yield Answer(
                 Reason.FUNCTION_UNKNOWN,
-                f"no function {function}() in the kernel image: it may be in a module, or inlined everywhere",
+                f"{function}() has no coverage point in the kernel image: it is inlined where it is called, or in a module",
                 {"points": 0},
                 named,
             )
@@ -135,6 +139,7 @@ def explain_elsewhere(context: Context, state: State, function: str, subject: st
     task = find_task(state.all_tasks, int(subject)) if subject.isdecimal() else None
     if task is not None:
         functions = [frame.function for frame in find_interrupt(state, task.fields.address) if frame.function]
+        function = function if function in functions else strip_clone_suffix(function)
         if function in functions:
             yield Answer(
                 Reason.FUNCTION_IN_INTERRUPT,

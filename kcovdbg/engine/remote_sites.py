@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, cast
 
 from kcovdbg.abi.remote_start import START
+from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.engine.context import Context
 from kcovdbg.model.location import Frame
 from kcovdbg.model.remote_site import RemoteSite
@@ -77,4 +78,4 @@ def names_of(sites: Sequence[RemoteSite]) -> Iterator[str]:
     for site in sites:
         yield site.function
         if site.symbol is not None:
-            yield site.symbol.partition(".")[0]
+            yield strip_clone_suffix(site.symbol)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -29,6 +29,12 @@ class LineSource(Modules, Protocol):
 
     def frames_at(self, address: int) -> Sequence[Frame]:
         """Return the frames at an address in the running kernel; empty where debug info lacks it."""
+
+    def has_function(self, name: str) -> bool:
+        """Return whether debug info has a function with a name, one that is inlined everywhere included."""
+
+    def module_files(self) -> Iterator[str]:
+        """Yield the source files of loaded modules, some more than once."""
 
     def module_places(self) -> tuple[ModulePlace, ...]:
         """Return where the code of loaded modules is."""

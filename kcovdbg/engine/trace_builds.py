@@ -227,7 +227,7 @@ def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Itera
     if not modules.places:
         return build
     symbolizer = Symbolizer(table=build.find_table(), fallback=modules.frames_at, modules=modules)
-    names = Names(symbolizer.locate_all, build.find_table)
+    names = Names(symbolizer.locate_all, build.find_table, modules)
     kernel = build.kernel._replace(find_modules=lambda: modules.places)
     return replace(build, names=names, kernel=kernel, problem=modules.problem, find_module_points=modules.find_points)
 

@@ -72,6 +72,18 @@ class TraceModules:
         """Return whether a module could be at an address: those with records are known."""
         return self.name_at(address) is not None
 
+    def find_code(self, name: str) -> range | None:  # noqa: ARG002
+        """Return None: symbols of modules are not read."""
+        return None
+
+    def has_function(self, name: str) -> bool:  # noqa: ARG002
+        """Return True: which functions the modules have is unknown."""
+        return True
+
+    def has_file(self, path: str) -> bool:  # noqa: ARG002
+        """Return True: which files the modules are from is unknown."""
+        return True
+
     def frames_at(self, address: int) -> Sequence[Frame]:
         """Return the source location of an instruction, none where it is unknown."""
         return self._find_frames(address)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kcovdbg.analysis.compact_buffer import Kept
 from kcovdbg.analysis.pc_names import Names
+from kcovdbg.engine.code_names import ModuleCode
 from kcovdbg.engine.command import CommandTable
 from kcovdbg.engine.file_confinement import FileConfinement
 from kcovdbg.engine.settings import Settings
@@ -153,7 +154,8 @@ class Workspace:
             find_table()
             return symbolizer.locate_all(pcs)
 
-        return Names(locate, lambda: find_table() or symbolizer.table)
+        target = self.optional_target
+        return Names(locate, lambda: find_table() or symbolizer.table, None if target is None else ModuleCode(target))
 
     def _wait_for_table(self, symbolizer: Symbolizer) -> LocationTable | None:
         """Wait a moment for a table that is being built: without it, lines are less exact and tail calls are unknown."""

@@ -18,7 +18,7 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import compress, count
 from operator import itemgetter
@@ -273,15 +273,35 @@ class LocationTable:
         """Find the points that have a frame in a function, or in some files, or both; inlined frames too. Ascending.
 
         :param kinds: of points; without those of tail calls, which are in the caller of what was executed.
-        :param function: its name as in DWARF.
+        :param function: its name as in DWARF, or without files that of a symbol, all of whose code counts.
         :param files: relative to the build root; a leading ``./`` makes no difference.
         """
+        of_kinds = frozenset(map(int, kinds))
+        if function is not None and files is None:
+            return array("Q", sorted({*self._find_by_frames(of_kinds, function), *self.find_in_symbols(of_kinds, function)}))
+        return self._find_by_frames(of_kinds, function, files)
+
+    def find_in_symbols(self, kinds: Collection[int], name: str) -> Iterator[int]:
+        """Yield the points in the code of the symbols with a name.
+
+        :param kinds: of :class:`PointKind`.
+        """
+        for symbol in self.find_functions(name.__eq__):
+            start = symbol.address - self._base
+            first, last = (bisect_right(self._offset, end) for end in (start, start + symbol.size))
+            for index in range(first, last):
+                if self._chain[index] & KIND_MASK in kinds:
+                    yield self._base + self._offset[index]
+
+    def _find_by_frames(
+        self, of_kinds: Collection[int], function: str | None, files: Iterable[str] | None = None
+    ) -> array[int]:
         wanted = self.find_frames(function=function, files=files)
         # Of each chain with a wanted frame, the place of the first such frame; chains do not overlap.
         places: dict[int, int] = {}
         for place in compress(count(), map(wanted.__contains__, self._chain_frame)):
             places.setdefault(self._is_chain_start.rfind(1, 0, place + 1), place)
-        base, of_kinds = self._base, frozenset(map(int, kinds))
+        base = self._base
         found = array("Q")
         for index in compress(count(), map(places.__contains__, self._chain_start)):
             word = self._chain[index]
@@ -362,12 +382,19 @@ class LocationTable:
 
     def functions_named(self, name: str) -> list[FunctionSymbol]:
         """Return the symbols of a function and of its clones, whose symbols have suffixes."""
-        ids = {
-            index
-            for index, text in enumerate(self._strings)
-            if text is not None and text.startswith(name) and text[len(name) : len(name) + 1] in ("", ".")
-        }
-        return [self._function(index) for index in compress(count(), map(ids.__contains__, self._parts["function_name"]))]
+        return self.find_functions(lambda text: text.startswith(name) and text[len(name) : len(name) + 1] in ("", "."))
+
+    def find_functions(self, wants: Callable[[str], bool]) -> list[FunctionSymbol]:
+        """Return the symbols of functions whose names, or aliases, are wanted."""
+        ids = {index for index, text in enumerate(self._strings) if text is not None and wants(text)}
+        columns = zip(self._parts["function_name"], self._parts["function_alias"], strict=True)
+        return [self._function(index) for index, pair in enumerate(columns) if not ids.isdisjoint(pair)]
+
+    def function_names(self) -> set[str]:
+        """Return the names of all functions: those of symbols, and those in DWARF."""
+        columns = (self._parts[column] for column in ("function_name", "function_alias", "frame_function"))
+        names = (self._strings[index] for index in set().union(*columns))
+        return {name for name in names if name}
 
     def units(self) -> set[str]:
         """Return the source files of all compilation units that functions are in."""

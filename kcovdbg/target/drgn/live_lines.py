@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import drgn
@@ -78,6 +79,21 @@ class DrgnLines:
                 size = sum(end - start for start, end in module.address_ranges or ())
                 found.append(ModulePlace(module.name, module.build_id.hex() if module.build_id else None, size, texts))
         return tuple(found)
+
+    def has_function(self, name: str) -> bool:
+        """Return whether debug info has a function with a name, one that is inlined everywhere included."""
+        try:
+            self._prog.function(name)
+        except LookupError:
+            return False
+        return True
+
+    def module_files(self) -> Iterator[str]:
+        """Yield the source files of loaded modules, some more than once."""
+        ranges = [(start, end) for _, start, end in self.code_ranges()]
+        for symbol in self._prog.symbols() if ranges else ():
+            if any(start <= symbol.address < end for start, end in ranges):
+                yield from (frame.file for frame in self.frames_at(symbol.address) if frame.file is not None)
 
     def may_hold(self, address: int) -> bool:
         """Return whether a module could be at an address: near the kernel's image, and not in it."""
