@@ -109,23 +109,18 @@ def find_remote_calls(target: Target) -> RemoteCalls:
 
 
 def make_source_tree(
-    target: Target | None,
-    folders: Sequence[str | Path] = (),
-    substitutions: Sequence[tuple[str, str]] = (),
-    *,
-    is_confined: bool = False,
+    target: Target | None, folders: Sequence[str | Path] = (), substitutions: Sequence[tuple[str, str]] = ()
 ) -> SourceTree:
     """Return the source tree of a target's kernel, looked for in these folders and where it was built.
 
     :param substitutions: as :class:`~kcovdbg.symbols.source_tree.SourceTree` takes them.
-    :param is_confined: as :class:`~kcovdbg.symbols.source_tree.SourceTree` takes it.
     """
+    image = None if target is None else find_image(target)
     directory: str | None = None
-    lines = None if target is None else cast("LineSource | None", getattr(target, "lines", None))
-    if lines is not None and lines.image is not None:
+    if image is not None:
         try:
-            with ElfFile(lines.image) as elf:
+            with ElfFile(image) as elf:
                 directory = read_comp_dir(elf)
         except TargetError:
             directory = None
-    return SourceTree(folders, build_directory=directory, substitutions=substitutions, is_confined=is_confined)
+    return SourceTree(folders, build_directory=directory, image=image, substitutions=substitutions)

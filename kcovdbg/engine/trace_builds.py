@@ -296,8 +296,8 @@ def _make_foreign(context: Context, table: LocationTable, image: str | None, sou
     tree = SourceTree(
         () if source is None else (source,),
         build_directory=directory,
+        image=image,
         substitutions=() if source is not None else workspace.substitutions,
-        is_confined=workspace.confinement is not None,
     )
 
     symbolizer = Symbolizer(table=table)

@@ -185,9 +185,7 @@ class Workspace:
     @cached_property
     def source(self) -> SourceTree:
         """The source of the kernel, where it can be found."""
-        return make_source_tree(
-            self.optional_target, self.source_folders, self.substitutions, is_confined=self.confinement is not None
-        )
+        return make_source_tree(self.optional_target, self.source_folders, self.substitutions)
 
     @cached_property
     def layout(self) -> Layout:

@@ -8,7 +8,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from kcovdbg.errors import LimitError
+from kcovdbg.input_file import open_input, read_input
+
 NOT_FOUND = "no source text: {file} is not in the source tree; --source-dir names one"
+OUTSIDE = "no source text: {file} is outside the source trees; if you trust the debug info: --source-dir {folder}"
 NO_TREE = "no source text: no source tree is known; --source-dir names one"
 
 
@@ -29,14 +33,15 @@ class SourceText(NamedTuple):
 class SourceTree:
     """Source files by their names in debug info; each file is read once.
 
-    A file is looked up under each folder given by the user, then after substitutions, then where the kernel was built.
+    A file is looked up under each folder given by the user, then after substitutions, then where the kernel was built. Debug
+    info may name any file of this machine: only files are read that are, once links are followed, below a folder, the new
+    prefix of a substitution, or the build directory if the image lies in it.
 
     :param folders: roots of source trees.
     :param build_directory: ``DW_AT_comp_dir``, which names in debug info are relative to.
+    :param image: path of the kernel image.
     :param substitutions: pairs of path prefixes, old and new, as for GDB's ``set substitute-path``; the first that matches is
         applied to the absolute name.
-    :param is_confined: read only files that are, after links, below a folder or the new prefix of a substitution: debug info
-        may name any file of this machine.
     """
 
     def __init__(
@@ -44,14 +49,16 @@ class SourceTree:
         folders: Iterable[str | os.PathLike[str]] = (),
         *,
         build_directory: str | None = None,
+        image: str | None = None,
         substitutions: Sequence[tuple[str, str]] = (),
-        is_confined: bool = False,
     ) -> None:
         self._folders = tuple(Path(folder) for folder in folders)
         self._build_directory = build_directory
         self._substitutions = tuple(substitutions)
-        roots = (*self._folders, *(Path(new) for _, new in self._substitutions))
-        self._roots = tuple(Path(os.path.realpath(root)) for root in roots) if is_confined else None
+        self._roots = [*map(_resolve, self._folders), *(_resolve(new or "/") for _, new in self._substitutions)]
+        # An image elsewhere may claim to have been built in anybody's home directory.
+        if image is not None and build_directory and _resolve(image).parent == _resolve(build_directory):
+            self._roots.append(_resolve(build_directory))
         self._texts: dict[str, SourceText] = {}
         self._paths: dict[Path, None] = {}
 
@@ -65,12 +72,13 @@ class SourceTree:
 
         :param file: its name in debug info.
         """
-        path = self.find(file)
-        if path is None:
+        found = self._find(file)
+        if found is None:
             return False
+        path, root = found
         self._paths[path] = None
         try:
-            with path.open("rb") as stream:
+            with open_input(path, folder=root) as stream:
                 return bool(stream.read(1))
         except OSError:
             return False
@@ -80,13 +88,21 @@ class SourceTree:
 
         :param file: its name in debug info, relative to the build root or absolute.
         """
-        return next((path for path in self._candidates(file) if path.is_file() and self._is_allowed(path)), None)
+        found = self._find(file)
+        return None if found is None else found[0]
 
-    def _is_allowed(self, path: Path) -> bool:
-        if self._roots is None:
-            return True
-        real = Path(os.path.realpath(path))
-        return any(real.is_relative_to(root) for root in self._roots)
+    def _find(self, file: str) -> tuple[Path, Path] | None:
+        """Return the path of a file, and the root that it is below."""
+        inside = ((path, self._root_of(path)) for path in self._candidates(file))
+        return next(((path, root) for path, root in inside if root is not None and path.is_file()), None)
+
+    def _root_of(self, path: Path) -> Path | None:
+        try:
+            real = _resolve(path)
+        except ValueError:
+            # A null character.
+            return None
+        return next((root for root in self._roots if real.is_relative_to(root)), None)
 
     def _candidates(self, file: str) -> Iterable[Path]:
         absolute = file if file.startswith("/") else None
@@ -123,16 +139,31 @@ class SourceTree:
 
     def read_once(self, file: str) -> SourceText:
         """Return the text of a file as :meth:`read` does, without keeping it: a kernel's files fill a gigabyte."""
-        path = self.find(file)
-        if path is None:
-            has_tree = bool(self._folders) or bool(self._build_directory and Path(self._build_directory).is_dir())
-            return SourceText(None, (), NOT_FOUND.format(file=file) if has_tree else NO_TREE)
+        found = self._find(file)
+        if found is None:
+            return SourceText(None, (), self._explain_missing(file))
+        path, root = found
         self._paths[path] = None
         try:
             # Lines end at newlines only, in any convention, as for a compiler: kernel sources have form feeds.
-            lines = path.read_text("utf-8", "replace").split("\n")
+            text = read_input(path, folder=root).decode("utf-8", "replace")
+            lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         except OSError as error:
             return SourceText(path, (), f"no source text: {path}: {error.strerror}")
+        except LimitError as error:
+            return SourceText(path, (), f"no source text: {error}; {error.hint}")
         if lines[-1] == "":
             lines.pop()
         return SourceText(path, tuple(lines))
+
+    def _explain_missing(self, file: str) -> str:
+        if self._roots and any(self._root_of(path) is not None for path in self._candidates(file)):
+            return NOT_FOUND.format(file=file)
+        build = self._build_directory
+        if build and Path(build).is_dir() and _resolve(build) not in self._roots:
+            return OUTSIDE.format(file=file, folder=build)
+        return NOT_FOUND.format(file=file) if self._roots else NO_TREE
+
+
+def _resolve(path: str | os.PathLike[str]) -> Path:
+    return Path(os.path.realpath(path))

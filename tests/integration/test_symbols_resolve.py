@@ -232,7 +232,7 @@ def test_source_text(tmp_path):
     (tree / "kernel" / "a.c").write_bytes(b"one\r\ntwo\x0c\nth\xffree")
     for source in (
         SourceTree([tmp_path / "nosuch", tree]),
-        SourceTree(build_directory=str(tree)),
+        SourceTree(build_directory=str(tree), image=str(tree / "vmlinux")),
         SourceTree(build_directory="/nosuch/b", substitutions=[("/nosuch/bb", "/x"), ("/nosuch/b/", f"{tree}/")]),
     ):
         for name in ("kernel/a.c", "./kernel/a.c", "kernel/../kernel/a.c"):
