@@ -194,7 +194,7 @@ static size_t find_indirect(const unsigned char *text, size_t size, uint64_t add
 	unsigned char operation = kind == KCOVDBG_INDIRECT_CALLS ? 0x10 : 0x20;
 	size_t i, count = 0;
 
-	if (stop > size - 1)
+	if (stop + 1 > size)
 		stop = size ? size - 1 : 0;
 	for (i = *start; i < stop && count < room; i++) {
 		const unsigned char *next = memchr(text + i, 0xff, stop - i);
@@ -224,6 +224,8 @@ size_t kcovdbg_x86_branches(const unsigned char *text, size_t size, uint64_t add
 			    const struct kcovdbg_targets *targets, size_t *start, size_t stop, uint64_t *backs, uint64_t *led,
 			    size_t room)
 {
+	/* So that the end of an instruction can be computed. */
+	stop = stop < size ? stop : size;
 	switch (kind) {
 	case KCOVDBG_CALLS:
 		return find_calls(text, size, address, targets, start, stop, backs, led, room);
@@ -247,9 +249,8 @@ size_t kcovdbg_arm64_branches(const unsigned char *text, size_t size, uint64_t a
 	uint32_t opcode = is_direct ? (is_call ? 0x94000000 : 0x14000000) : (is_call ? 0xd63f0000 : 0xd61f0000);
 	size_t i, count = 0;
 
-	if (kind == KCOVDBG_SHORT_JUMPS)
-		stop = 0;
-	for (i = (*start + 3) & ~(size_t)3; i < stop && i + 4 <= size && count < room; i += 4) {
+	stop = kind == KCOVDBG_SHORT_JUMPS ? 0 : stop < size ? stop : size;
+	for (i = (*start + 3) & ~(size_t)3; i < stop && size - i >= 4 && count < room; i += 4) {
 		uint32_t word = load(text + i);
 		uint64_t at = address + i, target = 0;
 

@@ -97,7 +97,7 @@ void kcovdbg_chains_flags(struct kcovdbg_chains in, const uint64_t *chains, size
 }
 
 size_t kcovdbg_chains_flatten(struct kcovdbg_chains in, const uint64_t *chains, size_t count, uint32_t *lengths,
-			      uint32_t *frames)
+			      uint32_t *frames, size_t room)
 {
 	size_t i, total = 0;
 
@@ -106,9 +106,9 @@ size_t kcovdbg_chains_flatten(struct kcovdbg_chains in, const uint64_t *chains, 
 		const uint32_t *frame;
 
 		lengths[i] = span.end - span.begin;
-		for (frame = span.begin; frames && frame < span.end; frame++)
-			frames[total + (frame - span.begin)] = *frame;
-		total += lengths[i];
+		for (frame = span.begin; frame < span.end; frame++, total++)
+			if (total < room)
+				frames[total] = *frame;
 	}
 	return total;
 }

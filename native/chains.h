@@ -29,9 +29,9 @@ void kcovdbg_chains_ends(struct kcovdbg_chains in, const uint64_t *chains, size_
 /* The flags of all frames of each chain, combined by "or". */
 void kcovdbg_chains_flags(struct kcovdbg_chains in, const uint64_t *chains, size_t count, const uint8_t *flags,
 			  size_t frame_count, uint8_t *combined);
-/* The length of each chain, and the frames of all, unless frames is NULL; return how many these are. */
+/* The length of each chain, and the frames of all, up to room; return how many these are. */
 size_t kcovdbg_chains_flatten(struct kcovdbg_chains in, const uint64_t *chains, size_t count, uint32_t *lengths,
-			      uint32_t *frames);
+			      uint32_t *frames, size_t room);
 /*
  * Add chains to the lines of their frames, to each line once. line has the number of each frame's line, or UINT32_MAX; hits of a
  * chain are 0 where there is no array of them. -1 when out of memory.
@@ -53,7 +53,8 @@ void kcovdbg_sum_groups(const uint32_t *groups, const uint64_t *counts, const ui
 			size_t group_count, uint64_t *records, uint32_t *points, uint32_t *hottest, uint64_t *repeated);
 /* cdef end */
 
-/* In the word of a chain: where the length and the beginning are, and the greatest length. */
+/* In the word of a chain: its kind, where the length and the beginning are, and the greatest length. */
+#define KCOVDBG_CHAIN_KIND_MASK 7
 #define KCOVDBG_CHAIN_LENGTH_SHIFT 3
 #define KCOVDBG_CHAIN_START_SHIFT 16
 #define KCOVDBG_CHAIN_MAX_LENGTH 0x1fff

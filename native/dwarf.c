@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,14 @@
 #define MAX_CODE (1U << 20)
 #define MAX_CHAIN 1024
 #define MAX_REFERENCES 16
+/* Longer names are damage: paths of Linux are shorter. */
+#define MAX_NAME 4096
+/* Units may share what they refer to: reading each byte of the sections so often is enough for every compiler and linker. */
+#define MAX_READINGS 64
+/* Taken together, since all threads count them. */
+#define STEPS 64
+/* Of an abbreviation. */
+#define MAX_FIELDS 256
 
 enum {
 	TAG_array_type = 0x01,
@@ -105,6 +114,9 @@ struct unit {
 
 struct kcovdbg_dwarf {
 	struct kcovdbg_sections sections;
+	uint64_t max_ranges;
+	uint64_t max_steps;
+	_Atomic uint64_t steps; /* Taken by all threads; about one for each byte read. */
 	struct unit *units;
 	struct kcovdbg_unit *shown;
 	size_t unit_count;
@@ -150,6 +162,15 @@ struct entry {
 	/* Of a unit. */
 	struct value directory, lines, language, str_offsets_base, addr_base, rnglists_base;
 };
+
+/* Return false when the units have taken more steps than undamaged ones would. */
+static bool take_steps(const struct kcovdbg_dwarf *dwarf, uint64_t count)
+{
+	/* The only thing that changes after kcovdbg_dwarf_new(). */
+	_Atomic uint64_t *steps = (_Atomic uint64_t *)&dwarf->steps;
+
+	return atomic_fetch_add_explicit(steps, count, memory_order_relaxed) + count <= dwarf->max_steps;
+}
 
 static struct cursor open_at(const struct kcovdbg_dwarf *dwarf, const struct kcovdbg_bytes *section, uint64_t offset)
 {
@@ -254,7 +275,8 @@ static inline int64_t get_sleb(struct cursor *cursor)
 static const char *get_string(struct cursor *cursor)
 {
 	const unsigned char *start = cursor->at;
-	const unsigned char *end = start < cursor->end ? memchr(start, 0, cursor->end - start) : NULL;
+	size_t size = cursor->end - start;
+	const unsigned char *end = size ? memchr(start, 0, size < MAX_NAME ? size : MAX_NAME) : NULL;
 
 	if (!end) {
 		cursor->is_bad = true;
@@ -430,6 +452,7 @@ static bool add_field(struct abbreviations *known, uint32_t first, struct field 
 static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct unit *unit, struct abbreviations *known)
 {
 	struct cursor cursor;
+	const unsigned char *start;
 	uint64_t code;
 
 	if (known->is_read && known->offset == unit->abbrev && known->version == unit->version &&
@@ -439,8 +462,11 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 	known->field_count = 0;
 	if (known->code_count)
 		memset(known->codes, 0, known->code_count * sizeof(*known->codes));
-	known->code_count = 0;
 	cursor = open_at(dwarf, &dwarf->sections.abbrev, unit->abbrev);
+	start = cursor.at;
+	if (!take_steps(dwarf, known->code_count))
+		return 1;
+	known->code_count = 0;
 	while ((code = get_uleb(&cursor)) && !cursor.is_bad) {
 		struct abbreviation *abbreviation;
 		uint64_t tag = get_uleb(&cursor), attribute, form;
@@ -472,9 +498,14 @@ static int read_abbreviations(const struct kcovdbg_dwarf *dwarf, const struct un
 			} else {
 				field.form = form;
 			}
+			if (known->field_count - first == MAX_FIELDS)
+				return 1;
 			if (!add_field(known, first, field))
 				return -1;
 		}
+		if (!take_steps(dwarf, cursor.at - start))
+			return 1;
+		start = cursor.at;
 		if (code > known->code_count) {
 			if (!grow(&known->codes, &known->code_room, code, sizeof(*known->codes)))
 				return -1;
@@ -636,6 +667,12 @@ static bool is_address(uint16_t form)
 	return form == FORM_addr || form == FORM_addrx || (form >= FORM_addrx1 && form <= FORM_addrx4);
 }
 
+/* The same in a loop, for each round; most of them are short. */
+static bool may_continue(const struct kcovdbg_dwarf *dwarf, uint64_t round)
+{
+	return !round || round % STEPS || take_steps(dwarf, STEPS);
+}
+
 /* Called for each range of an entry; false ends it. */
 typedef bool (*range_function)(void *context, uint64_t low, uint64_t high);
 
@@ -643,9 +680,10 @@ static bool list_old_ranges(const struct kcovdbg_dwarf *dwarf, const struct unit
 			    void *context)
 {
 	struct cursor cursor = open_at(dwarf, &dwarf->sections.ranges, offset);
-	uint64_t base = unit->low, highest = unit->address_size == 8 ? UINT64_MAX : (1ULL << 8 * unit->address_size) - 1;
+	uint64_t count = 0, base = unit->low,
+		 highest = unit->address_size == 8 ? UINT64_MAX : (1ULL << 8 * unit->address_size) - 1;
 
-	while (!cursor.is_bad) {
+	while (!cursor.is_bad && may_continue(dwarf, count++)) {
 		uint64_t low = get(&cursor, unit->address_size), high = get(&cursor, unit->address_size);
 
 		if (cursor.is_bad || (!low && !high))
@@ -662,7 +700,7 @@ static bool list_ranges(const struct kcovdbg_dwarf *dwarf, const struct unit *un
 			void *context)
 {
 	struct cursor cursor;
-	uint64_t base = unit->low, offset = list.number, low, high;
+	uint64_t count = 0, base = unit->low, offset = list.number, low, high;
 
 	if (unit->version < 5)
 		return list_old_ranges(dwarf, unit, offset, add, context);
@@ -674,7 +712,7 @@ static bool list_ranges(const struct kcovdbg_dwarf *dwarf, const struct unit *un
 			return true;
 	}
 	cursor = open_at(dwarf, &dwarf->sections.rnglists, offset);
-	while (!cursor.is_bad) {
+	while (!cursor.is_bad && may_continue(dwarf, count++)) {
 		/* Table 7.30 of the standard. */
 		switch (get(&cursor, 1)) {
 		case 1: /* DW_RLE_base_addressx */
@@ -759,6 +797,9 @@ static bool add_unit_range(void *context, uint64_t low, uint64_t high)
 {
 	struct kcovdbg_dwarf *dwarf = context;
 
+	/* Each takes bytes of its own, unless damaged units share them. */
+	if (dwarf->range_count == dwarf->max_ranges)
+		return true;
 	if (!grow(&dwarf->ranges, &dwarf->range_room, dwarf->range_count + 1, 2 * sizeof(*dwarf->ranges)))
 		return false;
 	dwarf->ranges[2 * dwarf->range_count] = low;
@@ -827,6 +868,9 @@ struct kcovdbg_dwarf *kcovdbg_dwarf_new(const struct kcovdbg_sections *sections)
 	if (!dwarf)
 		return NULL;
 	dwarf->sections = *sections;
+	dwarf->max_steps = 1 << 20;
+	for (i = 0; i < sizeof(*sections) / sizeof(struct kcovdbg_bytes); i++)
+		dwarf->max_steps += MAX_READINGS * ((const struct kcovdbg_bytes *)sections)[i].size;
 	while (offset < sections->info.size && read_header(dwarf, offset, &unit)) {
 		if (!grow(&dwarf->units, &unit_room, dwarf->unit_count + 1, sizeof(unit)))
 			goto out_of_memory;
@@ -835,6 +879,8 @@ struct kcovdbg_dwarf *kcovdbg_dwarf_new(const struct kcovdbg_sections *sections)
 	}
 	if (!grow(&dwarf->shown, &shown_room, dwarf->unit_count, sizeof(*dwarf->shown)))
 		goto out_of_memory;
+	/* One of a unit itself; one in a list takes three bytes or more. */
+	dwarf->max_ranges = dwarf->unit_count + (sections->ranges.size + sections->rnglists.size) / 3;
 	for (i = 0; i < dwarf->unit_count; i++) {
 		memset(&dwarf->shown[i], 0, sizeof(*dwarf->shown));
 		if (read_unit(dwarf, &dwarf->units[i], &dwarf->shown[i], &known))
@@ -962,6 +1008,7 @@ struct reader {
 	size_t path_room;
 	uint32_t current; /* Function whose ranges are being read. */
 	bool is_hit;	  /* Whether an address is in one of them. */
+	size_t steps;	  /* Not yet counted. */
 };
 
 static size_t lower_bound(const uint64_t *addresses, size_t count, uint64_t address)
@@ -982,14 +1029,19 @@ static size_t lower_bound(const uint64_t *addresses, size_t count, uint64_t addr
 static bool add_function_range(void *context, uint64_t low, uint64_t high)
 {
 	struct reader *reader = context;
-	size_t i;
+	size_t first = lower_bound(reader->addresses, reader->count, low), i;
 
 	/* Entries come before their children, whose ranges replace theirs. */
-	for (i = lower_bound(reader->addresses, reader->count, low); i < reader->count && reader->addresses[i] < high; i++) {
+	for (i = first; i < reader->count && reader->addresses[i] < high; i++) {
 		reader->deepest[i] = reader->current;
 		reader->is_hit = true;
 	}
-	return true;
+	reader->steps += i - first;
+	if (reader->steps < STEPS * STEPS)
+		return true;
+	i = reader->steps;
+	reader->steps = 0;
+	return take_steps(reader->dwarf, i);
 }
 
 static uint32_t clamp(uint64_t number)
@@ -1014,7 +1066,7 @@ static bool can_have_functions(const struct unit *unit, uint16_t tag)
 	}
 }
 
-/* Add a function that may hold addresses. 0, -1 when out of memory; is_hit tells whether it does. */
+/* Add a function that may hold addresses; is_hit tells whether it does. 0, -1 when out of memory, 1 for damage. */
 static int add_function(struct reader *reader, const struct entry *entry, uint32_t parent)
 {
 	struct function *function;
@@ -1023,7 +1075,8 @@ static int add_function(struct reader *reader, const struct entry *entry, uint32
 		return -1;
 	reader->current = reader->function_count;
 	reader->is_hit = false;
-	list_entry_ranges(reader->dwarf, reader->unit, entry, add_function_range, reader);
+	if (!list_entry_ranges(reader->dwarf, reader->unit, entry, add_function_range, reader))
+		return 1;
 	function = &reader->functions[reader->function_count++];
 	function->offset = entry->offset;
 	function->parent = parent;
@@ -1043,8 +1096,11 @@ static int read_functions(struct reader *reader)
 	struct cursor cursor = open_unit(reader->dwarf, unit, unit->entry);
 	size_t depth = 0;
 	struct entry entry;
+	int status;
 
 	reader->function_count = 0;
+	if (!take_steps(reader->dwarf, unit->end - unit->offset))
+		return 1;
 	do {
 		uint32_t parent = depth ? reader->parents[depth - 1] : NONE;
 		bool may_skip;
@@ -1061,8 +1117,9 @@ static int read_functions(struct reader *reader)
 			bool has_code = entry.ranges.form || (entry.low.form && entry.high.form);
 
 			if (has_code) {
-				if (add_function(reader, &entry, parent))
-					return -1;
+				status = add_function(reader, &entry, parent);
+				if (status)
+					return status;
 				parent = reader->function_count - 1;
 			}
 			may_skip = has_code ? !reader->is_hit : entry.is_abstract;
@@ -1175,6 +1232,9 @@ static int read_names(struct reader *reader, struct cursor *cursor, bool are_fil
 			return 1;
 	}
 	count = get_uleb(cursor);
+	/* Each takes a byte or more. */
+	if (count > (size_t)(cursor->end - cursor->at))
+		return 1;
 	for (i = 0; i < count && !cursor->is_bad && columns; i++) {
 		const char *name = NULL;
 		uint64_t folder = 0;
@@ -1224,6 +1284,7 @@ struct line_state {
 	uint32_t file, line, column;
 	bool is_first; /* Of a sequence. */
 	size_t next;   /* First address that may be in the row. */
+	size_t steps;  /* Addresses that rows were found for. */
 	struct row row;
 	uint64_t row_address;
 };
@@ -1235,7 +1296,7 @@ static void add_row(struct reader *reader, struct line_state *state, bool is_end
 		if (state->address < state->row_address)
 			state->is_first = true;
 		for (; !state->is_first && state->next < reader->count && reader->addresses[state->next] < state->address;
-		     state->next++)
+		     state->next++, state->steps++)
 			reader->rows[state->next] = state->row;
 	}
 	if (state->is_first)
@@ -1270,7 +1331,8 @@ static int read_lines(struct reader *reader)
 		return 0;
 	cursor = open_at(reader->dwarf, &reader->dwarf->sections.line, unit->lines);
 	length = get(&cursor, 4);
-	if (cursor.is_bad || length >= 0xfffffff0 || length > (size_t)(cursor.end - cursor.at))
+	if (cursor.is_bad || length >= 0xfffffff0 || length > (size_t)(cursor.end - cursor.at) ||
+	    !take_steps(reader->dwarf, length))
 		return 1;
 	cursor.end = cursor.at + length;
 	version = get(&cursor, 2);
@@ -1307,7 +1369,7 @@ static int read_lines(struct reader *reader)
 
 	cursor.at = program;
 	start_sequence(&state);
-	while (cursor.at < cursor.end && !cursor.is_bad) {
+	while (cursor.at < cursor.end && !cursor.is_bad && state.steps <= MAX_READINGS * reader->count) {
 		unsigned int opcode = *cursor.at++;
 		unsigned int i;
 
@@ -1321,10 +1383,11 @@ static int read_lines(struct reader *reader)
 		switch (opcode) {
 		case 0: {
 			uint64_t extended = get_uleb(&cursor);
-			const unsigned char *end = cursor.at + extended;
+			const unsigned char *end;
 
 			if (!extended || extended > (size_t)(cursor.end - cursor.at))
 				return 1;
+			end = cursor.at + extended;
 			switch (*cursor.at++) {
 			case 1: /* DW_LNE_end_sequence */
 				add_row(reader, &state, true);
@@ -1370,7 +1433,7 @@ static int read_lines(struct reader *reader)
 				get_uleb(&cursor);
 		}
 	}
-	return cursor.is_bad;
+	return cursor.is_bad || cursor.at < cursor.end;
 }
 
 /* Return the string of a file's path, 0 for none, NONE when out of memory. */
@@ -1467,12 +1530,18 @@ static int locate_unit(struct reader *reader, uint32_t *chains)
 }
 
 ptrdiff_t kcovdbg_dwarf_locate(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, const size_t *ends, size_t unit_count,
-			       const uint64_t *addresses, struct kcovdbg_locations *locations, uint32_t *chains)
+			       const uint64_t *addresses, size_t count, struct kcovdbg_locations *locations, uint32_t *chains)
 {
 	struct reader reader = { .dwarf = dwarf, .locations = locations };
 	size_t i, start = 0;
 	ptrdiff_t unknown = 0;
 
+	for (i = 0; i < unit_count; start = ends[i++])
+		if (ends[i] < start || ends[i] > count)
+			return -2;
+	if (start != count)
+		return -2;
+	start = 0;
 	for (i = 0; i < unit_count && unknown >= 0; start = ends[i++]) {
 		int status = 1;
 

@@ -49,9 +49,9 @@ int kcovdbg_dwarf_find_units(const struct kcovdbg_dwarf *dwarf, const uint64_t *
 
 /* Locate addresses: those of the i-th unit are at ends[i - 1] up to ends[i], ascending. chains[i] becomes the number of the i-th
    address's chain, UINT32_MAX where the unit is damaged or of an unknown form. Return how many such units there are; -1 when out of
-   memory. May be called by several threads, each with locations of its own. */
+   memory; -2 when the units do not end at count. May be called by several threads, each with locations of its own. */
 ptrdiff_t kcovdbg_dwarf_locate(const struct kcovdbg_dwarf *dwarf, const uint32_t *units, const size_t *ends, size_t unit_count,
-			       const uint64_t *addresses, struct kcovdbg_locations *locations, uint32_t *chains);
+			       const uint64_t *addresses, size_t count, struct kcovdbg_locations *locations, uint32_t *chains);
 /* cdef end */
 
 #endif

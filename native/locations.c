@@ -8,6 +8,9 @@
 
 #define NO_ID UINT32_MAX
 #define MAX_IDS (1U << 30)
+/* A kernel with a million points has strings of 10 MiB and chains of 20 MiB. */
+#define MAX_TEXT (256U << 20)
+#define MAX_CHAIN_FRAMES (64U << 20)
 
 /* Open addressing; a slot holds a number + 1. */
 struct table {
@@ -117,7 +120,7 @@ uint32_t kcovdbg_locations_string(struct kcovdbg_locations *locations, const cha
 
 	if (!text)
 		return 0;
-	if (!is_ready(table))
+	if (!is_ready(table) || size >= MAX_TEXT - locations->text_size)
 		return NO_ID;
 	hash = hash_bytes(text, size);
 	FOR_EACH_SAME(table, hash, slot, id)
@@ -171,7 +174,7 @@ uint32_t kcovdbg_locations_chain(struct kcovdbg_locations *locations, const uint
 	uint64_t hash;
 	uint32_t new;
 
-	if (!is_ready(table) || locations->chain_frame_count + count > MAX_IDS)
+	if (!is_ready(table) || locations->chain_frame_count + count > MAX_CHAIN_FRAMES)
 		return NO_ID;
 	hash = hash_bytes(frames, count * sizeof(*frames));
 	FOR_EACH_SAME(table, hash, slot, id)
@@ -317,29 +320,35 @@ int kcovdbg_locations_add(struct kcovdbg_locations *locations, const struct kcov
 	return status;
 }
 
-uint32_t kcovdbg_locations_common(struct kcovdbg_locations *locations, const uint32_t *chains, size_t count)
+int kcovdbg_locations_common(struct kcovdbg_locations *locations, const uint32_t *chains, size_t count, uint32_t *common)
 {
-	bool is_same = true;
+	bool is_same = true, is_one = true;
 	uint32_t outer = NO_ID;
 	size_t i;
 
 	for (i = 0; i < count; i++) {
 		uint32_t chain = chains[i];
-		size_t start = chain ? locations->chain_ends[chain - 1] : 0, end = locations->chain_ends[chain];
+		size_t start, end;
 
+		if (chain >= locations->chains.count)
+			return -2;
+		start = chain ? locations->chain_ends[chain - 1] : 0;
+		end = locations->chain_ends[chain];
 		is_same = is_same && chain == chains[0];
 		if (start < end) {
 			const struct frame *frame = &locations->frame[locations->chain_frames[end - 1]];
 			uint32_t found = kcovdbg_locations_frame(locations, frame->function, frame->file, 0, 0);
 
 			if (found == NO_ID)
-				return NO_ID;
-			if (outer != NO_ID && outer != found)
-				return kcovdbg_locations_chain(locations, NULL, 0);
-			outer = found;
+				return -1;
+			if (outer == NO_ID)
+				outer = found;
+			is_one = is_one && outer == found;
 		}
 	}
 	if (count && is_same)
-		return chains[0];
-	return kcovdbg_locations_chain(locations, &outer, outer != NO_ID);
+		*common = chains[0];
+	else
+		*common = kcovdbg_locations_chain(locations, &outer, is_one && outer != NO_ID);
+	return *common == NO_ID ? -1 : 0;
 }

@@ -29,9 +29,8 @@ void kcovdbg_locations_free(struct kcovdbg_locations *locations);
 void kcovdbg_locations_arrays(const struct kcovdbg_locations *locations, struct kcovdbg_location_arrays *arrays);
 /* Add the chains of others; chains[i] becomes the number of the i-th. -1 when out of memory, -2 when a number is out of range. */
 int kcovdbg_locations_add(struct kcovdbg_locations *locations, const struct kcovdbg_location_arrays *more, uint32_t *chains);
-/* The number of the chain of what some chains have in common: all, or the outermost function, or nothing. UINT32_MAX when out of
-   memory. */
-uint32_t kcovdbg_locations_common(struct kcovdbg_locations *locations, const uint32_t *chains, size_t count);
+/* The number of the chain of what some chains have in common: all, or the outermost function, or nothing. -1 and -2 as above. */
+int kcovdbg_locations_common(struct kcovdbg_locations *locations, const uint32_t *chains, size_t count, uint32_t *common);
 /* cdef end */
 
 /* For the C sources: each returns a number, UINT32_MAX when out of memory; a string's is 0 for NULL. */

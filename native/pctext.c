@@ -188,6 +188,7 @@ static inline __attribute__((always_inline)) int mark(const void *words, size_t 
 
 int kcovdbg_text_add(struct kcovdbg_text *text, const void *words, size_t count, unsigned int word_size)
 {
+	text->pcs_count = 0;
 	return FOR_EACH_PC(mark, words, count, word_size, text);
 }
 
@@ -278,10 +279,10 @@ ptrdiff_t kcovdbg_text_number(struct kcovdbg_text *text)
 	return text->pcs_count;
 }
 
-void kcovdbg_text_pcs(const struct kcovdbg_text *text, uint64_t *pcs)
+void kcovdbg_text_pcs(const struct kcovdbg_text *text, uint64_t *pcs, size_t room)
 {
-	if (text->pcs_count)
-		memcpy(pcs, text->pcs, text->pcs_count * sizeof(*pcs));
+	if (text->pcs_count && room)
+		memcpy(pcs, text->pcs, (text->pcs_count < room ? text->pcs_count : room) * sizeof(*pcs));
 }
 
 static inline __attribute__((always_inline)) uint32_t find_id(const struct kcovdbg_text *text, uint64_t pc)
@@ -306,6 +307,10 @@ static inline __attribute__((always_inline)) int put_ids(const void *words, size
 	const unsigned char *at = words;
 	size_t i;
 
+	if (!text->pcs_count) {
+		memset(ids, 0xff, count * sizeof(*ids));
+		return 0;
+	}
 	for (i = 0; i < count; i++, at += word_size)
 		ids[i] = find_id(text, load(at, word_size));
 	return 0;
@@ -317,22 +322,22 @@ void kcovdbg_text_ids(const struct kcovdbg_text *text, const void *words, size_t
 }
 
 static inline __attribute__((always_inline)) int add_counts(const void *words, size_t count, unsigned int word_size,
-							    const struct kcovdbg_text *text, uint64_t *counts)
+							    const struct kcovdbg_text *text, uint64_t *counts, size_t room)
 {
 	const unsigned char *at = words;
 	size_t i;
 
-	for (i = 0; i < count; i++, at += word_size) {
+	for (i = 0; text->pcs_count && i < count; i++, at += word_size) {
 		uint32_t id = find_id(text, load(at, word_size));
 
-		if (id != NO_ID)
+		if (id < room)
 			counts[id]++;
 	}
 	return 0;
 }
 
 void kcovdbg_text_count(const struct kcovdbg_text *text, const void *words, size_t count, unsigned int word_size,
-			uint64_t *counts)
+			uint64_t *counts, size_t room)
 {
-	FOR_EACH_PC(add_counts, words, count, word_size, text, counts);
+	FOR_EACH_PC(add_counts, words, count, word_size, text, counts, room);
 }

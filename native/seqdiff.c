@@ -494,7 +494,7 @@ struct kcovdbg_diff *kcovdbg_diff_new(const uint32_t *left, size_t left_count, c
 	diff->budget = budget;
 	diff->max_rounds = MAX_ROUNDS;
 	id_count = count_ids(left, left_count, right, right_count);
-	if (groups && id_count > group_count) {
+	if (id_count > 2 * MAX_RECORDS || (groups && id_count > group_count)) {
 		free(diff);
 		return NULL;
 	}

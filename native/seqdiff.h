@@ -18,7 +18,8 @@ struct kcovdbg_diff;
 
 /*
  * Align two sequences of IDs. groups has for each ID below group_count the group whose IDs form runs; NULL aligns records only.
- * budget bounds the steps of the search. NULL when out of memory, or when a sequence has 2^30 records or more.
+ * budget bounds the steps of the search. NULL when out of memory, when a sequence has 2^30 records or
+ * more, or when an ID is 2^31 or more or has no group.
  */
 struct kcovdbg_diff *kcovdbg_diff_new(const uint32_t *left, size_t left_count, const uint32_t *right, size_t right_count,
 				      const uint32_t *groups, size_t group_count, uint64_t budget);

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
+#include <stdbool.h>
+#include <string.h>
+
 #include "chains.h"
 #include "table_rows.h"
 
@@ -7,7 +10,7 @@ static int is_before(const struct kcovdbg_points *one, const struct kcovdbg_poin
 	return *one->pcs < *other->pcs || (*one->pcs == *other->pcs && one->kind < other->kind);
 }
 
-void kcovdbg_merge_points(struct kcovdbg_points *columns, size_t column_count, uint64_t *pcs, uint8_t *kinds)
+int kcovdbg_merge_points(struct kcovdbg_points *columns, size_t column_count, uint64_t *pcs, uint8_t *kinds, size_t room)
 {
 	for (size_t row = 0;; row++) {
 		struct kcovdbg_points *least = NULL;
@@ -16,23 +19,33 @@ void kcovdbg_merge_points(struct kcovdbg_points *columns, size_t column_count, u
 			if (columns[i].count && (!least || is_before(&columns[i], least)))
 				least = &columns[i];
 		if (!least)
-			return;
+			return row == room ? 0 : -1;
+		if (row >= room)
+			return -1;
 		pcs[row] = *least->pcs++;
 		kinds[row] = least->kind;
 		least->count--;
 	}
 }
 
-void kcovdbg_make_rows(const uint64_t *pcs, const uint8_t *kinds, const uint32_t *chains, size_t count, uint64_t base,
-		       const uint32_t *chain_ends, size_t chain_count, int shift, uint32_t *offsets, uint64_t *rows,
-		       uint32_t *buckets)
+int kcovdbg_make_rows(const uint64_t *pcs, const uint8_t *kinds, const uint32_t *chains, size_t count, uint64_t base,
+		      const uint32_t *chain_ends, size_t chain_count, unsigned int shift, uint32_t *offsets, uint64_t *rows,
+		      uint32_t *buckets, size_t bucket_count)
 {
 	size_t bucket = 0, i;
 
+	if (shift > 31 || !bucket_count)
+		return -1;
 	for (i = 0; i < count; i++) {
-		uint32_t chain = chains[i] < chain_count ? chains[i] : 0, start = chain ? chain_ends[chain - 1] : 0;
-		uint32_t length = chain_count ? chain_ends[chain] - start : 0;
+		uint32_t chain = chains[i], start, length;
 
+		if (chain >= chain_count || pcs[i] < base || pcs[i] - base > UINT32_MAX || (i && pcs[i] < pcs[i - 1]) ||
+		    (pcs[i] - base) >> shift >= bucket_count - 1)
+			return -1;
+		start = chain ? chain_ends[chain - 1] : 0;
+		if (chain_ends[chain] < start)
+			return -1;
+		length = chain_ends[chain] - start;
 		if (length > KCOVDBG_CHAIN_MAX_LENGTH)
 			length = KCOVDBG_CHAIN_MAX_LENGTH;
 		offsets[i] = pcs[i] - base;
@@ -41,5 +54,65 @@ void kcovdbg_make_rows(const uint64_t *pcs, const uint8_t *kinds, const uint32_t
 		while (bucket <= offsets[i] >> shift)
 			buckets[bucket++] = i;
 	}
-	buckets[bucket] = count;
+	while (bucket < bucket_count)
+		buckets[bucket++] = count;
+	return 0;
+}
+
+static bool is_below(const uint32_t *values, size_t count, size_t limit)
+{
+	size_t i;
+
+	for (i = 0; i < count && values[i] < limit; i++)
+		;
+	return i == count;
+}
+
+static bool is_ascending(const uint32_t *values, size_t count)
+{
+	size_t i;
+
+	for (i = 1; i < count && values[i - 1] <= values[i]; i++)
+		;
+	return i >= count;
+}
+
+int kcovdbg_check_table(const struct kcovdbg_table *table)
+{
+	/* Of the base, so that no address is beyond the last one. */
+	uint64_t room = UINT64_MAX - table->base;
+	const uint8_t *at = table->string, *end = at + table->string_size;
+	/* The first stands for none. Zeros separate the others. */
+	size_t strings = 2, i;
+
+	while (at < end && (at = memchr(at, 0, end - at))) {
+		at++;
+		strings++;
+	}
+	if (!table->bucket_count || table->bucket[table->bucket_count - 1] != table->point_count ||
+	    !is_ascending(table->bucket, table->bucket_count) || !is_ascending(table->offset, table->point_count) ||
+	    (table->point_count && table->offset[table->point_count - 1] > room))
+		return -1;
+	for (i = 0; i < table->point_count; i++) {
+		uint64_t chain = table->chain[i], start = chain >> KCOVDBG_CHAIN_START_SHIFT;
+
+		if ((chain & KCOVDBG_CHAIN_KIND_MASK) >= table->kind_count || start > table->chain_frame_count ||
+		    (chain >> KCOVDBG_CHAIN_LENGTH_SHIFT & KCOVDBG_CHAIN_MAX_LENGTH) > table->chain_frame_count - start)
+			return -1;
+	}
+	for (i = 0; i < table->function_count; i++)
+		if ((uint64_t)table->function_start[i] + table->function_size[i] > room)
+			return -1;
+	for (i = 0; i + 3 <= table->range_size; i += 3)
+		if (table->range[i] > table->range[i + 1] || table->range[i + 1] > room || table->range[i + 2] >= strings)
+			return -1;
+	if (i < table->range_size || !is_below(table->chain_frame, table->chain_frame_count, table->frame_count) ||
+	    !is_below(table->frame_function, table->frame_count, strings) ||
+	    !is_below(table->frame_file, table->frame_count, strings) ||
+	    !is_ascending(table->function_start, table->function_count) ||
+	    !is_below(table->function_name, table->function_count, strings) ||
+	    !is_below(table->function_alias, table->function_count, strings) ||
+	    !is_below(table->function_unit, table->function_count, strings))
+		return -1;
+	return 0;
 }

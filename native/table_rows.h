@@ -14,16 +14,42 @@ struct kcovdbg_points {
 	uint8_t kind;
 };
 
-/* Merge columns of points, which are empty then; of equal PCs the lower kind is first. */
-void kcovdbg_merge_points(struct kcovdbg_points *columns, size_t column_count, uint64_t *pcs, uint8_t *kinds);
+/* Merge columns of points, which are empty then; of equal PCs the lower kind is first. room: points of all columns; -1 for another
+   number. */
+int kcovdbg_merge_points(struct kcovdbg_points *columns, size_t column_count, uint64_t *pcs, uint8_t *kinds, size_t room);
 /*
  * Make what a table has of each PC, all of which are less than 4 GiB after base: the offset; and the word of its chain, which
  * chains.h describes. Bucket i gets the index of the first row whose offset, shifted right by shift, is i or more, and the last
- * one, which is beyond all offsets, the number of rows.
+ * one, which is beyond all offsets, the number of rows. -1 when PCs do not ascend or are beyond the buckets, or when there is no
+ * such chain.
  */
-void kcovdbg_make_rows(const uint64_t *pcs, const uint8_t *kinds, const uint32_t *chains, size_t count, uint64_t base,
-		       const uint32_t *chain_ends, size_t chain_count, int shift, uint32_t *offsets, uint64_t *rows,
-		       uint32_t *buckets);
+int kcovdbg_make_rows(const uint64_t *pcs, const uint8_t *kinds, const uint32_t *chains, size_t count, uint64_t base,
+		      const uint32_t *chain_ends, size_t chain_count, unsigned int shift, uint32_t *offsets, uint64_t *rows,
+		      uint32_t *buckets, size_t bucket_count);
+
+/* The arrays of a location table, as kcovdbg/symbols/location_table.py describes them, and their items. */
+struct kcovdbg_table {
+	uint64_t base;
+	unsigned int kind_count;
+	const uint32_t *offset;
+	const uint64_t *chain;
+	size_t point_count;
+	const uint32_t *bucket;
+	size_t bucket_count;
+	const uint32_t *chain_frame;
+	size_t chain_frame_count;
+	const uint32_t *frame_function, *frame_file, *frame_line, *frame_column;
+	size_t frame_count;
+	const uint8_t *string;
+	size_t string_size;
+	const uint32_t *range;
+	size_t range_size;
+	const uint32_t *function_start, *function_size, *function_name, *function_alias, *function_unit;
+	size_t function_count;
+};
+
+/* Check every number that leads to an item of a column, or that is added to the base. -1 when one is out of range. */
+int kcovdbg_check_table(const struct kcovdbg_table *table);
 /* cdef end */
 
 #endif

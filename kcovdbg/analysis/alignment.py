@@ -12,7 +12,8 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from kcovdbg.records.native_loops import Block, find_blocks, has_native
+from kcovdbg.compiled_module import has_native
+from kcovdbg.records.native_loops import Block, find_blocks
 from kcovdbg.records.pc_counts import make_numbering, to_array
 
 # Two traces meet again where both have a piece of this many records; shorter pieces recur everywhere.

@@ -26,9 +26,10 @@ from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.function_pairs import BuildFunctions, FunctionPair, FunctionPairs, PairKind
 from kcovdbg.analysis.line_pairs import LinePairs, Renames, pair_lines
 from kcovdbg.analysis.pc_columns import kind_flags, low_halves, pair_words
+from kcovdbg.compiled_module import zeros
 from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH, START_SHIFT
 from kcovdbg.records.chain_loops import find_innermost, gather
-from kcovdbg.records.native_loops import NO_ID, zeros
+from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.records.pc_counts import make_numbering
 from kcovdbg.symbols.coverage_points import PointKind
 

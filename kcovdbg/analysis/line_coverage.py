@@ -10,11 +10,12 @@ from itertools import compress
 from typing import Final
 
 from kcovdbg.analysis.pc_columns import PcColumns, kind_flags, low_bytes, low_halves, pair_words
+from kcovdbg.compiled_module import zeros
 from kcovdbg.model.coverage import FileCoverage
 from kcovdbg.model.frame_columns import FrameColumns
 from kcovdbg.model.location import Frame
 from kcovdbg.records.chain_loops import add_lines, find_outermost, flatten_chains, gather
-from kcovdbg.records.native_loops import NO_ID, Numbering, zeros
+from kcovdbg.records.native_loops import NO_ID, Numbering
 from kcovdbg.symbols.coverage_points import PointKind
 
 # Rows that are looked at together.

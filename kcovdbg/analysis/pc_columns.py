@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
+from kcovdbg.compiled_module import zeros
 from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH, FrameColumns, chain_word, frames_of_chain
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.chain_loops import combine_flags, find_chains, find_innermost, find_outermost, flatten_chains, gather
-from kcovdbg.records.native_loops import NO_ID, Numbering, zeros
+from kcovdbg.records.native_loops import NO_ID, Numbering
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable, TableColumns
 

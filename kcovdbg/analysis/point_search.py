@@ -7,9 +7,9 @@ from array import array
 from collections.abc import Iterable
 from itertools import compress, count
 
+from kcovdbg.compiled_module import has_native
 from kcovdbg.model.frame_columns import KIND_MASK
 from kcovdbg.records.chain_loops import combine_flags
-from kcovdbg.records.native_loops import has_native
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.location_table import LocationTable
 

@@ -9,8 +9,9 @@ from itertools import compress, count
 from typing import NamedTuple, overload
 
 from kcovdbg.analysis.pc_columns import PcColumns
+from kcovdbg.compiled_module import zeros
 from kcovdbg.records import chain_loops
-from kcovdbg.records.native_loops import NO_ID, zeros
+from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.records.pc_counts import make_numbering
 
 

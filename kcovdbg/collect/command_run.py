@@ -21,8 +21,9 @@ from kcovdbg.abi import record
 from kcovdbg.collect.buffer_data import decode_buffer
 from kcovdbg.collect.enable_diagnosis import EnableRefusal, find_refusal
 from kcovdbg.collect.errno_messages import Step, explain, explain_not_followed
-from kcovdbg.collect.native_module import DEFAULT_SIZE, device_path, kernel_word_size, load_native, make_native_mode
+from kcovdbg.collect.native_module import DEFAULT_SIZE, device_path, kernel_word_size, make_native_mode
 from kcovdbg.collect.requests import CollectMode, find_mode, find_remote_mode
+from kcovdbg.compiled_module import load_native
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
 

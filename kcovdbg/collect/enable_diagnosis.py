@@ -13,7 +13,8 @@ from enum import Enum
 from typing import Any
 
 from kcovdbg.abi.mode import ENABLE
-from kcovdbg.collect.native_module import load_native, request_number
+from kcovdbg.collect.native_module import request_number
+from kcovdbg.compiled_module import load_native
 
 
 class EnableRefusal(Enum):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from kcovdbg.abi.mode import Ioctl
 from kcovdbg.collect.requests import CollectMode
-from kcovdbg.errors import CapabilityError
+from kcovdbg.compiled_module import load_native
 
 DEVICE: Final = "/sys/kernel/debug/kcov"
 """KCOV's file, where debugfs is usually mounted."""
@@ -29,21 +29,6 @@ DEFAULT_SIZE: Final = 1 << 19
 _MACHINES_64: Final = frozenset(
     {"x86_64", "aarch64", "aarch64_be", "riscv64", "s390x", "ppc64", "ppc64le", "loongarch64", "mips64"}
 )
-
-
-def load_native() -> tuple[Any, Any]:
-    """Return cffi's ``ffi`` and ``lib``.
-
-    :raises CapabilityError: when the module was not compiled for this Python.
-    """
-    try:
-        from kcovdbg._native import ffi, lib
-    except ImportError as error:
-        raise CapabilityError(
-            f"native collector: could not be loaded: {error}",
-            hint="install a C compiler, then kcovdbg again; in a checkout: pip install -e .",
-        ) from None
-    return ffi, lib
 
 
 def kernel_word_size() -> int:

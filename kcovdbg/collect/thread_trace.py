@@ -20,11 +20,11 @@ from kcovdbg.collect.native_module import (
     DEFAULT_SIZE,
     device_path,
     kernel_word_size,
-    load_native,
     make_native_mode,
     request_number,
 )
 from kcovdbg.collect.requests import CollectMode, find_mode
+from kcovdbg.compiled_module import load_native
 from kcovdbg.errors import CollectError
 from kcovdbg.model.buffer import Buffer
 

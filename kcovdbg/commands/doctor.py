@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.mode import EnableRequest, Mode
 from kcovdbg.collect.errno_messages import Step, explain
 from kcovdbg.collect.machine import is_this_machine, read_config, running_release
-from kcovdbg.collect.native_module import DEVICE, load_native
+from kcovdbg.collect.native_module import DEVICE
 from kcovdbg.collect.thread_trace import Trace
+from kcovdbg.compiled_module import load_native
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context

@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+ANY_UNPACKED: Final = 256 << 20
+"""Bytes that the compressed sections of any file may take."""
+MAX_UNPACKED_RATIO: Final = 32
+"""How often the size of its file they may take; debug info is packed to a tenth at best."""
 # The largest tables that are read. A vmlinux has some 60 sections, a dump of many terabytes some 100,000 segments.
 _MAX_HEADERS: Final = 64 << 20
 _MAX_NOTES: Final = 256 << 20
@@ -63,6 +67,7 @@ class ElfFile:
     def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
         self.path = Path(path)
         self.name = name or str(path)
+        self._unpacked = 0
         try:
             self._file = self.path.open("rb")
         except (OSError, ValueError) as error:
@@ -183,8 +188,19 @@ class ElfFile:
         return None
 
     def text_sections(self) -> tuple[Section, ...]:
-        """Return the sections that hold code, in the order of the file; none in a file of debug info alone."""
-        return tuple(section for section in self.sections if section.is_text and section.size)
+        """Return the sections that hold code, in the order of the file; none in a file of debug info alone.
+
+        :raises ElfError: when sections of a linked file overlap or are not in the file.
+        """
+        found = tuple(section for section in self.sections if section.is_text and section.size)
+        end = 0
+        for section in () if self.is_relocatable else sorted(found, key=lambda section: section.address):
+            if section.address < end:
+                raise self._damaged(f"{section.name} overlaps other code")
+            end = section.address + section.size
+            if end > 1 << 8 * self.header.word_size or (self._size is not None and section.offset + section.size > self._size):
+                raise self._damaged(f"{section.name} has {section.size:#x} bytes")
+        return found
 
     def read_section(self, section: Section, limit: int | None = None) -> bytes:
         """Return the contents of a section, decompressed; none of a section without contents.
@@ -199,13 +215,20 @@ class ElfFile:
         data = self.read_at(section.offset, section.size)
         if len(data) < layout.size:
             raise self._damaged(f"{section.name} is incomplete")
-        if layout.unpack_from(data)[0] != ELFCOMPRESS_ZLIB:
+        method, *_, size, _ = layout.unpack_from(data)
+        if method != ELFCOMPRESS_ZLIB:
             raise ElfError(f"{self.name}: cannot decompress {section.name}: only zlib is supported")
+        wanted = size if limit is None else min(limit, size)
+        self._unpacked += wanted
+        if self._unpacked > max(ANY_UNPACKED, MAX_UNPACKED_RATIO * (self._size or 0)):
+            raise ElfError(f"{self.name}: its compressed sections take more than {self._unpacked >> 20} MiB")
         try:
-            # 0 stands for no limit.
-            return zlib.decompressobj().decompress(memoryview(data)[layout.size :], limit or 0)
-        except zlib.error as error:
-            raise self._damaged(f"{section.name}: {error}") from None
+            found = zlib.decompressobj().decompress(memoryview(data)[layout.size :], max(wanted, 1))
+        except (zlib.error, MemoryError, OverflowError) as error:
+            raise self._damaged(f"{section.name}: {error or 'too large'}") from None
+        if len(found) < wanted:
+            raise self._damaged(f"{section.name} is incomplete")
+        return found[:wanted]
 
     def map_section(self, section: Section) -> bytes | memoryview:
         """Return the contents of a section, mapped where that is possible: large ones then take no memory of this process."""

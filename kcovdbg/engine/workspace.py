@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kcovdbg.analysis.compact_buffer import Kept
 from kcovdbg.analysis.pc_names import Names
+from kcovdbg.compiled_module import has_native
 from kcovdbg.engine.code_names import ModuleCode
 from kcovdbg.engine.command import CommandTable
 from kcovdbg.engine.file_confinement import FileConfinement
@@ -23,7 +24,6 @@ from kcovdbg.model.point_proof import PointProof
 from kcovdbg.render.renderable import Line
 from kcovdbg.render.theme import Color
 from kcovdbg.render.writer import Format
-from kcovdbg.symbols.compiled_reader import has_reader
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout, detect_layout
 from kcovdbg.walk.state import StateReader
@@ -162,7 +162,7 @@ class Workspace:
         if symbolizer.table is not None or not symbolizer.waits_for_table:
             return symbolizer.table
         # Other readers take minutes.
-        patience = _TABLE_PATIENCE if has_reader() else 0
+        patience = _TABLE_PATIENCE if has_native() else 0
         wait_with_progress(
             self.terminal(),
             lambda: None if symbolizer.table is None and symbolizer.waits_for_table else symbolizer,

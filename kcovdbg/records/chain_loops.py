@@ -10,8 +10,9 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from kcovdbg.compiled_module import column, has_native, load_native, zeros
 from kcovdbg.model.frame_columns import KIND_BITS, MAX_DEPTH, NO_CHAIN, FrameColumns, frames_of_chain
-from kcovdbg.records.native_loops import NO_ID, has_native, load_native, zeros
+from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.symbols.location_table import TableColumns
 
 
@@ -49,15 +50,10 @@ def _use(native: bool | None) -> bool:
     return has_native() if native is None else native
 
 
-def _of(kind: str, values: Sequence[int]) -> Any:
-    ffi, _ = load_native()
-    return ffi.from_buffer(kind, values)
-
-
 def _native_chains(frames: FrameColumns) -> Any:
     """Return the C structure; it is valid as long as the columns are."""
     ffi, _ = load_native()
-    numbers = _of("uint32_t[]", frames.chain_frame)
+    numbers = column("I", frames.chain_frame, len(frames.chain_frame))
     return ffi.new("struct kcovdbg_chains *", {"frames": numbers, "count": len(frames.chain_frame)}), numbers
 
 
@@ -72,15 +68,15 @@ def find_chains(pcs: array[int], table: TableColumns, *, native: bool | None = N
         _, lib = load_native()
         rest = zeros("I", len(pcs))
         missing = lib.kcovdbg_chains_find(
-            _of("uint64_t[]", pcs),
+            column("Q", pcs, len(pcs)),
             len(pcs),
             table.base,
-            _of("uint32_t[]", table.offset),
-            _of("uint64_t[]", table.chain),
+            column("I", table.offset, len(table.offset)),
+            column("Q", table.chain, len(table.offset)),
             len(table.offset),
-            _of("uint64_t[]", chains),
-            _of("uint32_t[]", rest),
-            _of("uint8_t[]", seen),
+            column("Q", chains, len(pcs)),
+            column("I", rest, len(pcs)),
+            column("B", seen, len(table.offset)),
         )
         return FoundChains(chains, rest[:missing], seen)
     rest = array("I")
@@ -109,7 +105,9 @@ def _find_ends(frames: FrameColumns, chains: Sequence[int], outermost: bool, nat
         _, lib = load_native()
         found = zeros("I", len(chains))
         within, _keep = _native_chains(frames)
-        lib.kcovdbg_chains_ends(within[0], _of("uint64_t[]", chains), len(chains), outermost, _of("uint32_t[]", found))
+        lib.kcovdbg_chains_ends(
+            within[0], column("Q", chains, len(chains)), len(chains), outermost, column("I", found, len(chains))
+        )
         return found
     end = -1 if outermost else 0
     return array("I", [chain[end] if len(chain) else NO_ID for chain in _python_chains(frames, chains)])
@@ -131,9 +129,9 @@ def flatten_chains(frames: FrameColumns, chains: array[int], *, native: bool | N
         ffi, lib = load_native()
         lengths = zeros("I", len(chains))
         within, _keep = _native_chains(frames)
-        arguments = within[0], _of("uint64_t[]", chains), len(chains), _of("uint32_t[]", lengths)
-        numbers = zeros("I", lib.kcovdbg_chains_flatten(*arguments, ffi.NULL))
-        lib.kcovdbg_chains_flatten(*arguments, _of("uint32_t[]", numbers))
+        arguments = within[0], column("Q", chains, len(chains)), len(chains), column("I", lengths, len(chains))
+        numbers = zeros("I", lib.kcovdbg_chains_flatten(*arguments, ffi.NULL, 0))
+        lib.kcovdbg_chains_flatten(*arguments, column("I", numbers, len(numbers)), len(numbers))
         return lengths, numbers
     lengths, numbers = array("I"), array("I")
     for chain in _python_chains(frames, chains):
@@ -153,11 +151,11 @@ def combine_flags(frames: FrameColumns, chains: Sequence[int], flags: bytes, *, 
         within, _keep = _native_chains(frames)
         lib.kcovdbg_chains_flags(
             within[0],
-            _of("uint64_t[]", chains),
+            column("Q", chains, len(chains)),
             len(chains),
-            _of("uint8_t[]", flags),
+            column("B", flags, len(flags)),
             len(flags),
-            _of("uint8_t[]", combined),
+            column("B", combined, len(chains)),
         )
         return bytes(combined)
 
@@ -192,15 +190,15 @@ def add_lines(
         for chains, hits in groups:
             failed = lib.kcovdbg_chains_add(
                 within[0],
-                _of("uint64_t[]", chains),
-                ffi.NULL if hits is None else _of("uint64_t[]", hits),
+                column("Q", chains, len(chains)),
+                ffi.NULL if hits is None else column("Q", hits, len(chains)),
                 len(chains),
-                _of("uint32_t[]", lines),
+                column("I", lines, len(lines)),
                 len(lines),
                 line_count,
-                _of("uint64_t[]", sums.hits),
-                _of("uint32_t[]", sums.points),
-                _of("uint32_t[]", sums.covered),
+                column("Q", sums.hits, line_count),
+                column("I", sums.points, line_count),
+                column("I", sums.covered, line_count),
             )
             if failed:
                 raise MemoryError
@@ -226,12 +224,12 @@ def gather(indexes: Sequence[int], values: Sequence[int], missing: int, *, nativ
         _, lib = load_native()
         found = zeros("I", len(indexes))
         lib.kcovdbg_gather(
-            _of("uint32_t[]", indexes),
+            column("I", indexes, len(indexes)),
             len(indexes),
-            _of("uint32_t[]", values),
+            column("I", values, len(values)),
             len(values),
             missing,
-            _of("uint32_t[]", found),
+            column("I", found, len(indexes)),
         )
         return found
     count = len(values)
@@ -251,7 +249,11 @@ def count_repeats(ids: array[int], groups: array[int], *, native: bool | None = 
     if _use(native):
         _, lib = load_native()
         failed = lib.kcovdbg_count_repeats(
-            _of("uint32_t[]", ids), len(ids), _of("uint32_t[]", groups), len(groups), _of("uint64_t[]", repeats)
+            column("I", ids, len(ids)),
+            len(ids),
+            column("I", groups, len(groups)),
+            len(groups),
+            column("Q", repeats, len(groups)),
         )
         if failed:
             raise MemoryError
@@ -280,15 +282,15 @@ def sum_groups(
     if _use(native):
         _, lib = load_native()
         lib.kcovdbg_sum_groups(
-            _of("uint32_t[]", groups),
-            _of("uint64_t[]", counts),
-            _of("uint64_t[]", repeats),
+            column("I", groups, len(groups)),
+            column("Q", counts, len(groups)),
+            column("Q", repeats, len(groups)),
             len(groups),
             group_count,
-            _of("uint64_t[]", sums.records),
-            _of("uint32_t[]", sums.points),
-            _of("uint32_t[]", sums.hottest),
-            _of("uint64_t[]", sums.repeats),
+            column("Q", sums.records, group_count),
+            column("I", sums.points, group_count),
+            column("I", sums.hottest, group_count),
+            column("Q", sums.repeats, group_count),
         )
         return sums
     for index, group in enumerate(groups):

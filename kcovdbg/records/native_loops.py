@@ -2,8 +2,7 @@
 """Loops over every word of a buffer, in C.
 
 Numbering has a Python implementation for installations without the compiled module: the same results, 10 to 100 times slower.
-Besides ``collect/``, only this module imports the compiled one; loops over locations are in :mod:`.chain_loops`. The headers in
-native/ document the C functions.
+Loops over locations are in :mod:`.chain_loops`. The headers in native/ document the C functions.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
-from importlib.util import find_spec
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from kcovdbg.compiled_module import column, has_native, load_native, zeros
 
 NO_ID: Final = 0xFFFFFFFF
 """The number of a PC that has none."""
@@ -32,33 +31,6 @@ class Block(NamedTuple):
     """Index of the first one on the left."""
     right: int
     length: int
-
-
-@cache
-def load_native() -> tuple[Any, Any]:
-    """Return cffi's ``ffi`` and ``lib`` of the compiled module.
-
-    :raises ImportError: when it cannot be used.
-    """
-    # Imported on first use: loading cffi takes as long as everything else, and most commands read no buffer.
-    from kcovdbg._native import ffi, lib
-
-    return ffi, lib
-
-
-@cache
-def has_native() -> bool:
-    """Return whether the compiled module can be used.
-
-    It cannot where it was not built, or was built for another machine, and inside a GDB whose Python has no cffi.
-    """
-    if find_spec("_cffi_backend") is None:
-        return False
-    try:
-        load_native()
-    except ImportError:
-        return False
-    return True
 
 
 class _NativeNumbering:
@@ -80,21 +52,21 @@ class _NativeNumbering:
         if self._count < 0:
             raise MemoryError
         pcs = zeros("Q", self._count)
-        lib.kcovdbg_text_pcs(self._text, ffi.from_buffer("uint64_t[]", pcs))
+        lib.kcovdbg_text_pcs(self._text, column("Q", pcs, self._count), self._count)
         return pcs
 
     def ids(self, words: array[int]) -> array[int]:
         ffi, lib = load_native()
         ids = zeros("I", len(words))
-        lib.kcovdbg_text_ids(self._text, ffi.from_buffer(words), len(words), words.itemsize, ffi.from_buffer("uint32_t[]", ids))
+        lib.kcovdbg_text_ids(self._text, ffi.from_buffer(words), len(words), words.itemsize, column("I", ids, len(words)))
         return ids
 
     def counts(self, buffers: Sequence[array[int]]) -> array[int]:
         ffi, lib = load_native()
         counts = zeros("Q", self._count)
-        native_counts = ffi.from_buffer("uint64_t[]", counts)
+        native_counts = column("Q", counts, self._count)
         for words in buffers:
-            lib.kcovdbg_text_count(self._text, ffi.from_buffer(words), len(words), words.itemsize, native_counts)
+            lib.kcovdbg_text_count(self._text, ffi.from_buffer(words), len(words), words.itemsize, native_counts, self._count)
         return counts
 
 
@@ -151,11 +123,6 @@ class Numbering:
         return self._numbering.counts(buffers)
 
 
-def zeros(code: str, count: int) -> array[int]:
-    """Return an array of zeros."""
-    return array(code, bytes(array(code).itemsize * count))
-
-
 def find_blocks(
     left: array[int], right: array[int], groups: array[int] | None = None, *, budget: int = _DIFF_BUDGET
 ) -> tuple[tuple[Block, ...], bool]:
@@ -173,11 +140,11 @@ def find_blocks(
         raise ValueError("a number without a group")
     ffi, lib = load_native()
     diff = lib.kcovdbg_diff_new(
-        ffi.from_buffer("uint32_t[]", left),
+        column("I", left, len(left)),
         len(left),
-        ffi.from_buffer("uint32_t[]", right),
+        column("I", right, len(right)),
         len(right),
-        ffi.NULL if groups is None else ffi.from_buffer("uint32_t[]", groups),
+        ffi.NULL if groups is None else column("I", groups, len(groups)),
         0 if groups is None else len(groups),
         budget,
     )
@@ -185,7 +152,7 @@ def find_blocks(
         raise MemoryError
     try:
         flat = zeros("I", 3 * lib.kcovdbg_diff_count(diff))
-        lib.kcovdbg_diff_blocks(diff, ffi.from_buffer("uint32_t[]", flat))
+        lib.kcovdbg_diff_blocks(diff, column("I", flat, len(flat)))
         is_coarse = bool(lib.kcovdbg_diff_is_coarse(diff))
     finally:
         lib.kcovdbg_diff_free(diff)

@@ -13,13 +13,13 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
-from functools import cache
-from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
+from kcovdbg.compiled_module import column, load_native, zeros
 from kcovdbg.elf.compile_units import CompileUnit
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_X86_64
+from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols.numbered_locations import LocationArrays, LocationError
 
 NO_UNIT: Final = 0xFFFFFFFF
@@ -35,26 +35,7 @@ SEARCHED: Final = {
 _BRANCHES: Final = 1 << 12
 # Bytes of text for a thread; in whole instructions of arm64.
 _SEARCHED_BYTES: Final = 1 << 20
-_SECTIONS: Final = ("info", "abbrev", "line", "str", "line_str", "str_offsets", "addr", "ranges", "rnglists")
-
-
-@cache
-def _native() -> tuple[Any, Any]:
-    from kcovdbg._native import ffi, lib
-
-    return ffi, lib
-
-
-@cache
-def has_reader() -> bool:
-    """Return whether the compiled module can be used; inside a GDB whose Python has no cffi it cannot."""
-    if find_spec("_cffi_backend") is None:
-        return False
-    try:
-        # The newest of its functions: a checkout may have a module that was compiled before.
-        return hasattr(_native()[1], "kcovdbg_make_rows")
-    except ImportError:
-        return False
+SECTIONS: Final = ("info", "abbrev", "line", "str", "line_str", "str_offsets", "addr", "ranges", "rnglists")
 
 
 class BranchColumns(NamedTuple):
@@ -90,9 +71,9 @@ def find_branches(
     :param texts: addresses and contents.
     :param machine: a key of :data:`SEARCHED`.
     """
-    ffi, lib = _native()
+    ffi, lib = load_native()
     search = getattr(lib, SEARCHED[machine])
-    wanted = lib.kcovdbg_targets_new(array_pointer("Q", array("Q", targets)), len(targets))
+    wanted = lib.kcovdbg_targets_new(column("Q", array("Q", targets), len(targets)), len(targets))
     if wanted == ffi.NULL:
         raise MemoryError
     wanted = ffi.gc(wanted, lib.kcovdbg_targets_free)
@@ -100,13 +81,13 @@ def find_branches(
     def find(part: tuple[int, Any, int]) -> BranchColumns:
         address, text, first = part
         found = BranchColumns(array("Q"), array("Q"))
-        columns = [array("Q", bytes(8 * _BRANCHES)) for _ in found]
-        pointers = [array_pointer("Q", column) for column in columns]
+        columns = [zeros("Q", _BRANCHES) for _ in found]
+        pointers = [column("Q", part, _BRANCHES) for part in columns]
         start, stop = ffi.new("size_t *", first), first + _SEARCHED_BYTES
         while start[0] < stop:
             count = search(text, len(text), address, kind, wanted, start, stop, *pointers, _BRANCHES)
-            for column, piece in zip(found, columns, strict=True):
-                column.extend(piece[:count])
+            for whole, piece in zip(found, columns, strict=True):
+                whole.extend(piece[:count])
         return found
 
     parts = [
@@ -116,26 +97,22 @@ def find_branches(
     with ThreadPoolExecutor(core_count()) as pool:
         # C code runs in parallel.
         for more in pool.map(find, parts):
-            for column, piece in zip(found, more, strict=True):
-                column.extend(piece)
+            for whole, piece in zip(found, more, strict=True):
+                whole.extend(piece)
     return found
-
-
-def array_pointer(code: str, column: array[int]) -> Any:
-    """Return a C pointer to the items of an array."""
-    return _native()[0].from_buffer("uint64_t[]" if code == "Q" else "uint32_t[]", column)
 
 
 def merge_points(columns: Sequence[tuple[array[int], int]]) -> tuple[array[int], bytes]:
     """Merge columns of PCs, each with their kind, into the ascending PCs and the kind of each."""
-    ffi, lib = _native()
-    pointers = [array_pointer("Q", pcs) for pcs, _ in columns]
+    ffi, lib = load_native()
+    pointers = [column("Q", pcs, len(pcs)) for pcs, _ in columns]
     given = ffi.new("struct kcovdbg_points[]", len(columns))
-    for column, pointer, (pcs, kind) in zip(given, pointers, columns, strict=True):
-        column.pcs, column.count, column.kind = pointer, len(pcs), kind
+    for one, pointer, (pcs, kind) in zip(given, pointers, columns, strict=True):
+        one.pcs, one.count, one.kind = pointer, len(pcs), kind
     size = sum(len(pcs) for pcs, _ in columns)
-    merged, kinds = array("Q", bytes(8 * size)), bytearray(size)
-    lib.kcovdbg_merge_points(given, len(columns), array_pointer("Q", merged), ffi.from_buffer("uint8_t[]", kinds))
+    merged, kinds = zeros("Q", size), bytearray(size)
+    if lib.kcovdbg_merge_points(given, len(columns), column("Q", merged, size), column("B", kinds, size), size):
+        raise ValueError("points of columns that do not ascend")
     return merged, bytes(kinds)
 
 
@@ -148,31 +125,49 @@ def make_rows(
     shift: int,
     bucket_count: int,
 ) -> tuple[array[int], array[int], array[int]]:
-    """Return the offset of each PC, the word of its chain, and buckets of offsets."""
-    ffi, lib = _native()
-    offsets, rows = array("I", bytes(4 * len(pcs))), array("Q", bytes(8 * len(pcs)))
-    buckets = array("I", bytes(4 * bucket_count))
-    lib.kcovdbg_make_rows(
-        array_pointer("Q", pcs),
-        ffi.from_buffer("uint8_t[]", kinds),
-        array_pointer("I", chains),
-        len(pcs),
+    """Return the offset of each PC, the word of its chain, and buckets of offsets.
+
+    :raises ValueError: when PCs do not ascend or have chains that there are not.
+    """
+    _, lib = load_native()
+    count = len(pcs)
+    offsets, rows, buckets = zeros("I", count), zeros("Q", count), zeros("I", bucket_count)
+    failed = lib.kcovdbg_make_rows(
+        column("Q", pcs, count),
+        column("B", kinds, count),
+        column("I", chains, count),
+        count,
         base,
-        array_pointer("I", chain_ends),
+        column("I", chain_ends, len(chain_ends)),
         len(chain_ends),
         shift,
-        array_pointer("I", offsets),
-        array_pointer("Q", rows),
-        array_pointer("I", buckets),
+        column("I", offsets, count),
+        column("Q", rows, count),
+        column("I", buckets, bucket_count),
+        bucket_count,
     )
+    if failed:
+        raise ValueError("PCs that do not ascend, or chains out of range")
     return offsets, rows, buckets
+
+
+def _check(status: int) -> None:
+    """Raise what a function of native/locations.h or native/dwarf.h says.
+
+    :raises CapabilityError: when the locations take more memory than there is, or than those of any kernel.
+    :raises LocationError: when they are damaged.
+    """
+    if status == -1:
+        raise CapabilityError("its debug info has more locations than fit into memory")
+    if status < 0:
+        raise LocationError("numbers out of range")
 
 
 class NativeLocations:
     """Numbered locations, kept in C: :class:`~kcovdbg.symbols.numbered_locations.Locations`."""
 
     def __init__(self) -> None:
-        ffi, lib = _native()
+        ffi, lib = load_native()
         self.pointer = lib.kcovdbg_locations_new()
         if self.pointer == ffi.NULL:
             raise MemoryError
@@ -180,15 +175,15 @@ class NativeLocations:
 
     def arrays(self) -> LocationArrays:
         """Return a copy of what there is."""
-        ffi, lib = _native()
+        ffi, lib = load_native()
         found = ffi.new("struct kcovdbg_location_arrays *")
         lib.kcovdbg_locations_arrays(self.pointer, found)
 
         def copy(pointer: Any, count: int) -> array[int]:
-            column = array("I")
+            numbers = array("I")
             if count:
-                column.frombytes(ffi.buffer(pointer, 4 * count))
-            return column
+                numbers.frombytes(ffi.buffer(pointer, 4 * count))
+            return numbers
 
         text = bytes(ffi.buffer(found.text, found.text_size)) if found.text_size else b""
         return LocationArrays(
@@ -203,28 +198,29 @@ class NativeLocations:
 
         :raises LocationError: when they are damaged.
         """
-        ffi, lib = _native()
+        ffi, lib = load_native()
         given = ffi.new("struct kcovdbg_location_arrays *")
         text = ffi.from_buffer(more.text)
-        pointers = [array_pointer("I", column) for column in more[1:]]
+        if len(more.frames) % 4:
+            raise LocationError("numbers out of range")
+        pointers = [column("I", numbers, len(numbers)) for numbers in more[1:]]
         given.text, given.text_size = text, len(more.text)
         given.frames, given.frame_count = pointers[0], len(more.frames) // 4
         given.chain_ends, given.chain_count = pointers[1], len(more.chain_ends)
         given.chain_frames, given.chain_frame_count = pointers[2], len(more.chain_frames)
-        numbers = array("I", bytes(4 * len(more.chain_ends)))
-        status = lib.kcovdbg_locations_add(self.pointer, given, array_pointer("I", numbers))
-        if status == -1:
-            raise MemoryError
-        if status:
-            raise LocationError("numbers out of range")
+        numbers = zeros("I", len(more.chain_ends))
+        _check(lib.kcovdbg_locations_add(self.pointer, given, column("I", numbers, len(numbers))))
         return numbers
 
     def common(self, groups: Iterable[Sequence[int]]) -> list[int]:
         """Return what the locations of each group have in common: all of it, or the outermost function alone, or nothing."""
-        lib = _native()[1]
-        found = [lib.kcovdbg_locations_common(self.pointer, group, len(group)) for group in groups]
-        if NO_UNIT in found:
-            raise MemoryError
+        _, lib = load_native()
+        numbers = zeros("I", 1)
+        common = column("I", numbers, 1)
+        found = []
+        for group in groups:
+            _check(lib.kcovdbg_locations_common(self.pointer, group, len(group), common))
+            found.append(numbers[0])
         return found
 
 
@@ -235,11 +231,11 @@ class DwarfReader:
     """
 
     def __init__(self, elf: ElfFile) -> None:
-        ffi, lib = _native()
+        ffi, lib = load_native()
         given = ffi.new("struct kcovdbg_sections *")
         # The pointers that C has must remain valid.
         self._kept: list[Any] = [given]
-        for name in _SECTIONS:
+        for name in SECTIONS:
             section = elf.section(f".debug_{name}")
             data: bytes | mmap.mmap | memoryview = b"" if section is None else elf.map_section(section)
             pointer = ffi.from_buffer(data)
@@ -249,14 +245,14 @@ class DwarfReader:
         given.must_swap = elf.header.big_endian != (sys.byteorder == "big")
         self._dwarf = lib.kcovdbg_dwarf_new(given)
         if self._dwarf == ffi.NULL:
-            raise MemoryError
+            raise CapabilityError("its debug info has more units than fit into memory")
         self._dwarf = ffi.gc(self._dwarf, lib.kcovdbg_dwarf_free)
         self._units = lib.kcovdbg_dwarf_units(self._dwarf)
         self._count: int = lib.kcovdbg_dwarf_unit_count(self._dwarf)
 
     def units(self) -> Iterator[CompileUnit]:
         """Iterate over the units with code or a name."""
-        ffi, lib = _native()
+        ffi, lib = load_native()
         ranges = lib.kcovdbg_dwarf_ranges(self._dwarf)
 
         def text(pointer: Any) -> str | None:
@@ -275,12 +271,10 @@ class DwarfReader:
 
     def find_units(self, addresses: array[int]) -> array[int]:
         """Return the number of the unit of each address, :data:`NO_UNIT` for those in none."""
-        found = array("I", bytes(4 * len(addresses)))
-        status = _native()[1].kcovdbg_dwarf_find_units(
-            self._dwarf, array_pointer("Q", addresses), len(addresses), array_pointer("I", found)
-        )
-        if status:
-            raise MemoryError
+        _, lib = load_native()
+        count = len(addresses)
+        found = zeros("I", count)
+        _check(lib.kcovdbg_dwarf_find_units(self._dwarf, column("Q", addresses, count), count, column("I", found, count)))
         return found
 
     def locate(self, units: Sequence[int], ends: Sequence[int], addresses: array[int]) -> tuple[array[int], LocationArrays]:
@@ -290,18 +284,21 @@ class DwarfReader:
         :param ends: where the addresses of each unit end; those of one are ascending.
         :return: the chain of each address, :data:`NO_UNIT` where its unit cannot be read; and the chains.
         """
-        ffi, lib = _native()
+        ffi, lib = load_native()
         locations = NativeLocations()
-        chains = array("I", bytes(4 * len(addresses)))
+        count = len(addresses)
+        chains = zeros("I", count)
+        if len(units) != len(ends):
+            raise ValueError(f"{len(ends)} ends of {len(units)} units")
         status = lib.kcovdbg_dwarf_locate(
             self._dwarf,
             ffi.new("uint32_t[]", units),
             ffi.new("size_t[]", ends),
             len(units),
-            array_pointer("Q", addresses),
+            column("Q", addresses, count),
+            count,
             locations.pointer,
-            array_pointer("I", chains),
+            column("I", chains, count),
         )
-        if status < 0:
-            raise MemoryError
+        _check(status)
         return chains, locations.arrays()

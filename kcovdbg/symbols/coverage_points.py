@@ -23,10 +23,11 @@ from itertools import compress
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import Codec
+from kcovdbg.compiled_module import has_native
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
-from kcovdbg.symbols.compiled_reader import SEARCHED, BranchColumns, BranchKind, find_branches, has_reader
+from kcovdbg.symbols.compiled_reader import SEARCHED, BranchColumns, BranchKind, find_branches
 
 _TRACE_PC: Final = "__sanitizer_cov_trace_pc"
 # Other callbacks by name: comparisons, and clang's guards, entries and exits of functions.
@@ -474,7 +475,7 @@ def _scan(elf: ElfFile, machine: int, *, has_thunks: bool) -> Code | _CompiledCo
     # By address, so that what is found in them is ascending.
     sections = sorted(elf.text_sections(), key=lambda section: section.address)
     texts = [(section.address, elf.map_section(section)) for section in sections]
-    if machine in SEARCHED and has_reader():
+    if machine in SEARCHED and has_native():
         return _CompiledCode(texts, machine, not has_thunks)
     code = Code(Branches([], []), Branches([], []), [], [])
     is_x86 = machine in (EM_X86_64, EM_386)

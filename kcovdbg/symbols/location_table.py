@@ -2,7 +2,7 @@
 """The location table: a file with the source locations of all coverage points of one build of the kernel.
 
 Looking up a PC in debug info takes some hundred microseconds, and a trace has thousands: the points of a build are resolved
-once. The file is mapped and searched in place, with the standard library only, so that GDB's Python reads it as well.
+once. The file is searched as it is.
 
 Layout: a header (:data:`_HEADER`), a directory of arrays (:data:`_ENTRY` each), the arrays. Numbers in the header are
 little-endian; the arrays have the byte order of the machine that wrote them, which is in the header, since the file is a cache
@@ -11,7 +11,6 @@ for that machine. Locations are shared: a PC has a chain, a chain has frames, a 
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 import sys
@@ -23,23 +22,26 @@ from functools import cached_property, partial
 from itertools import compress, count
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
+from kcovdbg.compiled_module import has_native
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH, FrameColumns
 from kcovdbg.model.location import Frame
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.numbered_locations import LocationArrays, PythonLocations
-from kcovdbg.symbols.table_rows import BUCKET_SHIFT, make_columns
+from kcovdbg.symbols.table_rows import BUCKET_SHIFT, check_table, make_columns
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
 
 _MAGIC: Final = b"KCOVSYM\0"
+MAX_SIZE: Final = 1 << 30
+"""Bytes of a table that is read; one of a million points has 60 MiB."""
 # Magic, format, byte order mark, length of the file, base address of offsets, build ID (zero padded) and its length, number of
 # arrays, checksum (CRC-32) of everything after the header.
-_HEADER: Final = struct.Struct("<8sI4sQQ32sIII")
+_HEADER: Final = struct.Struct("<8sI4sQQ32sIII4x")
 _ENTRY: Final = struct.Struct("<QQ")
 _ORDER_MARK: Final = b"BIG\0" if sys.byteorder == "big" else b"LIT\0"
 
@@ -120,7 +122,7 @@ def _gather(items: Any, indexes: Sequence[int]) -> Sequence[Any]:
 
 
 class LocationTable:
-    """A location table, mapped.
+    """A location table, in memory: its file may be another user's, who may change it after it was checked.
 
     :param path: the file.
     :param build_id: the build ID that it must have, hexadecimal; None for any.
@@ -131,42 +133,38 @@ class LocationTable:
     def __init__(self, path: str | os.PathLike[str], build_id: str | None = None) -> None:
         self.path = Path(path)
         with self.path.open("rb") as file:
-            try:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except ValueError as error:
-                raise TableError(f"{path} is empty") from error
-        self._whole = memoryview(self._map)
-        self._parts: dict[str, memoryview[int]] = {}
-        try:
-            self._open(build_id)
-        except TableError:
-            self.close()
-            raise
+            self._open(file, build_id)
         self._frames: dict[int, Frame] = {}
         # By words of the array of chains.
         self._rows: dict[int, tuple[int, tuple[Frame, ...]] | None] = {-1: None}
 
-    def _open(self, build_id: str | None) -> None:
-        if len(self._map) < _HEADER.size:
+    def _open(self, file: BinaryIO, build_id: str | None) -> None:
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
             raise TableError(f"{self.path} is truncated")
-        magic, version, order, length, base, found_id, id_size, arrays, checksum = _HEADER.unpack_from(self._map)
+        magic, version, order, length, base, found_id, id_size, arrays, checksum = _HEADER.unpack(header)
         if magic != _MAGIC or version != FORMAT or order != _ORDER_MARK or arrays != len(_ARRAYS):
             raise TableError(f"{self.path} is not a location table of format {FORMAT}")
-        if length != len(self._map):
-            raise TableError(f"{self.path} is truncated")
+        if length > MAX_SIZE:
+            raise TableError(f"{self.path} has {length} bytes, more than any location table")
         self.build_id = found_id[:id_size].hex()
         if build_id is not None and build_id != self.build_id:
             raise TableError(f"{self.path} is of another build")
-        with self._whole[_HEADER.size :] as payload:
-            if zlib.crc32(payload) != checksum:
-                raise TableError(f"{self.path} is damaged")
+        payload = file.read(max(length - _HEADER.size, 0) + 1)
+        if length != _HEADER.size + len(payload) or len(payload) < len(_ARRAYS) * _ENTRY.size:
+            raise TableError(f"{self.path} is truncated")
+        if zlib.crc32(payload) != checksum:
+            raise TableError(f"{self.path} is damaged")
         self._base: int = base
+        self._parts = {}
         for index, (name, code) in enumerate(_ARRAYS.items()):
-            at, size = _ENTRY.unpack_from(self._map, _HEADER.size + index * _ENTRY.size)
-            try:
-                self._parts[name] = self._whole[at : at + size].cast(code)
-            except TypeError:
-                raise TableError(f"{self.path} is damaged: {name} is incomplete") from None
+            at, size = _ENTRY.unpack_from(payload, index * _ENTRY.size)
+            start = at - _HEADER.size
+            if start < 0 or start + size > len(payload) or at % 8 or size % array(code).itemsize:
+                raise TableError(f"{self.path} is damaged: {name} is incomplete")
+            self._parts[name] = memoryview(payload)[start : start + size].cast(code)
+        if has_native() and not check_table(base, self._parts, len(PointKind)):
+            raise TableError(f"{self.path} is damaged: numbers out of range")
         self._offset = self._parts["offset"]
         self._chain = self._parts["chain"]
         self._bucket = self._parts["bucket"]
@@ -174,13 +172,9 @@ class LocationTable:
         self._chain_frame = self._parts["chain_frame"]
 
     def close(self) -> None:
-        """Unmap the file."""
+        """Give its memory back."""
         self._offset = self._chain = self._bucket = self._chain_frame = memoryview(b"")
-        for part in self._parts.values():
-            part.release()
         self._parts = {}
-        self._whole.release()
-        self._map.close()
 
     def __len__(self) -> int:
         """Return the number of PCs."""
@@ -256,7 +250,7 @@ class LocationTable:
     @cached_property
     def _strings(self) -> list[str | None]:
         # Decoding all of them costs less than finding those wanted. The first stands for None.
-        return [None, *bytes(self._parts["string"]).decode().split("\0")]
+        return [None, *bytes(self._parts["string"]).decode("utf-8", "replace").split("\0")]
 
     def pcs(self, *kinds: PointKind) -> array[int]:
         """Return the PCs of these kinds, of all kinds by default, ascending."""

@@ -23,12 +23,13 @@ from operator import attrgetter, ne, not_, sub
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kcovdbg.compiled_module import has_native
 from kcovdbg.elf.compile_units import CompileUnit, read_units
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.model.location import Frame
-from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, NativeLocations, core_count, has_reader
+from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, NativeLocations, core_count
 from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
 from kcovdbg.symbols.gc_pause import without_collection
 from kcovdbg.symbols.llvm_symbolizer import find_symbolizer, symbolize
@@ -198,7 +199,7 @@ class _Locator:
         self._elf = elf
         self._span = min(text.start for text in ranges), max(text.end for text in ranges)
         self._store = store
-        self.locations: Locations = NativeLocations() if has_reader() else PythonLocations()
+        self.locations: Locations = NativeLocations() if has_native() else PythonLocations()
 
     def locate(self, addresses: array[int], reader: DwarfReader | None) -> array[int]:
         """Return the location of each address, by its number in ``locations``.
@@ -437,7 +438,7 @@ def make_table(
         # Its build ID is that of the full image, for which the table would be found as well.
         raise CapabilityError(f"{elf.path}: a location table needs source lines, and this debug info has none")
     symbols = elf.symbols if len(elf.symbols) else code.symbols
-    reader = DwarfReader(elf) if may_read and has_reader() else None
+    reader = DwarfReader(elf) if may_read and has_native() else None
     writer = TableWriter(build_id, ranges)
     _add_functions(writer, symbols, tuple(reader.units()) if reader is not None else read_units(elf), ranges)
     points = find_points(code, symbols)

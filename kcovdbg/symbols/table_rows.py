@@ -6,16 +6,37 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from operator import or_
 from typing import Final, NamedTuple
 
+from kcovdbg.compiled_module import column, has_native, load_native
 from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH, START_SHIFT
-from kcovdbg.symbols.compiled_reader import has_reader, make_rows, merge_points
+from kcovdbg.symbols.compiled_reader import make_rows, merge_points
 
 BUCKET_SHIFT: Final = 6
 """A PC is looked up by the higher bits of its offset, then searched among the few that share them."""
+
+
+# Of each array of a table: the member of struct kcovdbg_table that has the number of its items.
+_COUNTERS: Final = {
+    "offset": "point_count",
+    "chain": "point_count",
+    "bucket": "bucket_count",
+    "chain_frame": "chain_frame_count",
+    "frame_function": "frame_count",
+    "frame_file": "frame_count",
+    "frame_line": "frame_count",
+    "frame_column": "frame_count",
+    "string": "string_size",
+    "range": "range_size",
+    "function_start": "function_count",
+    "function_size": "function_count",
+    "function_name": "function_count",
+    "function_alias": "function_count",
+    "function_unit": "function_count",
+}
 
 
 class MergedPoints(NamedTuple):
@@ -41,7 +62,7 @@ def merge_kinds(columns: Sequence[tuple[Iterable[int], int]]) -> MergedPoints:
 
     :param columns: PCs, ascending, and their kind, a number of 3 bits.
     """
-    if has_reader():
+    if has_native():
         return MergedPoints(*merge_points([(array("Q", pcs), kind) for pcs, kind in columns]))
     # As single numbers, they sort far faster than as pairs; each kind is ascending already.
     rows: list[int] = []
@@ -64,7 +85,7 @@ def make_columns(
     low, high = bisect_left(pcs, base), bisect_left(pcs, base + (1 << 32))
     pcs, kinds, chains = pcs[low:high], kinds[low:high], chains[low:high]
     buckets = (pcs[-1] - base >> BUCKET_SHIFT) + 2 if pcs else 1
-    if has_reader():
+    if has_native():
         columns = array("Q", pcs), bytes(kinds), array("I", chains)
         return RowColumns(*make_rows(*columns, base, chain_ends, BUCKET_SHIFT, buckets))
     offsets = array("I", [pc - base for pc in pcs])
@@ -74,3 +95,26 @@ def make_columns(
     # Of each chain, without a kind.
     words = [start << START_SHIFT | min(end - start, MAX_DEPTH) << KIND_BITS for start, end in pairwise((0, *chain_ends))]
     return RowColumns(offsets, array("Q", map(or_, map(words.__getitem__, chains), kinds)), array("I", accumulate(counts)))
+
+
+def check_table(base: int, parts: Mapping[str, memoryview[int]], kind_count: int) -> bool:
+    """Return whether the columns of a table fit together, and every number in them is in range.
+
+    :param base: address that offsets count from.
+    :param parts: the arrays of :mod:`.location_table`.
+    :param kind_count: of :class:`~kcovdbg.symbols.coverage_points.PointKind`.
+    """
+    ffi, lib = load_native()
+    table = ffi.new("struct kcovdbg_table *", {"base": base, "kind_count": kind_count})
+    counts: dict[str, int] = {}
+    kept = []
+    for name, counter in _COUNTERS.items():
+        values = parts[name]
+        try:
+            kept.append(column(values.format, values, counts.setdefault(counter, len(values))))  # type: ignore[arg-type]
+        except ValueError:
+            return False
+        setattr(table, name, kept[-1])
+    for counter, count in counts.items():
+        setattr(table, counter, count)
+    return not lib.kcovdbg_check_table(table)

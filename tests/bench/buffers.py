@@ -14,8 +14,9 @@ from pathlib import Path
 
 from kcovdbg.abi.record import PC, Encoding
 from kcovdbg.analysis.compact_buffer import keep
+from kcovdbg.compiled_module import has_native
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.records.native_loops import Block, Numbering, find_blocks, has_native
+from kcovdbg.records.native_loops import Block, Numbering, find_blocks
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
 from tests.bench.measure import Result, at_most, best, bounded, faster

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from kcovdbg.compiled_module import has_native
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError, TargetError
-from kcovdbg.symbols.compiled_reader import has_reader
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.symbolizer import open_symbolizer
 from kcovdbg.symbols.table_builder import build_table, make_table
@@ -48,7 +48,7 @@ def need(tool):
         pytest.importorskip("drgn")
     elif tool == "llvm" and shutil.which("llvm-symbolizer") is None:
         pytest.skip("needs llvm-symbolizer")
-    elif tool == "reader" and not has_reader():
+    elif tool == "reader" and not has_native():
         pytest.skip("needs the compiled module")
 
 

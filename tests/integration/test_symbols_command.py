@@ -12,17 +12,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from kcovdbg.compiled_module import has_native
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.engine import coverage_points
 from kcovdbg.engine.terminal import Terminal
 from kcovdbg.model.location import Frame
 from kcovdbg.render.writer import Format
-from kcovdbg.symbols.compiled_reader import has_reader
 from kcovdbg.symbols.coverage_points import find_points
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.symbolizer import Symbolizer
 from kcovdbg.symbols.table_cache import TableBuild, open_table, table_path
-from tests.integration.test_symbols_reader import compile_image
+from tests.support.compiled_image import compile_image
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_function_is_shown_before_the_table_is_built(image, monkeypatch):
     assert not coverage_points.find_own_points(context, "second")
 
 
-@pytest.mark.skipif(not has_reader(), reason="not built")
+@pytest.mark.skipif(not has_native(), reason="not built")
 @pytest.mark.parametrize("line", ["buffer 26", "trace 26", "diff 41 34"])
 def test_the_first_answer_is_that_of_a_built_table(run, line):
     """It waits for the table: without one, lines differ and no tail call is known."""

@@ -11,17 +11,17 @@ from random import Random
 import pytest
 
 from kcovdbg.abi.record import CMP, PC
+from kcovdbg.compiled_module import has_native
 from kcovdbg.elf.compile_units import read_comp_dir, read_units
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64, EM_X86_64
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.symbols import coverage_points as points
 from kcovdbg.symbols.code_proof import CodeProof
-from kcovdbg.symbols.compiled_reader import has_reader
 from kcovdbg.symbols.coverage_points import find_points, find_points_between
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")
-needs_reader = pytest.mark.skipif(not has_reader(), reason="needs the compiled module")
+needs_reader = pytest.mark.skipif(not has_native(), reason="needs the compiled module")
 
 SOURCE = """
 __attribute__((no_sanitize_coverage)) void __sanitizer_cov_trace_pc(void) { asm volatile(""); }
@@ -309,7 +309,7 @@ def test_compiled_search_finds_what_python_finds(machine):
 def test_points_without_the_compiled_module(built, monkeypatch):
     with ElfFile(built / "a") as elf:
         expected = find_points(elf)
-        monkeypatch.setattr(points, "has_reader", lambda: False)
+        monkeypatch.setattr(points, "has_native", lambda: False)
         assert find_points(elf) == expected
 
 

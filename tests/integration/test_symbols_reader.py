@@ -9,65 +9,18 @@ from array import array
 
 import pytest
 
+from kcovdbg.compiled_module import has_native
 from kcovdbg.elf.compile_units import read_units
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.errors import CapabilityError
 from kcovdbg.symbols import coverage_points, table_builder
-from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, has_reader
+from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.part_store import PartStore
 from kcovdbg.symbols.table_builder import build_table
+from tests.support.compiled_image import compile_image
 
-pytestmark = pytest.mark.skipif(not has_reader(), reason="needs the compiled module")
-
-HEADER = """
-static inline __attribute__((always_inline)) int twice(int number) { return number > 7 ? number * 2 : number; }
-static inline __attribute__((always_inline)) int chained(int number)
-{
-    if (number & 1)
-        return twice(number) + 1;
-    return twice(number - 1);
-}
-"""
-FIRST = """
-#include "sub/inlined.h"
-__attribute__((no_sanitize_coverage)) void __sanitizer_cov_trace_pc(void) { __asm__ volatile(""); }
-int second(int number);
-static __attribute__((noinline, cold)) int rare(int number) { return chained(number) ^ 5; }
-__attribute__((noinline)) int first(int number)
-{
-    if (__builtin_expect(number == 3, 0))
-        return rare(number);
-    return chained(number) + second(number);
-}
-void _start(void) { first(2); for (;;) ; }
-"""
-SECOND = """
-#include "sub/inlined.h"
-__attribute__((noinline)) int second(int number)
-{
-    int i, sum = 0;
-    for (i = 0; i < number; i++)
-        sum += chained(i);
-    return sum;
-}
-"""
-
-
-def compile_image(folder, compiler="gcc", dwarf="-gdwarf-5", *more):
-    if shutil.which(compiler) is None:
-        pytest.skip(f"needs {compiler}")
-    # As in a kernel, no source file is in the directory itself: drgn shows such with their whole paths.
-    for name, text in (("sub/inlined.h", HEADER), ("src/first.c", FIRST), ("src/second.c", SECOND)):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text)
-    flags = ["-g", dwarf, "-O2", "-ffunction-sections", "-I.", "-fno-pie", "-fsanitize-coverage=trace-pc", *more]
-    for name in ("first", "second"):
-        subprocess.run([compiler, *flags, "-c", f"src/{name}.c"], cwd=folder, check=True)
-    image = folder / "image"
-    link = ["gcc", "-no-pie", "-nostdlib", "-static", "-Wl,--build-id=sha1", "-o", image, "first.o", "second.o"]
-    subprocess.run(link, cwd=folder, check=True)
-    return image
+pytestmark = pytest.mark.skipif(not has_native(), reason="needs the compiled module")
 
 
 @pytest.fixture
@@ -102,7 +55,7 @@ def test_the_compiled_module_changes_speed_only(image, tmp_path, monkeypatch):
     pytest.importorskip("drgn")
     mine = rows_of(build_table(image, folder=tmp_path / "with"))
     for module in (table_builder, coverage_points):
-        monkeypatch.setattr(module, "has_reader", lambda: False)
+        monkeypatch.setattr(module, "has_native", lambda: False)
     assert rows_of(build_table(image, folder=tmp_path / "without")) == mine
 
 
@@ -122,7 +75,7 @@ def test_debug_info_in_a_file_of_its_own(image, tmp_path):
         build_table(debug, folder=tmp_path / "alone")
     assert alone.value.hint is not None
     (tmp_path / "other").mkdir()
-    other = compile_image(tmp_path / "other", "gcc", "-gdwarf-5", "-DOTHER", "-O1")
+    other = compile_image(tmp_path / "other", "gcc", "-gdwarf-5", "-DOTHER", "-fno-inline-small-functions")
     with pytest.raises(CapabilityError):
         build_table(debug, code=other, folder=tmp_path / "other")
 

@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: LGPL-2.1-or-later
 /*
- * Random work for the hot loops, to be compiled with sanitizers: results are checked against the plainest code there is.
- * Usage: driver SEED ROUNDS
+ * Random work for the C code that reads what others wrote, to be compiled with sanitizers: results are checked against the plainest
+ * code there is, and damaged input must not lead outside of what was given.
+ * Usage: driver TARGET SEED SECONDS [FILE...]
+ * The target "dwarf" takes files of sections, each with its length before it as in struct kcovdbg_sections. What is being read is in
+ * the file "last", for a case that ends the process.
  */
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "branches.h"
 #include "chains.h"
+#include "dwarf.h"
 #include "pctext.h"
 #include "seqdiff.h"
+#include "table_rows.h"
 
 #define CHECK(condition) \
 	do { \
@@ -97,10 +107,10 @@ static void try_text(void)
 		got = malloc((distinct + 1) * sizeof(*got));
 		counts = calloc(distinct + 1, sizeof(*counts));
 		CHECK(got && counts);
-		kcovdbg_text_pcs(text, got);
+		kcovdbg_text_pcs(text, got, distinct);
 		CHECK(!memcmp(got, sorted, distinct * sizeof(*got)));
 		kcovdbg_text_ids(text, words, count, word_size, ids);
-		kcovdbg_text_count(text, words, count, word_size, counts);
+		kcovdbg_text_count(text, words, count, word_size, counts, distinct);
 		for (i = 0; i < count; i++) {
 			CHECK(ids[i] < distinct && got[ids[i]] == pcs[i]);
 			counts[ids[i]]--;
@@ -258,18 +268,431 @@ static void try_chains(void)
 	free(flags);
 }
 
-int main(int argc, char **argv)
+/* A number for a column whose items should be below a limit: now and then it is not. */
+static uint32_t hostile(size_t limit)
 {
-	long rounds;
-
-	if (argc != 3)
-		return 2;
-	state = strtoull(argv[1], NULL, 0) * 2 + 1;
-	for (rounds = strtol(argv[2], NULL, 0); rounds > 0; rounds--) {
-		try_text();
-		try_chains();
-		try_diff();
-		try_diff();
+	switch (below(40)) {
+	case 0:
+		return limit;
+	case 1:
+		return UINT32_MAX - below(2);
+	case 2:
+		return random_word();
+	default:
+		return limit ? below(limit) : 0;
 	}
+}
+
+static uint32_t *hostile_column(size_t count, size_t limit, bool must_ascend)
+{
+	uint32_t *column = malloc(count * sizeof(*column)), last = 0;
+	size_t i;
+
+	CHECK(column || !count);
+	for (i = 0; i < count; i++) {
+		last = must_ascend && below(50) ? last + below(limit / (count + 1) + 2) : hostile(limit);
+		column[i] = last;
+	}
+	return column;
+}
+
+static char *strings(size_t *size)
+{
+	char *text = malloc(*size = below(30)), *at;
+
+	CHECK(text || !*size);
+	for (at = text; at < text + *size; at++)
+		*at = below(4) ? 'a' + below(3) : 0;
+	return text;
+}
+
+static void check_locations(const struct kcovdbg_locations *locations)
+{
+	struct kcovdbg_location_arrays arrays;
+	size_t i, count = 0;
+
+	kcovdbg_locations_arrays(locations, &arrays);
+	for (i = 0; i < arrays.text_size; i++)
+		count += !arrays.text[i];
+	CHECK(!arrays.text_size || !arrays.text[arrays.text_size - 1]);
+	for (i = 0; i < arrays.frame_count; i++)
+		CHECK(arrays.frames[4 * i] <= count && arrays.frames[4 * i + 1] <= count);
+	for (i = 0; i < arrays.chain_count; i++)
+		CHECK(arrays.chain_ends[i] <= arrays.chain_frame_count &&
+		      (!i || arrays.chain_ends[i - 1] <= arrays.chain_ends[i]));
+	for (i = 0; i < arrays.chain_frame_count; i++)
+		CHECK(arrays.chain_frames[i] < arrays.frame_count);
+}
+
+static void try_locations(void)
+{
+	struct kcovdbg_locations *locations = kcovdbg_locations_new();
+	int round;
+
+	CHECK(locations);
+	for (round = 0; round < 4; round++) {
+		struct kcovdbg_location_arrays more = { .frame_count = below(6), .chain_count = below(6) };
+		size_t i, string_count = 0;
+		uint32_t *frames, *ends, *numbers, *chains, common;
+		int status;
+
+		more.text = strings(&more.text_size);
+		for (i = 0; i < more.text_size; i++)
+			string_count += !more.text[i];
+		more.chain_frame_count = below(12);
+		more.frames = frames = hostile_column(4 * more.frame_count, string_count + 1, false);
+		more.chain_ends = ends = hostile_column(more.chain_count, more.chain_frame_count + 1, true);
+		more.chain_frames = numbers = hostile_column(more.chain_frame_count, more.frame_count, false);
+		chains = malloc(more.chain_count * sizeof(*chains));
+		CHECK(chains || !more.chain_count);
+		status = kcovdbg_locations_add(locations, &more, chains);
+		CHECK(status == 0 || status == -2);
+		check_locations(locations);
+		if (!status) {
+			struct kcovdbg_location_arrays all;
+
+			kcovdbg_locations_arrays(locations, &all);
+			for (i = 0; i < more.chain_count; i++)
+				CHECK(chains[i] < all.chain_count);
+			CHECK(!kcovdbg_locations_common(locations, chains, more.chain_count, &common));
+			check_locations(locations);
+			if (more.chain_count) {
+				chains[0] = all.chain_count + 2 + below(9);
+				CHECK(kcovdbg_locations_common(locations, chains, more.chain_count, &common) == -2);
+			}
+		}
+		free((char *)more.text);
+		free(frames);
+		free(ends);
+		free(numbers);
+		free(chains);
+	}
+	kcovdbg_locations_free(locations);
+}
+
+/* What is found does not depend on how much room there is at a time, or on where the search is cut in two. */
+static void try_branches(void)
+{
+	static const unsigned char likely[] = { 0xe8, 0xe9, 0x0f, 0x84, 0xeb, 0x74, 0xff, 0xd0,
+						0xe0, 0x94, 0x14, 0xd6, 0x1f, 0,    1,	  0xff };
+	enum { ROOM = 200 };
+	size_t size = below(ROOM), i, count, start, stop = below(4) ? SIZE_MAX : below(size + 9), cut = below(size + 1) & -4,
+	       all = 0;
+	int kind = below(5);
+	bool is_arm = below(2);
+	unsigned char *text = malloc(size);
+	uint64_t address = below(8) ? random_word() : UINT64_MAX - below(300), targets[8], backs[ROOM], led[ROOM];
+	uint64_t more_backs[ROOM], more_led[ROOM];
+	struct kcovdbg_targets *wanted;
+
+	CHECK(text || !size);
+	for (i = 0; i < size; i++)
+		text[i] = below(3) ? likely[below(sizeof(likely))] : random_word();
+	for (i = 0; i < 8; i++)
+		targets[i] = below(200) ? address + below(2 * ROOM) - ROOM / 2 : random_word();
+	wanted = kcovdbg_targets_new(targets, below(9));
+	CHECK(wanted);
+#define FIND(...) (is_arm ? kcovdbg_arm64_branches : kcovdbg_x86_branches)(text, size, address, kind, wanted, __VA_ARGS__)
+	for (start = 0; start != SIZE_MAX && start < stop;) {
+		size_t before = start;
+
+		count = FIND(&start, stop, backs + all, led + all, 1 + below(3));
+		CHECK(start > before || start == SIZE_MAX);
+		all += count;
+		CHECK(all + 3 < ROOM);
+	}
+	if (cut < stop) {
+		start = 0;
+		count = cut ? FIND(&start, cut, more_backs, more_led, ROOM) : 0;
+		start = cut;
+		count += FIND(&start, stop, more_backs + count, more_led + count, ROOM - count);
+		CHECK(count == all && !memcmp(backs, more_backs, all * sizeof(*backs)) &&
+		      !memcmp(led, more_led, all * sizeof(*led)));
+	}
+#undef FIND
+	kcovdbg_targets_free(wanted);
+	free(text);
+}
+
+/* What is made from PCs that ascend is a table; damaged ones are refused, or lead nowhere else. */
+static void try_rows(void)
+{
+	struct kcovdbg_points columns[3];
+	struct kcovdbg_table table = { .base = below(2) ? random_word() : below(100), .kind_count = 6 };
+	size_t count = 0, i, ends_count = 1 + below(6), at = 0;
+	uint64_t *pcs, *given, *rows;
+	uint32_t *chains, *ends, *offsets, *frames, *frame_strings, *functions, *ranges, last = 0;
+	uint8_t *kinds;
+	char *text;
+	bool is_whole;
+	int status;
+
+	for (i = 0; i < 3; i++)
+		count += columns[i].count = below(12);
+	given = malloc(count * sizeof(*given));
+	pcs = malloc(count * sizeof(*pcs));
+	kinds = malloc(count);
+	CHECK((given && pcs && kinds) || !count);
+	for (i = 0; i < count; i++)
+		given[i] = table.base + below(300);
+	for (i = 0; i < 3; i++) {
+		qsort(given + at, columns[i].count, sizeof(*given), compare_words);
+		columns[i].pcs = given + at;
+		columns[i].kind = i;
+		at += columns[i].count;
+	}
+	CHECK(!kcovdbg_merge_points(columns, 3, pcs, kinds, count));
+	qsort(given, count, sizeof(*given), compare_words);
+	is_whole = !count || pcs[count - 1] >= pcs[0];
+	if (is_whole)
+		CHECK(!memcmp(given, pcs, count * sizeof(*pcs)));
+	if (!below(4) && count)
+		pcs[below(count)] = random_word();
+	chains = hostile_column(count, ends_count, false);
+	ends = hostile_column(ends_count, 8, true);
+	table.bucket_count = 1 + below(8);
+	table.bucket = malloc(table.bucket_count * sizeof(*table.bucket));
+	offsets = malloc(count * sizeof(*offsets));
+	rows = malloc(count * sizeof(*rows));
+	CHECK(table.bucket && ((offsets && rows) || !count));
+	status = kcovdbg_make_rows(pcs, kinds, chains, count, table.base, ends, ends_count, 6, offsets, rows,
+				   (uint32_t *)table.bucket, table.bucket_count);
+	CHECK(status == 0 || status == -1);
+	table.offset = offsets;
+	table.chain = rows;
+	table.point_count = count;
+	table.chain_frame_count = below(3) ? 8 : below(9);
+	table.frame_count = below(5);
+	table.function_count = below(5);
+	table.range_size = 3 * below(3);
+	table.string = (uint8_t *)(text = strings(&table.string_size));
+	table.chain_frame = frames = hostile_column(table.chain_frame_count, table.frame_count, false);
+	table.frame_function = table.frame_file = frame_strings = hostile_column(table.frame_count, 2, false);
+	table.function_start = functions = hostile_column(table.function_count, 100, true);
+	table.function_size = table.function_name = table.function_alias = table.function_unit = frame_strings;
+	if (table.function_count > table.frame_count)
+		table.function_count = table.frame_count;
+	table.range = ranges = hostile_column(table.range_size, 2, false);
+	if (!status && !kcovdbg_check_table(&table)) {
+		size_t total = kcovdbg_chains_flatten((struct kcovdbg_chains){ frames, table.chain_frame_count }, rows, count,
+						      chains, NULL, 0);
+
+		for (i = 0; i < count; i++) {
+			CHECK(table.base + offsets[i] == pcs[i] && (rows[i] & 7) == kinds[i]);
+			last += chains[i];
+			CHECK(chains[i] == (rows[i] >> 3 & 0x1fff));
+		}
+		CHECK(last == total);
+		for (i = 0; i < table.chain_frame_count; i++)
+			CHECK(frames[i] < table.frame_count);
+	}
+	free(given);
+	free(pcs);
+	free(kinds);
+	free(chains);
+	free(ends);
+	free((uint32_t *)table.bucket);
+	free(offsets);
+	free(rows);
+	free(text);
+	free(frames);
+	free(frame_strings);
+	free(functions);
+	free(ranges);
+}
+
+/* A copy that ends where its memory does. */
+static struct kcovdbg_bytes take_section(const unsigned char **at, const unsigned char *end)
+{
+	uint32_t size = 0;
+	void *copy;
+
+	if (end - *at >= 4) {
+		memcpy(&size, *at, sizeof(size));
+		*at += sizeof(size);
+	}
+	size = size < end - *at ? size : end - *at;
+	copy = malloc(size);
+	CHECK(copy || !size);
+	if (size)
+		memcpy(copy, *at, size);
+	*at += size;
+	return (struct kcovdbg_bytes){ copy, size };
+}
+
+enum { SECTIONS = 9, ADDRESSES = 4096 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static uint64_t addresses[ADDRESSES], sorted[ADDRESSES];
+	static uint32_t units[ADDRESSES], chains[ADDRESSES], added[ADDRESSES], used[ADDRESSES];
+	static size_t ends[ADDRESSES];
+	const uint8_t *at = data, *end = data + size;
+	struct kcovdbg_sections sections = { .must_swap = 0 };
+	struct kcovdbg_bytes *parts = (struct kcovdbg_bytes *)&sections;
+	struct kcovdbg_dwarf *dwarf;
+	struct kcovdbg_locations *locations = kcovdbg_locations_new(), *others = kcovdbg_locations_new();
+	struct kcovdbg_location_arrays arrays;
+	size_t count = 0, used_count = 0, total = 0, i, j, unit;
+	const uint64_t *ranges;
+	uint32_t common;
+	int status;
+
+	if (at < end)
+		sections.must_swap = *at++ & 1;
+	for (i = 0; i < SECTIONS; i++)
+		parts[i] = take_section(&at, end);
+	dwarf = kcovdbg_dwarf_new(&sections);
+	CHECK(dwarf && locations && others);
+	ranges = kcovdbg_dwarf_ranges(dwarf);
+	for (unit = 0; unit < kcovdbg_dwarf_unit_count(dwarf); unit++) {
+		const struct kcovdbg_unit *shown = &kcovdbg_dwarf_units(dwarf)[unit];
+
+		CHECK((!shown->name || strlen(shown->name) < size) && (!shown->directory || strlen(shown->directory) < size));
+		for (i = shown->first_range; i < shown->first_range + shown->range_count; i++)
+			for (j = 0; j < 40 && count < ADDRESSES; j++)
+				addresses[count++] = ranges[2 * i] + (ranges[2 * i + 1] - ranges[2 * i]) * j / 40;
+	}
+	qsort(addresses, count, sizeof(*addresses), compare_words);
+	CHECK(!kcovdbg_dwarf_find_units(dwarf, addresses, count, units));
+	for (unit = 0; unit < kcovdbg_dwarf_unit_count(dwarf) && used_count < ADDRESSES; unit++) {
+		size_t first = total;
+
+		for (i = 0; i < count; i++)
+			if (units[i] == unit)
+				sorted[total++] = addresses[i];
+		if (total > first) {
+			used[used_count] = unit;
+			ends[used_count++] = total;
+		}
+	}
+	CHECK(kcovdbg_dwarf_locate(dwarf, used, ends, used_count, sorted, total, locations, chains) >= 0);
+	check_locations(locations);
+	kcovdbg_locations_arrays(locations, &arrays);
+	status = arrays.chain_count <= ADDRESSES ? kcovdbg_locations_add(others, &arrays, added) : 0;
+	CHECK(!status);
+	for (i = 0; i < total; i++)
+		CHECK(chains[i] == UINT32_MAX || chains[i] < arrays.chain_count);
+	for (i = 0; i + 3 <= total; i += 3)
+		CHECK(kcovdbg_locations_common(locations, chains + i, 3, &common) >= -2);
+	check_locations(locations);
+	kcovdbg_dwarf_free(dwarf);
+	kcovdbg_locations_free(locations);
+	kcovdbg_locations_free(others);
+	for (i = 0; i < SECTIONS; i++)
+		free((void *)parts[i].data);
 	return 0;
 }
+
+#ifndef LIBFUZZER
+struct file {
+	unsigned char *data;
+	size_t size;
+};
+
+static struct file *files;
+static size_t file_count;
+static unsigned char *kept;
+
+enum { KEPT = 4 << 20 };
+
+static void read_file(const char *path)
+{
+	FILE *stream = fopen(path, "rb");
+	struct file *file;
+
+	files = realloc(files, (file_count + 1) * sizeof(*files));
+	CHECK(stream && files);
+	file = &files[file_count++];
+	file->data = malloc(KEPT);
+	CHECK(file->data);
+	file->size = fread(file->data, 1, KEPT / 2, stream);
+	CHECK(file->size && feof(stream));
+	fclose(stream);
+}
+
+static void try_dwarf(void)
+{
+	static const uint64_t extremes[] = {
+		0, 1, 0x7f, 0x80, 0xff, 0x7fffffff, 0xfffffff0, UINT32_MAX, INT64_MAX, UINT64_MAX
+	};
+	const struct file *file = &files[below(file_count)];
+	unsigned char *data = kept + sizeof(size_t);
+	size_t size = file->size, length, from, to;
+	int changes = below(4) ? 1 + below(4) : below(60);
+
+	memcpy(data, file->data, size);
+	while (changes-- > 0) {
+		to = below(size);
+		length = 1 + below(below(4) ? 8 : 64);
+		length = length < size - to ? length : size - to;
+		from = below(size - length + 1);
+		switch (below(6)) {
+		case 0:
+			data[to] ^= 1 << below(8);
+			break;
+		case 1:
+			data[to] = random_word();
+			break;
+		case 2:
+			memcpy(data + to, &extremes[below(10)], length < 8 ? length : 8);
+			break;
+		case 3:
+			memmove(data + to, data + from, length);
+			break;
+		case 4:
+			memmove(data + to, data + to + length, size - to - length);
+			size -= length < size ? length : 0;
+			break;
+		default:
+			if (size + length < KEPT / 2) {
+				memmove(data + to + length, data + to, size - to);
+				size += length;
+			}
+		}
+	}
+	memcpy(kept, &size, sizeof(size));
+	LLVMFuzzerTestOneInput(data, size);
+}
+
+static const struct {
+	const char *name;
+	void (*work)(void);
+} targets[] = {
+	{ "pctext", try_text },	      { "chains", try_chains },	  { "seqdiff", try_diff }, { "locations", try_locations },
+	{ "branches", try_branches }, { "table_rows", try_rows }, { "dwarf", try_dwarf },
+};
+
+int main(int argc, char **argv)
+{
+	struct timespec now;
+	time_t end;
+	uint64_t seed;
+	size_t i, rounds = 0;
+	int last = open("last", O_RDWR | O_CREAT, 0600);
+
+	if (argc < 4 || last < 0 || ftruncate(last, KEPT))
+		return 2;
+	kept = mmap(NULL, KEPT, PROT_READ | PROT_WRITE, MAP_SHARED, last, 0);
+	CHECK(kept != MAP_FAILED);
+	for (i = 4; i < (size_t)argc; i++)
+		read_file(argv[i]);
+	for (i = 0; i < sizeof(targets) / sizeof(*targets) && strcmp(argv[1], targets[i].name); i++)
+		;
+	if (i == sizeof(targets) / sizeof(*targets))
+		return 2;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	end = now.tv_sec + strtol(argv[3], NULL, 0);
+	for (seed = strtoull(argv[2], NULL, 0); now.tv_sec < end; rounds++, clock_gettime(CLOCK_MONOTONIC, &now)) {
+		/* Of a processor: a round that takes longer hangs. */
+		state = (seed + rounds) * 0x9e3779b97f4a7c15ULL | 1;
+		random_word();
+		alarm(30);
+		targets[i].work();
+	}
+	printf("%s: %zu rounds from seed %s\n", argv[1], rounds, argv[2]);
+	return 0;
+}
+#endif

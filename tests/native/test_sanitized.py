@@ -1,37 +1,30 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The C loops under AddressSanitizer and UndefinedBehaviorSanitizer."""
-
-import os
-import shutil
-import subprocess
-from pathlib import Path
+"""The C code under AddressSanitizer and UndefinedBehaviorSanitizer: random work, and damaged debug info."""
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-ROUNDS = os.environ.get("KCOVDBG_NATIVE_ROUNDS", "300")
+from tests.native import driver
+
+SECONDS = 8
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory):
-    if shutil.which("gcc") is None:
-        pytest.skip("needs gcc")
-    path = tmp_path_factory.mktemp("native") / "driver"
-    warnings = ["-std=gnu11", "-Wall", "-Wextra", "-Werror"]
-    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
-    sources = [
-        Path(__file__).with_name("driver.c"),
-        *(ROOT / "native" / f"{name}.c" for name in ("pctext", "chains", "seqdiff")),
-    ]
-    command = ["gcc", "-O1", "-g", *warnings, *sanitizers, f"-I{ROOT / 'native'}", "-o", path, *sources]
-    built = subprocess.run(command, capture_output=True, text=True)
-    if "cannot find" in built.stderr:
-        pytest.skip("needs gcc's sanitizers")
-    assert built.returncode == 0, built.stderr
-    return path
+def program(tmp_path_factory):
+    return driver.compile_driver(tmp_path_factory.mktemp("native"))
 
 
-@pytest.mark.parametrize("seed", ["1", "2", "3"])
-def test_random_work(driver, seed):
-    done = subprocess.run([driver, seed, ROUNDS], capture_output=True, text=True, timeout=600)
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return driver.make_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.mark.parametrize("target", driver.TARGETS)
+def test_target(program, corpus, target, tmp_path):
+    done = driver.run(program, target, 1, SECONDS, corpus, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_corpus_has_both_formats(corpus):
+    """Undamaged, it has what compilers write: otherwise damage is refused at once, and nothing is tried."""
+    wanted = ["DWARF 4", "DWARF 5", "LTO"]
+    assert [name for name in wanted if any(name in path.name for path in corpus)] == wanted

@@ -18,10 +18,10 @@ from kcovdbg.analysis.recorded_syscalls import find_recorded_syscalls
 from kcovdbg.analysis.run_counts import DiffSide, RunCounts, compare_runs
 from kcovdbg.analysis.set_expressions import evaluate, is_expression
 from kcovdbg.analysis.view_rows import ContentRows, IndexRows, Mark, SingleRows, filter_rows, fold_equal, fold_groups
+from kcovdbg.compiled_module import has_native
 from kcovdbg.errors import LineError
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.location import Frame, Location
-from kcovdbg.records.native_loops import has_native
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.series.trace_pc_ext import PC_EXT
 from tests.support.traces import make_buffer, names, pc

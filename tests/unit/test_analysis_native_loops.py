@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.analysis.alignment import align
+from kcovdbg.compiled_module import has_native
 from kcovdbg.records import native_loops as hot
-from kcovdbg.records.native_loops import NO_ID, Block, Numbering, find_blocks, has_native
+from kcovdbg.records.native_loops import NO_ID, Block, Numbering, find_blocks
 
 needs_native = pytest.mark.skipif(not has_native(), reason="needs the compiled module")
 WAYS = [False, pytest.param(True, marks=needs_native)]

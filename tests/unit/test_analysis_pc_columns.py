@@ -14,10 +14,11 @@ from kcovdbg.analysis.line_coverage import find_lines
 from kcovdbg.analysis.located_records import PcFilter
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.top import count_repeats, no_repeats, rank
+from kcovdbg.compiled_module import has_native
 from kcovdbg.model.frame_columns import FrameColumns, chain_word
 from kcovdbg.model.location import Frame
 from kcovdbg.records import chain_loops, native_loops
-from kcovdbg.records.native_loops import NO_ID, has_native
+from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.records.pc_counts import PcCounts, as_counts
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange

@@ -12,9 +12,9 @@ from kcovdbg.analysis.build_match import Unmatched, match_builds
 from kcovdbg.analysis.function_pairs import BuildFunctions, PairKind
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.source_changes import find_changes
+from kcovdbg.compiled_module import has_native
 from kcovdbg.model.location import Frame
 from kcovdbg.records import chain_loops, native_loops
-from kcovdbg.records.native_loops import has_native
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer

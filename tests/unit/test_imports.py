@@ -22,7 +22,7 @@ from kcovdbg.commands import MODULES as COMMAND_MODULES
 ROOT = Path(kcovdbg.__file__).parent
 LAYERS = (
     ("kcovdbg", "kcovdbg.errors", "kcovdbg.child_process"),
-    ("kcovdbg.limits",),
+    ("kcovdbg.limits", "kcovdbg.compiled_module"),
     ("kcovdbg.input_file", "kcovdbg.output_file"),
     ("kcovdbg.abi",),
     ("kcovdbg.model", "kcovdbg.elf"),
@@ -48,7 +48,7 @@ FOREIGN = {
     "mcp_types": ("kcovdbg.frontends.mcp.server",),
     "anyio": ("kcovdbg.frontends.mcp.stdio",),
     "jsonschema": ("kcovdbg.frontends.mcp.tools",),
-    "kcovdbg._native": ("kcovdbg.collect.", "kcovdbg.records.native_loops", "kcovdbg.symbols.compiled_reader"),
+    "kcovdbg._native": ("kcovdbg.compiled_module",),
 }
 
 REPOSITORY = ROOT.parent

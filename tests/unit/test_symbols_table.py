@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.analysis.point_search import find_points
+from kcovdbg.compiled_module import has_native
 from kcovdbg.engine.table_progress import ProgressBar
 from kcovdbg.engine.terminal import Terminal
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
-from kcovdbg.records.native_loops import has_native
 from kcovdbg.symbols import table_builder as build
 from kcovdbg.symbols import table_cache as cache
-from kcovdbg.symbols.compiled_reader import NativeLocations, has_reader
+from kcovdbg.symbols.compiled_reader import NativeLocations
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableError, TableWriter, TextRange
 from kcovdbg.symbols.numbered_locations import LocationError, PythonLocations
@@ -255,7 +255,7 @@ def test_locations_are_numbered_alike_in_both_languages():
     numbers = [made.add_chain(chain) for chain in chains]
     assert numbers[0] == numbers[3]
     arrays = made.arrays()
-    for other in (PythonLocations(), NativeLocations()) if has_reader() else (PythonLocations(),):
+    for other in (PythonLocations(), NativeLocations()) if has_native() else (PythonLocations(),):
         assert list(other.add(arrays)) == list(other.add(arrays)) == list(range(3))
         assert other.arrays() == arrays
         groups = [(1, 1), (1, 2), (0, 1), (0, 0)]

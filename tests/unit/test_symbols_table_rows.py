@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcovdbg.compiled_module import has_native
 from kcovdbg.model.frame_columns import MAX_DEPTH
 from kcovdbg.symbols import table_rows
-from kcovdbg.symbols.compiled_reader import has_reader
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.table_rows import BUCKET_SHIFT, make_columns, merge_kinds
 
-WAYS = [False, pytest.param(True, marks=pytest.mark.skipif(not has_reader(), reason="needs the compiled module"))]
+WAYS = [False, pytest.param(True, marks=pytest.mark.skipif(not has_native(), reason="needs the compiled module"))]
 BASE = 0xFFFF800081000000
 # The last one is no kernel's that is at this base.
 PCS = st.lists(st.integers(BASE - 4, BASE + 5000) | st.just(BASE + (1 << 32)), unique=True).map(sorted)
@@ -25,7 +25,7 @@ PCS = st.lists(st.integers(BASE - 4, BASE + 5000) | st.just(BASE + (1 << 32)), u
 @contextmanager
 def use(is_compiled):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_rows, "has_reader", lambda: is_compiled)
+        patch.setattr(table_rows, "has_native", lambda: is_compiled)
         yield
 
 

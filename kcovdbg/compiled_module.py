@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The compiled module, and the arrays that its functions are given. The headers in native/ document these functions."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Final, Literal
+
+from kcovdbg.errors import CapabilityError
+
+_C_TYPES: Final = {"B": "uint8_t[]", "I": "uint32_t[]", "Q": "uint64_t[]"}
+
+
+@cache
+def load_native() -> tuple[Any, Any]:
+    """Return cffi's ``ffi`` and ``lib`` of the compiled module.
+
+    :raises CapabilityError: when it was not compiled for this Python.
+    """
+    # Imported on first use: loading cffi takes as long as everything else, and most commands read no buffer.
+    try:
+        from kcovdbg._native import ffi, lib
+    except ImportError as error:
+        raise CapabilityError(
+            f"the compiled module could not be loaded: {error}",
+            hint="install a C compiler, then kcovdbg again; in a checkout: pip install -e .",
+        ) from None
+    return ffi, lib
+
+
+@cache
+def has_native() -> bool:
+    """Return whether the compiled module can be used; inside a GDB whose Python has no cffi it cannot."""
+    if find_spec("_cffi_backend") is None:
+        return False
+    try:
+        load_native()
+    except CapabilityError:
+        return False
+    return True
+
+
+def column(code: Literal["B", "I", "Q"], values: Sequence[int], count: int) -> Any:
+    """Return a C pointer to the items of an array; it is valid as long as it is referred to.
+
+    :param code: the type of the items, as in the array module.
+    :param count: how many items the C function takes there to be.
+    :raises ValueError: when there are not so many, or they are of another size.
+    """
+    ffi, _ = load_native()
+    pointer = ffi.from_buffer(_C_TYPES[code], values)
+    if len(pointer) != count:
+        raise ValueError(f"{len(values)} items where {count} are wanted")
+    return pointer
+
+
+def zeros(code: str, count: int) -> array[int]:
+    """Return an array of zeros."""
+    return array(code, bytes(array(code).itemsize * count))

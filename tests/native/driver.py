@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The program that tries the C code, and the debug info that it damages."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.symbols.compiled_reader import SECTIONS, DwarfReader
+from tests.support.compiled_image import VARIANTS, compile_image, find_compilers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("pctext", "chains", "seqdiff", "locations", "branches", "table_rows", "dwarf")
+TARGETS = SOURCES
+# Memory of the process, and of one allocation: damage must not take more.
+_OPTIONS = "hard_rss_limit_mb=1500:max_allocation_size_mb=1024:detect_leaks=1:abort_on_error=0"
+
+
+def compile_driver(folder: Path) -> Path:
+    """Compile the program with sanitizers; skip the test where there is no compiler."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    path = folder / "driver"
+    warnings = ["-std=gnu11", "-Wall", "-Wextra", "-Werror"]
+    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+    sources = [Path(__file__).with_suffix(".c"), *(ROOT / "native" / f"{name}.c" for name in SOURCES)]
+    command = ["gcc", "-O1", "-g", *warnings, *sanitizers, f"-I{ROOT / 'native'}", "-o", path, *sources]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "cannot find" in built.stderr:
+        pytest.skip("needs gcc's sanitizers")
+    assert built.returncode == 0, built.stderr
+    return path
+
+
+def make_corpus(folder: Path) -> list[Path]:
+    """Write the debug info of small images, by compilers that are installed: gcc, clang, and one for a big-endian machine."""
+    made = []
+    found = find_compilers()
+    for compiler in ("gcc", *[name for name in found if name.startswith("clang")][-1:], "s390x-linux-gnu-gcc"):
+        for variant, flags in VARIANTS.items():
+            name = f"{compiler} {variant}"
+            try:
+                image = compile_image(folder / name, compiler, *flags)
+            except pytest.skip.Exception:
+                continue
+            path = folder / f"{name}.sections"
+            with ElfFile(image) as elf:
+                data = bytes([elf.header.big_endian])
+                for section_name in SECTIONS:
+                    section = elf.section(f".debug_{section_name}")
+                    part = b"" if section is None else elf.read_section(section)
+                    data += struct.pack("<I", len(part)) + part
+                if len(tuple(DwarfReader(elf).units())) < 2:
+                    continue
+            path.write_bytes(data)
+            made.append(path)
+    return made
+
+
+def run(
+    program: Path, target: str, seed: int, seconds: int, corpus: Sequence[Path], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run a target; what it read last is in the file ``last`` of the folder.
+
+    :param seconds: of work.
+    """
+    return subprocess.run(
+        [program, target, str(seed), str(seconds), *corpus],
+        cwd=folder,
+        env={"ASAN_OPTIONS": _OPTIONS, "UBSAN_OPTIONS": "print_stacktrace=1"},
+        capture_output=True,
+        text=True,
+        timeout=seconds + 300,
+        check=False,
+    )
