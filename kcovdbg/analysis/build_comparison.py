@@ -82,20 +82,12 @@ _REASONS: Final = {
 def _match_remarks(match: BuildMatch) -> Iterator[str]:
     counts = match.functions
     parts = [f"{counts.get(PairKind.SAME, 0)} functions in both"]
-    for kind, names in (
-        (PairKind.MOVED, [f"{name} ({old} → {new})" for name, old, new in match.moved]),
-        (PairKind.RENAMED, [f"{old} → {new}" for old, new in match.renamed]),
-    ):
-        if names:
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            parts.append(f"{len(names)} {kind.value}: {', '.join(names[:_NAMED])}{more}")
+    names = [f"{name} ({old} → {new})" for name, old, new in match.moved]
+    if names:
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        parts.append(f"{len(names)} moved: {', '.join(names[:_NAMED])}{more}")
     yield f"two builds: {'; '.join(parts)}"
-    if match.swapped:
-        yield (
-            f"the sources are not used: {match.swapped} functions are where those of the other build have them; is "
-            "--other-source in the order of --other-vmlinux?"
-        )
-    elif match.by_source and match.by_order:
+    if match.by_source and match.by_order:
         yield f"lines are paired by the sources of {match.by_source} functions, by their order in {match.by_order}"
     elif match.by_order:
         yield "lines are paired by their order: no sources of both builds; --other-source and --source-dir name them"

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.function_pairs import BuildFunctions, FunctionPair, FunctionPairs, PairKind
-from kcovdbg.analysis.line_pairs import LinePairs, Renames, pair_lines
+from kcovdbg.analysis.line_pairs import LinePairs, pair_lines
 from kcovdbg.analysis.pc_columns import kind_flags, low_halves, pair_words
 from kcovdbg.compiled_module import zeros
 from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH, START_SHIFT
@@ -99,14 +99,10 @@ class BuildMatch:
     """Name and file of each function that was found in both, in the right build -> in the left one."""
     moved: Sequence[tuple[str, str, str]]
     """Name, old file and new file of each function that was moved."""
-    renamed: Sequence[tuple[str, str]]
-    """Old name and new name of each function that was renamed."""
     by_source: int
     """Functions whose lines were paired by a diff of their sources."""
     by_order: int
     """Functions whose lines were paired by their order."""
-    swapped: int
-    """Functions that are where the sources of the other build have them, if the sources are not used for that reason."""
 
 
 class _Build:
@@ -216,8 +212,6 @@ class _Keys:
 
     def __init__(self, left: _Build, right: _Build, pairs: FunctionPairs) -> None:
         self._builds = left, right
-        self.swapped = pairs.count_swapped()
-        """How many functions show that the sources are those of the other build."""
         sides = left.functions, right.functions
         counts = [len(side.names) for side in sides]
         functions = array("I", range(counts[0])), array("I", range(counts[0], sum(counts)))
@@ -238,10 +232,9 @@ class _Keys:
 
     def _pair_lines(self, pairs: FunctionPairs) -> Iterator[tuple[FunctionPair, LinePairs]]:
         old, new = (build.functions for build in self._builds)
-        renames, stale = Renames(pairs.old_names()), pairs.find_stale_files()
+        stale = pairs.find_stale_files()
         for pair in pairs:
-            known = None if self.swapped or old.files[pair.left] in stale else renames
-            yield pair, pair_lines(old, pair.left, new, pair.right, known)
+            yield pair, pair_lines(old, pair.left, new, pair.right, by_source=old.files[pair.left] not in stale)
 
     def _share(self, pair: FunctionPair, lines: LinePairs, numbers: array[int], functions: array[int]) -> bool:
         """Give a function of the right build, and its lines, the numbers of the left build.
@@ -386,10 +379,8 @@ class _Matcher:
                 for pair in pairs
                 if pair.kind is PairKind.MOVED
             ),
-            sorted((old.names[pair.left], new.names[pair.right]) for pair in pairs if pair.kind is PairKind.RENAMED),
             by_source,
             len(pairs) - by_source,
-            keys.swapped,
         )
 
     def _read_functions(self) -> None:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The functions that two builds of a kernel have in common, those that were moved or renamed between them included.
+"""The functions that two builds of a kernel have in common, those that were moved to another file included.
 
-A function is the same where name and file agree, or the name alone where no other function has it. A function whose name is
-gone is looked for among those whose name is new: by its text where both sources are at hand, or else by the pattern of its
-lines with coverage points.
+A function is the same where name and file agree, or the name alone where no other function has it.
 """
 
 from __future__ import annotations
@@ -17,23 +15,16 @@ from enum import Enum
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.pc_columns import PcColumns, low_halves, pair_words
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.records.native_loops import Numbering
 
-# The pattern of fewer lines recurs everywhere; in other files, that of a few more.
+# The pattern of fewer lines recurs everywhere.
 _PATTERN_LINES: Final = 4
-_FOREIGN_PATTERN_LINES: Final = 10
-_TEXT_LINES: Final = 3
-# From a function's name to its first point: parameters, and a brace.
-_HEADING_LINES: Final = 4
-# The share of lines that a renamed function keeps: a bit more than Git's for renamed files, since functions are short.
-_LIKENESS: Final = 0.6
-_MOVED_LIKENESS: Final = 0.5
+# A function that was moved keeps at least this share of its lines with points.
+_MOVED_LINES: Final = 0.5
 # Stubs of system calls that a configuration lacks.
 _STUBS: Final = "kernel/sys_ni.c"
-_OWN_NAME: Final = "\0"
 
 ReadText = Callable[[str], Sequence[str]]
 """Returns the lines of a source file by its name in debug info, none where it is not at hand."""
@@ -46,8 +37,6 @@ class PairKind(str, Enum):
     """Name and file; the name alone where a build has no debug info of the function."""
     MOVED = "moved"
     """The name; the file is another one."""
-    RENAMED = "renamed"
-    """The text, or the pattern of its lines."""
 
 
 class FunctionPair(NamedTuple):
@@ -141,7 +130,7 @@ class BuildFunctions:
         return tuple(line - lines[0] for line in lines)
 
     def text(self, place: int) -> list[str]:
-        """Return the text from a function's first line with a point to the last one, with its own name replaced.
+        """Return the text from a function's first line with a point to the last one.
 
         :return: empty where the source is not at hand.
         """
@@ -150,13 +139,7 @@ class BuildFunctions:
         if not lines or lines[-1] > len(whole):
             # The source is older or newer than the build.
             return []
-        name = self.names[place]
-        return [line.strip().replace(name, _OWN_NAME) for line in whole[lines[0] - 1 : lines[-1]]]
-
-    def begins_in(self, place: int, text: Sequence[str]) -> bool:
-        """Return whether a text has the name of a function where its first point is, or in the lines before."""
-        first = next(iter(self.lines(place)), 0)
-        return any(self.names[place] in line for line in text[max(0, first - _HEADING_LINES) : first])
+        return [line.strip() for line in whole[lines[0] - 1 : lines[-1]]]
 
 
 class FunctionPairs:
@@ -184,11 +167,6 @@ class FunctionPairs:
         """Iterate over the pairs."""
         return iter(self._to_right.values())
 
-    def old_names(self) -> Mapping[str, str]:
-        """Return the old name of each function that was renamed, by its new one."""
-        renamed = (pair for pair in self._to_right.values() if pair.kind is PairKind.RENAMED)
-        return {self._right.names[pair.right]: self._left.names[pair.left] for pair in renamed}
-
     def find_stale_files(self) -> set[str]:
         """Return the files of the left build whose text is the same in both builds although it cannot belong to both.
 
@@ -207,106 +185,25 @@ class FunctionPairs:
                     found.add(file)
         return found
 
-    def count_swapped(self) -> int:
-        """Return how many functions begin where the sources of the other build have them, and not those of their own.
-
-        0 unless they are more than those of which the contrary is true: then the sources are those of the other build.
-        """
-        found = {True: 0, False: 0}
-        texts_of: dict[tuple[str, str], Sequence[Sequence[str]]] = {}
-        for pair in self._to_right.values():
-            places = (self._left, pair.left), (self._right, pair.right)
-            files = self._left.files[pair.left], self._right.files[pair.right]
-            if files not in texts_of:
-                texts = self._left.read_text(files[0]), self._right.read_text(files[1])
-                # Equal texts show nothing.
-                texts_of[files] = texts if all(texts) and texts[0] != texts[1] else ()
-            if not texts_of[files]:
-                continue
-            own, other = texts_of[files], texts_of[files][::-1]
-            is_own = all(build.begins_in(place, text) for (build, place), text in zip(places, own, strict=True))
-            is_other = all(build.begins_in(place, text) for (build, place), text in zip(places, other, strict=True))
-            if is_own != is_other:
-                found[is_other] += 1
-        return found[True] if found[True] > found[False] else 0
-
     def add(self, left: Iterable[int], right: Iterable[int]) -> None:
         """Find the counterparts of some functions of both builds."""
-        rest_left = [place for place in left if place not in self._to_right and not self._add_by_name(place, is_left=True)]
-        rest_right = [place for place in right if place not in self._to_left and not self._add_by_name(place, is_left=False)]
-        if rest_left or rest_right:
-            self._add_renamed(rest_left, rest_right)
+        for places, is_left in ((left, True), (right, False)):
+            known = self._to_right if is_left else self._to_left
+            for place in places:
+                if place not in known:
+                    self._add_by_name(place, is_left=is_left)
 
-    def _add_pair(self, pair: FunctionPair) -> None:
-        self._to_right[pair.left] = self._to_left[pair.right] = pair
-
-    def _add_by_name(self, place: int, *, is_left: bool) -> bool:
+    def _add_by_name(self, place: int, *, is_left: bool) -> None:
         own, other = (self._left, self._right) if is_left else (self._right, self._left)
         if not own.names[place]:
-            return False
+            return
         found, kind = other.by_key.get(own.keys[place]), PairKind.SAME
         if found is None:
             found = _find_moved(own, other, place)
             kind = PairKind.SAME if found is None or not (own.files[place] and other.files[found]) else PairKind.MOVED
-        if found is None or found in (self._to_left if is_left else self._to_right):
-            return False
-        self._add_pair(FunctionPair(place, found, kind) if is_left else FunctionPair(found, place, kind))
-        return True
-
-    def _add_renamed(self, left: Sequence[int], right: Sequence[int]) -> None:
-        """Find functions whose names are gone among those whose names are new."""
-        gone = [place for name, places in self._left.by_name.items() if name not in self._right.by_name for place in places]
-        new = [place for name, places in self._right.by_name.items() if name not in self._left.by_name for place in places]
-        wanted = {*left}, {*right}
-        gone_by_pattern = _by_pattern(self._left, gone)
-        for pattern, candidates in _by_pattern(self._right, new).items():
-            named = gone_by_pattern.get(pattern, ())
-            if any(place in wanted[0] for place in named) or any(place in wanted[1] for place in candidates):
-                self._add_alike(named, candidates, is_pattern=True)
-        gone_by_file, new_by_file = _by_file(self._left, gone), _by_file(self._right, new)
-        files = {self._left.keys[place][1] for place in left if place not in self._to_right}
-        files |= {self._right.keys[place][1] for place in right if place not in self._to_left}
-        for file in files & gone_by_file.keys() & new_by_file.keys():
-            self._add_alike(gone_by_file[file], new_by_file[file], is_pattern=False)
-
-    def _add_alike(self, left: Collection[int], right: Collection[int], *, is_pattern: bool) -> None:
-        """Add the pairs whose texts are most alike.
-
-        :param is_pattern: whether the patterns of their lines agree, which is enough for one function on each side.
-        """
-        left = [place for place in left if place not in self._to_right]
-        right = [place for place in right if place not in self._to_left]
-        if not left or not right:
-            return
-        texts = [{place: self._text(build, place) for place in places} for build, places in self._sides(left, right)]
-        if is_pattern and len(left) == len(right) == 1 and not (texts[0][left[0]] and texts[1][right[0]]):
-            is_here = self._left.keys[left[0]][1] == self._right.keys[right[0]][1]
-            if is_here or len(self._left.lines(left[0])) >= _FOREIGN_PATTERN_LINES:
-                self._add_pair(FunctionPair(left[0], right[0], PairKind.RENAMED))
-            return
-        scores = [
-            (score, a, b)
-            for a, mine in texts[0].items()
-            for b, others in texts[1].items()
-            if (score := _likeness(mine, others)) >= _LIKENESS
-        ]
-        for _, a, b in sorted(scores, key=lambda one: (-one[0], one[1:])):
-            if a not in self._to_right and b not in self._to_left:
-                self._add_pair(FunctionPair(a, b, PairKind.RENAMED))
-
-    def _sides(self, left: Sequence[int], right: Sequence[int]) -> tuple[tuple[BuildFunctions, Sequence[int]], ...]:
-        return (self._left, left), (self._right, right)
-
-    def _text(self, build: BuildFunctions, place: int) -> list[str]:
-        text = build.text(place)
-        return text if len(text) >= _TEXT_LINES else []
-
-
-def _by_file(functions: BuildFunctions, places: Iterable[int]) -> Mapping[str, Sequence[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for place in places:
-        found[functions.keys[place][1]].append(place)
-    return found
+        if found is not None and found not in (self._to_left if is_left else self._to_right):
+            pair = FunctionPair(place, found, kind) if is_left else FunctionPair(found, place, kind)
+            self._to_right[pair.left] = self._to_left[pair.right] = pair
 
 
 def _find_moved(own: BuildFunctions, other: BuildFunctions, place: int) -> int | None:
@@ -331,30 +228,8 @@ def _may_be_same(own: BuildFunctions, place: int, other: BuildFunctions, found: 
     if not own.files[place] or not other.files[found]:
         # Without debug info there is only the name.
         return True
-    texts = own.text(place), other.text(found)
-    if texts[0] and texts[1]:
-        return _likeness(*texts, least=_MOVED_LIKENESS) >= _MOVED_LIKENESS
     sizes = sorted((len(own.lines(place)), len(other.lines(found))))
-    return sizes[0] >= _MOVED_LIKENESS * sizes[1]
-
-
-def _by_pattern(functions: BuildFunctions, places: Iterable[int]) -> Mapping[tuple[int, ...], Sequence[int]]:
-    found: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for place in places:
-        pattern = functions.pattern(place)
-        if len(pattern) >= _PATTERN_LINES:
-            found[pattern].append(place)
-    return found
-
-
-def _likeness(left: Sequence[str], right: Sequence[str], least: float = _LIKENESS) -> float:
-    """Return the share of lines that two texts have in common, of the longer one; 0 where it cannot be at least so much."""
-    longer, shorter = max(len(left), len(right)), min(len(left), len(right))
-    if not shorter or shorter < least * longer:
-        return 0.0
-    if left == right:
-        return 1.0
-    return align(*number_lines(left, right)).common / longer
+    return sizes[0] >= _MOVED_LINES * sizes[1]
 
 
 def number_lines(*texts: Sequence[str]) -> list[array[int]]:

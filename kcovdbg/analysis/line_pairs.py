@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -28,35 +27,16 @@ class LinePairs(NamedTuple):
     """Whether the sources of both were compared."""
 
 
-class Renames:
-    """New names of functions in source text.
-
-    :param old_names: new name -> old name.
-    """
-
-    def __init__(self, old_names: Mapping[str, str]) -> None:
-        self._old_names = old_names
-        self._pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, old_names))})\b") if old_names else None
-
-    def restore(self, text: list[str]) -> list[str]:
-        """Return a text with the old names: a line that only calls a renamed function is the same."""
-        if self._pattern is None:
-            return text
-        return [self._pattern.sub(lambda found: self._old_names[found[0]], line) for line in text]
-
-
-def pair_lines(
-    left: BuildFunctions, left_place: int, right: BuildFunctions, right_place: int, renames: Renames | None
-) -> LinePairs:
+def pair_lines(left: BuildFunctions, left_place: int, right: BuildFunctions, right_place: int, *, by_source: bool) -> LinePairs:
     """Return the lines that a function has in two builds.
 
-    :param renames: of functions, for its text; None where that is not to be used.
+    :param by_source: whether to compare its text, where both have it.
     """
     lines = left.lines(left_place), right.lines(right_place)
     if not lines[0] or not lines[1]:
         return LinePairs({}, False)
-    if renames is not None:
-        texts = left.text(left_place), renames.restore(right.text(right_place))
+    if by_source:
+        texts = left.text(left_place), right.text(right_place)
         if texts[0] and texts[1]:
             return LinePairs(_pair_by_text(lines, texts), True)
     return LinePairs(_pair_by_order(*lines), False)

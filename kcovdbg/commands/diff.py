@@ -442,7 +442,7 @@ COMMAND: Final = Command(
         "Traces of two builds of a kernel are compared by function and line: the side file of a trace says which build it is "
         "of, and the program's option --other-vmlinux names the vmlinux of each build that is not the target's. Lines are "
         "paired by a diff of the sources where both are at hand, or else by their order in each function; functions that were "
-        "moved or renamed are followed. What has no counterpart in the other build is counted.\n\n"
+        "moved to another file are followed. What has no counterpart in the other build is counted.\n\n"
         "The exit status is 1 when there is a difference; flicker is not a difference."
     ),
     arguments=(

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.build_match import match_builds
@@ -29,7 +29,6 @@ from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import find_point_table
 from kcovdbg.engine.symbol_sources import find_image
 from kcovdbg.engine.table_progress import build_table
-from kcovdbg.engine.trace_fit import find_fit
 from kcovdbg.engine.trace_modules import ModuleFile, TraceModules, find_module_files
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.symbols.coverage_points import PointKind
@@ -62,8 +61,8 @@ class TraceBuild:
     """What its traces are read for; None for the workspace's kernel."""
     strangers: tuple[str, ...] = ()
     """Build IDs of traces that are taken as its own because nothing is known of their builds."""
-    guesses: tuple[str, ...] = ()
-    """Why traces are taken as its own that do not say of which build they are."""
+    assumptions: tuple[str, ...] = ()
+    """Which traces are taken as its own although they do not say of which build they are."""
     problem: str | None = None
     """Why records in modules have no source lines, None where they may have."""
     find_module_points: Callable[[], Mapping[int, PointKind]] = dict
@@ -126,72 +125,50 @@ def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceB
         # PCs of two builds are equal by chance only.
         build_id, name = next(iter(strangers.items()))
         raise KcovdbgError(f"{name}: nothing is known of its build, build-id {build_id}", hint=_NAME_ALL)
-    guesses = _guess_builds(context, sides, found, own, named)
-    if len({build.build_id for build in guesses.builds}) > 1 and own.build_id is None and own in guesses.builds:
-        name = " ".join(sides[guesses.builds.index(own)])
+    builds, assumptions = _complete_builds(sides, found, own, named)
+    if len({build.build_id for build in builds}) > 1 and own.build_id is None and own in builds:
+        name = " ".join(sides[builds.index(own)])
         raise KcovdbgError(f"{name}: unknown which build it is of: it has no side file with a build ID", hint=_NAME_ALL)
-    own = replace(own, strangers=tuple(strangers), guesses=guesses.remarks)
+    own = replace(own, strangers=tuple(strangers), assumptions=assumptions)
     headers = [
         (build.build_id, header)
-        for build, words in zip(guesses.builds, sides, strict=True)
+        for build, words in zip(builds, sides, strict=True)
         for word in words
         for header in _read_headers(context, word)
     ]
     chosen: list[TraceBuild] = []
     by_id: dict[str | None, TraceBuild] = {}
-    for build in guesses.builds:
+    for build in builds:
         if build.kernel is None:
             chosen.append(own)
             continue
         if build.build_id not in by_id:
             its = [header for build_id, header in headers if build_id == build.build_id and header is not None]
-            by_id[build.build_id] = replace(_add_modules(build, its, module_files.values()), guesses=guesses.remarks)
+            by_id[build.build_id] = replace(_add_modules(build, its, module_files.values()), assumptions=assumptions)
         chosen.append(by_id[build.build_id])
     return chosen
 
 
-class _Guesses(NamedTuple):
-    """The builds of all sides, of which some are guessed."""
+def _complete_builds(
+    sides: Sequence[Sequence[str]], found: Sequence[TraceBuild | None], own: TraceBuild, named: Sequence[TraceBuild]
+) -> tuple[list[TraceBuild], tuple[str, ...]]:
+    """Return the builds of all sides, and which of them are assumed.
 
-    builds: Sequence[TraceBuild]
-    remarks: tuple[str, ...]
-    """What made the choice."""
-
-
-def _guess_builds(
-    context: Context,
-    sides: Sequence[Sequence[str]],
-    found: Sequence[TraceBuild | None],
-    own: TraceBuild,
-    named: Sequence[TraceBuild],
-) -> _Guesses:
-    """Choose builds for sides whose traces do not say of which build they are.
-
-    More of a trace's PCs are coverage points of its own build than of any other. Where that does not decide, the first trace is
-    taken to be of the build that was named first.
+    Traces that do not say of which build they are belong, in order, to the builds that were named and have no trace yet; the
+    first ones to the workspace's kernel if those are fewer.
 
     :param found: the builds of the sides; None for an unknown one.
     """
     free = [build for build in named if build not in found]
     unknown = [number for number, build in enumerate(found) if build is None]
     in_order = dict(zip(reversed(unknown), reversed(free), strict=False))
-    builds: list[TraceBuild] = []
-    remarks: list[str] = []
-    for number, (words, build) in enumerate(zip(sides, found, strict=True)):
-        if build is not None:
-            builds.append(build)
-            continue
-        default = in_order.get(number, own)
-        fits = [
-            (fit.share, candidate is default, fit, candidate)
-            for candidate in ((*named, own) if named else ())
-            if (fit := find_fit(context, words, candidate.kernel)) is not None
-        ]
-        _, _, fit, best = max(fits, key=lambda one: one[:2], default=(0.0, False, None, default))
-        builds.append(best)
-        if fit is not None:
-            remarks.append(f"{' '.join(words)}: no build ID; taken as of the build with build-id {best.build_id}: {fit}")
-    return _Guesses(builds, tuple(remarks))
+    builds = [build or in_order.get(number, own) for number, build in enumerate(found)]
+    assumptions = tuple(
+        f"{' '.join(sides[number])}: no build ID; assumed to be of the build with build-id {builds[number].build_id}"
+        for number in unknown
+        if named
+    )
+    return builds, assumptions
 
 
 def _find_build_ids(context: Context, word: str, own: str | None) -> Iterator[str | None]:
@@ -314,8 +291,8 @@ def find_offset(context: Context, build: TraceBuild) -> int:
 def build_remarks(context: Context, builds: Iterable[TraceBuild]) -> tuple[str, ...]:
     """Return why PCs have no names, or wrong ones, where they have."""
     builds = tuple(builds)
-    guesses = dict.fromkeys(guess for build in builds for guess in build.guesses)
-    problems = (*guesses, *dict.fromkeys(build.problem for build in builds if build.problem is not None))
+    assumptions = dict.fromkeys(assumption for build in builds for assumption in build.assumptions)
+    problems = (*assumptions, *dict.fromkeys(build.problem for build in builds if build.problem is not None))
     own = [build for build in builds if build.kernel is None]
     if not own:
         return problems
