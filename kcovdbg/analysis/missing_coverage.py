@@ -20,6 +20,7 @@ from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.session import Role, Session
 from kcovdbg.model.state import Part, Source, State
+from kcovdbg.model.table_holders import TaskFiles
 from kcovdbg.model.task import Task
 
 NEEDS: Final = Part.TASKS | Part.CURRENT | Part.REMOTE | Part.CACHED_AREAS | Part.OBJECTS | Part.DEVICES
@@ -328,12 +329,8 @@ def _explain_idle(state: State, task: Task) -> Iterator[Answer]:
             {"mode": task.mode},
         )
         return
-    mine = [
-        kcov.fields
-        for kcov in state.objects.values()
-        if kcov.fields is not None
-        and any(reference.kind in ("fd", "vma") and reference.pid == fields.tgid for reference in kcov.references)
-    ]
+    files = TaskFiles(state.task_fields, fields)
+    mine = [kcov.fields for kcov in state.objects.values() if kcov.fields is not None and any(map(files.has, kcov.references))]
     # An exiting task has closed its files.
     if not mine and not fields.is_exiting:
         yield Answer(

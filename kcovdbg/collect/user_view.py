@@ -27,7 +27,7 @@ def find_mapping(target: Target, tasks: Iterable[TaskFields], pid: int, kcov: in
     :raises KcovdbgError: when there is none.
     """
     walk = FileWalk(target)
-    for mapping in walk.for_each_mapping([task for task in tasks if task.tgid == pid]):
+    for mapping in walk.for_each_mapping([task for task in tasks if pid in (task.pid, task.tgid)]):
         if mapping.kcov == kcov and not mapping.pgoff:
             return mapping
     raise KcovdbgError(

@@ -14,6 +14,7 @@ from kcovdbg.engine.context import Context
 from kcovdbg.model.kcov import Kcov
 from kcovdbg.model.object_names import name_kcov
 from kcovdbg.model.state import Part
+from kcovdbg.model.table_holders import TaskFiles
 from kcovdbg.render.column import DETAIL, Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import UNREAD, Meaning
@@ -154,6 +155,11 @@ def _select(context: Context, objects: Mapping[int, Kcov], word: str) -> tuple[S
         for address, kcov in objects.items()
         if address in pointers or kcov.pid == tid or any(reference.pid == tid for reference in kcov.references)
     ]
+    if not chosen:
+        # A thread has the objects of its process, and another one may have its file table.
+        tasks = context.state(Part.TASKS).task_fields
+        files = [TaskFiles(tasks, task) for task in tasks if task.pid == tid]
+        chosen = [kcov for kcov in objects.values() if any(one.has(found) for one in files for found in kcov.references)]
     return chosen, f"no struct kcov that task {tid} owns or refers to"
 
 

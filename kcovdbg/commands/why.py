@@ -37,6 +37,7 @@ from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.finding import Cause, Certainty, Finding
 from kcovdbg.model.object_names import name_kcov, name_task
 from kcovdbg.model.state import Part, State
+from kcovdbg.model.table_holders import TaskFiles
 from kcovdbg.model.task import Task
 from kcovdbg.render.column import Column
 from kcovdbg.render.escape import escape
@@ -221,11 +222,9 @@ def _buffer_of(state: State, task: Task) -> str | None:
             return f"kcov:{session.kcov:#x}"
     if task.count is not None:
         return str(task.fields.pid)
+    files = TaskFiles(state.task_fields, task.fields)
     opened = [
-        address
-        for address, kcov in state.objects.items()
-        if kcov.count is not None
-        and any(reference.kind in ("fd", "vma") and reference.pid == task.fields.tgid for reference in kcov.references)
+        address for address, kcov in state.objects.items() if kcov.count is not None and any(map(files.has, kcov.references))
     ]
     return f"kcov:{opened[0]:#x}" if len(opened) == 1 else None
 

@@ -54,7 +54,7 @@ class KcovFile(NamedTuple):
     """A descriptor of a process, or a mapping of it, whose file belongs to KCOV."""
 
     pid: int | None
-    """Process: the tgid of the tasks that share the file table or the address space."""
+    """The process that has the file table or the address space, or the thread that has a table for itself; a row for each."""
     file: int
     """``struct file *``."""
     kcov: int
@@ -63,6 +63,8 @@ class KcovFile(NamedTuple):
     start: int | None = None
     end: int | None = None
     pgoff: int | None = None
+    is_repeated: bool = False
+    """Whether another row stands for the same descriptor or mapping, which processes share."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from kcovdbg.model.device import DeviceSession
 from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part, StateSource
+from kcovdbg.model.table_holders import TaskFiles
 from kcovdbg.model.task import SavedState, Task
 from kcovdbg.series import table
 from kcovdbg.series.declaration import Device, SecondBuffer
@@ -225,10 +226,10 @@ def _with_left_edges(target: Target, layout: Layout, second: SecondBuffer, place
 
 
 def _place_of_descriptor(target: Target, layout: Layout, source: StateSource, name: str, pid: int, fd: int) -> Place:
-    # Descriptors are listed for the first task of a table, which threads share, and maybe processes.
+    # A thread has the table of its process, unless it has one for itself.
     tasks = source.read(Part.TASKS).task_fields
-    tables = {task.files for task in tasks if pid in (task.pid, task.tgid) and task.files}
-    sharers = {pid} | {task.tgid for task in tasks if task.files in tables}
+    task = next((task for task in tasks if task.pid == pid), None)
+    sharers = {pid} if task is None else TaskFiles(tasks, task).table_ids
     for address, kcov in source.read(Part.OBJECTS).objects.items():
         for reference in kcov.references:
             if reference.kind == "fd" and reference.fd == fd and reference.pid in sharers:
@@ -237,7 +238,7 @@ def _place_of_descriptor(target: Target, layout: Layout, source: StateSource, na
         for kcov in device.objects.values():
             if any(found.kind == "fd" and found.fd == fd and found.pid in sharers for found in kcov.references):
                 return _place_of_device_object(source, name, kcov)
-    raise KcovdbgError(f"descriptor {fd} of process {pid} is not KCOV's", hint="objects lists those that are")
+    raise KcovdbgError(f"descriptor {fd} of task {pid} is not KCOV's", hint="objects lists those that are")
 
 
 def _place_of_device(target: Target, source: StateSource, name: str, device: str, rest: str) -> Place:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.errors import MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.kcov import KcovFile
+from kcovdbg.model.table_holders import find_space_holders, find_table_holders
 from kcovdbg.model.task import TaskFields
 from kcovdbg.target.pointer import check_pointer, is_kernel_pointer, read_pointer, strip_tag
 from kcovdbg.target.protocol import Target
@@ -26,7 +27,7 @@ class OpenFile(NamedTuple):
     """A descriptor of a process, whatever its file is."""
 
     pid: int | None
-    """Process, as of :class:`KcovFile`."""
+    """As of :class:`KcovFile`."""
     fd: int
     file: int
     """``struct file *``."""
@@ -81,30 +82,27 @@ class FileWalk:
             self.remarks.note(f"descriptors could not be listed: {error}")
 
     def for_each_descriptor(self, tasks: Iterable[TaskFields]) -> Iterator[KcovFile]:
-        """Yield descriptors of KCOV's files; a table that tasks share is read once, for its first task."""
+        """Yield descriptors of KCOV's files; of a table that processes share, for each of them."""
         if not self._fops or not self._has_tables:
             return
-        seen: set[int] = set()
-        unknown = 0
-        for task in tasks:
-            unknown += task.files is None
-            if not task.files or task.files in seen:
-                continue
-            seen.add(task.files)
+        tasks = tuple(tasks)
+        for table, holders in find_table_holders(tasks).items():
+            pid, task = next(iter(holders.items()))
             try:
-                descriptors = self._read_descriptors(task.files)
+                descriptors = self._read_descriptors(table)
             except ReadError as error:
                 if self._has_table(task):
-                    self.remarks.note(f"the file table of process {task.tgid} could not be read: {error}")
+                    self.remarks.note(f"the file table of process {pid} could not be read: {error}")
                 continue
             self._bad = 0
             for fd, file in descriptors:
-                kcov = self.find_kcov(file, f"descriptor {fd} of process {task.tgid}", partial(self._has_file, task, fd, file))
+                kcov = self.find_kcov(file, f"descriptor {fd} of process {pid}", partial(self._has_file, task, fd, file))
                 if kcov is not None:
-                    yield KcovFile(task.tgid, file, kcov, fd=fd)
+                    yield from (KcovFile(holder, file, kcov, fd=fd, is_repeated=holder != pid) for holder in holders)
                 elif self._bad > _MAX_BAD_FILES:
-                    self.remarks.note(f"the file table of process {task.tgid} is damaged: the rest of it is left out")
+                    self.remarks.note(f"the file table of process {pid} is damaged: the rest of it is left out")
                     break
+        unknown = sum(task.files is None for task in tasks)
         if unknown:
             self.remarks.note(f"the file tables of {unknown} tasks are unknown: descriptors of KCOV may be missing")
 
@@ -133,14 +131,10 @@ class FileWalk:
         """
         if not self._has_tables:
             return
-        tables: set[int] = set()
         files: set[int] = set()
-        for task in tasks:
-            if not task.files or task.files in tables:
-                continue
-            tables.add(task.files)
+        for table, holders in find_table_holders(tasks).items():
             try:
-                descriptors = self._read_descriptors(task.files)
+                descriptors = self._read_descriptors(table)
             except ReadError:
                 continue
             for fd, file in descriptors:
@@ -152,31 +146,29 @@ class FileWalk:
                 except ReadError:
                     continue
                 if found in operations and private:
-                    yield OpenFile(task.tgid, fd, file, found, private)
+                    yield OpenFile(next(iter(holders)), fd, file, found, private)
 
     def for_each_mapping(self, tasks: Iterable[TaskFields]) -> Iterator[KcovFile]:
-        """Yield mappings of KCOV's files, whose descriptor may be closed."""
+        """Yield mappings of KCOV's files, whose descriptor may be closed; of memory that processes share, for each of them."""
         if not self._fops:
             return
         source = self._target.vmas
         if source is None:
             self.remarks.note("this target cannot list mappings: objects that only a mapping refers to may be missing")
             return
-        seen: set[int] = set()
-        unknown = 0
-        for task in tasks:
-            unknown += task.mm is None
-            if not task.mm or task.mm in seen:
-                continue
-            seen.add(task.mm)
+        tasks = tuple(tasks)
+        for space, holders in find_space_holders(tasks).items():
+            pid = next(iter(holders))
             try:
-                check_pointer(self._target, task.mm, "struct mm_struct")
-                for vma in source.for_each_vma(task.mm):
-                    kcov = vma.file and self.find_kcov(vma.file, f"the mapping at {vma.start:#x} of process {task.tgid}")
+                check_pointer(self._target, space, "struct mm_struct")
+                for vma in source.for_each_vma(space):
+                    kcov = vma.file and self.find_kcov(vma.file, f"the mapping at {vma.start:#x} of process {pid}")
                     if kcov:
-                        yield KcovFile(task.tgid, vma.file, kcov, start=vma.start, end=vma.end, pgoff=vma.pgoff)
+                        found = KcovFile(None, vma.file, kcov, start=vma.start, end=vma.end, pgoff=vma.pgoff)
+                        yield from (found._replace(pid=holder, is_repeated=holder != pid) for holder in holders)
             except ReadError as error:
-                self.remarks.note(f"the mappings of process {task.tgid} could not be read: {error}")
+                self.remarks.note(f"the mappings of process {pid} could not be read: {error}")
+        unknown = sum(task.mm is None for task in tasks)
         if unknown:
             self.remarks.note(f"the address spaces of {unknown} tasks are unknown: mappings of KCOV may be missing")
 

@@ -112,7 +112,7 @@ class ReferenceWalk:
             if per_mapping and kind == "vma" and file.file not in counted:
                 # The mapping has a reference of its own besides the file's, which nothing else shows.
                 yield _Found(file.kcov, kind, Reference("fd", 1, file=file.file))
-            counts = int(file.file not in counted or (per_mapping and kind == "vma"))
+            counts = int(file.file not in counted or (per_mapping and kind == "vma" and not file.is_repeated))
             counted.add(file.file)
             yield _Found(file.kcov, kind, Reference(kind, counts, file.pid, file.fd, file.file, file.start))
 

@@ -352,7 +352,7 @@ def test_areas():
     [
         ("99", "task 99"),
         ("43", "task 43 .* has no coverage buffer"),
-        ("fd:41/4", "descriptor 4 of process 41"),
+        ("fd:41/4", "descriptor 4 of task 41"),
         ("saved:0", "CPU 0 has no saved session"),
         ("saved:t9", "task 9 has no saved session"),
         ("kcov:ffff888000000000", "there is none"),
