@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import GoneError, TargetError
+from kcovdbg.errors import GoneError, KcovdbgError, TargetError
+from kcovdbg.input_file import parse_json
+from kcovdbg.limits import REPLY_TIME, find_limit, over_limit
 from kcovdbg.target.connection import MachineState
-from kcovdbg.target.socket_address import SocketAddress, connect, is_closed_by_peer
+from kcovdbg.target.socket_address import SocketAddress, connect, is_closed_by_peer, receive
 from kcovdbg.target.stop_record import (
     describe_record,
     read_record,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _GREETING_TIMEOUT: Final = 5.0
-_REPLY_TIMEOUT: Final = 30.0
+_MAX_GREETING: Final = 4096
 _HINT: Final = "start QEMU with -qmp unix:PATH,server=on,wait=off and give PATH"
 
 
@@ -51,7 +53,7 @@ class Qmp:
     def __init__(self, address: SocketAddress, timeout: float = _GREETING_TIMEOUT) -> None:
         self.address = address
         self._socket = connect(address, "QEMU's QMP socket", _HINT, timeout)
-        self._buffer = b""
+        self._buffer = bytearray()
         self._count = 0
         self._is_held = False
         # While the guest is held.
@@ -70,7 +72,7 @@ class Qmp:
     def close(self) -> None:
         """Close the connection, drgn's duplicate included, so that QEMU serves the next client. May be called twice."""
         atexit.unregister(self.close)
-        with signals_delayed(), contextlib.suppress(TargetError):
+        with signals_delayed(), contextlib.suppress(KcovdbgError):
             self._release()
         self._signals.close()
         with contextlib.suppress(OSError):
@@ -105,7 +107,7 @@ class Qmp:
         if arguments:
             message["arguments"] = arguments
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))] if fd is not None else []
-        deadline = time.monotonic() + _REPLY_TIMEOUT
+        deadline = time.monotonic() + find_limit(REPLY_TIME)
         try:
             self._socket.sendmsg([json.dumps(message).encode() + b"\n"], ancillary)
             while True:
@@ -113,6 +115,8 @@ class Qmp:
                 # Others are events, or replies to a command that timed out.
                 if reply.get("id") == ident:
                     break
+        except TimeoutError:
+            raise over_limit(REPLY_TIME, f"waiting for QEMU at {self.address.text}") from None
         except (OSError, ValueError) as error:
             if isinstance(error, ConnectionError):
                 raise GoneError(f"QEMU at {self.address.text}") from None
@@ -121,8 +125,16 @@ class Qmp:
             with contextlib.suppress(OSError):
                 self._socket.settimeout(None)
         if "error" in reply:
-            raise TargetError(f"QEMU refused {command}: {reply['error'].get('desc', reply['error'])}")
+            problem = reply["error"]
+            raise TargetError(f"QEMU refused {command}: {problem.get('desc') if isinstance(problem, dict) else problem}")
         return reply.get("return")
+
+    def _query_status(self) -> tuple[bool, str]:
+        """Return whether the guest runs, and QEMU's name of its state."""
+        status = self.execute("query-status")
+        if not isinstance(status, dict) or not isinstance(status.get("running"), bool):
+            raise TargetError(f"QEMU at {self.address.text}: invalid answer to query-status")
+        return status["running"], str(status.get("status"))
 
     def is_gone(self) -> bool:
         """Return whether QEMU has closed the connection, as when it ends."""
@@ -137,7 +149,7 @@ class Qmp:
 
     def is_running(self) -> bool:
         """Return whether the guest's CPUs run."""
-        return bool(self.execute("query-status")["running"])
+        return self._query_status()[0]
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[bool]:
@@ -188,14 +200,14 @@ class Qmp:
 
     def stop_note(self) -> str | None:
         """Return a note on who stopped the guest, None while it runs."""
-        status = self.execute("query-status")
-        if status["running"]:
+        is_running, state = self._query_status()
+        if is_running:
             # The guest that was stopped has ended, or was continued by hand.
             remove_record(self.address)
             return None
         record = read_record(self.address)
         if record is None:
-            return f"the guest is stopped, and not by kcovdbg; its state in QEMU is '{status['status']}'"
+            return f"the guest is stopped, and not by kcovdbg; its state in QEMU is '{state}'"
         return describe_record(record)
 
     def resume(self) -> None:
@@ -247,13 +259,13 @@ class Qmp:
         deadline = time.monotonic() + timeout
         start = b""
         while b"\n" not in start:
-            if start and time.monotonic() > deadline:
+            if len(start) == _MAX_GREETING or (start and time.monotonic() > deadline):
                 # Peeking returns the same bytes again at once.
                 raise TargetError(f"QMP at {self.address.text}: incomplete greeting after {timeout:g} s", hint=hint)
             self._socket.settimeout(max(deadline - time.monotonic(), 0.01))
             try:
                 # Left in the stream, for drgn to read.
-                start = self._socket.recv(4096, socket.MSG_PEEK)
+                start = self._socket.recv(_MAX_GREETING, socket.MSG_PEEK)
             except TimeoutError:
                 raise TargetError(f"QMP at {self.address.text}: no greeting within {timeout:g} s", hint=hint) from None
             except OSError as error:
@@ -266,12 +278,8 @@ class Qmp:
                 time.sleep(0.01)
 
     def _receive(self, deadline: float) -> dict[str, Any]:
-        while b"\n" not in self._buffer:
-            self._socket.settimeout(max(deadline - time.monotonic(), 0.01))
-            data = self._socket.recv(65536)
-            if not data:
-                raise ConnectionResetError("connection closed")
-            self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        message = json.loads(line)
+        while (end := self._buffer.find(b"\n")) < 0:
+            receive(self._socket, self._buffer, deadline)
+        message = parse_json(bytes(self._buffer[:end]))
+        del self._buffer[: end + 1]
         return message if isinstance(message, dict) else {}

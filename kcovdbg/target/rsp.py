@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import PAGE_SIZE
-from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
+from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, find_limit, over_limit
 from kcovdbg.target.connection import MachineState
-from kcovdbg.target.socket_address import SocketAddress, connect, is_closed_by_peer
+from kcovdbg.target.socket_address import SocketAddress, connect, is_closed_by_peer, receive
 from kcovdbg.target.stop_record import describe_record, read_record, remove_record, signals_delayed, write_record
 
 _HINT: Final = "start QEMU with -gdb tcp::1234 (or -s), or run gdbserver in its monitor; give that address"
@@ -22,11 +23,11 @@ _PACKET: Final = re.compile(rb"\$([^#$]*)#([0-9a-fA-F]{2})", re.DOTALL)
 _STOP: Final = (b"T", b"S")
 # Of a machine that ran: it may have ended as well.
 _STOPS: Final = (*_STOP, b"W", b"X")
-# More than any stub sends at once.
 _SILENT_SINCE: Final = (8, 1)
-_MAX_BUFFER: Final = 16 << 20
 _RETRIES: Final = 3
+# Parts of the description of a machine, and the size of one: QEMU's are of a few kilobytes.
 _MAX_FEATURES: Final = 64
+_MAX_FEATURE: Final = 1 << 18
 
 
 class StubReadError(Exception):
@@ -58,7 +59,7 @@ class RspClient:
     def __init__(self, address: SocketAddress, timeout: float = 10.0) -> None:
         self.address = address
         self._timeout = timeout
-        self._buffer = b""
+        self._buffer = bytearray()
         self._socket = connect(address, "a GDB stub", _HINT, timeout)
         self._process = "1"
         self._is_physical = False
@@ -93,11 +94,12 @@ class RspClient:
         # QEMU keeps "multiprocess" for the next client, and then ignores a `D` without a process: always ask for it, always
         # send the process.
         self._send(b"qSupported:multiprocess+;hwbreak+")
-        reply = self._receive(time.monotonic() + self._timeout)
+        deadline = self._deadline()
+        reply = self._receive(deadline)
         # A machine that ran sends a stop reply before any answer; one that was stopped already sends none.
         self.was_running = reply.startswith(_STOP)
         while reply.startswith(_STOP):
-            reply = self._receive(time.monotonic() + self._timeout)
+            reply = self._receive(deadline)
         self.features = dict(_split_feature(item) for item in reply.decode(errors="replace").split(";") if item)
         try:
             self.packet_size = max(int(self.features.get("PacketSize", ""), 16), 64)
@@ -118,7 +120,7 @@ class RspClient:
         """Return whether a machine that sent no stop reply may have run before: QEMU commit "gdbstub: only send stop-reply
         packets when allowed to" (in v8.1) sends none to a client that connects. What kcovdbg left stopped did not run.
         """
-        version = re.match(r"(\d+)\.(\d+)", self.monitor("info version") or "")
+        version = re.match(r"(\d{1,9})\.(\d{1,9})", self.monitor("info version") or "")
         if version is None or (int(version[1]), int(version[2])) < _SILENT_SINCE:
             return False
         # Before its start, or after a panic, the status has a reason in parentheses.
@@ -170,9 +172,9 @@ class RspClient:
             if self.was_running:
                 self._send(f"D;{self._process}".encode() if self.is_multiprocess else b"D")
                 # Closed before its answer, the stub might not have detached.
-                with contextlib.suppress(TargetError):
+                with contextlib.suppress(KcovdbgError):
                     self._receive(time.monotonic() + min(self._timeout, 5.0))
-        except TargetError:
+        except KcovdbgError:
             pass
         finally:
             self._socket.close()
@@ -216,12 +218,13 @@ class RspClient:
             remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
             if not select.select([self._socket], [], [], remaining)[0]:
                 return False
-            self._fill(time.monotonic() + self._timeout)
+            self._fill(self._deadline())
         return True
 
     def _receive_stop(self) -> StopReply:
+        deadline = time.monotonic() + find_limit(REPLY_TIME)
         while True:
-            reply = self._receive(time.monotonic() + self._timeout)
+            reply = self._receive(deadline)
             # The machine may print to the debugger meanwhile.
             if reply[:1] in _STOPS:
                 self._is_running = False
@@ -258,8 +261,9 @@ class RspClient:
         text = bytearray()
         with self._exchange():
             self._send(b"qRcmd," + command.encode().hex().encode())
+            deadline = time.monotonic() + find_limit(REPLY_TIME)
             while True:
-                reply = self._receive(time.monotonic() + self._timeout)
+                reply = self._receive(min(deadline, self._deadline()))
                 if reply == b"OK":
                     return text.decode(errors="replace")
                 if not reply or (reply.startswith(b"E") and len(reply) == 3):
@@ -267,6 +271,8 @@ class RspClient:
                 # kgdb and others may answer without O.
                 with contextlib.suppress(ValueError):
                     text += bytes.fromhex(reply.removeprefix(b"O").decode())
+                    if len(text) > find_limit(REPLY_SIZE):
+                        raise over_limit(REPLY_SIZE, f"output of '{command}' by the stub at {self.address.text}")
                     if not reply.startswith(b"O"):
                         return text.decode(errors="replace")
 
@@ -282,9 +288,10 @@ class RspClient:
             if seconds is not None and not self._has_packet(seconds):
                 # A machine that has stopped by now ignores it.
                 self._interrupt()
-            reply = self._receive(time.monotonic() + self._timeout)
+            deadline = self._deadline()
+            reply = self._receive(deadline)
             while reply.startswith(b"O"):
-                reply = self._receive(time.monotonic() + self._timeout)
+                reply = self._receive(deadline)
         if reply[:1] not in _STOPS:
             raise CapabilityError(f"the stub at {self.address.text} cannot step one CPU: {reply[:20].decode(errors='replace')}")
         return _parse_stop(reply)
@@ -323,10 +330,10 @@ class RspClient:
     def _read_feature(self, name: str) -> str:
         """Return a part of the description of the machine, empty when there is none."""
         text = b""
-        while len(text) < _MAX_BUFFER:
+        while len(text) < _MAX_FEATURE:
             reply = self._ask(b"qXfer:features:read:%s:%x,%x" % (name.encode(), len(text), self.packet_size - 4))
             text += reply[1:]
-            if not reply.startswith(b"m"):
+            if not reply.startswith(b"m") or len(reply) == 1:
                 return text.decode(errors="replace") if reply.startswith(b"l") else ""
         return ""
 
@@ -363,7 +370,7 @@ class RspClient:
     def _ask(self, command: bytes) -> bytes:
         with self._exchange():
             self._send(command)
-            return self._receive(time.monotonic() + self._timeout)
+            return self._receive(self._deadline())
 
     @contextlib.contextmanager
     def _exchange(self) -> Iterator[None]:
@@ -374,11 +381,15 @@ class RspClient:
         if self._is_unfinished:
             # Whether it has an answer is unknown, as the packet may not have been sent. This one's cannot be mistaken.
             self._send(b"?")
-            while not self._receive(time.monotonic() + self._timeout).startswith(_STOP):
+            deadline = self._deadline()
+            while not self._receive(deadline).startswith(_STOP):
                 pass
         self._is_unfinished = True
         yield
         self._is_unfinished = False
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._timeout
 
     def _send(self, command: bytes) -> None:
         try:
@@ -395,10 +406,13 @@ class RspClient:
             if match is None:
                 self._fill(deadline)
                 continue
-            self._buffer = self._buffer[match.end() :]
-            if sum(match[1]) & 0xFF == int(match[2], 16):
+            content, checksum, end = bytes(match[1]), int(match[2], 16), match.end()
+            # A match holds the buffer.
+            del match
+            del self._buffer[:end]
+            if sum(content) & 0xFF == checksum:
                 self._acknowledge(b"+")
-                return _unescape(match[1])
+                return _unescape(content)
             damaged += 1
             if damaged > _RETRIES:
                 raise TargetError(f"the stub at {self.address.text}: damaged packets")
@@ -411,11 +425,8 @@ class RspClient:
             raise self._lost(error) from None
 
     def _fill(self, deadline: float) -> None:
-        remaining = deadline - time.monotonic()
         try:
-            # A timeout of 0 makes the socket non-blocking.
-            self._socket.settimeout(max(remaining, 0.001))
-            data = self._socket.recv(65536)
+            receive(self._socket, self._buffer, deadline)
         except TimeoutError:
             raise TargetError(
                 f"the GDB stub at {self.address.text}: no answer within {self._timeout:g} s",
@@ -423,11 +434,6 @@ class RspClient:
             ) from None
         except OSError as error:
             raise self._lost(error) from None
-        if not data:
-            raise self._lost(ConnectionResetError("connection closed"))
-        self._buffer += data
-        if len(self._buffer) > _MAX_BUFFER:
-            raise TargetError(f"{self.address.text} is not a GDB stub", hint=_HINT)
 
     def _lost(self, error: OSError) -> TargetError:
         return TargetError(
@@ -445,9 +451,9 @@ def _number_registers(read: Callable[[str], str]) -> dict[str, int]:
     number = 0
     # In the order of the parts, registers without a number follow the one before.
     for part in re.findall(r'<xi:include\s+href="([^"]+)"', read("target.xml"))[:_MAX_FEATURES]:
-        for register in re.findall(r"<reg\s[^>]*>", read(part)):
-            attributes = dict(re.findall(r'(\w+)="([^"]*)"', register))
-            if attributes.get("regnum", "").isdecimal():
+        for register in re.findall(r"<reg\s[^<>]{0,4096}>", read(part)):
+            attributes = dict(re.findall(r'\b(name|regnum)="([^"]*)"', register))
+            if re.fullmatch(r"[0-9]{1,9}", attributes.get("regnum", "")):
                 number = int(attributes["regnum"])
             found.setdefault(attributes.get("name", ""), number)
             number += 1
@@ -475,6 +481,7 @@ def _unescape(packet: bytes) -> bytes:
     """Undo the protocol's escapes and its run-length encoding."""
     if b"}" not in packet and b"*" not in packet:
         return packet
+    limit = find_limit(REPLY_SIZE)
     out = bytearray()
     position = 0
     while position < len(packet):
@@ -486,6 +493,8 @@ def _unescape(packet: bytes) -> bytes:
         elif byte == ord("*") and out and following is not None and following >= 29:
             out += out[-1:] * (following - 29)
             position += 2
+            if len(out) > limit:
+                raise over_limit(REPLY_SIZE, "a reply of the GDB stub")
         else:
             out.append(byte)
             position += 1

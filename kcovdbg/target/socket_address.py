@@ -6,9 +6,11 @@ from __future__ import annotations
 import re
 import select
 import socket
+import time
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import TargetError
+from kcovdbg.limits import REPLY_SIZE, find_limit, over_limit
 
 _HOST_PORT: Final = re.compile(r"(?P<host>[^/.][^/]*)?:(?P<port>[0-9]{1,5})")
 
@@ -65,6 +67,26 @@ def connect(address: SocketAddress, what: str, hint: str, timeout: float) -> soc
         else:
             reason = str(getattr(error, "strerror", None) or error)
         raise TargetError(f"could not connect to {what} at {address.text}: {reason}", hint=hint) from None
+
+
+def receive(connection: socket.socket, buffer: bytearray, deadline: float) -> None:
+    """Add what a peer sends next to a buffer.
+
+    :param deadline: of :func:`time.monotonic`, however often the peer sends a little.
+    :raises TimeoutError: when it has passed.
+    :raises ConnectionResetError: when the peer has closed the connection.
+    :raises LimitError: when the buffer is larger than a reply may be.
+    """
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError("timed out")
+    connection.settimeout(remaining)
+    data = connection.recv(65536)
+    if not data:
+        raise ConnectionResetError("connection closed")
+    buffer += data
+    if len(buffer) > find_limit(REPLY_SIZE):
+        raise over_limit(REPLY_SIZE, "a reply of the machine")
 
 
 def is_closed_by_peer(connection: socket.socket) -> bool:

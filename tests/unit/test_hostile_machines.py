@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""QMP servers and GDB stubs that mean harm: they answer slowly, without end, or with what no machine would say."""
+
+import contextlib
+import socket
+import threading
+import time
+
+import pytest
+
+from kcovdbg.errors import KcovdbgError, LimitError
+from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, VARIABLE
+from kcovdbg.target.qmp import Qmp
+from kcovdbg.target.rsp import RspClient, StubReadError
+from kcovdbg.target.socket_address import parse_address
+from tests.unit.test_target_rsp import Stub, frame
+
+# Generous: the machine may be busy.
+PATIENCE = 20
+
+
+@pytest.fixture(autouse=True)
+def limits(monkeypatch):
+    monkeypatch.setenv(VARIABLE, f"{REPLY_TIME}=1 {REPLY_SIZE}=1M")
+
+
+@contextlib.contextmanager
+def serving(path, talk):
+    """Run a server that talks to one client in its own way until that leaves."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(1)
+
+    def serve():
+        with contextlib.suppress(OSError):
+            connection, _ = listener.accept()
+            with connection:
+                talk(connection)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield parse_address(str(path))
+    finally:
+        listener.close()
+        thread.join(PATIENCE)
+
+
+@contextlib.contextmanager
+def in_time():
+    start = time.monotonic()
+    yield
+    assert time.monotonic() - start < PATIENCE
+
+
+def trickle(start, piece=b" ", delay=0.05):
+    def talk(connection):
+        connection.sendall(start)
+        while True:
+            connection.sendall(piece)
+            time.sleep(delay)
+
+    return talk
+
+
+GREETING = b'{"QMP": {}}\n'
+
+
+def test_qmp_s_time_limit_holds_while_data_trickles_in(tmp_path):
+    with serving(tmp_path / "qmp", trickle(GREETING + b'{"return": ')) as address:
+        client = Qmp(address)
+        with in_time(), pytest.raises(LimitError, match=REPLY_TIME) as caught:
+            client.execute("query-status")
+        assert REPLY_TIME in caught.value.hint
+        with in_time():
+            client.close()
+
+
+def test_qmp_s_time_limit_holds_while_events_arrive(tmp_path):
+    with serving(tmp_path / "qmp", trickle(GREETING, b'{"event": "STOP"}\n', 0.0001)) as address:
+        client = Qmp(address)
+        with in_time(), pytest.raises(LimitError, match=REPLY_TIME):
+            client.execute("query-status")
+        client.close()
+
+
+def test_a_qmp_reply_without_end(tmp_path):
+    with serving(tmp_path / "qmp", trickle(GREETING, b"x" * 65536, 0)) as address:
+        client = Qmp(address)
+        with in_time(), pytest.raises(LimitError, match=REPLY_SIZE):
+            client.execute("query-status")
+        client.close()
+
+
+@pytest.mark.parametrize("greeting", [b"{" * 10_000, b'{"QMP": '])
+def test_a_qmp_greeting_without_end(tmp_path, greeting):
+    with serving(tmp_path / "qmp", trickle(greeting)) as address, in_time(), pytest.raises(KcovdbgError):
+        Qmp(address, timeout=1)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"[" * 100_000,
+        b'{"id": "kcovdbg-1", "return": {"running": ' + b"9" * 10_000 + b"}}",
+        b'{"id": "kcovdbg-1", "return": []}',
+        b'{"id": "kcovdbg-1", "return": {"running": "yes"}}',
+        b'{"id": "kcovdbg-1"}',
+        b'{"id": "kcovdbg-1", "error": "no"}',
+        b'{"id": "kcovdbg-1", "error": {"desc": {}}}',
+        b"\xff\xfe",
+    ],
+)
+def test_qmp_replies_that_no_qemu_sends(tmp_path, reply):
+    def talk(connection):
+        connection.sendall(GREETING + reply + b"\n")
+        connection.recv(4096)
+        connection.recv(4096)
+
+    with serving(tmp_path / "qmp", talk) as address:
+        client = Qmp(address)
+        with pytest.raises(KcovdbgError):
+            client.state()
+        client.close()
+
+
+@pytest.fixture
+def stub(tmp_path):
+    made = []
+
+    def start(answers, **options):
+        made.append(Stub(tmp_path / f"stub{len(made)}", answers=answers, **options))
+        return RspClient(parse_address(str(tmp_path / f"stub{len(made) - 1}")), timeout=2)
+
+    yield start
+    for server in made:
+        server.close()
+
+
+def endless(item):
+    while True:
+        yield item
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [trickle(b"$", b"1"), trickle(b"", b"1", 0), trickle(b"", frame(b"T05"), 0.001), trickle(b"", frame(b"O"), 0.001)],
+    ids=["packet", "no packet", "stops", "output"],
+)
+def test_a_stub_that_never_comes_to_the_point(tmp_path, talk):
+    with serving(tmp_path / "stub", talk) as address, in_time(), pytest.raises(KcovdbgError):
+        RspClient(address, timeout=1)
+
+
+def test_endless_output_of_a_monitor(stub):
+    client = stub({b"qRcmd": endless(b"O" + b"61" * 1000)})
+    with in_time(), pytest.raises(KcovdbgError):
+        client.monitor("info registers")
+
+
+def test_a_description_without_end(stub):
+    for answer in (b"m", b"m" + b"<reg " * 800, b"m" + b"a" * 4000, b'm<xi:include href="target.xml"/>'):
+        client = stub({b"qXfer": [answer]})
+        with in_time():
+            assert client.register("cr3") is None
+        client.close()
+
+
+def test_numbers_of_registers_that_are_none(stub):
+    for number in ("9" * 10_000, "\u0663", "-1", ""):
+        text = b'l<xi:include href="a"/><reg name="cr3" regnum="%s"/>' % number.encode()
+        client = stub({b"qXfer": [text], b"p": [b"0100"]})
+        # No exception of Python, which refuses to read the first.
+        assert client.register("cr3") in (None, 1)
+        client.close()
+
+
+def test_a_run_length_bomb(stub):
+    client = stub({b"m": [b"0" + b"*~" * 200_000]})
+    with in_time(), pytest.raises(KcovdbgError):
+        client.read(0, 16)
+    client.close()
+
+
+@pytest.mark.parametrize("answer", [b"", b"E01", b"zz" * 16, b"00", b"0" * 31])
+def test_memory_that_is_none(stub, answer):
+    client = stub({b"m": [answer]})
+    with pytest.raises((KcovdbgError, StubReadError)):
+        client.read(0, 16)
+    client.close()
+
+
+def test_a_version_that_is_none(tmp_path):
+    output = b"O" + (b"9" * 10_000 + b".1").hex().encode()
+    server = Stub(tmp_path / "stub", answers={b"qRcmd": [output, b"OK"]}, running=False)
+    client = RspClient(parse_address(str(tmp_path / "stub")), timeout=2)
+    assert client.was_running is False
+    client.close()
+    server.close()
