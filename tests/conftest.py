@@ -3,9 +3,12 @@
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TypeVar
 
 import hypothesis
@@ -26,9 +29,20 @@ for number in (signal.SIGQUIT, signal.SIGHUP):
 _SETTINGS = tempfile.TemporaryDirectory(prefix="kcovdbg-settings-")
 os.environ["XDG_CONFIG_HOME"] = _SETTINGS.name
 
+_ROOT = Path(__file__).parents[1]
 Item = TypeVar("Item")
 SHARE = 8
 """Without --exhaustive, a sweep takes one of this many items."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the C sources again if they are newer than the module."""
+    sources = (path for path in (_ROOT / "native").iterdir() if path.suffix in (".c", ".h"))
+    module = _ROOT / "kcovdbg" / "_native.abi3.so"
+    is_old = module.exists() and max(path.stat().st_mtime for path in sources) > module.stat().st_mtime
+    # Not in each process of several.
+    if is_old and not hasattr(config, "workerinput"):
+        subprocess.run([sys.executable, _ROOT / "native" / "build_native.py"], stdout=subprocess.DEVNULL, check=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
