@@ -51,7 +51,7 @@ $(VENV)/bin/python:
 	    "sudo apt-get install python3-venv python3-dev gcc libc6-dev" >&2; exit 2; fi; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: $(VENV)/bin/python pyproject.toml
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml setup.py $(wildcard native/*)
 	@# Debian 12's pip does not know --group. Here, so that it is tried again after a failure.
 	$(BIN)/python -m pip install -q --upgrade pip
 	@# setuptools warns of directories that an editable package finds beside itself, in nine lines; a checkout is meant to.
