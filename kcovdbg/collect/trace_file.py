@@ -7,22 +7,26 @@ The side file of ``NAME.kcov`` is ``NAME.kcov.json``. Without one, :mod:`kcovdbg
 from __future__ import annotations
 
 import json
+import platform
 import stat
 from array import array
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from kcovdbg.abi import record
-from kcovdbg.abi.address import WORD_MASK, is_word
+from kcovdbg.abi.address import is_word
+from kcovdbg.abi.call_length import CALL_LENGTHS
 from kcovdbg.abi.record import PC
 from kcovdbg.collect.buffer_data import decode_buffer
+from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel, interpret, make_buffer, make_facts, read_pc_list
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.buffer import Buffer, FileFacts
+from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
+from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.module_place import ModulePlace, move_pcs
-from kcovdbg.records.pc_file import PcFile, PcFormat, read_pc_file
+from kcovdbg.records.pc_file import PcFile, PcFormat
 from kcovdbg.records.unpacked_data import unpack_data
 from kcovdbg.series import table
 from kcovdbg.target.dump_file import path_hint
@@ -31,8 +35,6 @@ FORMAT: Final = 1
 SUFFIX: Final = ".json"
 NAMES_MAY_BE_WRONG: Final = "names may be wrong"
 """The end of the remark on a trace of another kernel."""
-# Larger than any buffer that a kernel allows; files are read whole.
-_MAX_BYTES: Final = 1 << 34
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,43 +180,23 @@ def _parse_modules(content: Any) -> tuple[ModulePlace, ...] | None:
     return tuple(found)
 
 
-def read_trace(
-    path: Path | str,
-    *,
-    kaslr_offset: int = 0,
-    build_id: str | None = None,
-    pc: str = "auto",
-    call_length: int = 0,
-    find_points: Callable[[], Container[int] | None] | None = None,
-    file_format: PcFormat | None = None,
-    find_base: Callable[[str], int | None] | None = None,
-    find_modules: Callable[[], Sequence[ModulePlace] | None] | None = None,
-) -> Buffer:
-    """Read a trace file: with a side file, raw binary, or text.
+def read_trace(path: Path | str, kernel: TraceKernel | None = None, options: ReadingOptions = ReadingOptions()) -> Buffer:  # noqa: B008
+    """Read a trace file: with a side file, raw binary, or a list of PCs by another tool.
 
-    PCs in modules that the target has loaded elsewhere are changed to where it has them.
+    PCs in modules that the kernel has loaded elsewhere are changed to where it has them.
 
-    :param kaslr_offset: KASLR offset of the target, for the addresses shown beside recorded PCs. Recorded PCs do not include
-        it, so that traces of different boots of one kernel agree.
-    :param build_id: build ID of the target; a trace of another kernel gets a remark.
-    :param pc: the meaning of PCs in text: ``raw``, as the kernel recorded them; ``call``, the calls before them; ``auto``, the
-        one for which more PCs are coverage points.
-    :param call_length: length of a call on the target's machine in bytes; 0 if unknown.
-    :param find_points: returns the PCs that the target can record, which ``auto`` needs; None if they are unknown.
-    :param file_format: of a file without a side file; None to find it by its content.
-    :param find_base: returns where the code of the image or of a module starts, by its file name, as KCOV records addresses.
-    :param find_modules: returns where the target's modules are, with addresses as KCOV records them; None if that is unknown.
+    :param kernel: that it is read for. Recorded PCs do not include its KASLR offset, so that traces of different boots of one
+        kernel agree; a trace of another build gets a remark.
+    :param options: for files without a side file.
     :raises KcovdbgError: when the file is missing, could not be read, or holds no trace.
     """
     path = Path(path)
     try:
         status = path.stat()
-        if status.st_size > _MAX_BYTES:
-            raise KcovdbgError(f"{path}: larger than any buffer")
         if stat.S_ISCHR(status.st_mode):
             # /dev/zero has no end.
             raise KcovdbgError(f"{path}: a device, not a trace", hint="name a file, or a pipe that ends")
-        data = path.read_bytes()
+        data = _read_bytes(path, status.st_size)
     except OSError as error:
         hint = None
         if isinstance(error, FileNotFoundError):
@@ -229,57 +211,37 @@ def read_trace(
     if header is not None:
         build = None if header.build_id is None else header.build_id.lower()
         buffer = replace(_read_binary(name, unpack_data(path, data).data, header), build_id=build)
-        if build_id and header.build_id and header.build_id.lower() != build_id.lower():
-            other = f"the trace is of another kernel ({header.release or 'build-id ' + header.build_id}): {NAMES_MAY_BE_WRONG}"
+        if kernel is not None and kernel.build_id and build and build != kernel.build_id.lower():
+            other = f"the trace is of another kernel ({header.release or 'build-id ' + build}): {NAMES_MAY_BE_WRONG}"
             buffer = replace(buffer, remarks=(*buffer.remarks, other))
-        elif find_modules is not None and header.recorded_modules:
-            buffer = _move_modules(buffer, header.recorded_modules, find_modules())
+        elif kernel is not None and header.recorded_modules:
+            buffer = _move_modules(buffer, header.recorded_modules, kernel.find_modules())
     else:
-        found = read_pc_file(path, data, file_format)
-        buffer = _as_recorded(_make_buffer(name, found, find_base), pc, call_length, find_points)
-    return replace(buffer, kaslr_offset=kaslr_offset)
+        found = read_pc_list(str(path), data, kernel, options)
+        buffer = _read_buffer(name, found) if found.format is PcFormat.BINARY else make_buffer(name, found, kernel)
+        call_length = CALL_LENGTHS.get(platform.machine() if kernel is None else kernel.machine, 0)
+        buffer = interpret(buffer, kernel, options, call_length)
+    return replace(buffer, kaslr_offset=0 if kernel is None else kernel.kaslr_offset)
 
 
-def _make_buffer(name: str, found: PcFile, find_base: Callable[[str], int | None] | None) -> Buffer:
-    """Return the buffer in a file of another tool."""
-    facts = FileFacts(found.format.value, found.packing, found.skipped)
-    remarks: list[str] = []
-    if found.format is PcFormat.BINARY:
-        mode = None if found.codec == PC else table.mode_of_codec(found.codec)
-        header = TraceHeader(mode=mode, word_size=found.word_size, byteorder="big" if found.big_endian else "little")
-        buffer = _read_binary(name, found.data, header)
-        remarks.append(f"no side file: read as {buffer.encoding.codec.name} records of {found.word_size * 8}-bit words")
-        return replace(buffer, remarks=(*remarks, *buffer.remarks), facts=facts)
-    words = found.words
-    if found.modules:
-        words = _add_bases(name, found, find_base)
-    if found.skipped:
-        first = found.first_skipped
-        where = "" if first is None else f"; line {first.number}: '{first.text}'"
-        remarks.append(f"{found.skipped} {'lines' if found.skipped > 1 else 'line'} without an address skipped{where}")
-    if found.lists_all_points:
-        remarks.append("its points are all those of the functions that it lists, covered or not")
-    encoding = record.make_encoding(PC, found.word_size if words.typecode == "I" else 8, found.big_endian)
-    return Buffer(name, encoding, words, len(words), remarks=tuple(remarks), facts=facts)
+def _read_bytes(path: Path, size: int) -> bytes:
+    """Return the content of a file, or of a pipe that ends."""
+    limit = find_limit(TRACE_SIZE)
+    if size <= limit:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+        if len(data) <= limit:
+            return data
+    raise over_limit(TRACE_SIZE, str(path))
 
 
-def _add_bases(name: str, found: PcFile, find_base: Callable[[str], int | None] | None) -> array[int]:
-    """Return the words of a file with offsets as addresses.
-
-    :raises KcovdbgError: when it is unknown where a module is.
-    """
-    bases: list[int] = []
-    for module in found.modules:
-        base = None if find_base is None else find_base(module.name)
-        base = module.base or None if base is None else base
-        if base is None:
-            raise KcovdbgError(
-                f"{name.removeprefix('file:')}: unknown where '{module.name}' is loaded, which its offsets count from",
-                hint="name the kernel: -s VMLINUX, or a dump in which the module is loaded",
-            )
-        bases.append(base)
-    pairs = zip(found.words, found.module_of, strict=True)
-    return array("Q", [offset + bases[module] & WORD_MASK for offset, module in pairs])
+def _read_buffer(name: str, found: PcFile) -> Buffer:
+    """Return the buffer in a file without a side file."""
+    mode = None if found.codec == PC else table.mode_of_codec(found.codec)
+    header = TraceHeader(mode=mode, word_size=found.word_size, byteorder="big" if found.big_endian else "little")
+    buffer = _read_binary(name, found.data, header)
+    told = f"no side file: read as {buffer.encoding.codec.name} records of {found.word_size * 8}-bit words"
+    return replace(buffer, remarks=(told, *buffer.remarks), facts=make_facts(found))
 
 
 def _move_modules(buffer: Buffer, old: Sequence[ModulePlace], new: Sequence[ModulePlace] | None) -> Buffer:
@@ -303,40 +265,6 @@ def _move_modules(buffer: Buffer, old: Sequence[ModulePlace], new: Sequence[Modu
         reason = "not known to be loaded here" if new is None else "not loaded here, or of another build"
         remarks.append(f"{lacking} records are in modules {reason} ({names}): {NAMES_MAY_BE_WRONG}")
     return replace(buffer, words=words, remarks=(*buffer.remarks, *remarks))
-
-
-# A smaller share of PCs that are points is suspicious; real raw traces had 95.7 to 97 % (docs/coverage.md).
-_SHARE: Final = 0.5
-
-
-def _as_recorded(buffer: Buffer, pc: str, call_length: int, find_points: Callable[[], Container[int] | None] | None) -> Buffer:
-    """Return a buffer read from text with PCs as the kernel records them, whichever kind the text holds."""
-    pcs = buffer.words
-    if buffer.encoding.codec != PC or buffer.stored_count is not None:
-        return buffer
-    if pc == "auto":
-        points = find_points() if find_points is not None and call_length else None
-        if points is None:
-            told = "PCs from text are taken as recorded, which fits kcovtrace; for syzkaller's rawcover use --pc call"
-            return replace(buffer, remarks=(told, *buffer.remarks))
-        distinct = set(pcs)
-        raw = sum(word in points for word in distinct)
-        called = sum(word + call_length in points for word in distinct)
-        pc = "call" if called > raw else "raw"
-        share = max(called, raw) / max(len(distinct), 1)
-        told = f"PCs from text: {share:.0%} of them are {'calls of' if pc == 'call' else 'return addresses of'} coverage points"
-        if share < _SHARE:
-            told += " (suspiciously few; is this another kernel's trace?)"
-        buffer = replace(buffer, remarks=(told, *buffer.remarks))
-    if pc == "call":
-        if not call_length:
-            raise KcovdbgError("--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw")
-        fitting = array(pcs.typecode, (word + call_length for word in pcs if is_word(word + call_length)))
-        if len(fitting) < len(pcs):
-            told = f"{len(pcs) - len(fitting)} addresses at the end of the address space skipped: no call can be there"
-            buffer = replace(buffer, count=len(fitting), remarks=(*buffer.remarks, told))
-        pcs = fitting
-    return replace(buffer, words=pcs)
 
 
 def _read_binary(name: str, data: bytes, header: TraceHeader) -> Buffer:

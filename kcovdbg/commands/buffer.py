@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.engine.argument import Argument, Value
-from kcovdbg.engine.buffer_arguments import FILTERS, LISTING, TEXT_PCS
+from kcovdbg.engine.buffer_arguments import FILTERS, LISTING, TRACE_OPTIONS
 from kcovdbg.engine.buffer_listing import list_buffer
 from kcovdbg.engine.buffer_sources import find_buffer
 from kcovdbg.engine.command import Command, Example, Topic
@@ -40,7 +40,7 @@ COMMAND: Final = Command(
         Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
         *LISTING,
         *FILTERS,
-        TEXT_PCS,
+        *TRACE_OPTIONS,
     ),
     examples=(
         Example("buffer 41", "what did task 41 execute?"),

@@ -18,12 +18,12 @@ from kcovdbg.analysis.loop_folding import find_runs
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
 from kcovdbg.analysis.set_expressions import is_expression
+from kcovdbg.collect.pc_list import TraceKernel
 from kcovdbg.engine.argument import SEPARATOR, Argument, Count, Value, WordError
-from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filters
+from kcovdbg.engine.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.engine.buffer_sources import (
     FILE,
     BufferCounts,
-    TraceKernel,
     find_buffer,
     find_counts,
     find_trace_files,
@@ -449,7 +449,7 @@ COMMAND: Final = Command(
         Argument(("what",), Value.BUFFER, "two buffers, or several on each side of --", count=Count.SOME, metavar="WHAT"),
         Argument(("--ordered",), Value.FLAG, "align the records in their order"),
         *FILTERS,
-        TEXT_PCS,
+        *TRACE_OPTIONS,
     ),
     examples=(
         Example("diff file:a.kcov file:b.kcov", "functions that only one of two traces has"),

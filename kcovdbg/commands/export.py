@@ -14,7 +14,7 @@ from kcovdbg.analysis.call_tree import find_edges, find_events
 from kcovdbg.analysis.function_coverage import count_functions, find_touched
 from kcovdbg.analysis.pc_names import UNKNOWN
 from kcovdbg.engine.argument import Argument, Value
-from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS
+from kcovdbg.engine.buffer_arguments import FILTERS, TRACE_OPTIONS
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.export_source import ExportSource
@@ -275,7 +275,7 @@ COMMAND: Final = Command(
         ),
         Argument(("--calls",), Value.FLAG, "with hex: write the addresses of calls instead of return addresses"),
         *FILTERS,
-        TEXT_PCS,
+        *TRACE_OPTIONS,
     ),
     examples=(
         Example("export lcov 41 -o 41.info", "then, in the source tree: genhtml 41.info -o html"),

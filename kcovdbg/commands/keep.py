@@ -9,7 +9,7 @@ from typing import Final
 
 from kcovdbg.analysis.compact_buffer import Kept, keep
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
-from kcovdbg.engine.buffer_arguments import TEXT_PCS
+from kcovdbg.engine.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.engine.buffer_sources import find_buffer, find_kept
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
@@ -68,7 +68,7 @@ COMMAND: Final = Command(
         Argument(("name",), Value.BUFFER_NAME, "a name", count=Count.OPTIONAL, metavar="@NAME"),
         Argument(("what",), Value.BUFFER, "the buffer", count=Count.OPTIONAL, metavar="WHAT"),
         Argument(("--delete",), Value.FLAG, "delete the kept buffer"),
-        TEXT_PCS,
+        *TRACE_OPTIONS,
     ),
     examples=(
         Example("keep @before 41", "keep what is in the buffer of task 41 now"),

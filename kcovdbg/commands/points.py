@@ -12,6 +12,7 @@ from kcovdbg.abi.address import address_of
 from kcovdbg.analysis.located_records import is_file_name, matches_path
 from kcovdbg.analysis.point_search import find_points
 from kcovdbg.engine.argument import Argument, Count, Value
+from kcovdbg.engine.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.engine.buffer_sources import find_counts
 from kcovdbg.engine.code_names import unknown_file, unknown_function
 from kcovdbg.engine.command import Command, Example, Topic
@@ -216,6 +217,7 @@ COMMAND: Final = Command(
         ),
         Argument(("what",), Value.BUFFER, "count the records of these buffers", count=Count.ANY, metavar="WHAT"),
         Argument(("--uncovered",), Value.FLAG, "only the points that the buffers could have and lack"),
+        *TRACE_OPTIONS,
     ),
     examples=(
         Example("points vfs_read", "can KCOV see this function?"),

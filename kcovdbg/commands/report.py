@@ -17,7 +17,7 @@ from kcovdbg.analysis.top import count_repeats, rank
 from kcovdbg.collect.trace_file import read_header
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.argument_parser import parse_arguments
-from kcovdbg.engine.buffer_arguments import TEXT_PCS
+from kcovdbg.engine.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.engine.buffer_sources import FILE, find_buffer, require_points
 from kcovdbg.engine.build_changes import BuildTrace, find_source_changes
 from kcovdbg.engine.command import Command, Example, Topic
@@ -420,7 +420,7 @@ COMMAND: Final = Command(
             count=Count.ONE,
             is_output=True,
         ),
-        TEXT_PCS,
+        *TRACE_OPTIONS,
     ),
     examples=(
         Example("report 41 -o 41.html", "what task 41 executed, for readers without kcovdbg"),

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.analysis.located_records import matches_function_or_file
 from kcovdbg.engine.argument import Argument, Count, Value
+from kcovdbg.engine.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.engine.buffer_sources import find_counts, name_remarks
 from kcovdbg.engine.code_names import check_place
 from kcovdbg.engine.command import Command, Example, Topic
@@ -128,6 +129,7 @@ COMMAND: Final = Command(
         Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
         Argument(("place",), Value.FUNCTION, "only this function or file", count=Count.OPTIONAL, metavar="FUNCTION|FILE"),
         Argument(("--all",), Value.FLAG, "show whole files instead of lines around points"),
+        *TRACE_OPTIONS,
     ),
     examples=(
         Example("source 41 tcp_sendmsg_locked", "which branches did it take?"),

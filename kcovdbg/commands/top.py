@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from kcovdbg.analysis.set_expressions import is_expression
 from kcovdbg.analysis.top import Share, count_repeats, no_repeats, rank
 from kcovdbg.engine.argument import Argument, Value
-from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filters
+from kcovdbg.engine.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.engine.buffer_sources import find_buffer, find_counts, name_remarks
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
@@ -139,7 +139,7 @@ COMMAND: Final = Command(
         Argument(("--by",), Value.CHOICE, "group records by this", choices=("function", "file", "pc"), default="function"),
         Argument(("-n",), Value.NUMBER, f"show at most N lines; default {_SHOWN}", metavar="N"),
         *FILTERS,
-        TEXT_PCS,
+        *TRACE_OPTIONS,
     ),
     examples=(
         Example("top 41", "why is the buffer full?"),

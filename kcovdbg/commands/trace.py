@@ -21,7 +21,7 @@ from kcovdbg.analysis.located_records import PcFilter, find_indices
 from kcovdbg.analysis.loop_folding import find_runs
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
-from kcovdbg.engine.buffer_arguments import FILTERS, TEXT_PCS, make_filters
+from kcovdbg.engine.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.engine.buffer_sources import find_buffer, recorded_syscall_remarks, syscall_remarks
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
@@ -414,7 +414,7 @@ COMMAND: Final = Command(
         Argument(("-n",), Value.NUMBER, "show at most N lines", metavar="N"),
         Argument(("--offset",), Value.NUMBER, "leave out the first N lines", metavar="N"),
         *FILTERS,
-        TEXT_PCS,
+        *TRACE_OPTIONS,
     ),
     examples=(
         Example("trace 41", "what did task 41 do?"),

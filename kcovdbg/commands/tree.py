@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from kcovdbg.analysis.call_tree import build_calls, find_events
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.engine.argument import Argument, Value
+from kcovdbg.engine.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.engine.buffer_sources import find_buffer, name_remarks
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
@@ -130,6 +131,7 @@ COMMAND: Final = Command(
     arguments=(
         Argument(("what",), Value.BUFFER, "the buffer", metavar="WHAT"),
         Argument(("--depth",), Value.NUMBER, "show N levels", metavar="N"),
+        *TRACE_OPTIONS,
     ),
     examples=(Example("tree 41 --depth 3", "the outermost three levels"),),
     needs=frozenset(),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
-from kcovdbg.engine.buffer_arguments import NOT_FUNCTION, TEXT_PCS
+from kcovdbg.engine.buffer_arguments import NOT_FUNCTION, TRACE_OPTIONS
 from kcovdbg.engine.buffer_view import make_view
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
@@ -70,7 +70,7 @@ COMMAND: Final = Command(
         Argument(("--by-index",), Value.FLAG, "pair records by index"),
         Argument(("--fold",), Value.FLAG, "fold equal records and runs of one function"),
         NOT_FUNCTION,
-        TEXT_PCS,
+        *TRACE_OPTIONS,
     ),
     examples=(
         Example("view 41", "browse a trace"),

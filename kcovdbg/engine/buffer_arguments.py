@@ -8,8 +8,11 @@ from typing import Final
 
 from kcovdbg.analysis.located_records import PcFilter
 from kcovdbg.analysis.pc_names import Names
+from kcovdbg.collect.pc_list import AUTO, ReadingOptions
 from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.code_names import check_files, check_functions
+from kcovdbg.records.pc_convention import Convention
+from kcovdbg.records.pc_file import PcFormat
 
 TAIL: Final = 20
 """Records that ``--tail`` shows without ``-n``."""
@@ -38,18 +41,45 @@ FILTERS: Final = (
     ),
     NOT_FUNCTION,
 )
-TEXT_PCS: Final = Argument(
-    ("--pc",),
-    Value.CHOICE,
-    "PCs in a text file: raw (as recorded, kcovtrace) or call (the call before, syzkaller's rawcover)",
-    choices=("auto", "raw", "call"),
-    default="auto",
+TRACE_OPTIONS: Final = (
+    Argument(
+        ("--format",),
+        Value.CHOICE,
+        "what a trace file without a side file is; default is to find out",
+        choices=(AUTO, *(known.value for known in PcFormat)),
+        metavar="FORMAT",
+        default=AUTO,
+        key="file_format",
+    ),
+    Argument(
+        ("--pc",),
+        Value.CHOICE,
+        "what its PCs are: raw (as recorded, kcovtrace), call (syzkaller's rawcover), minus1 (return address - 1) or twice "
+        "(the call subtracted twice); default is to find out",
+        choices=(AUTO, *(known.value for known in Convention)),
+        metavar="CONVENTION",
+        default=AUTO,
+    ),
+    Argument(
+        ("--kaslr-offset",),
+        Value.ADDRESS,
+        "the KASLR offset that its PCs include; 0 for none; default is to find out",
+        metavar="OFFSET",
+    ),
 )
+"""Options of every command that reads trace files."""
 LISTING: Final = (
     Argument(("--raw",), Value.FLAG, "show one line per record"),
     Argument(("-n",), Value.NUMBER, "show at most N lines; with --json, N records", metavar="N"),
     Argument(("--tail",), Value.FLAG, f"show the last lines: {TAIL}, or N with -n"),
 )
+
+
+def find_reading(args: Namespace) -> ReadingOptions:
+    """Return what :data:`TRACE_OPTIONS` ask for; the defaults of a command without them."""
+    return ReadingOptions(
+        getattr(args, "file_format", None) or AUTO, getattr(args, "pc", None) or AUTO, getattr(args, "kaslr_offset", None)
+    )
 
 
 def make_filters(args: Namespace, *names: Names) -> list[PcFilter]:

@@ -3,32 +3,31 @@
 
 from __future__ import annotations
 
-import platform
 import re
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.abi.call_length import CALL_LENGTHS
 from kcovdbg.analysis.compact_buffer import Kept, restore
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.recorded_syscalls import find_recorded_syscalls
 from kcovdbg.analysis.set_expressions import evaluate, is_expression
 from kcovdbg.collect.machine import is_this_machine
+from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.collect.trace_file import NAMES_MAY_BE_WRONG, find_traces, read_trace
 from kcovdbg.collect.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.suggestions import suggest
-from kcovdbg.engine.symbol_sources import find_module_places
+from kcovdbg.engine.symbol_sources import find_base, find_module_files, find_module_places, find_module_sets
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.module_place import ModulePlace
 from kcovdbg.model.object_names import name_task
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import TaskFields
+from kcovdbg.records.pc_convention import PointSet, table_points
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
 from kcovdbg.render.wording import syscall_text
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
@@ -48,18 +47,6 @@ USER = "user:"
 FD = "fd:"
 
 
-class TraceKernel(NamedTuple):
-    """The kernel that a trace is read for."""
-
-    build_id: str | None
-    kaslr_offset: int
-    machine: str
-    find_points: Callable[[], Container[int] | None]
-    """Returns the PCs that it can record, None where they are unknown."""
-    find_modules: Callable[[], Sequence[ModulePlace] | None] = tuple
-    """Returns where its modules are, with addresses as KCOV records them; None where that is unknown."""
-
-
 def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) -> Buffer:
     """Read the buffer with this name; the name of a task stands for its thread id.
 
@@ -74,7 +61,7 @@ def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) 
             return replace(buffer, kaslr_offset=kernel.kaslr_offset, remarks=remarks)
         return buffer
     if what.startswith(FILE):
-        return read_trace_file(context.workspace, what.removeprefix(FILE), context.pc, kernel)
+        return read_trace_file(context.workspace, what.removeprefix(FILE), context.reading, kernel)
     if what.startswith(USER):
         if context.workspace.confinement is not None:
             raise CapabilityError("the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}")
@@ -135,14 +122,18 @@ def suggest_task(context: Context, wrong: str, *, is_any: bool = False) -> str |
     return suggest(wrong, dict.fromkeys(task.comm for task in tasks if task.comm))
 
 
-def read_trace_file(workspace: Workspace, path: str, pc: str = "auto", kernel: TraceKernel | None = None) -> Buffer:
+def read_trace_file(
+    workspace: Workspace,
+    path: str,
+    options: ReadingOptions = ReadingOptions(),  # noqa: B008 - immutable
+    kernel: TraceKernel | None = None,
+) -> Buffer:
     """Read a trace file, with the KASLR offset and the coverage points of its kernel.
 
-    :param pc: what PCs in a text file are: ``raw``, ``call`` or ``auto``.
+    :param options: what the user says of files without a side file.
     :param kernel: that it is of; by default the workspace's, where there is one.
     :raises KcovdbgError: when it cannot be read.
     """
-    path = confine(workspace, path)
     target = workspace.optional_target if kernel is None else None
     if target is not None:
         kernel = TraceKernel(
@@ -151,18 +142,9 @@ def read_trace_file(workspace: Workspace, path: str, pc: str = "auto", kernel: T
             target.machine,
             lambda: find_points(workspace),
             partial(find_module_places, target),
+            partial(find_base, target),
         )
-    if kernel is None:
-        return read_trace(path, pc=pc, call_length=CALL_LENGTHS.get(platform.machine(), 0))
-    return read_trace(
-        path,
-        kaslr_offset=kernel.kaslr_offset,
-        build_id=kernel.build_id,
-        pc=pc,
-        call_length=CALL_LENGTHS.get(kernel.machine, 0),
-        find_points=kernel.find_points,
-        find_modules=kernel.find_modules,
-    )
+    return read_trace(confine(workspace, path), kernel, options)
 
 
 def find_trace_operands(word: str) -> set[str]:
@@ -190,10 +172,14 @@ def confine(workspace: Workspace, path: str) -> str:
     return path if workspace.confinement is None else str(workspace.confinement.find_input(path))
 
 
-def find_points(workspace: Workspace) -> Container[int] | None:
-    """Return the PCs that this kernel can record, None where there is no table of them yet."""
-    symbolizer = workspace.symbolizer
-    return None if symbolizer is None else symbolizer.table
+def find_points(workspace: Workspace) -> Sequence[PointSet] | None:
+    """Return the PCs that this kernel and its modules can record, None where there is no table of them yet."""
+    symbolizer, target = workspace.symbolizer, workspace.optional_target
+    table = None if symbolizer is None else symbolizer.table
+    image = None if table is None else table_points(table)
+    if image is None:
+        return None
+    return (image, *find_module_sets(find_module_places(target) or (), find_module_files(target))) if target else (image,)
 
 
 def read_both_views(context: Context, what: str) -> ViewComparison:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from kcovdbg.collect.machine import is_this_machine
+from kcovdbg.collect.pc_list import ReadingOptions
 from kcovdbg.engine.command import Command, Need
 from kcovdbg.engine.output_files import Inputs, no_inputs
 from kcovdbg.engine.terminal import Terminal
@@ -31,8 +32,8 @@ class Context:
     format: Format = Format.TEXT
     status: int = 0
     """The exit status; a handler sets 1 for violations and differences, 2 for failure without an error of its own."""
-    pc: str = "auto"
-    """What PCs in text files are: ``raw``, ``call``, or whichever fits."""
+    reading: ReadingOptions = ReadingOptions()  # noqa: RUF009 - immutable
+    """What the user says of trace files without a side file."""
     inputs: Inputs = no_inputs
     """Returns the files that the run reads, which its output must not overwrite."""
     uses_target: bool = False

@@ -14,6 +14,7 @@ from typing import Final
 
 from kcovdbg.engine.argument import WordError
 from kcovdbg.engine.argument_parser import parse_arguments
+from kcovdbg.engine.buffer_arguments import find_reading
 from kcovdbg.engine.column_choice import read_choice
 from kcovdbg.engine.command import Command, CommandResult
 from kcovdbg.engine.command_line import CommandLine, parse_line
@@ -135,7 +136,7 @@ def run_command(workspace: Workspace, command: Command, args: Namespace, termina
 def make_context(workspace: Workspace, command: Command, args: Namespace, terminal: Terminal, format: Format) -> Context:  # noqa: A002
     """Return the context of one run of a command."""
     inputs = partial(find_input_files, workspace, command, args)
-    return Context(workspace, command, terminal, format, pc=getattr(args, "pc", None) or "auto", inputs=inputs)
+    return Context(workspace, command, terminal, format, reading=find_reading(args), inputs=inputs)
 
 
 @contextlib.contextmanager

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import TargetError
+from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.model.module_place import ModulePlace
+from kcovdbg.records.pc_convention import PointSet, list_points
 from kcovdbg.symbols.code_proof import CodeProof
+from kcovdbg.symbols.module_points import find_place_points
 from kcovdbg.symbols.remote_calls import RemoteCalls
 from kcovdbg.symbols.source_tree import SourceTree
 from kcovdbg.symbols.symbolizer import Modules, Symbolizer, open_symbolizer
@@ -44,6 +47,41 @@ def find_module_places(target: Target) -> tuple[ModulePlace, ...] | None:
     """Return where a target's modules are, with addresses as KCOV records them; None where that is unknown."""
     lines = cast("LineSource | None", getattr(target, "lines", None))
     return None if lines is None else tuple(place.shift(-target.kaslr_offset) for place in lines.module_places())
+
+
+def find_module_files(target: Target) -> Mapping[str, str]:
+    """Return the files of a target's modules that are at hand, by build ID."""
+    find = getattr(getattr(target, "lines", None), "loaded_files", None)
+    return {} if find is None else find()
+
+
+def find_module_sets(places: Iterable[ModulePlace], paths: Mapping[str, str]) -> Iterator[PointSet]:
+    """Iterate over the coverage points of modules whose files are at hand.
+
+    :param places: where modules are, with addresses as KCOV records them.
+    :param paths: of their files, by build ID.
+    """
+    for place in places:
+        path = paths.get(place.build_id or "")
+        if path is not None and place.sections:
+            yield list_points(find_place_points(place, path), place.span, place.name)
+
+
+def find_base(target: Target, name: str) -> int | None:
+    """Return where offsets in the image or a module count from, as KCOV records addresses; None where that is unknown.
+
+    :param name: of its file: ``vmlinux``, ``ext4.ko``.
+    """
+    stem = name.partition(".ko")[0].replace("-", "_")
+    for place in find_module_places(target) or ():
+        if place.name == stem:
+            return dict(place.sections).get(".text")
+    if not name.lower().startswith(("vmlinux", "bzimage", "image")):
+        return None
+    for symbol in ("_text", "_stext"):
+        with contextlib.suppress(KcovdbgError):
+            return target.symbol(symbol).address - target.kaslr_offset
+    return None
 
 
 def find_image(target: Target) -> str | None:

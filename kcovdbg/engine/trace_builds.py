@@ -20,17 +20,19 @@ from kcovdbg.analysis.build_comparison import BuildComparison
 from kcovdbg.analysis.build_match import match_builds
 from kcovdbg.analysis.function_pairs import BuildFunctions
 from kcovdbg.analysis.pc_names import Names
+from kcovdbg.collect.pc_list import TraceKernel
 from kcovdbg.collect.trace_file import TraceHeader, find_traces, read_header
 from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
-from kcovdbg.engine.buffer_sources import FILE, TraceKernel, confine, find_trace_operands, kaslr_offset, name_remarks
+from kcovdbg.engine.buffer_sources import FILE, confine, find_trace_operands, kaslr_offset, name_remarks
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import find_point_table
 from kcovdbg.engine.symbol_sources import find_image
 from kcovdbg.engine.table_progress import build_table
 from kcovdbg.engine.trace_modules import ModuleFile, TraceModules, find_module_files
 from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.records.pc_convention import table_points
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.source_tree import SourceTree
@@ -205,7 +207,10 @@ def _add_modules(build: TraceBuild, headers: Iterable[TraceHeader], files: Itera
         return build
     symbolizer = Symbolizer(table=build.find_table(), fallback=modules.frames_at, modules=modules)
     names = Names(symbolizer.locate_all, build.find_table, modules)
-    kernel = build.kernel._replace(find_modules=lambda: modules.places)
+    find_points = build.kernel.find_points
+    kernel = build.kernel._replace(
+        find_modules=lambda: modules.places, find_points=lambda: (*(find_points() or ()), *modules.find_sets())
+    )
     return replace(build, names=names, kernel=kernel, problem=modules.problem, find_module_points=modules.find_points)
 
 
@@ -279,7 +284,8 @@ def _make_foreign(context: Context, table: LocationTable, image: str | None, sou
 
     symbolizer = Symbolizer(table=table)
     names = Names(symbolizer.locate_all, lambda: table)
-    kernel = TraceKernel(table.build_id, 0, machine, lambda: table)
+    points = table_points(table)
+    kernel = TraceKernel(table.build_id, 0, machine, lambda: None if points is None else (points,))
     return TraceBuild(table.build_id, names, lambda: tree, image, source is not None, lambda: table, kernel)
 
 

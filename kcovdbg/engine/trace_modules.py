@@ -10,10 +10,12 @@ from kcovdbg.abi.address import page_align, page_align_down
 from kcovdbg.collect.trace_file import TraceHeader
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import NotElfError
+from kcovdbg.engine.symbol_sources import find_module_sets
 from kcovdbg.model.location import Frame
 from kcovdbg.model.module_place import ModuleMap, ModulePlace
+from kcovdbg.records.pc_convention import PointSet
 from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.module_points import find_file_points
+from kcovdbg.symbols.module_points import find_place_points
 from kcovdbg.symbols.symbolizer import Fallback
 from kcovdbg.target.dump_file import unpack
 
@@ -55,13 +57,13 @@ class TraceModules:
         points: dict[int, PointKind] = {}
         for place in self.places:
             path = self._paths.get(place.build_id or "")
-            if path is None:
-                continue
-            with ElfFile(path) as elf:
-                of_section = find_file_points(elf)
-            for name, address in place.sections:
-                points.update((address + offset, kind) for offset, kind in of_section.get(name, {}).items())
+            if path is not None:
+                points.update(find_place_points(place, path))
         return points
+
+    def find_sets(self) -> Sequence[PointSet]:
+        """Return the same, by module."""
+        return tuple(find_module_sets(self.places, self._paths))
 
     def name_at(self, address: int) -> str | None:
         """Return the name of the module that an instruction is in, None when it is in none."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +19,20 @@ class Gap(NamedTuple):
     length: int
 
 
+class WordReading(NamedTuple):
+    """How some words of a file of PCs were read."""
+
+    convention: str
+    """What they are: a :class:`~kcovdbg.records.pc_convention.Convention`."""
+    records: int
+    kaslr_offset: int = 0
+    """What they included; what was subtracted twice where it is negative."""
+    module: str | None = None
+    """The module that they are in, of words that were moved."""
+    shift: int = 0
+    """How far these were too low, in bytes."""
+
+
 class FileFacts(NamedTuple):
     """What was found out about a file of PCs that has no side file."""
 
@@ -27,6 +42,16 @@ class FileFacts(NamedTuple):
     """The compressions and the encoding that it is in, from the outside."""
     skipped: int = 0
     """Lines without an address."""
+    readings: tuple[WordReading, ...] = ()
+    """How the words were read, the one of most words first; none where the points of the kernel are unknown."""
+    share: float | None = None
+    """The share of records that are coverage points; None where that is unknown."""
+    damaged: Sequence[int] = ()
+    """Indexes of records that are no points, however they are read."""
+    unjudged: int = 0
+    """Records in code whose points are unknown."""
+    restored: int = 0
+    """Records whose upper half was cut off."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

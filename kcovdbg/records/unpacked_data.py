@@ -9,9 +9,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.errors import CapabilityError, KcovdbgError
+from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
 
-LIMIT: Final = 1 << 30
-"""Bytes that a compressed trace may unpack to: a kilobyte may hold any number of zeros."""
 # Bytes that the decompressor of xz may take; xz -9 needs 65 MiB.
 _XZ_MEMORY: Final = 1 << 28
 # Bytes that are unpacked at a time: at most 128 MiB come out of them.
@@ -61,34 +60,32 @@ def unpack_data(path: object, data: bytes) -> UnpackedData:
     """Return the contents of a file, decompressed if they are compressed with gzip, xz or zstd.
 
     :param path: of the file, for errors.
-    :raises KcovdbgError: when they are damaged, or larger than :data:`LIMIT`.
+    :raises KcovdbgError: when they are damaged, or larger than the limit.
     """
     packing = next((packing for packing in _PACKINGS if data.startswith(packing.magic)), None)
     if packing is None:
         return UnpackedData(data, None)
+    limit = find_limit(TRACE_SIZE)
     try:
-        unpacked = _unpack(packing, data)
+        unpacked = _unpack(packing, data, limit)
     except CapabilityError as error:
         raise CapabilityError(f"{path}: {error}", hint=error.hint) from None
     except Exception as error:  # noqa: BLE001 - each module has its own exceptions
         raise KcovdbgError(f"{path}: {packing.program} data is damaged: {error}", hint="copy it again") from None
     if unpacked is None:
-        raise KcovdbgError(
-            f"{path}: unpacks to more than {LIMIT >> 20} MiB, the limit for a trace",
-            hint=f"decompress it first: {packing.program} -d",
-        )
+        raise over_limit(TRACE_SIZE, f"{path} unpacked")
     return UnpackedData(unpacked, packing.program)
 
 
-def _unpack(packing: _Packing, data: bytes) -> bytes | None:
-    """Return what data unpacks to; None where that is more than :data:`LIMIT`."""
+def _unpack(packing: _Packing, data: bytes, limit: int) -> bytes | None:
+    """Return what data unpacks to; None where that is more than the limit."""
     unpacked = bytearray()
     frame = packing.start()
     at = 0
     while at < len(data):
         unpacked += frame.decompress(data[at : at + _PIECE])
         at = min(at + _PIECE, len(data))
-        if len(unpacked) > LIMIT:
+        if len(unpacked) > limit:
             return None
         if frame.eof:
             at -= len(frame.unused_data)

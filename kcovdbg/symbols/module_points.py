@@ -9,6 +9,7 @@ from typing import Final
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64, EM_X86_64
 from kcovdbg.elf.relocations import read_relocations
+from kcovdbg.model.module_place import ModulePlace
 from kcovdbg.symbols.coverage_points import PointKind, kind_of_callback
 
 # R_X86_64_PC32 and R_X86_64_PLT32, which jumps have as well; R_AARCH64_CALL26, which only calls have.
@@ -41,3 +42,14 @@ def find_file_points(elf: ElfFile) -> Mapping[str, Mapping[int, PointKind]]:
             and (elf.header.machine != EM_X86_64 or text[entry.offset - 1 : entry.offset] == bytes((_X86_CALL,)))
         }
     return found
+
+
+def find_place_points(place: ModulePlace, path: str) -> Mapping[int, PointKind]:
+    """Return the points of a module where it is loaded.
+
+    :param path: of its file.
+    :raises ElfError: when that is damaged.
+    """
+    with ElfFile(path) as elf:
+        of_section = find_file_points(elf)
+    return {address + offset: kind for name, address in place.sections for offset, kind in of_section.get(name, {}).items()}

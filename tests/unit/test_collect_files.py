@@ -12,10 +12,13 @@ from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC
 from kcovdbg.collect import errno_messages as explaining
 from kcovdbg.collect.errno_messages import Step, explain, explain_not_followed
+from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.collect.trace_file import read_header, read_trace, side_path
 from kcovdbg.collect.trace_writer import make_header, text_bytes, trace_bytes, write_text, write_trace
 from kcovdbg.errors import CollectError, KcovdbgError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.pc_convention import list_points
+from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.series.trace_pc_ext import PC_EXT
 
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(50)]
@@ -127,18 +130,20 @@ def test_text_of_kcovtrace_and_of_syzkaller(tmp_path):
     write_text(tmp_path / "syz", buffer, call_length=5, is_syzkaller=True)
     assert (tmp_path / "raw").read_text().splitlines()[0] == f"{PCS[-1]:#x}"
     assert (tmp_path / "syz").read_text().splitlines() == [f"{pc - 5:#x}" for pc in PCS]
-    options = {"call_length": 5, "find_points": lambda: {*PCS, 0xFFFFFFFF82000000}}
-    raw, syz = (read_trace(tmp_path / name, **options) for name in ("raw", "syz"))
+    kernel = TraceKernel(machine="x86_64", find_points=lambda: [list_points([*PCS, 0xFFFFFFFF82000000])])
+    raw, syz = (read_trace(tmp_path / name, kernel) for name in ("raw", "syz"))
     assert list(raw.words) == [*PCS[::-1], PCS[0]]
     assert list(syz.words) == PCS
     assert "100%" in raw.remarks[0]
     assert "100%" in syz.remarks[0]
-    assert list(read_trace(tmp_path / "raw", pc="call", call_length=5).words)[-1] == PCS[0] + 5
+    assert list(read_trace(tmp_path / "raw", kernel, ReadingOptions(pc="call")).words)[-1] == PCS[0] + 5
     assert "--pc call" in read_trace(tmp_path / "syz").remarks[0]
-    assert not read_trace(tmp_path / "syz", pc="raw").remarks
-    assert "0%" in read_trace(tmp_path / "raw", call_length=5, find_points=frozenset).remarks[0]
+    assert not read_trace(tmp_path / "syz", options=ReadingOptions(pc="raw")).remarks
+    others = TraceKernel(machine="x86_64", find_points=lambda: [list_points([1 << 63])])
+    with pytest.raises(NotATraceError):
+        read_trace(tmp_path / "raw", others)
     with pytest.raises(KcovdbgError, match="--pc call"):
-        read_trace(tmp_path / "syz", pc="call")
+        read_trace(tmp_path / "syz", TraceKernel(machine="vax"), ReadingOptions(pc="call"))
     assert (tmp_path / "side").exists() is side_path(tmp_path / "side").exists() is False
 
 

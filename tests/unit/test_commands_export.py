@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.collect.trace_file import read_trace, side_path
 from kcovdbg.commands.export import EXPORTERS, _Export
 from kcovdbg.engine.runner import run_line, run_reporting
@@ -81,9 +82,9 @@ def test_hex_keeps_order_and_rounds_trip(trace, ask, tmp_path):
     assert [int(line, 16) for line in lines] == WORDS[:-1]
     out = tmp_path / "a.txt"
     ask(f"export hex {tmp_path}/a.kcov -o {out}".replace("hex ", "hex file:"))
-    assert list(read_trace(out, pc="raw").words) == WORDS[:-1]
+    assert list(read_trace(out, options=ReadingOptions(pc="raw")).words) == WORDS[:-1]
     ask(f"export hex --calls file:{tmp_path}/a.kcov -o {out}")
-    assert list(read_trace(out, pc="call", call_length=5).words) == WORDS[:-1]
+    assert list(read_trace(out, TraceKernel(machine="x86_64"), ReadingOptions(pc="call")).words) == WORDS[:-1]
 
 
 def test_rawcover_rounds_trip(trace, ask, tmp_path):
@@ -99,7 +100,7 @@ def test_rawcover_rounds_trip(trace, ask, tmp_path):
 def test_any_words_round_trip(trace, ask, tmp_path, words):
     out = tmp_path / "a.txt"
     ask(f"export hex {trace('a.kcov', words)} -o {out}")
-    assert list(read_trace(out, pc="raw").words) == words
+    assert list(read_trace(out, options=ReadingOptions(pc="raw")).words) == words
 
 
 @pytest.fixture

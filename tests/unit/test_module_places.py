@@ -8,6 +8,7 @@ import pytest
 
 from kcovdbg.abi.record import decode_record
 from kcovdbg.collect.loaded_modules import find_loaded_modules
+from kcovdbg.collect.pc_list import TraceKernel
 from kcovdbg.collect.trace_file import read_header, read_trace, side_path
 from kcovdbg.collect.trace_writer import make_header, write_trace
 from kcovdbg.elf.note import NT_GNU_BUILD_ID, make_note
@@ -84,33 +85,33 @@ def write(path, words, mode="TRACE_PC", modules=(KEEP,)):
 def test_records_are_read_where_the_modules_are(tmp_path):
     path = write(tmp_path / "a.kcov", [3, TEXT + 5, OLD + 5, OLD + 0x1805])
     assert list(read_trace(path).words) == [TEXT + 5, OLD + 5, OLD + 0x1805]
-    moved = read_trace(path, find_modules=lambda: [MOVED])
+    moved = read_trace(path, TraceKernel(find_modules=lambda: [MOVED]))
     assert list(moved.words) == [TEXT + 5, NEW + 5, NEW + 0x305]
     assert len(moved.remarks) == 1
-    same = read_trace(path, find_modules=lambda: [KEEP])
+    same = read_trace(path, TraceKernel(find_modules=lambda: [KEEP]))
     assert (list(same.words), same.remarks) == ([TEXT + 5, OLD + 5, OLD + 0x1805], ())
 
 
 @pytest.mark.parametrize("there", [None, [], [OTHER]])
 def test_unknown_places_are_told(tmp_path, there):
-    buffer = read_trace(write(tmp_path / "a.kcov", [2, TEXT + 5, OLD + 5]), find_modules=lambda: there)
+    buffer = read_trace(write(tmp_path / "a.kcov", [2, TEXT + 5, OLD + 5]), TraceKernel(find_modules=lambda: there))
     assert list(buffer.words) == [TEXT + 5, OLD + 5]
     assert ["keep" in remark for remark in buffer.remarks] == [True]
     # None of its records is in a module.
-    assert read_trace(write(tmp_path / "b.kcov", [1, TEXT + 5]), find_modules=lambda: there).remarks == ()
+    assert read_trace(write(tmp_path / "b.kcov", [1, TEXT + 5]), TraceKernel(find_modules=lambda: there)).remarks == ()
 
 
 def test_operands_stay(tmp_path):
     """A comparison's operand may look like an address in a module."""
     path = write(tmp_path / "a.kcov", [1, 7, OLD + 5, OLD + 5, OLD + 5], "TRACE_CMP")
-    assert list(read_trace(path, find_modules=lambda: [MOVED]).words) == [7, OLD + 5, OLD + 5, NEW + 5]
+    assert list(read_trace(path, TraceKernel(find_modules=lambda: [MOVED])).words) == [7, OLD + 5, OLD + 5, NEW + 5]
 
 
 def test_entries_and_exits_keep_their_kind(tmp_path):
     kind = 0xFF << 56 ^ 1 << 60
     path = write(tmp_path / "a.kcov", [2, (OLD + 5) ^ kind, OLD + 9 & ~kind], "TRACE_PC_EXT")
     before = read_trace(path)
-    after = read_trace(path, find_modules=lambda: [MOVED])
+    after = read_trace(path, TraceKernel(find_modules=lambda: [MOVED]))
     records = [[decode_record(buffer.words, index, buffer.encoding) for index in range(2)] for buffer in (before, after)]
     assert [record.kind for record in records[0]] == [record.kind for record in records[1]]
     assert [record.pc for record in records[1]] == [record.pc - OLD + NEW for record in records[0]]
@@ -155,7 +156,7 @@ def test_malformed_modules_are_left_out(tmp_path, content):
     path = write(tmp_path / "a.kcov", [1, OLD + 5])
     side_path(path).write_text(json.dumps({"format": 1, "kaslr_offset": 0, "modules": content}))
     assert not read_header(path).modules
-    assert list(read_trace(path, find_modules=lambda: [MOVED]).words) == [OLD + 5]
+    assert list(read_trace(path, TraceKernel(find_modules=lambda: [MOVED])).words) == [OLD + 5]
 
 
 def test_modules_of_two_boots_do_not_overlap(tmp_path):
@@ -163,5 +164,5 @@ def test_modules_of_two_boots_do_not_overlap(tmp_path):
     stranger = OTHER._replace(sections=((".text", OLD + 0x1000),))
     paths = [write(tmp_path / "a.kcov", [1, OLD + 5]), write(tmp_path / "b.kcov", [1, OLD + 0x1005], modules=[stranger])]
     modules = TraceModules(map(read_header, paths), ())
-    traces = [read_trace(path, find_modules=lambda: modules.places) for path in paths]
+    traces = [read_trace(path, TraceKernel(find_modules=lambda: modules.places)) for path in paths]
     assert [modules.name_at(trace.words[0] - 1) for trace in traces] == ["keep", "other"]

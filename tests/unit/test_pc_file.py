@@ -9,9 +9,9 @@ import struct
 
 import pytest
 
+from kcovdbg.collect.pc_list import TraceKernel
 from kcovdbg.collect.trace_file import read_trace
-from kcovdbg.errors import KcovdbgError
-from kcovdbg.records import unpacked_data
+from kcovdbg.errors import KcovdbgError, LimitError
 from kcovdbg.records.pc_file import NotATraceError, PcFormat, read_pc_file
 
 PCS = [0xFFFFFFFF81000005 + 16 * index for index in range(12)]
@@ -93,8 +93,8 @@ def test_compressed(tmp_path, program):
 
 @pytest.mark.parametrize("program", PACKINGS)
 def test_what_unpacks_to_too_much(program, monkeypatch):
-    monkeypatch.setattr(unpacked_data, "LIMIT", 1 << 20)
-    with pytest.raises(KcovdbgError, match="1 MiB"):
+    monkeypatch.setenv("KCOVDBG_LIMITS", "trace-size=1M")
+    with pytest.raises(LimitError, match="1M"):
         read(PACKINGS[program](bytes(1 << 22)))
 
 
@@ -212,7 +212,7 @@ def test_drcov(tmp_path, version, is_binary):
     path = tmp_path / "a.drcov"
     path.write_bytes(data)
     assert list(read_trace(path).words) == PCS
-    moved = read_trace(path, find_base=lambda name: BASE + 0x100 if name == "vmlinux" else None)
+    moved = read_trace(path, TraceKernel(find_base=lambda name: BASE + 0x100 if name == "vmlinux" else None))
     assert list(moved.words) == [pc + 0x100 for pc in PCS]
 
 

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.abi.record import CMP
+from kcovdbg.collect.pc_list import TraceKernel
 from kcovdbg.collect.trace_file import read_header, read_trace, side_path
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.series.trace_pc_ext import PC_EXT
@@ -28,7 +29,7 @@ def test_with_side_file(tmp_path):
     path = write(
         tmp_path / "a.kcov", [5, *PCS, 0, 0], mode="TRACE_PC", size=8, pid=3, tid=4, comm="syz", count=5, kaslr_offset="0x1000"
     )
-    buffer = read_trace(path, kaslr_offset=0x2000)
+    buffer = read_trace(path, TraceKernel(kaslr_offset=0x2000))
     assert list(buffer.words) == PCS
     assert (buffer.count, buffer.capacity, buffer.full) == (5, 7, False)
     assert (buffer.pid, buffer.comm, buffer.mode, buffer.name) == (4, "syz", "TRACE_PC", f"file:{path}")
@@ -95,8 +96,8 @@ def test_damage(tmp_path):
 
 def test_other_kernel(tmp_path):
     path = write(tmp_path / "a.kcov", [1, PCS[0]], mode="TRACE_PC", build_id="aa", release="6.1")
-    assert any("another kernel (6.1)" in remark for remark in read_trace(path, build_id="bb").remarks)
-    assert not read_trace(path, build_id="AA").remarks
+    assert any("another kernel (6.1)" in remark for remark in read_trace(path, TraceKernel("bb")).remarks)
+    assert not read_trace(path, TraceKernel("AA")).remarks
 
 
 def test_errors(tmp_path):

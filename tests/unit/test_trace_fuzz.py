@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import CMP, PC
+from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.collect.trace_file import read_trace, side_path
 from kcovdbg.collect.trace_writer import make_header, write_text, write_trace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
+from kcovdbg.records.pc_convention import list_points
 from kcovdbg.series.trace_pc_ext import PC_EXT
 
 FOLDER = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "deadline": None}
+KERNEL = TraceKernel(machine="x86_64", find_points=lambda: [list_points([0xFFFFFFFF81000005])])
 WORDS = st.lists(st.integers(0, (1 << 64) - 1), max_size=40)
 PCS = st.lists(st.integers(0xFFFFFFFF80000000, 0xFFFFFFFFFFFFFF00), min_size=1, max_size=40)
 LINES = st.lists(
@@ -36,10 +39,14 @@ def make(words, codec=PC, mode="TRACE_PC"):
 
 
 def read(path, **options):
+    return read_for(path, None, **options)
+
+
+def read_for(path, kernel, **options):
     """Read a file; it may be refused in one line."""
     refused = None
     try:
-        found = read_trace(path, **options)
+        found = read_trace(path, kernel, ReadingOptions(**options))
     except KcovdbgError as error:
         refused = str(error)
     if refused is not None:
@@ -58,7 +65,7 @@ def read(path, **options):
 def test_any_text(tmp_path, lines, end, pc):
     path = tmp_path / "text"
     path.write_bytes(end.join(lines))
-    read(path, pc=pc, call_length=5, find_points=lambda: {0xFFFFFFFF81000005})
+    read_for(path, KERNEL, pc=pc)
 
 
 @settings(max_examples=150, **FOLDER)
@@ -87,7 +94,7 @@ def test_any_bytes_with_any_side_file(tmp_path, data, side):
 def test_text_is_read_back(tmp_path, pcs, is_syzkaller):
     path = tmp_path / "text"
     write_text(path, make(pcs), call_length=5 if is_syzkaller else 0, is_syzkaller=is_syzkaller)
-    found = read(path, pc="call" if is_syzkaller else "raw", call_length=5)
+    found = read_for(path, KERNEL, pc="call" if is_syzkaller else "raw")
     assert list(found.words) == (sorted(set(pcs)) if is_syzkaller else pcs)
 
 
@@ -115,5 +122,5 @@ def test_a_call_before_the_first_address_is_none(tmp_path):
 def test_addresses_that_do_not_fit(tmp_path, text):
     path = tmp_path / "text"
     path.write_text(text)
-    found = read(path, pc="call", call_length=5)
+    found = read_for(path, KERNEL, pc="call")
     assert found is None or all(word < 1 << 64 for word in found.words)

@@ -95,6 +95,13 @@ class DrgnLines:
             if any(start <= symbol.address < end for start, end in ranges):
                 yield from (frame.file for frame in self.frames_at(symbol.address) if frame.file is not None)
 
+    def loaded_files(self) -> dict[str, str]:
+        """Return the files of loaded modules that are at hand, by build ID."""
+        modules = [module for module in self._prog.modules() if not isinstance(module, drgn.MainModule) and module.build_id]
+        return {
+            module.build_id.hex(): path for module in modules if (path := module.debug_file_path or module.loaded_file_path)
+        }
+
     def may_hold(self, address: int) -> bool:
         """Return whether a module could be at an address: near the kernel's image, and not in it."""
         try:

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Buffers made of the lists of PCs that other tools write, with words on what was found out about each."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Final, NamedTuple
+
+from kcovdbg.abi import record
+from kcovdbg.abi.address import WORD_MASK
+from kcovdbg.abi.record import PC
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.buffer import Buffer, FileFacts, WordReading
+from kcovdbg.model.module_place import ModulePlace
+from kcovdbg.records.pc_convention import Convention, PcReading, PointSet, find_convention
+from kcovdbg.records.pc_file import NotATraceError, PcFile, PcFormat, read_pc_file
+
+AUTO: Final = "auto"
+# A smaller share of PCs that are points is suspicious; real raw traces had 95.7 to 97 % (docs/coverage.md).
+_SUSPICIOUS: Final = 0.5
+# Limit for indexes of records in a remark.
+_NAMED: Final = 5
+_HALF: Final = 1 << 63
+_REACH: Final = 1 << 31
+
+
+def _none(*_: object) -> None:
+    return None
+
+
+class TraceKernel(NamedTuple):
+    """The kernel that a trace is read for."""
+
+    build_id: str | None = None
+    kaslr_offset: int = 0
+    machine: str = ""
+    find_points: Callable[[], Sequence[PointSet] | None] = _none
+    """Returns the PCs that it can record, of the image first; None where they are unknown."""
+    find_modules: Callable[[], Sequence[ModulePlace] | None] = tuple
+    """Returns where its modules are, with addresses as KCOV records them; None where that is unknown."""
+    find_base: Callable[[str], int | None] = _none
+    """Returns where the code of the image or of a module starts, by its file name, as KCOV records addresses."""
+
+
+class ReadingOptions(NamedTuple):
+    """What the user says of files without a side file; ``auto`` and None are for what is to be found out."""
+
+    format: str = AUTO
+    pc: str = AUTO
+    kaslr_offset: int | None = None
+
+
+def read_pc_list(name: str, data: bytes, kernel: TraceKernel | None, options: ReadingOptions) -> PcFile:
+    """Return what is in a file without a side file.
+
+    :param name: path of the file.
+    :raises NotATraceError: when it is not a trace.
+    """
+    wanted = None if options.format == AUTO else PcFormat(options.format)
+    try:
+        return read_pc_file(name, data, wanted)
+    except NotATraceError:
+        points = None if kernel is None else kernel.find_points()
+        if not points or points[0].base >= _HALF:
+            raise
+    # Of a machine whose kernel is in the lower half.
+    start, end = points[0].code
+    return read_pc_file(name, data, wanted, (max(start - _REACH, start // 2), end + _REACH))
+
+
+def make_buffer(name: str, found: PcFile, kernel: TraceKernel | None) -> Buffer:
+    """Return the addresses in a file as a buffer.
+
+    :raises KcovdbgError: when it is unknown where a module is that offsets count from.
+    """
+    words = found.words
+    if found.modules:
+        words = _add_bases(name, found, kernel)
+    if words.typecode != "Q":
+        words = array("Q", words)
+    remarks: list[str] = []
+    if found.skipped:
+        first = found.first_skipped
+        where = "" if first is None else f"; line {first.number}: '{first.text}'"
+        remarks.append(f"{found.skipped} {'lines' if found.skipped > 1 else 'line'} without an address skipped{where}")
+    if found.lists_all_points:
+        remarks.append("its points are all those of the functions that it lists, covered or not")
+    encoding = record.make_encoding(PC, 8, found.big_endian)
+    return Buffer(name, encoding, words, len(words), remarks=tuple(remarks), facts=make_facts(found))
+
+
+def make_facts(found: PcFile) -> FileFacts:
+    """Return what is known of a file by its format."""
+    return FileFacts(found.format.value, found.packing, found.skipped)
+
+
+def _add_bases(name: str, found: PcFile, kernel: TraceKernel | None) -> array[int]:
+    """Return the words of a file with offsets as addresses."""
+    bases: list[int] = []
+    for module in found.modules:
+        base = None if kernel is None else kernel.find_base(module.name)
+        base = module.base or None if base is None else base
+        if base is None:
+            raise KcovdbgError(
+                f"{name.removeprefix('file:')}: unknown where '{module.name}' is loaded, which its offsets count from",
+                hint="name the kernel: -s VMLINUX, or a dump in which the module is loaded",
+            )
+        bases.append(base)
+    pairs = zip(found.words, found.module_of, strict=True)
+    return array("Q", [offset + bases[module] & WORD_MASK for offset, module in pairs])
+
+
+def interpret(buffer: Buffer, kernel: TraceKernel | None, options: ReadingOptions, call_length: int) -> Buffer:
+    """Return a buffer with its PCs as KCOV records them, whatever convention its file has.
+
+    :param call_length: of a call of a callback, in bytes; 0 if unknown.
+    :raises KcovdbgError: when they cannot be of this kernel, or the convention that the user names needs the length of a call.
+    """
+    facts = buffer.facts
+    if buffer.encoding.codec != PC or facts is None or not buffer.words:
+        return buffer
+    offset = options.kaslr_offset
+    if options.pc != AUTO:
+        return _apply(buffer, Convention(options.pc), offset or 0, call_length)
+    if offset:
+        buffer = _shift(buffer, -offset)
+    is_buffer = buffer.stored_count is not None
+    points = None if kernel is None else kernel.find_points()
+    if not points or kernel is None:
+        if is_buffer:
+            return buffer
+        told = (
+            "convention of the PCs unknown: taken as recorded, as kcovtrace writes them; for syzkaller's rawcover use --pc call"
+        )
+        return replace(buffer, remarks=(told, *buffer.remarks))
+    modules = [(place.name, *place.span) for place in kernel.find_modules() or () if place.sections]
+    found = find_convention(
+        buffer.words if buffer.words.typecode == "Q" else array("Q", buffer.words),
+        points,
+        call_length,
+        kaslr_offset=kernel.kaslr_offset if offset is None else None,
+        modules=modules,
+    )
+    if found.in_reach < _SUSPICIOUS:
+        start, end = points[0].code
+        raise NotATraceError(
+            buffer.name.removeprefix("file:"),
+            "addresses of something else",
+            detail=f"the code of this kernel is at {start:#x}-{end:#x}",
+            hint="--pc raw takes them as recorded; is it another kernel's trace?",
+        )
+    readings = tuple(
+        reading._replace(kaslr_offset=reading.kaslr_offset + (offset or 0)) if not reading.module else reading
+        for reading in found.readings
+    )
+    facts = facts._replace(
+        readings=readings,
+        share=found.share,
+        damaged=found.damaged,
+        unjudged=found.unjudged,
+        restored=found.restored,
+    )
+    remarks = tuple(_find_remarks(found, readings, kernel.kaslr_offset, call_length, is_quiet=is_buffer))
+    if found.words is not buffer.words and buffer.words.typecode != "Q":
+        # A word of a 32-bit kernel may stay one.
+        same = all(word < 1 << 32 for word in found.words)
+        words = array("I", found.words) if same else found.words
+        encoding = buffer.encoding if same else record.make_encoding(PC, 8, buffer.encoding.big_endian)
+        return replace(buffer, words=words, encoding=encoding, remarks=(*remarks, *buffer.remarks), facts=facts)
+    return replace(buffer, words=found.words, remarks=(*remarks, *buffer.remarks), facts=facts)
+
+
+def _apply(buffer: Buffer, convention: Convention, offset: int, call_length: int) -> Buffer:
+    """Return a buffer read as the user says."""
+    if convention is Convention.CALL and not call_length:
+        raise KcovdbgError("--pc call: the length of a call is unknown for this kernel's machine", hint="--pc raw")
+    buffer = _shift(buffer, convention.correction(call_length) - offset)
+    reading = WordReading(convention.value, buffer.count, offset)
+    return replace(buffer, facts=buffer.facts and buffer.facts._replace(readings=(reading,)))
+
+
+def _shift(buffer: Buffer, correction: int) -> Buffer:
+    """Return a buffer with a number added to each word; words that would not fit are left out."""
+    if not correction:
+        return buffer
+    limit = WORD_MASK if buffer.words.typecode == "Q" else WORD_MASK >> 32
+    words = array(buffer.words.typecode, (word + correction for word in buffer.words if 0 <= word + correction <= limit))
+    lost = len(buffer.words) - len(words)
+    told = (f"{lost} addresses at the end of the address space skipped: no call can be there",) if lost else ()
+    return replace(buffer, words=words, count=len(words), remarks=(*buffer.remarks, *told))
+
+
+def _percent(share: float) -> str:
+    """Return a share as text that is 100% only where it is all, and 0% only where it is nothing."""
+    return f"{share:.0%}" if share in (0, 1) else f"{min(max(share, 0.01), 0.99):.0%}"
+
+
+def _find_remarks(
+    found: PcReading, readings: Sequence[WordReading], kaslr_offset: int, call_length: int, *, is_quiet: bool
+) -> Iterator[str]:
+    """Yield what was found out about the words.
+
+    :param is_quiet: say nothing of what is usual for a buffer of KCOV.
+    """
+    share = found.share
+    plain = [reading for reading in readings if reading.module is None]
+    if share is not None and not (is_quiet and len(plain) == 1 and _is_as_recorded(plain[0]) and share >= _SUSPICIOUS):
+        yield _name_conventions(plain, share, kaslr_offset, call_length)
+    for reading in readings:
+        if reading.module is not None:
+            direction = "low" if reading.shift > 0 else "high"
+            yield (
+                f"{reading.records} PCs in module {reading.module} are {abs(reading.shift):#x} too {direction}: "
+                "read from where its code is"
+            )
+    if found.restored:
+        yield f"{found.restored} PCs lack their upper 32 bits: restored from the kernel's base"
+    if found.unjudged:
+        yield f"{found.unjudged} PCs are in code whose coverage points are unknown: read as the others are"
+    damaged = found.damaged
+    if damaged:
+        indexes = ", ".join(map(str, islice(damaged, _NAMED)))
+        more = ", …" if len(damaged) > _NAMED else ""
+        told = f"{len(damaged)} of {len(found.words)} PCs are no coverage points in any convention and left as they are"
+        yield f"{told}: records {indexes}{more}"
+
+
+def _is_as_recorded(reading: WordReading) -> bool:
+    return reading.convention == Convention.RAW.value and not reading.kaslr_offset
+
+
+def _name_conventions(readings: Sequence[WordReading], share: float, kaslr_offset: int, call_length: int) -> str:
+    texts = [_name_convention(reading, kaslr_offset, call_length) for reading in readings]
+    if len(readings) > 1:
+        parts = [f"{reading.records} are {text}" for reading, text in zip(readings, texts, strict=True)]
+        return f"PCs of {len(readings)} conventions, each read in its own: {', '.join(parts)}"
+    text = f"PCs in the file: {_percent(share)} of them are {texts[0] if texts else 'coverage points'}"
+    if share < _SUSPICIOUS:
+        text += " (suspiciously few; is this another kernel's trace?)"
+    return text
+
+
+def _name_convention(reading: WordReading, kaslr_offset: int, call_length: int) -> str:
+    text = Convention(reading.convention).text(call_length)
+    offset = reading.kaslr_offset
+    if offset > 0:
+        known = "" if offset == kaslr_offset else ", which was found by the coverage points"
+        return f"{text}, with the KASLR offset {offset:#x} included{known}"
+    return f"{text}, with the KASLR offset {-offset:#x} subtracted twice" if offset else text

@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the PCs of a list mean, found by the coverage points of the kernel and of its modules.
+
+KCOV records return addresses minus the KASLR offset. Tools write them as they are, minus 1, minus the length of the call, or
+minus twice that; with the KASLR offset; with modules counted from another address; or without the upper half. A word that is a
+point in one of these ways is read so, each word on its own. What is a point in none is left as it is, and counted.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from kcovdbg.abi.address import WORD_MASK
+from kcovdbg.model.buffer import WordReading
+from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK
+from kcovdbg.records.chain_loops import find_chains
+from kcovdbg.records.pc_counts import make_numbering
+from kcovdbg.symbols.coverage_points import PointKind
+from kcovdbg.symbols.location_table import LocationTable, TableColumns
+
+
+class Convention(str, Enum):
+    """What a tool subtracted from return addresses."""
+
+    RAW = "raw"
+    """Nothing: as KCOV records them."""
+    CALL = "call"
+    """The length of the call: syzkaller's rawcover."""
+    MINUS1 = "minus1"
+    """1: sanitizers' files, and addr2line's input."""
+    TWICE = "twice"
+    """The length of the call twice."""
+
+    def correction(self, call_length: int) -> int:
+        """Return what to add for the return address."""
+        return {"raw": 0, "call": call_length, "minus1": 1, "twice": 2 * call_length}[self.value]
+
+    def text(self, call_length: int) -> str:
+        """Return what such PCs are, in the plural."""
+        twice = f"calls minus {call_length}: the call was subtracted twice"
+        return {
+            "raw": "return addresses of coverage points",
+            "call": "calls of coverage points",
+            "minus1": "return addresses minus 1",
+            "twice": twice,
+        }[self.value]
+
+
+class PointSet:
+    """The coverage points of the image or of a module, with addresses as KCOV records them.
+
+    :param base: address that offsets count from.
+    :param offset: of the points, ascending; 32-bit numbers.
+    :param code: where its code is: the first address, and the one after the last.
+    :param module: its name; None for the image.
+    :param kinds: of the points, in the lowest bits of numbers; none where all are of basic blocks.
+    """
+
+    def __init__(
+        self,
+        base: int,
+        offset: Sequence[int],
+        code: tuple[int, int],
+        module: str | None = None,
+        kinds: Sequence[int] = (),
+    ) -> None:
+        self._kinds = kinds
+        self.base = base
+        self.offset = offset
+        self.code = code
+        self.module = module
+        # All that is looked for is in the table: a chain that is not empty.
+        self._chain = array("Q", [1 << KIND_BITS]) * len(offset)
+
+    @property
+    def density(self) -> float:
+        """How many of the addresses of its code are points."""
+        return min(1.0, len(self.offset) / max(self.code[1] - self.code[0], 1))
+
+    def find_missing(self, words: array[int], correction: int) -> array[int]:
+        """Return the indexes of words that are no points when a number is added to them.
+
+        :param words: ascending.
+        """
+        columns = TableColumns(self.base - correction & WORD_MASK, self.offset, self._chain, None)  # type: ignore[arg-type]
+        return find_chains(words, columns).rest
+
+    def has_block(self, pc: int) -> bool:
+        """Return whether an address is a point of a basic block, which a comparison or a tail call is not."""
+        index = bisect_left(self.offset, pc - self.base)
+        if index == len(self.offset) or self.offset[index] != pc - self.base:
+            return False
+        return not self._kinds or self._kinds[index] & KIND_MASK == PointKind.PC
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over the points."""
+        return map(self.base.__add__, self.offset)
+
+
+def table_points(table: LocationTable) -> PointSet | None:
+    """Return the points of a table; None where it has none, as of a machine whose calls are not recognized."""
+    columns, texts = table.columns, table.text_ranges()
+    if not len(columns.offset) or not texts:
+        return None
+    code = min(text.start for text in texts), max(text.end for text in texts)
+    return PointSet(columns.base, columns.offset, code, kinds=columns.chain)
+
+
+def list_points(pcs: Iterable[int], code: tuple[int, int] | None = None, module: str | None = None) -> PointSet:
+    """Return points that are listed.
+
+    :param code: as for :class:`PointSet`; None for where the points are.
+    """
+    found = sorted(set(pcs))
+    # Offsets have 32 bits.
+    base = found[0] if found else 0
+    return PointSet(base, array("I", (pc - base for pc in found)), code or (base, found[-1] + 1 if found else base), module)
+
+
+class PcReading(NamedTuple):
+    """What was found out about the words of a list, and the words as KCOV records them."""
+
+    words: array[int]
+    readings: tuple[WordReading, ...] = ()
+    """The one of most words first; none where the points are unknown."""
+    damaged: array[int] = array("Q")
+    """Indexes of records that are no points, however they are read."""
+    unjudged: int = 0
+    """Records outside of code whose points are known, which were read as most others."""
+    restored: int = 0
+    """Records whose upper half was cut off."""
+    in_reach: float = 1.0
+    """The share of records that can be of this kernel."""
+
+    @property
+    def share(self) -> float | None:
+        """The share of records that are points; None where the points are unknown, or there are no records."""
+        judged = len(self.words) - self.unjudged
+        known = sum(reading.records for reading in self.readings)
+        return known / judged if self.readings and judged else None
+
+
+def find_missing(words: array[int], indexes: array[int], points: Iterable[PointSet], correction: int = 0) -> array[int]:
+    """Return the indexes of those words that are no points when a number is added to them.
+
+    :param words: ascending.
+    :param indexes: of the words to look at, ascending.
+    """
+    for some in points:
+        if not len(indexes):
+            break
+        wanted = words if len(indexes) == len(words) else array("Q", map(words.__getitem__, indexes))
+        missing = some.find_missing(wanted, correction)
+        indexes = indexes if len(missing) == len(indexes) else array("I", map(indexes.__getitem__, missing))
+    return indexes
+
+
+# Of a machine with 32-bit displacements: how far from the image modules are.
+_REACH: Final = 1 << 31
+# Words that decide between conventions.
+_SAMPLE: Final = 8192
+# Words that vote for an offset.
+_VOTERS: Final = 24
+# The offset of KASLR is a multiple of it on every machine.
+_KASLR_ALIGN: Final = 1 << 16
+# How many such offsets there may be, for each convention.
+_OFFSETS: Final = 1 << 16
+# The smallest share of words that is a convention: compilers place points with some regularity.
+_LEAST: Final = 0.2
+# Conventions in one file.
+_MOST: Final = 6
+# How far the addresses of a module may be off.
+_SLACK: Final = 1 << 16
+# One file in so many is misread by chance.
+_ODDS: Final = 100
+
+
+class _Way(NamedTuple):
+    """A way to read words."""
+
+    convention: Convention
+    kaslr_offset: int
+    correction: int
+    module: str | None = None
+    shift: int = 0
+
+
+def find_convention(
+    words: array[int],
+    points: Sequence[PointSet],
+    call_length: int,
+    *,
+    kaslr_offset: int | None = 0,
+    modules: Sequence[tuple[str, int, int]] = (),
+) -> PcReading:
+    """Find out what words mean, and return them as KCOV records PCs.
+
+    :param points: of the image, then of modules.
+    :param call_length: bytes of a call of a callback; 0 if unknown.
+    :param kaslr_offset: of the kernel, which words may include; None where none does.
+    :param modules: name, start and end of those that are loaded, with known points or not.
+    """
+    if not words or not points:
+        return PcReading(words)
+    return _Search(words, points, call_length, kaslr_offset, modules).run()
+
+
+class _Search:
+    def __init__(
+        self,
+        words: array[int],
+        points: Sequence[PointSet],
+        call_length: int,
+        kaslr_offset: int | None,
+        modules: Sequence[tuple[str, int, int]],
+    ) -> None:
+        self.points = points
+        self.call_length = call_length
+        self.finds_offsets = kaslr_offset is not None
+        self.modules = modules
+        high = points[0].base & ~0xFFFFFFFF
+        self.restored = 0
+        if high and min(words) < 1 << 32:
+            self.restored = sum(word < 1 << 32 for word in words)
+            words = array("Q", (word | high if word < 1 << 32 else word for word in words))
+        self.words = words
+        self.numbering = make_numbering(words)
+        self.distinct = self.numbering.number(words)
+        self.counts = self.numbering.counts(words)
+        self.density = points[0].density
+        offsets = dict.fromkeys((0, kaslr_offset or 0))
+        self.ways = [self._way(convention, offset) for offset in offsets for convention in self._conventions()]
+
+    def _conventions(self) -> Sequence[Convention]:
+        found = (Convention.RAW, Convention.CALL, Convention.MINUS1, Convention.TWICE)
+        return [one for one in found if self.call_length or (not one.correction(1) > 1 and one is not Convention.CALL)]
+
+    def _way(self, convention: Convention, offset: int) -> _Way:
+        return _Way(convention, offset, convention.correction(self.call_length) - offset)
+
+    def run(self) -> PcReading:
+        """Return the words as they are meant."""
+        rest = array("I", range(len(self.distinct)))
+        chosen: list[tuple[_Way, array[int]]] = []
+        while len(rest) and len(chosen) < _MOST:
+            found = self._choose(rest, self.ways, 1, is_first=not chosen)
+            if found is None:
+                found = self._choose(rest, self._find_offsets(rest), _OFFSETS, is_first=False)
+            if found is None:
+                break
+            way, left = found
+            chosen.append((way, _without(rest, left)))
+            rest = left
+        if not chosen:
+            # As of another kernel: some are points by chance.
+            rest = self._missing(rest, 0)
+            chosen.append((self._way(Convention.RAW, 0), _without(array("I", range(len(self.distinct))), rest)))
+        chosen = self._settle(chosen)
+        for module in self.points[1:]:
+            if not len(rest):
+                break
+            rest = self._move_module(module, chosen[0][0], rest, chosen)
+        return self._finish(chosen, rest)
+
+    def _pick(self, indexes: array[int]) -> array[int]:
+        if len(indexes) == len(self.distinct):
+            return self.distinct
+        return array("Q", map(self.distinct.__getitem__, indexes))
+
+    def _missing(self, indexes: array[int], correction: int) -> array[int]:
+        return find_missing(self.distinct, indexes, self.points, correction)
+
+    def _choose(self, rest: array[int], ways: Sequence[_Way], tries: int, *, is_first: bool) -> tuple[_Way, array[int]] | None:
+        """Return the way that makes most words points, and the words that it leaves; None where chance would do as well."""
+        sample = rest[:: len(rest) // _SAMPLE + 1]
+        best: tuple[int, _Way] | None = None
+        for way in ways:
+            hits = len(sample) - len(self._missing(sample, way.correction))
+            if hits and (best is None or hits > best[0]):
+                best = hits, way
+        if best is None:
+            return None
+        left = self._missing(rest, best[1].correction)
+        hits = len(rest) - len(left)
+        is_certain = _is_certain(hits, len(rest), self.density, tries * len(ways)) and hits >= _LEAST * len(rest)
+        if not is_certain and not (is_first and hits * 2 >= len(rest)):
+            return None
+        return best[1], left
+
+    def _settle(self, chosen: list[tuple[_Way, array[int]]]) -> list[tuple[_Way, array[int]]]:
+        """Read words that are points in several of the ways as points of basic blocks, which most are."""
+        settled = list(chosen)
+        for first in range(len(settled)):
+            for later in range(first + 1, len(settled)):
+                (way, indexes), (other, more) = settled[first], settled[later]
+                both = _without(indexes, self._missing(indexes, other.correction))
+                moved = array("I", (index for index in both if self._is_block(index, other) and not self._is_block(index, way)))
+                if moved:
+                    settled[first] = way, _without(indexes, moved)
+                    settled[later] = other, array("I", sorted((*more, *moved)))
+        return settled
+
+    def _is_block(self, index: int, way: _Way) -> bool:
+        return any(points.has_block(self.distinct[index] + way.correction) for points in self.points)
+
+    def _find_offsets(self, rest: array[int]) -> list[_Way]:
+        """Return ways with the KASLR offsets for which words vote."""
+        if not self.finds_offsets or len(rest) * 10 < len(self.distinct):
+            return []
+        voters = _spread(self._pick(rest))
+        low: dict[int, list[tuple[int, Convention]]] = {}
+        for convention in self._conventions():
+            for word in voters:
+                pc = word + convention.correction(self.call_length)
+                low.setdefault(pc % _KASLR_ALIGN, []).append((pc, convention))
+        votes: Counter[tuple[Convention, int]] = Counter()
+        for point in self.points[0]:
+            for pc, convention in low.get(point % _KASLR_ALIGN, ()):
+                votes[convention, pc - point] += 1
+        return [
+            self._way(convention, offset)
+            for (convention, offset), count in votes.most_common(4)
+            if offset and count * 10 >= len(voters) * 8
+        ]
+
+    def _move_module(self, module: PointSet, main: _Way, rest: array[int], chosen: list[tuple[_Way, array[int]]]) -> array[int]:
+        """Find out how far the words of a module are off, and move all of them; return what is left."""
+        start, end = (address - main.correction for address in module.code)
+        first, last = bisect_left(self.distinct, start - _SLACK), bisect_left(self.distinct, end + _SLACK)
+        text = self.points[0].code
+        far = [index for index in rest if not text[0] <= self.distinct[index] + main.correction <= text[1]]
+        # By chance, some of them are points where they are.
+        near = range(first, last) if any(first <= index < last for index in rest) else ()
+        for some in (near, far):
+            indexes = array("I", some)
+            voters = _spread(self._pick(indexes)) if some else ()
+            votes: Counter[int] = Counter()
+            for word in voters:
+                votes.update(point - word for point in module)
+            ways = [
+                main._replace(correction=correction, module=module.module, shift=correction - main.correction)
+                for correction, count in votes.most_common(4)
+                if count > 1 and correction != main.correction
+            ]
+            tried = [(way, self._missing_in(module, indexes, way)) for way in ways]
+            if not tried:
+                continue
+            best = min(tried, key=lambda one: len(one[1]))
+            left = best[1]
+            tries = len(module.offset) * len(voters)
+            # Nearly all of them, since all are off by the same.
+            if _is_certain(len(indexes) - len(left), len(indexes), module.density, tries) and len(left) * 10 <= len(indexes):
+                moved = _without(indexes, left)
+                chosen[:] = [(way, _without(its, moved)) for way, its in chosen]
+                chosen.append((best[0], moved))
+                return _without(rest, moved)
+        return rest
+
+    def _missing_in(self, module: PointSet, indexes: array[int], way: _Way) -> array[int]:
+        return find_missing(self.distinct, indexes, (module,), way.correction)
+
+    def _finish(self, chosen: list[tuple[_Way, array[int]]], rest: array[int]) -> PcReading:
+        chosen.sort(key=lambda one: -self._records(one[1]))
+        chosen = chosen[:1] + [one for one in chosen[1:] if len(one[1])]
+        main = chosen[0][0]
+        unjudged, damaged = self._judge(rest, main)
+        ways = [(way.correction, indexes) for way, indexes in chosen]
+        ways.append((main.correction, unjudged))
+        words = self._correct([(correction, indexes) for correction, indexes in ways if len(indexes)])
+        readings = [
+            WordReading(way.convention.value, self._records(indexes), way.kaslr_offset, way.module, way.shift)
+            for way, indexes in chosen
+        ]
+        return PcReading(
+            words,
+            tuple(readings),
+            self._find_records(damaged),
+            self._records(unjudged),
+            self.restored,
+            self._share_in_reach(main, damaged),
+        )
+
+    def _judge(self, rest: array[int], main: _Way) -> tuple[array[int], array[int]]:
+        """Return which of the words that are no points are outside of code whose points are known, and which are damaged."""
+        text = self.points[0].code
+        known = [points.module for points in self.points]
+        loose = [(start, end) for name, start, end in self.modules if name not in known]
+        unjudged, damaged = array("I"), array("I")
+        for index in rest:
+            pc = self.distinct[index] + main.correction
+            if any(start <= pc <= end for start, end in loose) or (
+                not self.modules and len(self.points) == 1 and not text[0] <= pc <= text[1] and abs(pc - text[0]) < _REACH
+            ):
+                unjudged.append(index)
+            else:
+                damaged.append(index)
+        return unjudged, damaged
+
+    def _share_in_reach(self, main: _Way, damaged: array[int]) -> float:
+        start, end = self.points[0].code
+        far = 0
+        for index in damaged:
+            word = self.distinct[index]
+            if all(not start - _REACH <= pc < end + _REACH for pc in (word, word + main.correction)):
+                far += self.counts[index]
+        return 1 - far / len(self.words)
+
+    def _records(self, indexes: array[int]) -> int:
+        if len(indexes) == len(self.distinct):
+            return len(self.words)
+        return sum(map(self.counts.__getitem__, indexes))
+
+    def _find_records(self, indexes: array[int]) -> array[int]:
+        """Return the indexes of the records of distinct words."""
+        if not len(indexes):
+            return array("Q")
+        wanted = set(map(self.distinct.__getitem__, indexes))
+        return array("Q", (at for at, word in enumerate(self.words) if word in wanted))
+
+    def _correct(self, ways: Sequence[tuple[int, array[int]]]) -> array[int]:
+        """Return the words, each with the correction for it; others as they are."""
+        if not any(correction for correction, _ in ways):
+            return self.words
+        if len(ways) == 1 and len(ways[0][1]) == len(self.distinct):
+            correction = ways[0][0]
+            if self.distinct[0] + correction >= 0 and self.distinct[-1] + correction <= WORD_MASK:
+                return array("Q", map(correction.__add__, self.words))
+        corrected = array("Q", self.distinct)
+        for correction, indexes in ways:
+            for index in indexes:
+                corrected[index] = corrected[index] + correction & WORD_MASK
+        return array("Q", map(corrected.__getitem__, self.numbering.ids(self.words)))
+
+
+def _spread(words: Sequence[int]) -> Sequence[int]:
+    return words[:: max(1, len(words) // _VOTERS)][:_VOTERS]
+
+
+def _without(indexes: array[int], others: array[int]) -> array[int]:
+    """Return indexes that are not among others; both ascending."""
+    if not len(others):
+        return indexes
+    if len(others) == len(indexes):
+        return array("I")
+    taken = set(others)
+    return array("I", (index for index in indexes if index not in taken))
+
+
+def _is_certain(hits: int, words: int, density: float, tries: int) -> bool:
+    """Return whether so many words are points by more than chance (Chernoff's bound)."""
+    expected = words * density * 1.0
+    if hits <= expected or hits < 2:
+        return False
+    return hits * math.log(hits / expected) - hits + expected > math.log(_ODDS * tries)

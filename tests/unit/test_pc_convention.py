@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Every convention of PCs is recognized by the coverage points; what fits none is left as it is."""
+
+import random
+from array import array
+
+import pytest
+
+from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel
+from kcovdbg.collect.trace_file import read_trace
+from kcovdbg.model.module_place import ModulePlace
+from kcovdbg.records.pc_convention import PointSet, find_convention, list_points
+from kcovdbg.records.pc_file import NotATraceError
+
+BASE = 0xFFFFFFFF81000000
+OFFSET = 0x22600000
+MODULE = 0xFFFFFFFF9DC24000
+
+
+def make_points(seed, base, size, count):
+    """Points as compilers place them: a point for some 44 bytes, no two within 5."""
+    source = random.Random(seed)
+    points, at = [], base
+    for _ in range(count):
+        at += source.randint(6, 82)
+        points.append(at)
+    assert at < base + size
+    return points
+
+
+POINTS = make_points(1, BASE, 0x800000, 20_000)
+IN_MODULE = make_points(2, MODULE, 0x2000, 120)
+IMAGE = list_points(POINTS, (BASE, BASE + 0x100000))
+KEEP = list_points(IN_MODULE, (MODULE, MODULE + 0x2000), "keep")
+PLACE = ModulePlace("keep", "aa", 0x2000, ((".text", MODULE),))
+
+
+def trace(seed, count=200, points=POINTS):
+    source = random.Random(seed)
+    pcs = source.sample(points, min(count, len(points)))
+    # Loops repeat points.
+    return pcs + source.choices(pcs, k=count // 2)
+
+
+def find(words, points=(IMAGE, KEEP), call_length=5, **options):
+    return find_convention(array("Q", words), points, call_length, **options)
+
+
+CORRECTIONS = {"raw": 0, "call": 5, "minus1": 1, "twice": 10}
+
+
+@pytest.mark.parametrize("offset", [0, OFFSET, 0x1E00000, 0x3C000000, -OFFSET])
+@pytest.mark.parametrize("convention", CORRECTIONS)
+@pytest.mark.parametrize("count", [12, 200, 3000])
+def test_one_convention(convention, offset, count):
+    """The offset of the kernel is known to be another one, or none."""
+    pcs = trace(count, count)
+    words = [pc - CORRECTIONS[convention] + offset for pc in pcs]
+    for known in (0, OFFSET):
+        found = find(words, kaslr_offset=known)
+        assert list(found.words) == pcs
+        assert [(one.convention, one.records, one.kaslr_offset) for one in found.readings] == [(convention, len(pcs), offset)]
+        assert (found.share, list(found.damaged), found.unjudged) == (1, [], 0)
+
+
+@pytest.mark.parametrize(("length", "conventions"), [(4, ("raw", "call", "minus1")), (6, ("raw", "call")), (8, ("call",))])
+def test_other_lengths_of_calls(length, conventions):
+    for convention in conventions:
+        correction = length if convention == "call" else CORRECTIONS[convention]
+        pcs = trace(3)
+        found = find([pc - correction for pc in pcs], call_length=length)
+        assert (list(found.words), found.readings[0].convention) == (pcs, convention)
+
+
+def test_the_only_word():
+    for convention, correction in CORRECTIONS.items():
+        found = find([POINTS[7] - correction])
+        assert (list(found.words), found.readings[0].convention) == ([POINTS[7]], convention)
+
+
+@pytest.mark.parametrize(
+    "kinds", [("raw", "call"), ("call", "minus1"), ("raw", "twice", "call"), ("raw", "call", "minus1", "twice")]
+)
+@pytest.mark.parametrize("is_shuffled", [False, True])
+def test_several_conventions_in_one_file(kinds, is_shuffled):
+    halves = trace(5, 400)[: 100 * len(kinds)]
+    pairs = [(pc, pc - CORRECTIONS[kinds[index // 100]]) for index, pc in enumerate(halves)]
+    if is_shuffled:
+        random.Random(6).shuffle(pairs)
+    found = find([word for _, word in pairs])
+    right = sum(pc == word for (pc, _), word in zip(pairs, found.words, strict=True))
+    # A word may be a point in two ways by chance: points are 6 bytes apart at least.
+    assert right >= 0.9 * len(pairs)
+    assert {one.convention for one in found.readings} == set(kinds)
+    assert sum(one.records for one in found.readings) == len(pairs)
+
+
+def test_a_word_in_two_ways_is_the_point_of_a_basic_block():
+    """The return address of a call that follows a point at once may be that of a tail call."""
+    pcs = [BASE + 100 * index for index in range(1, 60)]
+    tails = [pc + 5 for pc in pcs[:10]]
+    every = sorted(pcs + tails)
+    kinds = [0 if pc in pcs else 2 for pc in every]
+    image = PointSet(BASE, array("I", (pc - BASE for pc in every)), (BASE, BASE + 0x4000), kinds=kinds)
+    words = pcs[:30] + [pc - 5 for pc in pcs]
+    found = find(words, (image,))
+    assert list(found.words) == pcs[:30] + pcs
+    assert {one.convention: one.records for one in found.readings} == {"raw": 30, "call": 59}
+
+
+@pytest.mark.parametrize("convention", CORRECTIONS)
+def test_damage_is_counted_and_left_alone(convention):
+    known = set(POINTS)
+    source = random.Random(9)
+    pcs = trace(8)
+    words = [pc - CORRECTIONS[convention] for pc in pcs]
+    at = sorted(source.sample(range(len(words)), 5))
+    for index in at:
+        word = BASE + 0x40000
+        while any(word + delta in known for delta in CORRECTIONS.values()):
+            word += 1
+        words[index] = word
+    found = find(words)
+    assert list(found.damaged) == at
+    assert all(found.words[index] == words[index] for index in at)
+    assert found.share == 1 - 5 / len(words)
+    assert all(found.words[index] == pc for index, pc in enumerate(pcs) if index not in at)
+
+
+def test_a_trace_of_another_kernel_is_suspicious():
+    others = make_points(77, BASE, 0x800000, 20_000)
+    found = find(trace(4, 300, others))
+    assert found.share < 0.2
+    assert found.in_reach == 1
+    assert list(found.words) == trace(4, 300, others)
+
+
+def test_modules_count():
+    pcs = trace(1) + IN_MODULE
+    for correction in CORRECTIONS.values():
+        found = find([pc - correction for pc in pcs], modules=(("keep", MODULE, MODULE + 0x2000),))
+        assert (list(found.words), found.share, list(found.damaged)) == (pcs, 1, [])
+
+
+@pytest.mark.parametrize("shift", [0x18, 0x24, -0x40, 0x1000, 0x345000, -0x12000])
+@pytest.mark.parametrize("correction", [0, 5])
+def test_a_module_that_is_moved(shift, correction):
+    pcs = trace(1) + IN_MODULE[:40]
+    words = [pc - correction + (shift if pc >= MODULE else 0) for pc in pcs]
+    found = find(words, modules=(("keep", MODULE, MODULE + 0x2000),))
+    assert list(found.words) == pcs
+    moved = [one for one in found.readings if one.module is not None]
+    assert [(one.module, one.records, one.shift) for one in moved] == [("keep", 40, -shift)]
+    assert found.share == 1
+
+
+def test_few_words_of_a_module_are_marked_instead():
+    words = [*trace(1), IN_MODULE[0] + 3, IN_MODULE[5] + 7]
+    found = find(words, modules=(("keep", MODULE, MODULE + 0x2000),))
+    assert list(found.damaged) == [len(words) - 2, len(words) - 1]
+    assert list(found.words) == words
+
+
+def test_a_module_without_known_points_goes_with_the_others():
+    words = [pc - 5 for pc in trace(1)] + [0xFFFFFFFFA0001000]
+    for points in ((IMAGE,), (IMAGE, KEEP)):
+        found = find(words, points, modules=(("ext4", 0xFFFFFFFFA0000000, 0xFFFFFFFFA0010000),))
+        assert (found.unjudged, found.words[-1], found.share) == (1, 0xFFFFFFFFA0001005, 1)
+
+
+def test_upper_halves_that_were_cut_off():
+    pcs = trace(1)
+    found = find([pc - 5 & 0xFFFFFFFF for pc in pcs])
+    assert (list(found.words), found.restored, found.readings[0].convention) == (pcs, len(pcs), "call")
+
+
+KERNEL = TraceKernel("aa", OFFSET, "x86_64", lambda: (IMAGE, KEEP), lambda: (PLACE,))
+
+
+def write(tmp_path, words):
+    path = tmp_path / "t"
+    path.write_text("".join(f"{word:#x}\n" for word in words))
+    return path
+
+
+def test_facts_of_a_file(tmp_path):
+    pcs = trace(1)
+    buffer = read_trace(write(tmp_path, [pc - 1 + OFFSET for pc in pcs]), KERNEL)
+    assert (list(buffer.words), buffer.facts.share) == (pcs, 1)
+    assert [(one.convention, one.kaslr_offset) for one in buffer.facts.readings] == [("minus1", OFFSET)]
+    assert (buffer.facts.format, buffer.kaslr_offset) == ("hex", OFFSET)
+
+
+@pytest.mark.parametrize(("pc", "correction"), CORRECTIONS.items())
+def test_what_the_user_says_is_not_doubted(tmp_path, pc, correction):
+    pcs = trace(1)
+    path = write(tmp_path, [pc + 0x100 for pc in pcs])
+    buffer = read_trace(path, KERNEL, ReadingOptions(pc=pc))
+    assert list(buffer.words) == [pc + 0x100 + correction for pc in pcs]
+    buffer = read_trace(path, KERNEL, ReadingOptions(pc=pc, kaslr_offset=0x100))
+    assert list(buffer.words) == [pc + correction for pc in pcs]
+
+
+def test_an_offset_that_the_user_names(tmp_path):
+    pcs = trace(1)
+    path = write(tmp_path, [pc - 5 + 0x1000 for pc in pcs])
+    buffer = read_trace(path, KERNEL, ReadingOptions(kaslr_offset=0x1000))
+    assert list(buffer.words) == pcs
+    assert [(one.convention, one.kaslr_offset) for one in buffer.facts.readings] == [("call", 0x1000)]
+    assert list(read_trace(write(tmp_path, pcs), KERNEL, ReadingOptions(kaslr_offset=0)).words) == pcs
+
+
+def test_addresses_of_data_are_refused(tmp_path):
+    with pytest.raises(NotATraceError):
+        read_trace(write(tmp_path, [0xFFFF888004A1E000 + 64 * index for index in range(50)]), KERNEL)
+
+
+def test_a_kernel_in_the_lower_half(tmp_path):
+    """That of s390x."""
+    points = make_points(3, 0x100000, 0x800000, 5000)
+    kernel = TraceKernel("aa", 0, "s390x", lambda: (list_points(points, (0x100000, 0x900000)),))
+    path = write(tmp_path, [pc - 6 for pc in points[:100]])
+    assert list(read_trace(path, kernel).words) == points[:100]
+    with pytest.raises(NotATraceError):
+        read_trace(path)
+
+
+def test_a_buffer_without_side_file_is_read_in_any_convention(tmp_path):
+    pcs = trace(1)
+    path = tmp_path / "b"
+    path.write_bytes(array("Q", [len(pcs), *(pc - 5 for pc in pcs)]).tobytes())
+    buffer = read_trace(path, KERNEL)
+    assert (list(buffer.words), buffer.facts.readings[0].convention) == (pcs, "call")
+    quiet = tmp_path / "c"
+    quiet.write_bytes(array("Q", [len(pcs), *pcs]).tobytes())
+    assert len(read_trace(quiet, KERNEL).remarks) == 1
