@@ -48,7 +48,7 @@ _shtab_kcovdbg_help_option_strings=(--schema --json --jsonl --csv --fields --col
 _shtab_kcovdbg_mcp_option_strings=(-o --output --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_resume_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_watch_option_strings=(--until -n --count --json --jsonl --csv --fields --columns --wide --vertical -h --help)
-_shtab_kcovdbg_option_strings=(-c --core -k --kernel --qemu --gdb-remote --demo -s --symbols -e --execute --symbol-table --source-dir --substitute-path --other-vmlinux --other-source --limit -q --quiet --color --debug --version -h --help)
+_shtab_kcovdbg_option_strings=(-c --core -k --kernel --qemu --gdb-remote --demo -s --symbols --image -e --execute --symbol-table --source-dir --substitute-path --other-vmlinux --other-source --limit -q --quiet --color --debug --version -h --help)
 
 _shtab_kcovdbg_catch_pos_0_COMPGEN=''
 _shtab_kcovdbg_catch_pos_1_COMPGEN=''
@@ -490,6 +490,7 @@ _shtab_kcovdbg_pos_0_nargs=A...
 _shtab_kcovdbg__k_nargs=0
 _shtab_kcovdbg___kernel_nargs=0
 _shtab_kcovdbg___demo_nargs=0
+_shtab_kcovdbg___image_nargs=0
 _shtab_kcovdbg__q_nargs=0
 _shtab_kcovdbg___quiet_nargs=0
 _shtab_kcovdbg___debug_nargs=0

@@ -7,7 +7,7 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Final
 
-from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.command import Command, Example, Need, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.generation import Generation
@@ -107,4 +107,5 @@ COMMAND: Final = Command(
         "machine it also shows whether it is running, stopped or gone."
     ),
     examples=(Example("info", "which kernel is this, and which KCOV?"), Example("info --json", "the same for a script")),
+    needs=frozenset({Need.NAMES}),
 )

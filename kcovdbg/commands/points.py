@@ -15,7 +15,7 @@ from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.engine.buffer_sources import find_counts
 from kcovdbg.engine.code_names import unknown_file, unknown_function
-from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.command import Command, Example, Need, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import OwnPoint, find_module_points, find_own_points, find_point_table
 from kcovdbg.errors import KcovdbgError, UsageError
@@ -224,4 +224,5 @@ COMMAND: Final = Command(
         Example("points net/ipv4/tcp.c 41", "how much of this file did task 41 execute?"),
         Example("points fs 41 42 --uncovered", "what did both tasks together miss of this directory?"),
     ),
+    needs=frozenset({Need.POINTS}),
 )

@@ -20,7 +20,7 @@ from kcovdbg.engine.argument_parser import parse_arguments
 from kcovdbg.engine.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.engine.buffer_sources import FILE, find_buffer, require_points
 from kcovdbg.engine.build_changes import BuildTrace, find_source_changes
-from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.command import Command, Example, Need, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.output_files import STDOUT, open_text
 from kcovdbg.engine.report_points import PlainPoints, RecordPoints, is_plain
@@ -329,7 +329,8 @@ def _sections(context: Context, traces: Sequence[_Trace]) -> Iterator[PageSectio
         if len(traces) == 1:
             yield PageSection("records", "Records", _records(traces, None))
         yield PageSection("source", "Source", _source(context, traces, comparison))
-    if context.workspace.optional_target is not None:
+    target = context.workspace.optional_target
+    if target is not None and target.memory_problem is None:
         yield PageSection("state", "State", _state(context))
         yield PageSection("check", "Check", _check(context))
 
@@ -363,11 +364,8 @@ def _run(context: Context, args: Namespace) -> Renderable:
         raise UsageError(
             "report: cannot write JSON or CSV to standard output", hint="add -o FILE; then --json describes the file"
         )
-    if not args.what and context.workspace.optional_target is None:
-        raise KcovdbgError(
-            f"report: no buffer and no kernel: {context.workspace.target_problem}",
-            hint=context.workspace.target_hint or "report file:NAME.kcov -o FILE.html",
-        )
+    if not args.what:
+        context.require(Need.MEMORY)
     builds = find_builds(context, [[what] for what in args.what])
     buffers = [find_buffer(context, what, build.kernel) for what, build in zip(args.what, builds, strict=True)]
     for buffer in buffers:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from kcovdbg.abi.generations import Feature
 from kcovdbg.abi.handle import decode_handle, name_subsystem
 from kcovdbg.engine.argument import Argument, Count, Value
-from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.command import Command, Example, Need, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.remote_sites import RemoteSites, find_remote_sites
 from kcovdbg.model.remote import RemoteHandle
@@ -22,6 +22,7 @@ from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import UNKNOWN_TASK, Meaning
 from kcovdbg.render.renderable import Table
 from kcovdbg.render.value_kinds import ADDRESS, BOOL, COMM, HANDLE, NUMBER, PID, SYMBOL
+from kcovdbg.render.writer import Format
 
 
 class _Row(NamedTuple):
@@ -29,6 +30,12 @@ class _Row(NamedTuple):
 
     site: RemoteSite
     entry: RemoteHandle | None
+    problem: str | None
+    """Why registered handles are unknown, None where they are known."""
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        return self.site.errors if self.problem is None else (*self.site.errors, self.problem)
 
     @property
     def subsystem(self) -> str | None:
@@ -42,7 +49,7 @@ _COLUMNS: Final = (
     Column("file", value=lambda row: row.site.file, elastic=16),
     Column("line", NUMBER, value=lambda row: row.site.line),
     Column("handle", HANDLE, value=lambda row: None if row.entry is None else row.entry.handle),
-    Column("registered", BOOL, value=lambda row: row.entry is not None, priority=DETAIL),
+    Column("registered", BOOL, value=lambda row: None if row.problem else row.entry is not None, priority=DETAIL),
     Column("pid", PID, value=lambda row: None if row.entry is None else row.entry.pid),
     Column("comm", COMM, value=lambda row: None if row.entry is None else row.entry.comm, elastic=8),
     Column("module", value=lambda row: row.site.module, json_only=True),
@@ -58,7 +65,7 @@ _MEANINGS: Final = {
     "file": Meaning("source file of the call, relative to the build root", "the debug info has no line for it"),
     "line": Meaning("line of the call", "the debug info has no line for it"),
     "handle": Meaning("a registered handle of this subsystem; a row for each", "none is registered"),
-    "registered": Meaning("whether a handle of this subsystem is registered"),
+    "registered": Meaning("whether a handle of this subsystem is registered", "the target has no memory"),
     "pid": Meaning("thread id of the owner of the handle", UNKNOWN_TASK),
     "module": Meaning("loaded module that the site is in", "it is in the kernel's image"),
     "symbol": Meaning("function whose code has the call, with a compiler's suffix", "no symbol is there"),
@@ -67,14 +74,14 @@ _MEANINGS: Final = {
 }
 
 
-def _rows(found: RemoteSites, handles: Sequence[RemoteHandle]) -> Iterator[_Row]:
+def _rows(found: RemoteSites, handles: Sequence[RemoteHandle], problem: str | None) -> Iterator[_Row]:
     for site in found.sites:
         entries = [
             entry
             for entry in handles
             if entry.handle is not None and site.subsystem in (None, decode_handle(entry.handle).subsystem)
         ]
-        yield from (_Row(site, entry) for entry in entries or (None,))
+        yield from (_Row(site, entry, problem) for entry in entries or (None,))
 
 
 def _matches(row: _Row, word: str) -> bool:
@@ -91,7 +98,11 @@ def _run(context: Context, args: Namespace) -> Table:
     if not context.layout.generation.has(Feature.REMOTE):
         return Table(_COLUMNS, (), empty="this kernel has no remote coverage", show=_SHOWN)
     found = find_remote_sites(context)
-    rows = list(_rows(found, sorted(context.state(Part.REMOTE).handles, key=lambda entry: entry.handle or 0)))
+    lack = context.target.memory_problem
+    problem = None if lack is None else f"which handles are registered is unknown: {lack}"
+    handles = context.state(Part.REMOTE).handles if problem is None else ()
+    notes = context.notes if problem is None else (problem,)
+    rows = list(_rows(found, sorted(handles, key=lambda entry: entry.handle or 0), problem))
     missed: list[str] = []
     if args.patterns:
         missed = [word for word in args.patterns if not any(_matches(row, word) for row in rows)]
@@ -101,9 +112,9 @@ def _run(context: Context, args: Namespace) -> Table:
     return Table(
         _COLUMNS,
         rows,
-        remarks=(*context.notes, *found.remarks, *(f"no site matches '{word}'" for word in missed)),
+        remarks=(*notes, *found.remarks, *(f"no site matches '{word}'" for word in missed)),
         empty="no such site" if args.patterns else "nothing in this kernel announces a remote handle",
-        errors=lambda row: row.site.errors,
+        errors=lambda row: row.site.errors if context.format is Format.TEXT else row.errors,
         label=lambda row: f"site {row.site.function}",
         show=_SHOWN,
     )
@@ -136,4 +147,5 @@ COMMAND: Final = Command(
         Example("sites", "which background work can be recorded on this kernel?"),
         Example("sites usb", "who receives the coverage of USB devices?"),
     ),
+    needs=frozenset({Need.POINTS}),
 )

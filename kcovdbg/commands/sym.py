@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of, pc_of
 from kcovdbg.engine.argument import Argument, Count, Value
-from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.command import Command, Example, Need, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.model.location import Location
 from kcovdbg.render.column import Column
@@ -94,4 +94,5 @@ COMMAND: Final = Command(
         Argument(("--address",), Value.FLAG, "take addresses in the running kernel, KASLR offset included"),
     ),
     examples=(Example("sym ffffffff81234567", "one PC of a trace"),),
+    needs=frozenset({Need.NAMES}),
 )

@@ -23,7 +23,9 @@ CommandResult: TypeAlias = Renderable | Iterable[Renderable] | None
 class Need(str, Enum):
     """What a command cannot do without."""
 
-    TARGET = "a kernel to look at"
+    NAMES = "a kernel's names"
+    POINTS = "a kernel's coverage points"
+    MEMORY = "a kernel's memory"
     LIVE = "a running kernel"
     NATIVE = "the native collector"
     TERMINAL = "a terminal"
@@ -64,7 +66,9 @@ class Command:
     examples: tuple[Example, ...] = ()
     row_types: tuple[RowType, ...] = ()
     """The rows that it writes as JSON; none where it writes none, or another command's."""
-    needs: frozenset[Need] = frozenset({Need.TARGET})
+    needs: frozenset[Need] = frozenset({Need.MEMORY})
+    """What is refused before it runs. What it needs only for some arguments, such as memory for a task's buffer, is refused
+    when it is asked for."""
     aliases: tuple[str, ...] = ()
     keeps_separator: bool = False
     """Whether ``--`` among its words separates two lists of them."""
@@ -88,8 +92,8 @@ class Command:
 
     @property
     def further_needs(self) -> tuple[str, ...]:
-        """What it needs besides a kernel to look at, in words."""
-        return tuple(need.value for need in Need if need in self.needs and need is not Need.TARGET)
+        """What it needs besides a kernel's memory, in words."""
+        return tuple(need.value for need in Need if need in self.needs and need is not Need.MEMORY)
 
     @property
     def takes_rest(self) -> bool:

@@ -15,6 +15,7 @@ from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import CapabilityError, GoneError
 from kcovdbg.model.state import Part, State
 from kcovdbg.render.writer import Format
+from kcovdbg.target.file_target import make_memory_error
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.layout import Layout
 from kcovdbg.walk.state import StateReader
@@ -78,8 +79,12 @@ class Context:
 
     @property
     def reader(self) -> StateReader:
-        """Reads the kernel's state for this run."""
+        """Reads the kernel's state for this run.
+
+        :raises CapabilityError: when the target has no memory.
+        """
         if self._reader is None:
+            self.require(Need.MEMORY)
             self._reader = self.workspace.latest = StateReader(self.target, self.layout, self.workspace.point_proof)
         return self._reader
 
@@ -98,6 +103,10 @@ class Context:
         :raises CapabilityError: when it hasn't.
         """
         name = self.command.name
+        if need in (Need.NAMES, Need.POINTS):
+            _ = self.workspace.target
+        if need is Need.MEMORY and self.workspace.target.memory_problem is not None:
+            raise make_memory_error(name, self.workspace.target.memory_problem)
         if need is Need.TERMINAL and not self.terminal.is_terminal:
             raise CapabilityError(f"{name} needs {need.value}")
         if need is Need.LIVE and not self.target.live:

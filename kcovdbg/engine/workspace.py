@@ -121,11 +121,6 @@ class Workspace:
         """Why there is no :attr:`optional_target`."""
         return "no kernel is given" if self._target_error is None else str(self._target_error)
 
-    @property
-    def target_hint(self) -> str | None:
-        """What to do about :attr:`target_problem`, such as to end another client of the socket."""
-        return None if self._target_error is None else self._target_error.hint
-
     @cached_property
     def _target_error(self) -> KcovdbgError | None:
         try:

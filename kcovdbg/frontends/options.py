@@ -72,7 +72,13 @@ TARGET_OPTIONS: Final = (
     Option(("--qemu",), "a running QEMU guest, through QMP: path of a Unix socket, or host:port", "ADDR"),
     Option(("--gdb-remote",), "a GDB stub: host:port", "ADDR"),
     Option(("--demo",), "the bundled demo dump"),
-    Option(("-s", "--symbols"), "a vmlinux, or debug info of a module", "PATH", repeatable=True),
+    Option(
+        ("-s", "--symbols"),
+        "a vmlinux or module; the target itself if there is no other",
+        "PATH",
+        repeatable=True,
+    ),
+    Option(("--image",), "the vmlinux alone, even if it is the running kernel's"),
 )
 GENERAL_OPTIONS: Final = (
     Option(("-e", "--execute"), "run a command and exit", "COMMAND", repeatable=True),
@@ -168,6 +174,7 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
             qemu=args.qemu,
             gdb_remote=args.gdb_remote,
             demo=args.demo,
+            image=args.image,
             symbols=tuple(args.symbols),
             files=tuple(files),
         ),

@@ -17,6 +17,7 @@ from kcovdbg.target.local_kernel import running_build_id
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kcovdbg.target.drgn.image_target import ImageTarget
     from kcovdbg.target.drgn.target import DrgnTarget
 
 _TRACE_SUFFIX: Final = ".kcov"
@@ -24,13 +25,15 @@ _TRACE_SUFFIX: Final = ".kcov"
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """The target options of the command line; without any, the running kernel."""
+    """The target options of the command line; without any, the running kernel, or the kernel image among the debug info."""
 
     core: str | None = None
     kernel: bool = False
     qemu: str | None = None
     gdb_remote: str | None = None
     demo: bool = False
+    image: bool = False
+    """The kernel image among the debug info alone, even if it is the running kernel's."""
     symbols: Sequence[str] = ()
     files: Sequence[str] = ()
     """Files without an option: a dump, a vmlinux, modules, in any order, as in crash(8)."""
@@ -66,28 +69,25 @@ def sort_files(options: TargetOptions) -> TargetOptions:
     return replace(options, core=core, symbols=tuple(symbols), files=())
 
 
-def _check_images(files: Sequence[str]) -> None:
-    """Check that files given without a target are debug info of the running kernel.
+def _find_images(options: TargetOptions) -> dict[str, str | None]:
+    """Return the kernel images among the debug info, with their build IDs; modules are none.
 
-    :param files: debug info: kernel images, modules.
-    :raises UsageError: when there is more than one kernel image.
-    :raises TargetError: when the image is not the running kernel's.
+    :raises UsageError: when they are of more than one kernel, or --image has none.
     """
     images: dict[str, str | None] = {}
-    for name in files:
+    for name in options.symbols:
         with ElfFile(dumpfile.unpack(name).path, name) as file:
             if file.header.type != ET_REL:
                 images[name] = file.build_id
     # A stripped image and its debug file have one build ID.
     if len({build_id or name for name, build_id in images.items()}) > 1:
-        raise UsageError(f"{len(images)} images and no dump: {', '.join(images)}", hint="kcovdbg VMLINUX VMCORE")
-    running = running_build_id()
-    for name, build_id in images.items():
-        if running is not None and build_id is not None and build_id != running:
-            raise TargetError(
-                f"{name} is a program or a vmlinux, not a dump, and not the running kernel's vmlinux",
-                hint=f"give its dump as well: kcovdbg {name} VMCORE; or its guest: --qemu ADDR, --gdb-remote ADDR",
-            )
+        raise UsageError(
+            f"{len(images)} images and no dump: {', '.join(images)}",
+            hint="kcovdbg VMLINUX VMCORE; --other-vmlinux names that of another build",
+        )
+    if options.image and not images:
+        raise UsageError("--image: no vmlinux is given", hint="kcovdbg --image -s VMLINUX")
+    return images
 
 
 def find_gdb_arguments(options: TargetOptions) -> list[str]:
@@ -117,26 +117,26 @@ def _is_image(path: Path) -> bool:
         return file.header.type != ET_REL
 
 
-def open_target(options: TargetOptions) -> DrgnTarget:
+def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
     """Open the target that the options name.
 
     :raises UsageError: when they name two.
     :raises TargetError: when it cannot be opened.
     :raises CapabilityError: when drgn is not installed.
     """
-    given_files, options = options.files, sort_files(options)
+    options = sort_files(options)
     named = {
         "--core": options.core is not None,
         "--kernel": options.kernel,
         "--qemu": options.qemu is not None,
         "--gdb-remote": options.gdb_remote is not None,
         "--demo": options.demo,
+        "--image": options.image,
     }
     chosen = [name for name, given in named.items() if given]
     if len(chosen) > 1:
         raise UsageError(f"more than one target given: {', '.join(chosen)}", hint="give one of them")
-    if not chosen:
-        _check_images(given_files)
+    images = _find_images(options) if options.image or not chosen else {}
     try:
         from kcovdbg.target.drgn import programs
     except ImportError as error:
@@ -150,4 +150,12 @@ def open_target(options: TargetOptions) -> DrgnTarget:
     if options.demo:
         core, debug_info = open_arguments()
         return programs.open_core(core, options.symbols or debug_info, name="demo")
-    return programs.open_kernel(options.symbols)
+    if not images:
+        return programs.open_kernel(options.symbols)
+    if options.image or running_build_id() not in images.values():
+        return programs.open_image(options.symbols)
+    try:
+        return programs.open_kernel(options.symbols)
+    except TargetError as error:
+        # It is the running kernel's vmlinux, which names traces without its memory.
+        return programs.open_image(options.symbols, [f"the running kernel is not read: {error}"])

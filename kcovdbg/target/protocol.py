@@ -168,6 +168,10 @@ class Target(Protocol):
         """What is wrong with a dump, a line each; the notes have these lines as well."""
 
     @property
+    def memory_problem(self) -> str | None:
+        """What it is where it has no memory, as in "vmlinux is a kernel image"; None where it has."""
+
+    @property
     def vmas(self) -> VmaSource | None:
         """Mappings."""
 

@@ -307,6 +307,7 @@ def open_damaged(path: str | Path | None = None, symbols: Sequence[str] = ()) ->
         path, symbols = HEALTHY, (str(demo / "vmlinux.zst"), str(demo / "kcovlab_keep.ko.zst"))
     options = TargetOptions(core=str(path), symbols=symbols)
     source = open_target(options)
+    assert isinstance(source, DrgnTarget)
     memory = DamagedMemory(source)
     notes = source.connection.read_notes()
     if not any(note.name == "VMCOREINFO" for note in parse_notes(notes, "<")):

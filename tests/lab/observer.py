@@ -25,6 +25,7 @@ from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.render.paint import Painter
 from kcovdbg.render.theme import Color
+from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.opener import TargetOptions, open_target
 
 if TYPE_CHECKING:
@@ -106,7 +107,9 @@ class Looker:
 
     def __init__(self, options: TargetOptions, patience: float) -> None:
         started = time.monotonic()
-        self.target = open_target(options)
+        target = open_target(options)
+        assert isinstance(target, DrgnTarget)
+        self.target = target
         self.workspace = Workspace(COMMANDS, lambda: self.target)
         self.patience = patience
         self.seen = Seen(opened=time.monotonic() - started)

@@ -63,6 +63,7 @@ class MemoryTarget:
     release: str = "6.12.0"
     machine: str = "x86_64"
     build_id: str | None = None
+    memory_problem: str | None = None
     notes: Sequence[str] = ()
     damage: Sequence[str] = ()
     vmas: MemoryVmas | None = None

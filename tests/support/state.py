@@ -201,6 +201,7 @@ def make_facts(**values):
 def make_target(**values):
     defaults = {
         "name": "vmcore",
+        "memory_problem": None,
         "release": "6.12.1",
         "machine": "x86_64",
         "build_id": "ab" * 20,

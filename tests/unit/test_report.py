@@ -377,7 +377,8 @@ def test_what_it_needs(workspace, trace, tmp_path):
         run_line(workspace, f"report {trace('a', WORDS)}")
     with pytest.raises(UsageError, match="two buffers"):
         run_line(workspace, f"report {trace('a', WORDS)} {trace('b', WORDS)} {trace('c', WORDS)} -o {tmp_path}/x")
-    with pytest.raises(KcovdbgError, match="no kernel"):
+    workspace.open_target = None
+    with pytest.raises(KcovdbgError, match="no target"):
         run_line(workspace, f"report -o {tmp_path}/x")
     assert not (tmp_path / "x").exists()
 

@@ -52,6 +52,9 @@ class Harvest:
         """
         latest = self._workspace.latest
         kept = tuple(self._workspace.kept)
+        if self._workspace.target.memory_problem is not None:
+            self._index = replace(self._index, kept=index_kept(self._workspace.kept))
+            return
         stale = self._reader is None or (self._workspace.target.live and self._clock() >= self._not_before)
         if not stale and latest is self._seen and kept == self._kept:
             return

@@ -16,14 +16,14 @@ _WORD: Final = "reading debug info …"
 
 
 def open_workspace(workspace: Workspace, patience: float = _PATIENCE) -> None:
-    """Open the target and detect its KCOV.
+    """Open the target and detect the KCOV of one that has memory.
 
     :param patience: seconds before a progress message is shown.
     :raises KcovdbgError: when it cannot be opened, or has no KCOV.
     """
     with progress_word(workspace.terminal().stderr, _WORD, patience):
-        _ = workspace.target
-        _ = workspace.layout
+        if workspace.target.memory_problem is None:
+            _ = workspace.layout
 
 
 @contextlib.contextmanager

@@ -28,12 +28,16 @@ class DrgnLines:
     @property
     def image(self) -> str | None:
         """The path of the kernel's image with debug info, None when there is none."""
+        kernel = self._kernel
+        return None if kernel is None else kernel.debug_file_path or kernel.loaded_file_path
+
+    @property
+    def _kernel(self) -> drgn.Module | None:
+        """The kernel's image: the main module, which Programs without memory do not have."""
         try:
-            module = self._prog.main_module()
+            return self._prog.main_module()
         except LookupError:
-            return None
-        path: str | None = module.debug_file_path or module.loaded_file_path
-        return path
+            return next((module for module in self._prog.modules() if isinstance(module, drgn.ExtraModule)), None)
 
     def frames_at(self, address: int) -> tuple[Frame, ...]:
         """Return the source location of an instruction; empty when debug info does not cover it."""
@@ -45,7 +49,7 @@ class DrgnLines:
             module = self._prog.module(address)
         except LookupError:
             return None
-        return None if isinstance(module, drgn.MainModule) else module.name
+        return module.name if isinstance(module, drgn.RelocatableModule) else None
 
     def code_at(self, address: int) -> tuple[str, int] | None:
         """Return the name and the address of ``.text`` of the loaded module that an address is in, None when it is in none."""
@@ -53,7 +57,7 @@ class DrgnLines:
             module = self._prog.module(address)
         except LookupError:
             return None
-        if isinstance(module, drgn.MainModule):
+        if not isinstance(module, drgn.RelocatableModule):
             return None
         sections = getattr(module, "section_addresses", {})
         return (module.name, int(sections[".text"])) if ".text" in sections else None
@@ -106,9 +110,10 @@ class DrgnLines:
         """Return whether a module could be at an address: near the kernel's image, and not in it."""
         try:
             text = int(self._prog.symbol("_stext").address)
-            image = self._prog.main_module().address_ranges or ()
         except LookupError:
             return False
+        kernel = self._kernel
+        image = () if kernel is None else kernel.address_ranges or ()
         platform = self._prog.platform
         if platform is not None and platform.arch == drgn.Architecture.X86_64 and address < text:
             # MODULES_VADDR of arch/x86/include/asm/pgtable_64_types.h is behind the image.

@@ -34,14 +34,15 @@ def frames_at(program: drgn.Program, address: int) -> tuple[Frame, ...]:
     )
 
 
-def open_image(path: str | os.PathLike[str], start: int, end: int) -> drgn.Program:
-    """Open the debug info of a linked image for :func:`frames_at`, with addresses as in the image.
+def open_image(path: str | os.PathLike[str], start: int, end: int, platform: drgn.Platform | None = None) -> drgn.Program:
+    """Open the debug info of a linked image, with addresses as in the image.
 
     :param start: the first address of its code.
     :param end: the address after the last one.
+    :param platform: of the image, for its types; :func:`frames_at` needs none.
     :raises TargetError: when drgn cannot use the file.
     """
-    program = drgn.Program()
+    program = drgn.Program(platform)
     module = program.extra_module(os.fspath(path), create=True)
     try:
         module.try_file(path, force=True)

@@ -25,18 +25,27 @@ class ModuleLines:
         self._prog = drgn.Program()
         for place in places:
             path = files.get(place.build_id or "")
-            if path is None or not place.sections:
-                continue
-            module = self._prog.relocatable_module(place.name, place.span[0], create=True)
-            for name, address in place.sections:
-                module.section_addresses[name] = address
-            module.address_range = place.span
-            try:
-                module.try_file(path, force=True)
-            except Exception as error:
-                # drgn raises bare Exceptions for damaged files.
-                raise TargetError(f"{path}: {error}") from error
+            if path is not None and place.sections:
+                add_module(self._prog, place, path)
 
     def frames_at(self, address: int) -> tuple[Frame, ...]:
         """Return the source location of an instruction; empty where debug info does not cover it."""
         return frames_at(self._prog, address)
+
+
+def add_module(prog: drgn.Program, place: ModulePlace, path: str) -> None:
+    """Add a module to a Program.
+
+    :param place: where it is, or is taken to be.
+    :param path: of its file with debug info.
+    :raises TargetError: when drgn cannot use it.
+    """
+    module = prog.relocatable_module(place.name, place.span[0], create=True)
+    for name, address in place.sections:
+        module.section_addresses[name] = address
+    module.address_range = place.span
+    try:
+        module.try_file(path, force=True)
+    except Exception as error:
+        # drgn raises bare Exceptions for damaged files.
+        raise TargetError(f"{path}: {error}") from error

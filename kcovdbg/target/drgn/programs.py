@@ -29,6 +29,7 @@ from kcovdbg.target.debug_files import find_debug_file, read_stripped
 from kcovdbg.target.drgn.address_range import exclude_per_cpu_data
 from kcovdbg.target.drgn.drgn_warnings import collect_warnings
 from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
+from kcovdbg.target.drgn.image_target import ImageTarget
 from kcovdbg.target.drgn.kernel_memory import add_kernel_memory
 from kcovdbg.target.drgn.machines import SLICE_MACHINES, platform_of
 from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo
@@ -147,6 +148,22 @@ def open_kernel(symbols: Sequence[str]) -> DrgnTarget:
     notes += warnings.notes
     connection = Connection(pause=keeps_running, state=lambda: MachineState.RUNNING)
     return _make_target(prog, "the running kernel", True, notes, connection, code=_find_code(files))
+
+
+def open_image(symbols: Sequence[str], notes: Sequence[str] = ()) -> ImageTarget:
+    """Open a kernel image and modules without memory.
+
+    :param symbols: their paths; one of them is an image.
+    :param notes: for the user, before those on the files.
+    :raises TargetError: when one cannot be opened.
+    """
+    files, found = _unpack_symbols(symbols)
+    kernel = next(file for file in files if file.is_kernel)
+    modules = [str(file.path) for file in files if not file.is_kernel]
+    with collect_warnings() as warnings:
+        target = ImageTarget(kernel.name, str(kernel.path), modules, code=kernel.code)
+    target.notes = (*notes, *found, *warnings.notes)
+    return target
 
 
 def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:

@@ -59,6 +59,7 @@ class GdbTarget:
     """
 
     damage: Sequence[str] = ()
+    memory_problem: str | None = None
     watchpoints: Watchpoints | None = None
     packet_size: int | None = None
     """Bytes of memory in one packet of a stub; None for a core."""

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A kernel image and modules without memory: types, names, source lines, and the code of modules as it would be loaded."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import drgn
+
+from kcovdbg.abi.address import page_align
+from kcovdbg.elf.file import ElfFile, open_image
+from kcovdbg.elf.relocations import link_section
+from kcovdbg.elf.section import SHF_ALLOC, SHT_NOBITS
+from kcovdbg.model.module_place import ModulePlace, is_code_section
+from kcovdbg.target.drgn.live_lines import DrgnLines
+from kcovdbg.target.drgn.locations import open_image as open_program
+from kcovdbg.target.drgn.machines import platform_of
+from kcovdbg.target.drgn.module_lines import add_module
+from kcovdbg.target.drgn.program_types import ProgramTypes
+from kcovdbg.target.file_target import FileTarget
+from kcovdbg.target.kaslr import find_release, read_banner
+
+# In the address space of its own that per-CPU data is linked to on x86-64.
+_PER_CPU: Final = ".data..percpu"
+# Modules are never loaded right behind the image: no trace has addresses there that are not meant.
+_GAP: Final = 1 << 20
+_NAME: Final = b"name="
+
+
+class PlacedModule(NamedTuple):
+    """A module's file, and where its code is taken to be."""
+
+    path: str
+    place: ModulePlace
+
+
+class ModuleCode(NamedTuple):
+    """A section with a module's code as loaded, filled up to a page."""
+
+    start: int
+    module: str
+    data: bytes
+
+
+class ImageLines(DrgnLines):
+    """Source lines and modules of a Program of files.
+
+    :param prog: with their debug info.
+    :param find_code: returns the code of the modules.
+    """
+
+    def __init__(self, prog: drgn.Program, find_code: Callable[[], Sequence[ModuleCode]]) -> None:
+        super().__init__(prog)
+        self._find_code = find_code
+
+    def code_ranges(self) -> tuple[tuple[str, int, int], ...]:
+        """Return the code of modules: name, start and end of each range."""
+        return tuple((code.module, code.start, code.start + len(code.data)) for code in self._find_code())
+
+
+class ImageTarget(FileTarget, ProgramTypes):
+    """A kernel image, a :class:`~kcovdbg.target.protocol.Target` without memory, and modules placed behind it.
+
+    :param name: what messages call it.
+    :param path: of the file with debug info.
+    :param modules: paths of modules with debug info.
+    :param code: path of the stripped image that has the code, None where the file with debug info has it.
+    :raises TargetError: when a file is damaged, or drgn cannot use it.
+    """
+
+    def __init__(self, name: str, path: str, modules: Sequence[str] = (), *, code: str | None = None) -> None:
+        FileTarget.__init__(self, name, "a kernel image")
+        self.image = path
+        self.code = code
+        with open_image(path, code) as elf:
+            self.machine = elf.header.machine_name
+            self.build_id = elf.build_id
+            self.release = find_release(read_banner(elf)) or "unknown"
+            loaded = [
+                section
+                for section in elf.sections
+                if section.flags & SHF_ALLOC and section.address and not section.name.startswith(_PER_CPU)
+            ]
+            start = min((section.address for section in loaded), default=0)
+            end = max((section.address + section.size for section in loaded), default=0)
+            prog = open_program(path, start, end, platform_of(elf.header))
+        ProgramTypes.__init__(self, prog)
+        self._modules = tuple(_place_modules(modules, page_align(end) + _GAP))
+        for module in self._modules:
+            add_module(prog, module.place, module.path)
+        self.lines = ImageLines(prog, lambda: self._code)
+
+    @property
+    def files(self) -> Iterator[str]:
+        """The files that are read."""
+        yield from filter(None, (self.image, self.code))
+        yield from (module.path for module in self._modules)
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read the code of modules.
+
+        :raises CapabilityError: for any other memory.
+        """
+        index = bisect_right(self._code, address, key=lambda code: code.start) - 1
+        if index >= 0:
+            start, _, data = self._code[index]
+            if address + size <= start + len(data):
+                return data[address - start : address - start + size]
+        return super().read(address, size)
+
+    @cached_property
+    def _code(self) -> Sequence[ModuleCode]:
+        """The code of the modules, ascending."""
+        return sorted(code for module in self._modules for code in self._link(module))
+
+    def _link(self, module: PlacedModule) -> Iterator[ModuleCode]:
+        """Yield the sections with a module's code, whose calls lead to where the image and the module have what they call."""
+        starts = dict(module.place.sections)
+        with ElfFile(module.path) as elf, open_image(self.image, self.code) as kernel:
+
+            def find_address(number: int) -> int | None:
+                symbol = elf.symbols[number]
+                if not symbol.section:
+                    # Of another module, or the compiler's own, where it is not the image's.
+                    exported = kernel.symbols.find(symbol.name)
+                    return None if exported is None else exported.address
+                of_section = starts.get(elf.sections[symbol.section].name) if symbol.section < len(elf.sections) else None
+                return None if of_section is None else of_section + symbol.address
+
+            for section in elf.text_sections():
+                start = starts.get(section.name)
+                if start is not None:
+                    data = link_section(elf, section, start, find_address)
+                    yield ModuleCode(start, module.place.name, data.ljust(page_align(len(data)), b"\0"))
+
+
+def _place_modules(paths: Sequence[str], start: int) -> Iterator[PlacedModule]:
+    """Yield modules with the places that their code is taken to be at, each once.
+
+    :param start: the first address that they may have.
+    """
+    names: set[str] = set()
+    for path in paths:
+        with ElfFile(path) as elf:
+            name = _find_name(elf)
+            if name in names:
+                continue
+            names.add(name)
+            at, texts = start, []
+            for section in elf.sections:
+                if section.flags & SHF_ALLOC:
+                    if is_code_section(section.name):
+                        texts.append((section.name, at))
+                    at = page_align(at + section.size)
+            yield PlacedModule(path, ModulePlace(name, elf.build_id, at - start, tuple(texts)))
+            start = at
+
+
+def _find_name(elf: ElfFile) -> str:
+    """Return the name that a module is loaded by: that in ``.modinfo``, as there is since v4.13, or the file's."""
+    section = elf.section(".modinfo")
+    entries = b"" if section is None or section.type == SHT_NOBITS else elf.read_section(section)
+    found = next((entry for entry in entries.split(b"\0") if entry.startswith(_NAME)), None)
+    if found is not None:
+        return found.removeprefix(_NAME).decode(errors="backslashreplace")
+    return elf.path.name.partition(".")[0].replace("-", "_")

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Types and symbols of a drgn Program, cached: what a kernel's debug info says without its memory."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import drgn
+
+from kcovdbg.elf.symbol_table import strip_clone_suffix
+from kcovdbg.errors import MissingSymbolError, MissingTypeError
+from kcovdbg.target.protocol import Member, Symbol
+
+
+class ProgramTypes:
+    """The part of a :class:`~kcovdbg.target.protocol.Target` that debug info answers.
+
+    :param prog: with the kernel's debug info loaded.
+    """
+
+    def __init__(self, prog: drgn.Program) -> None:
+        self.prog = prog
+        platform = prog.platform
+        assert platform is not None
+        self.word_size = 8 if platform.flags & drgn.PlatformFlags.IS_64_BIT else 4
+        self.big_endian = not platform.flags & drgn.PlatformFlags.IS_LITTLE_ENDIAN
+        self._members: dict[tuple[str, str], Member] = {}
+        self._types: dict[str, drgn.Type] = {}
+        self._symbols: dict[str, Symbol] = {}
+        self._table: _SymbolTable | None = None
+
+    def symbol(self, name: str) -> Symbol:
+        """Find a symbol by name, KASLR offset included.
+
+        :raises MissingSymbolError: when the kernel has none.
+        """
+        try:
+            return self._symbols[name]
+        except KeyError:
+            found = self._symbols[name] = self._find_symbol(name)
+            return found
+
+    def symbol_name(self, address: int) -> str | None:
+        """Return the name of the symbol that an address is in, None when it is in none."""
+        return self._symbol_table().find_name(address)
+
+    def type_size(self, type_name: str) -> int:
+        """Return the size in bytes of a type.
+
+        :raises MissingTypeError: when the debug info does not have it, or only its name.
+        """
+        try:
+            return int(drgn.sizeof(self._type(type_name)))
+        except TypeError:
+            raise MissingTypeError(f"the debug info has only the name of {type_name}") from None
+
+    def member(self, type_name: str, path: str) -> Member:
+        """Find a member.
+
+        :raises MissingTypeError: when there is no such type or member.
+        """
+        try:
+            return self._members[type_name, path]
+        except KeyError:
+            found = self._members[type_name, path] = self._find_member(type_name, path)
+            return found
+
+    def member_names(self, type_name: str) -> Sequence[str]:
+        """Return the names of the members of a structure, those of anonymous structures included.
+
+        :raises MissingTypeError: when the debug info has no such type.
+        """
+        return tuple(_for_each_member_name(_strip(self._type(type_name)), type_name))
+
+    def enumerators(self, type_name: str) -> Mapping[str, int]:
+        """Return the enumerators of a type.
+
+        :raises MissingTypeError: when the debug info has no such type.
+        """
+        enumeration = _strip(self._type(type_name))
+        try:
+            enumerators = enumeration.enumerators
+        except AttributeError:
+            raise MissingTypeError(f"{type_name} is not an enumeration") from None
+        if enumerators is None:
+            raise MissingTypeError(f"the debug info has only the name of {type_name}")
+        return {enumerator.name: enumerator.value for enumerator in enumerators}
+
+    def variable_type(self, name: str) -> tuple[str, int | None]:
+        """Return the name of a variable's type, or of an array's elements, and the array's length or None.
+
+        :raises MissingSymbolError: when there is no such variable.
+        """
+        try:
+            kind = _strip(self.prog.variable(name).type_)
+        except LookupError:
+            raise MissingSymbolError(f"the kernel has no variable {name}") from None
+        if kind.kind == drgn.TypeKind.ARRAY:
+            return kind.type.type_name(), kind.length
+        return kind.type_name(), None
+
+    def _type(self, type_name: str) -> drgn.Type:
+        try:
+            return self._types[type_name]
+        except KeyError:
+            pass
+        try:
+            found = self._types[type_name] = self.prog.type(type_name)
+        except (LookupError, SyntaxError):
+            raise MissingTypeError(f"the debug info has no {type_name}") from None
+        return found
+
+    def _find_member(self, type_name: str, path: str) -> Member:
+        kind = self._type(type_name)
+        bits = 0
+        bit_size: int | None = None
+        for part in path.split("."):
+            outer = _strip(kind)
+            try:
+                member = outer.member(part)
+            except (LookupError, TypeError):
+                raise MissingTypeError(f"{type_name} has no member {path}") from None
+            bits += member.bit_offset
+            kind, bit_size = member.type, member.bit_field_size
+        if bit_size is not None:
+            return self._make_bit_field(kind, bits, bit_size)
+        stripped = _strip(kind)
+        try:
+            size = int(drgn.sizeof(kind))
+        except TypeError:
+            # A flexible array.
+            size = 0
+        length = None
+        if stripped.kind == drgn.TypeKind.ARRAY:
+            length = stripped.length or 0
+        return Member(bits // 8, size, kind.type_name(), _is_signed(stripped), length)
+
+    def _make_bit_field(self, kind: drgn.Type, bits: int, bit_size: int) -> Member:
+        size = int(drgn.sizeof(kind))
+        offset = bits // (8 * size) * size
+        if bits + bit_size > 8 * (offset + size):
+            # In a packed structure it may cross units: then its unit is the bytes that it is in.
+            offset = bits // 8
+            size = (bits + bit_size + 7) // 8 - offset
+        within = bits - 8 * offset
+        if self.big_endian:
+            # There, DWARF counts from the most significant bit of the unit.
+            within = 8 * size - within - bit_size
+        return Member(offset, size, kind.type_name(), _is_signed(_strip(kind)), None, within, bit_size)
+
+    def _find_symbol(self, name: str) -> Symbol:
+        # By the index of the debug info in microseconds; drgn searches the ELF symbol table linearly.
+        try:
+            found = self.prog[name]
+            address = found.address_
+        except (LookupError, drgn.BadDataError):
+            # The latter of functions in assembly, whose type binutils describe with a tag that drgn does not know.
+            pass
+        else:
+            if address is not None:
+                try:
+                    size = int(drgn.sizeof(found.type_))
+                except TypeError:
+                    # A function, or an array declared without its length.
+                    size = 0
+                return Symbol(name, address, size or self._symbol_table().find_size(address))
+        # Sorting all symbols takes as long as hundreds of such searches.
+        named = self.prog.symbols(name)
+        if named:
+            last = max(named, key=lambda symbol: symbol.address)
+            return Symbol(name, last.address, last.size)
+        symbol = self._symbol_table().find(name)
+        if symbol is None:
+            raise MissingSymbolError(f"the kernel has no symbol {name}")
+        return symbol
+
+    def _symbol_table(self) -> _SymbolTable:
+        if self._table is None:
+            self._table = _SymbolTable(self.prog)
+        return self._table
+
+
+class _SymbolTable:
+    """All ELF symbols by address and by name; each look-up of drgn is a linear search."""
+
+    # The number of symbols that start nearer and end before the address.
+    _NESTED: Final = 8
+
+    def __init__(self, prog: drgn.Program) -> None:
+        self._all: list[tuple[int, int, str]] = sorted(
+            (symbol.address, symbol.size, symbol.name) for symbol in prog.symbols() if symbol.name
+        )
+        # Those without a size are labels, most of them inside of functions in assembly.
+        self._sized = [symbol for symbol in self._all if symbol[1]]
+        self._addresses = [symbol[0] for symbol in self._sized]
+        self._by_name: dict[str, Symbol] | None = None
+
+    def find_name(self, address: int) -> str | None:
+        """Return the name of the symbol that an address is in: the one that starts nearest, and of these the largest."""
+        index = bisect.bisect_right(self._addresses, address)
+        for start, size, name in reversed(self._sized[max(index - self._NESTED, 0) : index]):
+            if address < start + size:
+                return name
+        return None
+
+    def find_size(self, address: int) -> int:
+        """Return the size of the symbol that starts at an address, 0 when there is none."""
+        index = bisect.bisect_right(self._addresses, address) - 1
+        if index < 0 or self._addresses[index] != address:
+            return 0
+        return self._sized[index][1]
+
+    def find(self, name: str) -> Symbol | None:
+        """Find a symbol by its name, with or without a compiler's suffix."""
+        if self._by_name is None:
+            table: dict[str, Symbol] = {}
+            for address, size, full in self._all:
+                table[full] = Symbol(full, address, size)
+            for full, symbol in list(table.items()):
+                if "." in full:
+                    table.setdefault(strip_clone_suffix(full), symbol)
+            self._by_name = table
+        return self._by_name.get(name)
+
+
+def _strip(kind: drgn.Type) -> drgn.Type:
+    """Return the type behind typedefs."""
+    while kind.kind == drgn.TypeKind.TYPEDEF:
+        kind = kind.type
+    return kind
+
+
+def _is_signed(kind: drgn.Type) -> bool:
+    if kind.kind == drgn.TypeKind.INT:
+        return bool(kind.is_signed)
+    if kind.kind == drgn.TypeKind.ENUM and kind.type is not None:
+        return bool(_strip(kind.type).is_signed)
+    return False
+
+
+def _for_each_member_name(kind: drgn.Type, type_name: str) -> Iterator[str]:
+    try:
+        members = kind.members
+    except AttributeError:
+        raise MissingTypeError(f"{type_name} is not a structure") from None
+    if members is None:
+        raise MissingTypeError(f"the debug info has only the name of {type_name}")
+    for member in members:
+        if member.name is not None:
+            yield member.name
+        elif member.type.kind in (drgn.TypeKind.STRUCT, drgn.TypeKind.UNION):
+            yield from _for_each_member_name(member.type, type_name)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The demo's kernel image alone, and with a module; addr2line, nm and the demo's dump say what is right."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcovdbg.target.demo_files import find_demo
+from kcovdbg.target.dump_file import unpack
+from tests.lab.kcovdbg_run import run_kcovdbg
+
+pytest.importorskip("drgn")
+needs_binutils = pytest.mark.skipif(shutil.which("addr2line") is None, reason="needs binutils")
+
+MODULE = "kcovlab_keep"
+# Each needs the memory of a kernel.
+STATE = (
+    "tasks",
+    "objects",
+    "remote",
+    "areas",
+    "saved",
+    "check",
+    "why 1",
+    "last",
+    "slice -o {out}",
+    "top 41",
+    "report -o {out}",
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the image, the module, and a trace of the dump as a list of PCs."""
+    folder = tmp_path_factory.mktemp("image")
+    for name in ("vmlinux", f"{MODULE}.ko"):
+        shutil.copy(unpack(find_demo() / f"{name}.zst").path, folder / name)
+    done = run_kcovdbg("--demo", "-e", f"export hex 41 -o {folder}/41.hex")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+Rows = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def rows(files: Path) -> Rows:
+    def run(*words: str, target: Sequence[str] = ("-s", "{}/vmlinux")) -> list[dict[str, Any]]:
+        done = run_kcovdbg(*(word.format(files, files) for word in (*target, *words)), "--json")
+        assert done.returncode == 0, done.stderr
+        found: list[dict[str, Any]] = json.loads(done.stdout)
+        return found
+
+    return run
+
+
+@needs_binutils
+def test_names_are_those_of_addr2line(files: Path, rows: Rows) -> None:
+    pcs = [int(line, 16) for line in (files / "41.hex").read_text().split()]
+    words = [f"{pc - 1:x}" for pc in pcs]
+    run = subprocess.run(["addr2line", "-f", "-e", files / "vmlinux", *words], capture_output=True, text=True, check=True)
+    # The function that the code is in, and the line in what was inlined there.
+    told = run.stdout.splitlines()
+    lines = [match[1] for match in (re.search(r":([0-9]+|[?])", place) for place in told[1::2]) if match is not None]
+    for target in (("-s", "{}/vmlinux"), ("{}/vmlinux",), ("--image", "-s", "{}/vmlinux")):
+        found = rows("buffer", "file:{}/41.hex", target=target)
+        assert [int(row["pc"], 16) for row in found] == pcs
+        assert [row["frames"][-1]["function"] for row in found] == told[::2]
+        assert [str(row["frames"][0]["line"]) for row in found] == lines
+
+
+@pytest.mark.parametrize("line", STATE)
+def test_what_needs_memory_names_the_image(files: Path, tmp_path: Path, line: str) -> None:
+    out = tmp_path / "out"
+    done = run_kcovdbg("-s", files / "vmlinux", "-e", line.format(out=out))
+    first, hint = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert str(files / "vmlinux") in first
+    assert "kcore" not in done.stderr
+    assert "-c" in hint
+    assert not out.exists()
+
+
+def test_info_knows_the_kernel(rows: Rows) -> None:
+    (image,) = rows("info")
+    dump = json.loads(run_kcovdbg("--demo", "info", "--json").stdout)[0]
+    same = ("release", "machine", "build_id", "generation", "features")
+    assert {key: image[key] for key in same} == {key: dump[key] for key in same}
+    assert (image["kaslr_offset"], image["live"], image["errors"]) == ("0x0", False, [])
+
+
+def test_sites_without_handles(rows: Rows) -> None:
+    dump = json.loads(run_kcovdbg("--demo", "sites", "--json").stdout)
+    keys = ("function", "subsystem", "context", "file", "line", "symbol", "wrapper")
+    found = rows("sites")
+    assert {tuple(row[key] for key in keys) for row in found} == {tuple(row[key] for key in keys) for row in dump}
+    assert all(row["registered"] is None and row["handle"] is None and row["errors"] for row in found)
+
+
+@needs_binutils
+def test_points_of_a_module(files: Path, rows: Rows) -> None:
+    """Its calls have relocations: the place that it is given is kcovdbg's own choice, but not the offsets."""
+    target = ("-s", "{}/vmlinux", "-s", f"{{}}/{MODULE}.ko")
+    for function in (f"{MODULE}_inner", f"{MODULE}_middle"):
+        found = rows("points", function, target=target)
+        code = subprocess.run(["objdump", "-dr", "-j", ".text", files / f"{MODULE}.ko"], capture_output=True, text=True).stdout
+        calls = [
+            int(match[1], 16) + 4
+            for match in re.finditer(r"^\s+([0-9a-f]+): R_X86_64_PLT32\s+__sanitizer_cov_trace_\w+-0x4", code, re.M)
+        ]
+        symbols = subprocess.run(["nm", "-S", files / f"{MODULE}.ko"], capture_output=True, text=True).stdout
+        place = re.search(rf"^([0-9a-f]+) ([0-9a-f]+) t {function}$", symbols, re.M)
+        assert place is not None
+        start, size = int(place[1], 16), int(place[2], 16)
+        wanted = [call - start for call in calls if start < call <= start + size]
+        pcs = [int(row["pc"], 16) for row in found]
+        assert len(wanted) > 1
+        assert [pc - pcs[0] for pc in pcs] == [offset - wanted[0] for offset in wanted]
+        assert {row["frames"][-1]["function"] for row in found} == {function}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--image", "info"),
+        ("--image", "-k", "-s", "{}/vmlinux", "info"),
+        ("-s", "{}/vmlinux", "-s", "{}/other", "info"),
+    ],
+)
+def test_ambiguous_targets(files: Path, arguments: Sequence[str]) -> None:
+    if not (files / "other").exists():
+        image = (files / "vmlinux").read_bytes()
+        build_id = json.loads(run_kcovdbg("-s", files / "vmlinux", "info", "--json").stdout)[0]["build_id"]
+        (files / "other").write_bytes(image.replace(bytes.fromhex(build_id), bytes(len(build_id) // 2)))
+    done = run_kcovdbg(*(word.format(files) for word in arguments))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) <= 2
