@@ -37,7 +37,7 @@ class PlacedModule(NamedTuple):
     place: ModulePlace
 
 
-class ModuleCode(NamedTuple):
+class LinkedCode(NamedTuple):
     """A section with a module's code as loaded, filled up to a page."""
 
     start: int
@@ -52,7 +52,7 @@ class ImageLines(DrgnLines):
     :param find_code: returns the code of the modules.
     """
 
-    def __init__(self, prog: drgn.Program, find_code: Callable[[], Sequence[ModuleCode]]) -> None:
+    def __init__(self, prog: drgn.Program, find_code: Callable[[], Sequence[LinkedCode]]) -> None:
         super().__init__(prog)
         self._find_code = find_code
 
@@ -112,11 +112,11 @@ class ImageTarget(FileTarget, ProgramTypes):
         return super().read(address, size)
 
     @cached_property
-    def _code(self) -> Sequence[ModuleCode]:
+    def _code(self) -> Sequence[LinkedCode]:
         """The code of the modules, ascending."""
         return sorted(code for module in self._modules for code in self._link(module))
 
-    def _link(self, module: PlacedModule) -> Iterator[ModuleCode]:
+    def _link(self, module: PlacedModule) -> Iterator[LinkedCode]:
         """Yield the sections with a module's code, whose calls lead to where the image and the module have what they call."""
         starts = dict(module.place.sections)
         with ElfFile(module.path) as elf, open_image(self.image, self.code) as kernel:
@@ -134,7 +134,7 @@ class ImageTarget(FileTarget, ProgramTypes):
                 start = starts.get(section.name)
                 if start is not None:
                     data = link_section(elf, section, start, find_address)
-                    yield ModuleCode(start, module.place.name, data.ljust(page_align(len(data)), b"\0"))
+                    yield LinkedCode(start, module.place.name, data.ljust(page_align(len(data)), b"\0"))
 
 
 def _place_modules(paths: Sequence[str], start: int) -> Iterator[PlacedModule]:
