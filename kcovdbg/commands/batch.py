@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,12 +10,12 @@ from typing import Final
 
 from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.batch_job import BatchJob, Outcome
-from kcovdbg.engine.batch_run import RUN_OPTIONS, SYMBOLS, TIMEOUT, error_text, find_debug_info, run_batch
+from kcovdbg.engine.batch_run import RUN_OPTIONS, SYMBOLS, TIMEOUT, find_debug_info, find_inputs, make_output, run_batch
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.command_line import parse_line
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.runner import find_command
-from kcovdbg.errors import KcovdbgError, UsageError
+from kcovdbg.errors import UsageError
 from kcovdbg.render.column import Column
 from kcovdbg.render.escape import escape
 from kcovdbg.render.json_schema import RowType
@@ -37,7 +35,7 @@ _COLUMNS: Final = (
     Column("dump_build_id", value=lambda outcome: outcome.build_id),
     Column("rows", NUMBER),
     Column("seconds", SECONDS, value=lambda outcome: round(outcome.seconds, 3)),
-    Column("error", value=lambda outcome: error_text(outcome) if outcome.failed else None),
+    Column("error", value=lambda outcome: outcome.problem),
 )
 
 
@@ -62,43 +60,24 @@ def _run(context: Context, args: Namespace) -> Lines:
     import_arrow()
     lines = _check_lines(context, args.execute or [])
     symbols = find_debug_info("batch", args.symbols or [], unpacked=args.scheduler is None)
-    output = _make_folder(args.output, args.dumps)
-    paths = dict.fromkeys(str(Path(name).expanduser().absolute()) for name in args.dumps)
-    jobs = [BatchJob(path, lines, str(output), symbols, args.timeout or TIMEOUT) for path in paths]
+    paths = find_inputs(args.dumps, traces=any("{}" in line for line in lines))
+    if not paths:
+        raise UsageError(f"batch: no dump in {', '.join(args.dumps)}", hint="give dumps, or directories with dumps")
+    output = make_output("batch", args.output, [*paths, *map(Path, args.dumps)])
+    jobs = [BatchJob(str(path), lines, str(output), symbols, args.timeout or TIMEOUT) for path in paths]
     outcomes, earlier = run_batch(context, jobs, args)
     return Lines(tuple(_summary(outcomes, earlier, output)), data=Table(_COLUMNS, outcomes))
 
 
-def _make_folder(name: str, dumps: Sequence[str]) -> Path:
-    """Return the directory of the data set, made if it does not exist.
-
-    :raises KcovdbgError: when it cannot be made, or holds an input.
-    """
-    folder = Path(os.path.realpath(Path(name).expanduser()))
-    for dump in dumps:
-        if folder in Path(os.path.realpath(Path(dump).expanduser())).parents:
-            raise UsageError(
-                f"batch: '{name}' holds the input '{dump}'", hint="-o takes a directory for the data set alone: -o DIR"
-            )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        problem = os.strerror(errno.ENOTDIR) if isinstance(error, FileExistsError) else error.strerror
-        raise KcovdbgError(f"could not write '{name}': {problem}", hint="-o takes a directory") from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise KcovdbgError(f"could not write '{name}': {os.strerror(errno.EACCES)}", hint="choose another directory")
-    return folder
-
-
 def _summary(outcomes: Sequence[Outcome], earlier: int, output: Path) -> Iterator[Line]:
     rows = sum(outcome.rows for outcome in outcomes)
-    failed = [outcome for outcome in outcomes if outcome.failed]
+    damaged = [(outcome.path, problem) for outcome in outcomes if (problem := outcome.problem) is not None]
     before = f", {earlier} of them earlier" if earlier else ""
     yield (("", f"{len(outcomes)} file{'s' if len(outcomes) != 1 else ''}{before}: {rows} rows in {escape(str(output))}"),)
-    for outcome in failed[:_LONGEST_LIST]:
-        yield (("path", f"  {escape(outcome.path)}"), ("", ": "), ("error", escape(error_text(outcome))))
-    if len(failed) > _LONGEST_LIST:
-        yield (("", f"  and {len(failed) - _LONGEST_LIST} more with errors; --json lists all"),)
+    for path, problem in damaged[:_LONGEST_LIST]:
+        yield (("path", f"  {escape(path)}"), ("", ": "), ("error", escape(problem)))
+    if len(damaged) > _LONGEST_LIST:
+        yield (("", f"  and {len(damaged) - _LONGEST_LIST} more with errors; --json lists all"),)
 
 
 COMMAND: Final = Command(
@@ -114,21 +93,27 @@ COMMAND: Final = Command(
                 "dump_build_id": Meaning("build ID of its kernel", "it is unknown"),
                 "rows": Meaning("number of rows that the command wrote about it", "the command failed", "rows"),
                 "seconds": Meaning("time that it took", unit="seconds"),
-                "error": Meaning("why the command failed", "it did not"),
+                "error": Meaning("what is wrong with the file, and why a command failed", "nothing is"),
             },
         ),
     ),
     description=(
-        "The rows of each command go to DIR/command=NAME/, with the columns dump, dump_build_id and line, then a column for "
-        "each key of its JSON. Each file has a process of its own: one that is damaged or hangs does not stop the others, and "
-        "is listed at the end. Running the same batch again skips files that are done, unless they have changed.\n\n"
+        "The rows of each command go to DIR/command=NAME/, with the columns dump, dump_build_id, dump_damage (what is wrong "
+        "with a dump that was cut) and line, then a column for each key of its JSON. Each file has a process of its own: one "
+        "that is damaged or hangs does not stop the others, and is listed at the end. Of a directory, all files that are dumps "
+        "are read. Running the same batch again skips files that are done, unless they have changed.\n\n"
         "In a command for trace files, {} stands for the trace: buffer {}, top {}. Files are processed on this machine, or by "
         "the workers of a Dask cluster that sees the same paths.\n\n"
+        "DIR is a directory for the results alone, without links.\n\n"
+        "The exit status is 1 if a file failed: it could not be read, or a command on it failed. A dump that was cut and "
+        "answered as far as it goes is listed, and did not fail.\n\n"
         "Numbers are signed and have 64 bits; a larger one is left out, and the row's errors say so."
     ),
     arguments=(
         Argument(("-e", "--execute"), Value.TEXT, "a command to run on each file", metavar="COMMAND", count=Count.SOME),
-        Argument(("dumps",), Value.FILE, "dumps, slices or trace files", count=Count.SOME, metavar="FILE"),
+        Argument(
+            ("dumps",), Value.FILE, "dumps, slices or trace files, or directories of them", count=Count.SOME, metavar="FILE"
+        ),
         Argument(("-o", "--output"), Value.FILE, "the directory of the data set", metavar="DIR", count=Count.ONE),
         SYMBOLS,
         *RUN_OPTIONS,

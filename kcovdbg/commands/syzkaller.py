@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""``syzkaller``: the dumps in a manager's working directory, each with answers beside it, and a table of all crashes."""
+"""``syzkaller``: answers about each dump in a manager's working directory, and a table of all crashes, with and without one."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,14 +12,16 @@ from typing import Any, Final, NamedTuple
 
 from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.batch_job import COVERED, CRASHED, BatchJob, Outcome
-from kcovdbg.engine.batch_run import RUN_OPTIONS, SYMBOLS, TIMEOUT, error_text, find_debug_info, run_batch
+from kcovdbg.engine.batch_run import RUN_OPTIONS, SYMBOLS, TIMEOUT, DebugInfo, find_debug_info, make_output, run_batch
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.completion.cursor import quote
+from kcovdbg.engine.console_report import summarize_report
 from kcovdbg.engine.context import Context
+from kcovdbg.engine.crash_summary import CrashSummary
 from kcovdbg.engine.manager_workdir import Crash, Dump, Manager, find_manager, find_program, names_another_task, read_log
 from kcovdbg.engine.output_files import open_text
-from kcovdbg.errors import KcovdbgError
 from kcovdbg.render.column import Column
+from kcovdbg.render.escape import escape
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Table
@@ -40,28 +44,26 @@ class _Row(NamedTuple):
     crash: Crash
     dump: Dump | None
     answers: Path | None
-    outcome: Outcome | None
-    program: Path | None
-    errors: tuple[str, ...]
+    outcome: Outcome
+    log: Path | None = None
+    program: Path | None = None
+    errors: tuple[str, ...] = ()
 
 
 def _of_crash(name: str) -> Callable[[_Row], Any]:
     def value(row: _Row) -> object:
-        crash = None if row.outcome is None else row.outcome.crash
-        return None if crash is None else getattr(crash, name)
+        return None if row.outcome.crash is None else getattr(row.outcome.crash, name)
 
     return value
 
 
 def _violations(row: _Row) -> bool | None:
     """Return whether check found violations, None where it was not run."""
-    lines = () if row.outcome is None else row.outcome.lines
-    return next((line.status == 1 for line in lines if line.line == "check" and line.error is None), None)
+    return next((line.status == 1 for line in row.outcome.lines if line.line == "check" and line.error is None), None)
 
 
 def _slice(row: _Row) -> Path | None:
-    lines = () if row.outcome is None else row.outcome.lines
-    if row.answers is None or not any(line.line.startswith("slice ") and line.error is None for line in lines):
+    if row.answers is None or not any(line.line.startswith("slice ") and line.error is None for line in row.outcome.lines):
         return None
     return row.answers / _SLICE
 
@@ -77,22 +79,27 @@ _COLUMNS: Final = (
     Column("comm", COMM, value=_of_crash("comm"), priority=1),
     Column("pid", PID, value=_of_crash("pid"), priority=2),
     Column("violations", BOOL, value=_violations, priority=1),
-    Column("error", TEXT, value=lambda row: _error(row), elastic=12, priority=1),
+    Column("error", TEXT, value=lambda row: row.outcome.problem, elastic=12, priority=1),
     Column("call", SYMBOL, value=_of_crash("call")),
     Column("file", PATH, value=_of_crash("file")),
     Column("line", NUMBER, value=_of_crash("line")),
     Column("role", TEXT, value=_of_crash("role")),
     Column("crash", PATH, value=lambda row: str(row.crash.path)),
     Column("dump", PATH, value=_path(lambda row: None if row.dump is None else row.dump.path)),
-    Column("build_id", TEXT, value=lambda row: None if row.outcome is None else row.outcome.build_id),
+    Column("build_id", TEXT, value=lambda row: row.outcome.build_id),
     Column("answers", PATH, value=_path(lambda row: row.answers)),
     Column("slice", PATH, value=_path(_slice)),
-    Column("log", PATH, value=_path(lambda row: None if row.dump is None else row.dump.log)),
+    Column("log", PATH, value=_path(lambda row: row.log)),
+    Column("report", PATH, value=_path(lambda row: next(iter(row.crash.reports), None))),
     Column("program", PATH, value=_path(lambda row: row.program)),
-    Column("logs", NUMBER, value=lambda row: row.crash.logs),
-    Column("reports", NUMBER, value=lambda row: row.crash.reports),
-    Column("reproduced", BOOL, value=lambda row: row.crash.has_program),
-    Column("seconds", SECONDS, value=lambda row: None if row.outcome is None else round(row.outcome.seconds, 3)),
+    Column("reproducer", PATH, value=_path(lambda row: row.crash.reproducer)),
+    Column("c_reproducer", PATH, value=_path(lambda row: row.crash.c_reproducer)),
+    Column("machine", PATH, value=_path(lambda row: row.crash.machine)),
+    Column("tag", TEXT, value=lambda row: row.crash.tag),
+    Column("logs", NUMBER, value=lambda row: len(row.crash.logs)),
+    Column("reports", NUMBER, value=lambda row: len(row.crash.reports)),
+    Column("reproduced", BOOL, value=lambda row: row.crash.reproducer is not None),
+    Column("seconds", SECONDS, value=lambda row: None if row.dump is None else round(row.outcome.seconds, 3)),
 )
 
 
@@ -100,86 +107,86 @@ _COLUMNS: Final = (
 _SHOWN: Final = ("title", "function", "syscall", "comm", "pid", "violations", "error")
 
 
-def _error(row: _Row) -> str | None:
-    return error_text(row.outcome) if row.outcome is not None and row.outcome.failed else None
-
-
-def _make_job(dump: Dump, answers: Path, symbols: tuple[tuple[str | None, str], ...], timeout: float) -> BatchJob:
+def _make_job(dump: Dump, answers: Path, output: Path, symbols: DebugInfo, timeout: float) -> BatchJob:
     lines = [*_ANSWERS, (f"slice -o {quote(str(answers / _SLICE))}", "slice.txt")]
-    return BatchJob(
-        str(dump.path),
-        tuple(line for line, _ in lines),
-        str(answers),
-        symbols,
-        timeout,
-        tuple(str(answers / name) for _, name in lines),
-    )
+    commands = tuple(line for line, _ in lines)
+    return BatchJob(str(dump.path), commands, str(output), symbols, timeout, tuple(str(answers / name) for _, name in lines))
 
 
-def _find_answers(crash: Crash, dump: Dump, output: str | None) -> Path:
-    folder = crash.path if output is None else Path(output).expanduser().absolute() / crash.path.name
-    return folder / dump.answers
+def _find_output(manager: Manager, name: str | None) -> Path:
+    """Return the directory for answers: that of ``-o``, or one in the user's state directory for each work directory."""
+    if name is not None:
+        return Path(name).expanduser()
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    base = state if state.is_absolute() else Path.home() / ".local" / "state"
+    digest = hashlib.sha256(os.fsencode(manager.workdir)).hexdigest()
+    return base / "kcovdbg" / "syzkaller" / f"{manager.workdir.name}-{digest[:8]}"
 
 
-def _make_folder(path: Path) -> None:
-    """Make the directory for answers.
-
-    :raises KcovdbgError: when it cannot be made.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise KcovdbgError(
-            f"could not write '{path}': {error.strerror or error}", hint="-o DIR writes the answers somewhere else"
-        ) from None
-
-
-def _find_symbols(manager: Manager, args: Namespace) -> tuple[tuple[str | None, str], ...]:
-    places = [*(args.symbols or []), *map(str, manager.images)]
-    return find_debug_info("syzkaller", places, unpacked=args.scheduler is None)
-
-
-def _write_program(log: bytes, answers: Path, comm: str) -> Path | None:
-    """Write the program that the crashed task ran, and return the file; None where it is unknown."""
-    program = find_program(log, comm)
-    if program is None:
-        return None
-    path = answers / _PROGRAM
+def _write_text(path: Path, text: str) -> Path:
+    """Write hostile text of several lines, each escaped."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with open_text(str(path)) as stream:
-        stream.write(f"{program}\n")
+        stream.writelines(f"{escape(line)}\n" for line in text.split("\n"))
     return path
 
 
-def _make_row(crash: Crash, dump: Dump, answers: Path, outcome: Outcome) -> _Row:
+def _make_dump_row(crash: Crash, dump: Dump, answers: Path, outcome: Outcome) -> _Row:
     crashed = outcome.crash
-    errors = () if crashed is None else tuple(crashed.errors)
+    row = _Row(crash, dump, answers, outcome, dump.log, None, () if crashed is None else tuple(crashed.errors))
     if dump.log is None or crashed is None or crashed.comm is None or crashed.pid is None:
-        return _Row(crash, dump, answers, outcome, None, errors)
+        return row
     try:
         log = read_log(dump.log)
         if names_another_task(log, crashed.pid, crashed.comm):
-            return _Row(crash, dump._replace(log=None), answers, outcome, None, errors)
-        program = _write_program(log, answers, crashed.comm)
+            return row._replace(log=None)
+        program = find_program(log, crashed.comm)
+        return row if program is None else row._replace(program=_write_text(answers / _PROGRAM, program))
     except OSError as error:
-        return _Row(crash, dump, answers, outcome, None, (*errors, f"log: {error.strerror or error}"))
-    return _Row(crash, dump, answers, outcome, program, errors)
+        return row._replace(errors=(*row.errors, f"log: {error.strerror or error}"))
+
+
+def _make_row(crash: Crash, answers: Path) -> _Row:
+    """Return what the files of a crash without a dump say."""
+    try:
+        report = None if crash.report is None else read_log(crash.report)
+        log = None if crash.log is None else read_log(crash.log)
+    except OSError as error:
+        return _Row(crash, None, None, Outcome(str(crash.path), error=f"log: {error.strerror or error}"))
+    summary = CrashSummary() if report is None else summarize_report(report.decode("utf-8", "replace"))
+    problems = [*(() if report is not None else ["no log"]), *summary.errors]
+    row = _Row(crash, None, None, Outcome(str(crash.path), crash=summary), crash.log)
+    found = None if log is None else find_program(log, summary.comm)
+    if found is None and log is not None and (found := find_program(log, None)) is not None:
+        problems.append(f"{_PROGRAM} has the program that was started last")
+    if found is not None:
+        row = row._replace(answers=answers, program=_write_text(answers / _PROGRAM, found))
+    elif crash.reproducer is not None:
+        row = row._replace(program=crash.reproducer)
+        problems.append("the program is that of the reproducer")
+    return row._replace(errors=tuple(problems))
 
 
 def _run(context: Context, args: Namespace) -> Table:
     manager = find_manager(args.workdir)
     crashes = list(manager.crashes())
-    found = [(crash, dump, _find_answers(crash, dump, args.output)) for crash in crashes for dump in crash.dumps]
-    symbols = _find_symbols(manager, args) if found else ()
+    # A link may lead elsewhere, where answers do not belong either.
+    output = make_output("syzkaller", _find_output(manager, args.output), [manager.workdir, *(crash.path for crash in crashes)])
+    found = [(crash, dump, output / "crashes" / crash.path.name / dump.path.name) for crash in crashes for dump in crash.dumps]
+    places = [*(args.symbols or []), *map(str, manager.images)]
+    symbols = find_debug_info("syzkaller", places, unpacked=args.scheduler is None) if found else ()
+    jobs = [_make_job(dump, answers, output, symbols, args.timeout or TIMEOUT) for _, dump, answers in found]
     for _, _, answers in found:
-        _make_folder(answers)
-    jobs = [_make_job(dump, answers, symbols, args.timeout or TIMEOUT) for _, dump, answers in found]
+        answers.mkdir(parents=True, exist_ok=True)
     outcomes, earlier = run_batch(context, jobs, args)
-    rows = [_make_row(*one, outcome) for one, outcome in zip(found, outcomes, strict=True)]
-    rows += [_Row(crash, None, None, None, None, ()) for crash in crashes if not crash.dumps]
+    rows = [_make_dump_row(*one, outcome) for one, outcome in zip(found, outcomes, strict=True)]
+    rows += [_make_row(crash, output / "crashes" / crash.path.name) for crash in crashes if not crash.dumps]
+    if any(row.outcome.failed for row in rows):
+        context.status = 1
     return Table(
         _COLUMNS,
         rows,
-        remarks=tuple(_remarks(manager, rows, earlier, args)),
+        remarks=tuple(_remarks(rows, earlier, output, has_image=bool(places))),
         errors=lambda row: row.errors,
         label=lambda row: row.crash.path.name,
         empty="no crashes",
@@ -187,20 +194,19 @@ def _run(context: Context, args: Namespace) -> Table:
     )
 
 
-def _remarks(manager: Manager, rows: Sequence[_Row], earlier: int, args: Namespace) -> Iterator[str]:
+def _remarks(rows: Sequence[_Row], earlier: int, output: Path, *, has_image: bool) -> Iterator[str]:
     dumps = sum(row.dump is not None for row in rows)
     before = f", {earlier} of them read earlier" if earlier else ""
     yield f"{len(rows)} crash{'es' if len(rows) != 1 else ''}, {dumps} dump{'s' if dumps != 1 else ''}{before}"
-    if dumps:
-        place = f"{args.output}/CRASH" if args.output else f"{manager.workdir}/crashes/CRASH"
-        yield f"answers: {place}/vmcore.kcovdbg/"
-    if dumps and not manager.images and not args.symbols:
+    if any(row.answers is not None for row in rows):
+        yield f"answers: {output}/crashes/CRASH/"
+    if dumps and not has_image:
         yield "no vmlinux: give the manager's configuration, or -s VMLINUX"
 
 
 COMMAND: Final = Command(
     name="syzkaller",
-    summary="read a syzkaller manager's dumps, list where each crash ended",
+    summary="read a syzkaller manager's dumps and logs, list where each crash ended",
     topic=Topic.OUTPUT,
     run=_run,
     row_types=(
@@ -217,14 +223,21 @@ COMMAND: Final = Command(
                 "line": Meaning("line in the file", "it is unknown"),
                 "role": Meaning("what collected into the crashed task", "it is unknown"),
                 "violations": Meaning("whether `check` found violations", "`check` was not run, or failed"),
-                "error": Meaning("which answers are missing, and why", "all were written"),
-                "crash": Meaning("directory of the crash"),
+                "error": Meaning("what is wrong with the dump, and which answers are missing", "nothing is"),
+                "crash": Meaning("directory of the crash, or its one file"),
                 "dump": Meaning("path of the dump", "there is none"),
                 "build_id": Meaning("build ID of the dump's kernel", "it is unknown"),
-                "answers": Meaning("directory with the answers", "there is no dump"),
+                "answers": Meaning("directory with the answers", "there is none"),
                 "slice": Meaning("path of the slice", "it was not written"),
-                "log": Meaning("log of the crash that was dumped", "there is none, or the manager overwrote it"),
+                "log": Meaning(
+                    "log of the crash that was dumped, or of the newest", "there is none, or the manager overwrote it"
+                ),
+                "report": Meaning("the newest report", "there is none"),
                 "program": Meaning("file with the program that the crashed task ran", "the log does not have it"),
+                "reproducer": Meaning("program that reproduces the crash", "there is none"),
+                "c_reproducer": Meaning("C program that reproduces the crash", "there is none"),
+                "machine": Meaning("file with the manager's description of the machine", "there is none"),
+                "tag": Meaning("tag of the kernel's build", "there is none"),
                 "logs": Meaning("number of logs of the crash", unit="logs"),
                 "reports": Meaning("number of reports of the crash", unit="reports"),
                 "reproduced": Meaning("whether the crash has a reproducer"),
@@ -234,19 +247,28 @@ COMMAND: Final = Command(
         ),
     ),
     description=(
-        "For each crashes/CRASH/vmcore the directory vmcore.kcovdbg beside it gets last.txt (last --all), why.txt (why, of the "
-        "crashed task), check.txt, trace.txt (trace, of the crashed task), a slice, and program.txt: the program that the "
-        "crashed task ran, from the log of that crash. Files of the manager are not changed.\n\n"
+        "Answers go to DIR/crashes/CRASH/; DIR is $XDG_STATE_HOME/kcovdbg/syzkaller/WORKDIR-HASH, by default below "
+        "~/.local/state, or that of -o. The working directory is not written to. For each vmcore, vmcore/ gets last.txt (last "
+        "--all), why.txt (why, of the crashed task), check.txt, trace.txt (trace, of the crashed task), a slice, and "
+        "program.txt: the program that the crashed task ran, from the log of that crash.\n\n"
+        "Of a crash without a dump, the newest report and its log say the task, the function in which it began and the system "
+        "call; program.txt has the program that the task ran, or else the one that was started last.\n\n"
         "The vmlinux and modules are taken from kernel_obj and module_obj of the manager's configuration, which is found in or "
         "beside the working directory, or given in its place; with -s, from other files and directories. A dump is opened with "
         "the vmlinux that has its build ID.\n\n"
+        "The exit status is 1 if a dump failed: it could not be opened, or an answer about it is missing. A dump that was cut "
+        "and answered as far as it goes did not fail; the column error and each answer say what is missing.\n\n"
         "It is a form of batch: each dump has a process of its own, dumps that are done are skipped when it runs again, and "
         "--scheduler uses a Dask cluster."
     ),
     arguments=(
         Argument(("workdir",), Value.FILE, "the manager's working directory or configuration", metavar="WORKDIR"),
         Argument(
-            ("-o", "--output"), Value.FILE, "write to DIR/CRASH, not beside the dump", metavar="DIR", count=Count.OPTIONAL
+            ("-o", "--output"),
+            Value.FILE,
+            "write to DIR/crashes/CRASH; DIR is not in WORKDIR",
+            metavar="DIR",
+            count=Count.OPTIONAL,
         ),
         SYMBOLS,
         *RUN_OPTIONS,

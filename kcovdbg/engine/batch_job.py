@@ -10,13 +10,17 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import os
+import stat
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from kcovdbg import __version__
 from kcovdbg.child_process import python_command
 from kcovdbg.engine.crash_summary import CrashSummary
 from kcovdbg.engine.output_files import open_text
@@ -32,6 +36,8 @@ COVERED: Final = "{covered}"
 
 _MAX_ERROR: Final = 400
 """Limit for the length of an error message."""
+_MAX_OUTCOME: Final = 1 << 20
+"""Limit for the size of a file with an outcome, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,7 @@ class BatchJob:
     """Absolute, so that it means the same on every machine that sees the file."""
     lines: tuple[str, ...]
     output: str
+    """The user's directory, never in or above the file's."""
     symbols: tuple[tuple[str | None, str], ...]
     """Debug info: build-id and path."""
     timeout: float
@@ -59,14 +66,19 @@ class BatchJob:
         return Path(self.output, RUNS, f"{self.key}.json")
 
     def identity(self) -> dict[str, object]:
-        """Return what an outcome depends on: the state of the file, and the commands."""
-        depends: dict[str, object] = {"path": self.path, "size": None, "mtime_ns": None, "lines": list(self.lines)}
+        """Return what an outcome depends on: the state of the file, the commands and this program."""
+        size = time_ns = None
         with contextlib.suppress(OSError):
-            stat = Path(self.path).stat()
-            depends |= {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-        if self.files:
-            depends["files"] = list(self.files)
-        return depends
+            found = Path(self.path).stat()
+            size, time_ns = found.st_size, found.st_mtime_ns
+        return {
+            "kcovdbg": __version__,
+            "path": self.path,
+            "size": size,
+            "mtime_ns": time_ns,
+            "lines": [*self.lines],
+            "files": [*self.files],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +97,19 @@ class Outcome:
     """The outcome of one file."""
 
     path: str
-    build_id: str | None
-    lines: tuple[LineOutcome, ...]
-    seconds: float
+    seconds: float = 0.0
     error: str | None = None
     """Why no command, or not all of them, could be run."""
+    build_id: str | None = None
+    damage: tuple[str, ...] = ()
+    """What is wrong with the dump, which was answered as far as it goes."""
+    lines: tuple[LineOutcome, ...] = ()
     crash: CrashSummary | None = None
     """Where the kernel crashed, for a job with files."""
 
     @property
     def failed(self) -> bool:
-        """Whether anything is missing; violations found by check are an answer."""
+        """Whether a command has no answer; violations found by check are an answer, and so is what a damaged dump still has."""
         return self.error is not None or any(line.error is not None for line in self.lines)
 
     @property
@@ -103,22 +117,39 @@ class Outcome:
         """How many rows it has in the data set."""
         return sum(line.rows for line in self.lines)
 
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with the file and missing of its answers, without its path; None where nothing is."""
+        missing = (
+            [self.error] if self.error else [f"{line.line}: {line.error}" for line in self.lines if line.error is not None]
+        )
+        return "; ".join((*self.damage, *missing)) or None
+
 
 def find_outcome(job: BatchJob) -> Outcome | None:
-    """Return the outcome of an earlier run with the same file and commands, None where there is none."""
+    """Return the outcome of an earlier run with the same file and commands; None where there is none, or an answer is gone."""
     try:
-        kept = json.loads(job.run_file.read_text("utf-8"))
+        # Not through a link, and only what this user wrote.
+        descriptor = os.open(job.run_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+                return None
+            kept = json.loads(file.read(_MAX_OUTCOME))
         if kept["identity"] != job.identity():
             return None
-        return _decode(kept["outcome"])
-    except (OSError, ValueError, KeyError, TypeError):
+        outcome = _decode(kept["outcome"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
+    is_whole = outcome.failed or all(Path(name).is_file() for name in job.files)
+    return outcome if outcome.path == job.path and is_whole else None
 
 
 def run_job(job: BatchJob) -> Outcome:
     """Run a job in a process of its own and keep its outcome; errors that the file causes are part of that."""
     identity = job.identity()
     start = time.monotonic()
+    error = None
     try:
         # A process that takes too long is killed, and cannot remove what it has unpacked. Not by TMPDIR: there may be tables
         # of symbols, for all jobs.
@@ -132,64 +163,52 @@ def run_job(job: BatchJob) -> Outcome:
                 # C-c goes to the parent, which ends this process.
                 start_new_session=True,
             )
-        outcome = _read_outcome(job, done, time.monotonic() - start)
-    except subprocess.TimeoutExpired as error:
-        told = _read_told(error.stdout or b"")
-        problem = f"timed out after {job.timeout:g} s"
-        outcome = Outcome(job.path, told.build_id, told.lines, time.monotonic() - start, problem, told.crash)
-    _keep(job, identity, outcome)
+        told = done.stdout
+        if done.returncode < 0:
+            error = f"ended by signal {-done.returncode}"
+        elif done.returncode > 0:
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            error = said[-1][:_MAX_ERROR] if said else f"ended with status {done.returncode}"
+    except subprocess.TimeoutExpired as expired:
+        told, error = expired.stdout or b"", f"timed out after {job.timeout:g} s"
+    found: dict[str, Any] = {"path": job.path, "seconds": time.monotonic() - start, "error": error}
+    try:
+        outcome = _decode({**_read_told(told), **found})
+    except (ValueError, TypeError):
+        # A dump that makes its reader do anything at all.
+        outcome = Outcome(job.path, found["seconds"], error)
+    if error is None and len(outcome.lines) != len(job.lines):
+        outcome = dataclasses.replace(outcome, error="ended early")
+    job.run_file.parent.mkdir(parents=True, exist_ok=True)
+    # The file gets its name when it is complete.
+    with open_text(str(job.run_file)) as stream:
+        json.dump({"identity": identity, "outcome": dataclasses.asdict(outcome)}, stream)
     return outcome
 
 
-class _Told(NamedTuple):
-    """What the process of a job said before it ended."""
-
-    lines: tuple[LineOutcome, ...]
-    build_id: str | None
-    crash: CrashSummary | None
-
-
-def _read_outcome(job: BatchJob, done: subprocess.CompletedProcess[bytes], seconds: float) -> Outcome:
-    told = _read_told(done.stdout)
-    if done.returncode < 0:
-        error: str | None = f"ended by signal {-done.returncode}"
-    elif done.returncode > 0:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        error = said[-1][:_MAX_ERROR] if said else f"ended with status {done.returncode}"
-    else:
-        error = None if len(told.lines) == len(job.lines) else "ended early"
-    return Outcome(job.path, told.build_id, told.lines, seconds, error, told.crash)
-
-
-def _read_told(text: bytes) -> _Told:
-    """Parse the output of the process; an incomplete last line is ignored."""
-    lines: list[LineOutcome] = []
-    build_id: str | None = None
-    crash: CrashSummary | None = None
+def _read_told(text: bytes) -> dict[str, Any]:
+    """Return what the process of a job said before it ended; an incomplete last line is ignored."""
+    told: dict[str, Any] = {"lines": []}
     for line in text.split(b"\n")[:-1]:
         said: dict[str, Any] = json.loads(line)
-        if "build_id" in said:
-            build_id = said["build_id"]
-        elif "crash" in said:
-            crash = CrashSummary(**said["crash"])
+        if "line" in said:
+            told["lines"].append(said)
         else:
-            lines.append(LineOutcome(**said))
-    return _Told(tuple(lines), build_id, crash)
+            told |= said
+    return told
 
 
-def _keep(job: BatchJob, identity: dict[str, object], outcome: Outcome) -> None:
-    """Write the outcome; the file gets its name when it is complete."""
-    job.run_file.parent.mkdir(parents=True, exist_ok=True)
-    with open_text(str(job.run_file)) as stream:
-        json.dump({"identity": identity, "outcome": dataclasses.asdict(outcome)}, stream)
-
-
-def _decode(kept: dict[str, Any]) -> Outcome:
+def _decode(kept: Mapping[str, Any]) -> Outcome:
     crash = kept.get("crash")
-    return Outcome(
+    outcome = Outcome(
         **{
             **kept,
+            "damage": tuple(map(str, kept.get("damage", ()))),
             "lines": tuple(LineOutcome(**line) for line in kept["lines"]),
             "crash": None if crash is None else CrashSummary(**crash),
         }
     )
+    for line in outcome.lines:
+        if not (isinstance(line.line, str) and isinstance(line.status, int) and isinstance(line.rows, int)):
+            raise TypeError(line)
+    return outcome

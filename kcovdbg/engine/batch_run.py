@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The jobs of a batch: run on this machine or a Dask cluster, resumed, with a progress line."""
+"""The jobs of a batch: their files and directory, and their run on this machine or a Dask cluster."""
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_REL, ElfError
@@ -21,8 +23,12 @@ from kcovdbg.engine.terminal import write_remarks
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.target import dump_file as dumpfile
 
+_IS_DUMP_NAME: Final = re.compile(r"(vm)?core|dump", re.IGNORECASE)
 TIMEOUT: Final = 600.0
 """The default time limit of a job, in seconds."""
+
+# As many as the kernel follows.
+_MAX_LINKS: Final = 40
 
 RUN_OPTIONS: Final = (
     Argument(("-j", "--jobs"), Value.NUMBER, "run N files at a time; default: the number of CPUs", metavar="N"),
@@ -37,6 +43,10 @@ SYMBOLS: Final = Argument(("-s", "--symbols"), Value.FILE, "a vmlinux, or a dire
 """The option for debug info."""
 
 
+DebugInfo: TypeAlias = tuple[tuple[str | None, str], ...]
+"""Files with debug info: the build ID of a kernel, None of a module; and the path."""
+
+
 class BatchResult(NamedTuple):
     """The outcomes of jobs."""
 
@@ -47,7 +57,7 @@ class BatchResult(NamedTuple):
 
 
 def run_batch(context: Context, jobs: Sequence[BatchJob], options: Namespace) -> BatchResult:
-    """Run the jobs that have no outcome yet, and set the exit status to failure if all jobs failed.
+    """Run the jobs that have no outcome yet, and set the exit status to 1 if any job failed.
 
     :param options: the values of :data:`RUN_OPTIONS`.
     :raises CapabilityError: when Dask is not installed, or there is no scheduler.
@@ -57,15 +67,15 @@ def run_batch(context: Context, jobs: Sequence[BatchJob], options: Namespace) ->
         done = {file: outcome for file, outcome in done.items() if not outcome.failed}
     left = [job for job in jobs if job.run_file not in done]
     earlier = len(done)
-    run: Callable[[], Iterator[tuple[BatchJob, Outcome]]] = (
-        (lambda: _run_on_cluster(context.command.name, left, options.scheduler))
-        if options.scheduler
-        else (lambda: _run_here(left, options.jobs or len(os.sched_getaffinity(0))))
-    )
     if left:
+        ran = (
+            _run_on_cluster(context.command.name, left, options.scheduler)
+            if options.scheduler
+            else _run_here(left, options.jobs or len(os.sched_getaffinity(0)))
+        )
         try:
             with closing(_Progress(context, len(left))) as progress:
-                for job, outcome in run():
+                for job, outcome in ran:
                     done[job.run_file] = outcome
                     progress.step(outcome)
         except KeyboardInterrupt:
@@ -74,18 +84,104 @@ def run_batch(context: Context, jobs: Sequence[BatchJob], options: Namespace) ->
             raise
     outcomes = [done[job.run_file] for job in jobs]
     if any(outcome.failed for outcome in outcomes):
-        context.status = KcovdbgError.status if all(outcome.failed for outcome in outcomes) else 0
+        context.status = 1
     return BatchResult(outcomes, earlier)
 
 
-def error_text(outcome: Outcome) -> str:
-    """Return what is missing of a file."""
-    if outcome.error is not None:
-        return outcome.error
-    return "; ".join(f"{line.line}: {line.error}" for line in outcome.lines if line.error is not None)
+def find_inputs(names: Sequence[str], *, traces: bool) -> tuple[Path, ...]:
+    """Return the absolute paths of files, and of those in directories that are dumps by their contents or name.
+
+    :param traces: return those that are neither dumps nor programs nor JSON, instead.
+    """
+    found: list[Path] = []
+    for place in (Path(name).expanduser().absolute() for name in names):
+        if not place.is_dir():
+            found.append(place)
+            continue
+        paths = (path for path in sorted(place.rglob("[!.]*")) if path.is_file())
+        found += (path for path in paths if (_is_trace(path) if traces else _is_dump(path)))
+    return tuple(dict.fromkeys(found))
 
 
-def find_debug_info(command: str, places: Sequence[str], *, unpacked: bool) -> tuple[tuple[str | None, str], ...]:
+def _is_dump(path: Path) -> bool:
+    try:
+        kind = dumpfile.identify(path)
+    except KcovdbgError:
+        # Listed with its error.
+        return True
+    # What was not extracted, or not from its start, is listed as well.
+    return kind.is_dump or (kind is not dumpfile.FileKind.ELF and _IS_DUMP_NAME.search(path.name) is not None)
+
+
+def _is_trace(path: Path) -> bool:
+    try:
+        kind = dumpfile.identify(path)
+    except KcovdbgError:
+        return True
+    return path.suffix != ".json" and kind in (dumpfile.FileKind.EMPTY, dumpfile.FileKind.OTHER)
+
+
+def make_output(command: str, name: str | os.PathLike[str], inputs: Sequence[Path]) -> Path:
+    """Return the user's directory for results, made if it does not exist.
+
+    :param inputs: files and directories of somebody else, who may have put links and results there.
+    :raises KcovdbgError: when it cannot be made, is in an input directory or reached through one, or has links or an input.
+    """
+    path = Path(os.path.abspath(Path(name).expanduser()))  # noqa: PTH100 - links are looked at one by one
+    folder = Path(os.path.realpath(path))
+    passed, links = _pass(path)
+    for given in inputs:
+        real = Path(os.path.realpath(given))
+        home = real if real.is_dir() else Path(os.path.realpath(given.parent))
+        holds = folder in (*real.parents, *home.parents) or folder == home != real
+        if holds or real in passed or home in links:
+            relation = "holds" if holds else "is reached through"
+            raise UsageError(
+                f"{command}: '{name}' {relation} the input '{given}'", hint="-o takes a directory for the results alone: -o DIR"
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        link = _find_link(folder)
+    except OSError as error:
+        problem = os.strerror(errno.ENOTDIR) if isinstance(error, FileExistsError) else error.strerror
+        raise KcovdbgError(f"could not write '{name}': {problem}", hint="-o takes a directory: -o DIR") from None
+    if link is not None:
+        raise KcovdbgError(f"cannot write to '{name}': '{link}' is a link", hint="choose another directory: -o DIR")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise KcovdbgError(f"could not write '{name}': {os.strerror(errno.EACCES)}", hint="choose another directory: -o DIR")
+    return folder
+
+
+def _pass(path: Path) -> tuple[set[Path], set[Path]]:
+    """Return the directories on the way to a path, which is among them, and those in which the way follows a link."""
+    passed: set[Path] = set()
+    links: list[Path] = []
+    place = Path("/")
+    left = [*reversed(path.parts)]
+    while left:
+        step = left.pop()
+        following = place.parent if step == ".." else place / step
+        if len(links) < _MAX_LINKS and following.is_symlink():
+            links.append(place)
+            # An absolute target begins with the root, from where the way goes on.
+            left += reversed(following.readlink().parts)
+        else:
+            place = following
+            passed.add(place)
+    return passed, {*links}
+
+
+def _find_link(folder: Path) -> str | None:
+    """Return the path of a link below a directory, None where there is none."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            found = entry.path if entry.is_symlink() else _find_link(Path(entry)) if entry.is_dir() else None
+            if found is not None:
+                return found
+    return None
+
+
+def find_debug_info(command: str, places: Sequence[str], *, unpacked: bool) -> DebugInfo:
     """Return the debug info files named or in the folders named, with the build-ids of kernels; modules have None.
 
     :param command: the name of the command that needs them.
@@ -161,7 +257,8 @@ def _run_on_cluster(command: str, jobs: Sequence[BatchJob], address: str) -> Ite
             try:
                 yield job, future.result()
             except Exception as error:  # noqa: BLE001 - whatever the job did to its workers
-                yield job, Outcome(job.path, None, (), 0.0, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+                said = (str(error).splitlines() or [""])[0]
+                yield job, Outcome(job.path, error=f"{type(error).__name__}: {said}")
 
 
 class _Progress:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The working directory of a syz-manager: its crashes, and the configuration that names the kernel's image.
 
-In syzkaller's source: pkg/manager/crash.go (files of a crash), pkg/mgrconfig/config.go (the configuration),
-pkg/rpcserver/last_executing.go (programs in a log), syz-manager/manager.go (which crash has a dump).
+In syzkaller's source: pkg/manager/crash.go (files of a crash; in syz-manager/manager.go until 2024; until August 2016 one file
+crash-VM-TIME), pkg/manager/diff_store.go and tools/syz-crush (other names), pkg/mgrconfig/config.go (the configuration),
+pkg/rpcserver/last_executing.go (programs in a log), syz-manager/manager.go (which crash has a dump). All of it is untrusted.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ from kcovdbg.elf.header import ElfError
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.target.dump_file import path_hint
 
-ANSWERS: Final = ".kcovdbg"
-"""Added to a dump's name, the name of the directory beside it with the answers about it."""
 _CRASHES: Final = "crashes"
-_DUMP: Final = "vmcore"
+_DUMP: Final = re.compile(r"vmcore.*|memory_dump(?P<number>\d+)")
+_LOG: Final = re.compile(r"log(?P<number>\d+)|repro\.log|patched_crash_log|\d+\.crash\.log")
+_REPORT: Final = re.compile(r"report(?P<number>\d+)|repro\.report|patched_report|base_report")
+_REPRODUCER: Final = re.compile(r"repro\.prog|reproducer\d+")
+_OLD_CRASH: Final = re.compile(r"crash-.*-\d+")
+# The title is in the last line of such a file.
+_OLD_TITLE: Final = re.compile(rb"after running for [^\n]*:\n(?P<title>[^\n]+)\n*\Z")
 _IMAGE: Final = "vmlinux"
 _MAX_TITLE: Final = 4096
 _MAX_CONFIGURATION: Final = 1 << 20
@@ -34,6 +39,13 @@ _COMMENT: Final = re.compile(rb"(^|\n)\s*#[^\n]*")
 _EXECUTED: Final = re.compile(
     rb"executing program (?P<proc>\d+) \(id=(?P<id>\d+)\):[^\n]*\n(?P<program>.*?)(?:\n\n|\Z)", re.DOTALL
 )
+# As managers wrote them until 2024: among the console's lines.
+_OLD_EXECUTED: Final = re.compile(
+    rb"executing program (?P<proc>\d+):?[^\n]*\n(?P<program>(?:(?![^\n]*executing program)[^\n]*\n?){0,400})"
+)
+# The start of a call of a program, or of a comment.
+_CALL: Final = re.compile(r"(r\d+ = )?[\w$]+\(|#")
+_OLD_EXECUTOR: Final = re.compile(r"syz-executor\.?(?P<proc>\d+)")
 _EXECUTOR: Final = re.compile(r"syz\.(?P<proc>\d+)\.(?P<id>\d+)")
 # The line about the task in the kernel's reports and panics.
 _PRINTED: Final = re.compile(rb"PID: (?P<pid>\d+) Comm: (?P<comm>[^\n]{1,15})")
@@ -48,23 +60,36 @@ class Dump(NamedTuple):
     log: Path | None
     """The log of the crash that was dumped."""
 
-    @property
-    def answers(self) -> str:
-        """The name of the directory with the answers about it."""
-        return f"{self.path.name}{ANSWERS}"
-
 
 class Crash(NamedTuple):
-    """The directory of a crash: all crashes with one title."""
+    """The directory of a crash: all crashes with one title; or the one file of a crash that an old manager wrote."""
 
     path: Path
     title: str | None
     """None where it could not be read. It comes from the fuzzed machine's console."""
-    dumps: tuple[Dump, ...]
-    logs: int
-    reports: int
-    has_program: bool
-    """Whether it was reproduced."""
+    dumps: tuple[Dump, ...] = ()
+    logs: tuple[Path, ...] = ()
+    """Of crashes before those of reproducers, the newest first; reports as well."""
+    reports: tuple[Path, ...] = ()
+    reproducer: Path | None = None
+    """A program for syz-execprog."""
+    c_reproducer: Path | None = None
+    tag: str | None = None
+    """What the configuration calls the kernel's build."""
+    machine: Path | None = None
+    """What the manager found out about the machine."""
+
+    @property
+    def report(self) -> Path | None:
+        """The report of the newest crash, or the log that has it."""
+        return next(iter((*self.reports, *self.logs)), None)
+
+    @property
+    def log(self) -> Path | None:
+        """The log of the newest crash that has a report."""
+        number = None if not self.reports else _number(_REPORT, self.reports[0].name)
+        same = (log for log in self.logs if number is not None and _number(_LOG, log.name) == number)
+        return next(iter((*same, *self.logs)), None)
 
 
 class Manager(NamedTuple):
@@ -83,10 +108,11 @@ class Manager(NamedTuple):
         """
         top = self.workdir / _CRASHES
         try:
-            folders = [path for path in top.iterdir() if path.is_dir()]
+            paths = [*top.iterdir()]
         except OSError as error:
             raise KcovdbgError(f"could not read '{top}': {error.strerror or error}") from None
-        crashes = [_read_crash(path) for path in folders]
+        crashes = [_read_crash(path) for path in paths if path.is_dir()]
+        crashes += [_read_old_crash(path) for path in paths if _OLD_CRASH.fullmatch(path.name) and path.is_file()]
         return iter(sorted(crashes, key=lambda crash: ((crash.title or "").lower(), crash.path.name)))
 
 
@@ -132,22 +158,35 @@ def names_another_task(log: bytes, pid: int, comm: str) -> bool:
     return bool(printed) and not any(number == pid and name.startswith(comm) for number, name in printed)
 
 
-def find_program(log: bytes, comm: str) -> str | None:
+def find_program(log: bytes, comm: str | None) -> str | None:
     """Return the program that an executor ran when the machine crashed; None where the log does not have it.
 
-    :param comm: the name of the crashed task, which the executor makes of its number and the program's.
+    :param comm: the name of the crashed task, which the executor makes of its number and the program's; None for the program
+        that was started last.
     """
+    found = [*_EXECUTED.finditer(log)]
+    if comm is None:
+        return _read_program((found or [*_OLD_EXECUTED.finditer(log)])[-1:])
     executor = _EXECUTOR.fullmatch(comm)
     if executor is None:
-        return None
+        old = _OLD_EXECUTOR.fullmatch(comm)
+        if old is None or found:
+            return None
+        return _read_program([one for one in _OLD_EXECUTED.finditer(log) if one["proc"].decode() == old["proc"]][-1:])
     cut = len(comm) >= _MAX_COMM
-    found = None
-    for match in _EXECUTED.finditer(log):
-        number = match["id"].decode()
-        is_same = number.startswith(executor["id"]) if cut else number == executor["id"]
-        if match["proc"].decode() == executor["proc"] and is_same:
-            found = match["program"]
-    return None if found is None else found.decode("utf-8", "replace")
+
+    def is_same(one: re.Match[bytes]) -> bool:
+        number = one["id"].decode()
+        same = number.startswith(executor["id"]) if cut else number == executor["id"]
+        return same and one["proc"].decode() == executor["proc"]
+
+    return _read_program([one for one in found if is_same(one)][-1:])
+
+
+def _read_program(found: Sequence[re.Match[bytes]]) -> str | None:
+    """Return the calls of a program, without what the console printed among them; None where there is no program."""
+    lines = found[0]["program"].decode("utf-8", "replace").split("\n") if found else []
+    return "\n".join(line for line in lines if _CALL.match(line) and line.endswith(")")) or None
 
 
 def _read_regular(path: Path, limit: int) -> bytes:
@@ -160,40 +199,75 @@ def _read_regular(path: Path, limit: int) -> bytes:
         return file.read(limit) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
 
 
+def _read_text(path: Path | None) -> str | None:
+    if path is not None:
+        with contextlib.suppress(OSError):
+            return _read_regular(path, _MAX_TITLE).decode("utf-8", "replace").strip()
+    return None
+
+
 def _read_crash(path: Path) -> Crash:
-    title = None
-    with contextlib.suppress(OSError):
-        title = _read_regular(path / "description", _MAX_TITLE).decode("utf-8", "replace").strip()
     names: list[str] = []
     with contextlib.suppress(OSError):
         names = sorted(os.listdir(path))  # noqa: PTH208 - names alone are needed
-    logs = [name for name in names if re.fullmatch(r"log\d+", name)]
-    dumps = [path / name for name in names if name.startswith(_DUMP) and (path / name).is_file()]
+    logs, reports = _sort(path, _LOG, names), _sort(path, _REPORT, names)
+    dumps = [path / name for name in names if _DUMP.fullmatch(name) and (path / name).is_file()]
+    tags = _sort(path, re.compile(r"tag(?P<number>\d+)|repro\.tag"), names)
     return Crash(
         path,
-        title,
-        tuple(Dump(dump, _find_log(path, dump, logs)) for dump in dumps),
-        len(logs),
-        sum(bool(re.fullmatch(r"report\d+", name)) for name in names),
-        "repro.prog" in names,
+        _read_text(path / "description"),
+        tuple(Dump(dump, _find_log(dump, logs)) for dump in dumps),
+        logs,
+        reports,
+        next(iter(_sort(path, _REPRODUCER, names)), None),
+        path / "repro.cprog" if "repro.cprog" in names else None,
+        _read_text(next(iter(tags), None)) or None,
+        next(iter(_sort(path, re.compile(r"machineInfo(?P<number>\d+)"), names)), None),
     )
 
 
-def _find_log(path: Path, dump: Path, logs: Sequence[str]) -> Path | None:
-    """Return the log of the crash that was dumped: it is written right after the dump is complete."""
-    times: dict[str, float] = {}
-    for name in logs:
+def _read_old_crash(path: Path) -> Crash:
+    title = None
+    with contextlib.suppress(OSError):
+        found = _OLD_TITLE.search(read_log(path))
+        title = None if found is None else found["title"][:_MAX_TITLE].decode("utf-8", "replace").strip()
+    return Crash(path, title, logs=(path,))
+
+
+def _number(pattern: re.Pattern[str], name: str) -> str | None:
+    match = pattern.fullmatch(name)
+    return None if match is None else match["number"]
+
+
+def _sort(folder: Path, pattern: re.Pattern[str], names: Sequence[str]) -> tuple[Path, ...]:
+    """Return the files with such names: first those with the number of a crash, then by age, the newest first."""
+    found: list[tuple[bool, float, Path]] = []
+    for name in names:
+        match = pattern.fullmatch(name)
         with contextlib.suppress(OSError):
-            times[name] = (path / name).stat().st_mtime
-    if not times:
-        return None
+            if match is not None:
+                path = folder / name
+                found.append((match.groupdict().get("number") is None, -path.stat().st_mtime, path))
+    return tuple(path for _, _, path in sorted(found))
+
+
+def _find_log(dump: Path, logs: Sequence[Path]) -> Path | None:
+    """Return the log of the crash that was dumped: it has its number, or is written right after the dump is complete."""
+    number = _number(_DUMP, dump.name)
+    times: dict[Path, float] = {}
+    for path in logs:
+        log = _number(_LOG, path.name)
+        if log is not None and log == number:
+            return path
+        with contextlib.suppress(OSError):
+            if log is not None:
+                times[path] = path.stat().st_mtime
     try:
         complete = dump.stat().st_mtime
     except OSError:
         return None
-    later = {name: time for name, time in times.items() if time >= complete}
-    name = min(later, key=later.__getitem__) if later else max(times, key=times.__getitem__)
-    return path / name
+    later = {path: time for path, time in times.items() if time >= complete}
+    return min(later, key=later.__getitem__) if later else max(times, key=times.__getitem__, default=None)
 
 
 def _nearby(workdir: Path) -> Iterator[Path]:

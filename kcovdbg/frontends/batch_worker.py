@@ -12,7 +12,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcovdbg.collect.trace_file import read_header, read_trace
 from kcovdbg.commands import COMMANDS
@@ -28,16 +28,22 @@ from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.object_names import name_task
 from kcovdbg.render.escape import escape
 from kcovdbg.render.parquet import import_arrow, write_parquet
-from kcovdbg.render.renderable import Fields, Renderable, Table, find_data
+from kcovdbg.render.renderable import find_data
 from kcovdbg.render.writer import Format
 from kcovdbg.symbols.symbolizer import open_symbolizer
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.opener import TargetOptions, open_target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
-    from kcovdbg.model.task import Task
+
+class _Opened(NamedTuple):
+    """The file of a job."""
+
+    workspace: Workspace
+    build_id: str | None
+    damage: Sequence[str] = ()
 
 
 def main() -> int:
@@ -46,26 +52,20 @@ def main() -> int:
     :return: the exit status: 2 if no command could be run, with the reason as the last line of standard error.
     """
     tempfile.tempdir = sys.argv[1]
-    given: dict[str, Any] = json.load(sys.stdin)
-    job = BatchJob(
-        given["path"],
-        tuple(given["lines"]),
-        given["output"],
-        _pairs(given["symbols"]),
-        given["timeout"],
-        tuple(given["files"]),
-    )
+    # Lists in place of tuples.
+    job = BatchJob(**json.load(sys.stdin))
     try:
         if not job.files:
             import_arrow()
-        is_dump = dumpfile.identify(job.path).is_dump
-        workspace, build_id = _open_dump(job) if is_dump else _open_trace(job)
-        _say({"build_id": build_id})
+        # A command on a trace names it.
+        is_trace = any("{}" in line for line in job.lines) and not dumpfile.identify(job.path).is_dump
+        opened = _open_trace(job) if is_trace else _open_dump(job)
+        _say({"build_id": opened.build_id, "damage": opened.damage})
         if job.files:
-            _run_to_files(workspace, job)
+            _run_to_files(opened, job)
         else:
             for line in job.lines:
-                _say(_run(workspace, job, line, build_id))
+                _say(_run(opened, job, line))
     except Exception as error:  # noqa: BLE001 - any error means that this file failed
         told = explain(error)
         hint = f"; {told.hint}" if told.hint else ""
@@ -74,28 +74,24 @@ def main() -> int:
     return 0
 
 
-def _pairs(given: list[list[Any]]) -> tuple[tuple[str | None, str], ...]:
-    return tuple((build_id, path) for build_id, path in given)
-
-
 def _say(said: dict[str, object]) -> None:
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()
 
 
-def _open_dump(job: BatchJob) -> tuple[Workspace, str | None]:
+def _open_dump(job: BatchJob) -> _Opened:
     """Open a dump with the debug info of its build alone."""
     unpacked = dumpfile.unpack_dump(job.path)
     # Linux kernel commit 0935288c6e00 ("kdump: append kernel build-id string to VMCOREINFO") (in v5.9).
     wanted = dumpfile.read_vmcoreinfo(unpacked.path).get("BUILD-ID")
     paths = [path for build_id, path in job.symbols if build_id is None or wanted is None or build_id == wanted]
     if job.symbols and not paths:
-        raise KcovdbgError(f"no debug info given for build-id {wanted}")
+        raise KcovdbgError("; ".join((*unpacked.damage, f"no debug info given for build-id {wanted}")))
     target = open_target(TargetOptions(core=job.path, symbols=paths, unpacked=unpacked))
-    return Workspace(COMMANDS, lambda: target), target.build_id
+    return _Opened(Workspace(COMMANDS, lambda: target), target.build_id, target.damage)
 
 
-def _open_trace(job: BatchJob) -> tuple[Workspace, str | None]:
+def _open_trace(job: BatchJob) -> _Opened:
     """Return a workspace without a kernel, with names from the debug info of the trace's build.
 
     :raises KcovdbgError: when the file is not a trace either.
@@ -103,63 +99,61 @@ def _open_trace(job: BatchJob) -> tuple[Workspace, str | None]:
     read_trace(job.path)
     header = read_header(Path(job.path))
     build_id = None if header is None else header.build_id
-    image = next((path for known, path in job.symbols if build_id is not None and known == build_id), None)
     if build_id is None:
-        return Workspace(COMMANDS), None
+        return _Opened(Workspace(COMMANDS), None)
+    image = next((path for known, path in job.symbols if known == build_id), None)
     unpacked = None if image is None else dumpfile.unpack(image).path
     symbolizer = open_symbolizer(0, build_id=build_id, image=unpacked, may_build=False)
-    return Workspace(COMMANDS, find_symbolizer=lambda _target: symbolizer), build_id
+    return _Opened(Workspace(COMMANDS, find_symbolizer=lambda _target: symbolizer), build_id)
 
 
-def _run(workspace: Workspace, job: BatchJob, line: str, build_id: str | None) -> dict[str, object]:
+def _run(opened: _Opened, job: BatchJob, line: str) -> dict[str, object]:
     """Run a command and put its rows into the data set."""
     try:
         words = [word.text for word in parse_line(line.replace("{}", quote(f"file:{job.path}"))).words]
-        command, args = find_command(workspace, words)
-        context = Context(workspace, command, workspace.terminal(), Format.JSON)
+        command, args = find_command(opened.workspace, words)
+        context = Context(opened.workspace, command, opened.workspace.terminal(), Format.JSON)
         path = Path(job.output, f"command={command.name}", f"{job.key}-{job.lines.index(line)}.parquet")
-        constants = {"dump": job.path, "dump_build_id": build_id, "line": line}
-        rows = write_parquet(path, _tables(answer(context, args)), constants)
+        damage = "; ".join(opened.damage) or None
+        constants = {"dump": job.path, "dump_build_id": opened.build_id, "dump_damage": damage, "line": line}
+        rows = write_parquet(path, filter(None, map(find_data, answer(context, args))), constants)
     except Exception as error:  # noqa: BLE001 - continue with the other commands
+        return _outcome(line, error)
+    return _outcome(line, status=context.status, rows=rows)
+
+
+def _outcome(line: str, error: Exception | None = None, *, status: int = 0, rows: int = 0) -> dict[str, object]:
+    """Return what the parent makes a LineOutcome of."""
+    if error is not None:
         told = explain(error)
         return {"line": line, "status": told.status, "rows": 0, "error": str(told)}
-    return {"line": line, "status": context.status, "rows": rows, "error": None}
+    return {"line": line, "status": status, "rows": rows, "error": None}
 
 
-def _run_to_files(workspace: Workspace, job: BatchJob) -> None:
+def _run_to_files(opened: _Opened, job: BatchJob) -> None:
     """Run the commands with a text file for each, and find out where the kernel crashed."""
+    workspace = opened.workspace
     command, _ = find_command(workspace, ["last"])
     context = Context(workspace, command, workspace.terminal())
     _say({"crash": dataclasses.asdict(summarize_crash(context))})
     crashed = find_crashed_task(context)
-    missing = f"crashed task unknown: {crashed.error}" if crashed.error else "no task crashed"
+    tid = "" if crashed.task is None else str(crashed.task.fields.pid)
     for line, path in zip(job.lines, job.files, strict=True):
+        missing = None
         if crashed.task is None and (CRASHED in line or COVERED in line):
-            _say(_write_answer(line, path, missing))
+            missing = f"crashed task unknown: {crashed.error}" if crashed.error else "no task crashed"
         elif crashed.task is not None and COVERED in line and not has_buffer(crashed.task):
-            _say(_write_answer(line, path, f"{name_task(crashed.task.fields)} had no coverage"))
+            missing = f"{name_task(crashed.task.fields)} had no coverage"
+        status = 0
+        try:
+            if missing is None:
+                status = run_line(workspace, f"{line.replace(CRASHED, tid).replace(COVERED, tid)} > {quote(path)}")
+            with open_text(path, append=missing is None) as stream:
+                stream.writelines(f"{escape(note)}\n" for note in (*filter(None, [missing]), *opened.damage))
+        except Exception as error:  # noqa: BLE001 - continue with the other commands
+            _say(_outcome(line, error))
         else:
-            _say(_run_to_file(workspace, line, path, crashed.task))
-
-
-def _write_answer(line: str, path: str, answer: str) -> dict[str, object]:
-    with open_text(path) as stream:
-        stream.write(f"{escape(answer)}\n")
-    return {"line": line, "status": 0, "rows": 0, "error": None}
-
-
-def _run_to_file(workspace: Workspace, line: str, path: str, crashed: Task | None) -> dict[str, object]:
-    tid = "" if crashed is None else str(crashed.fields.pid)
-    try:
-        status = run_line(workspace, f"{line.replace(CRASHED, tid).replace(COVERED, tid)} > {quote(path)}")
-    except Exception as error:  # noqa: BLE001 - continue with the other commands
-        told = explain(error)
-        return {"line": line, "status": told.status, "rows": 0, "error": str(told)}
-    return {"line": line, "status": status, "rows": 0, "error": None}
-
-
-def _tables(renderables: Iterator[Renderable]) -> Iterator[Table | Fields]:
-    return filter(None, map(find_data, renderables))
+            _say(_outcome(line, status=status))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import duckdb
 import pytest
 import zstandard
 
-from kcovdbg.engine.batch_job import WORKER, BatchJob, run_job
+from kcovdbg.engine.batch_job import WORKER, BatchJob, find_outcome, run_job
 from kcovdbg.target.demo_files import find_demo
 from tests.support.screen import Screen
 
@@ -51,8 +51,8 @@ def make_dumps(folder: Path, number: int) -> list[Path]:
     for index in range(number):
         path = folder / f"dump-{index}.slice"
         if index % 8 == 7:
-            # Cut so early that nothing of KCOV is left.
-            path.write_bytes(plain[: len(plain) * index // (3 * number)])
+            # Cut so early that nothing can be read.
+            path.write_bytes(plain[: 300 + index])
         else:
             path.with_suffix(".zst").write_bytes(whole)
             path = path.with_suffix(".zst")
@@ -92,6 +92,7 @@ def test_rows_are_those_of_json(tmp_path: Path, vmlinux: Path) -> None:
         assert [row.pop("dump") for row in kept] == [str(dump)] * len(alone)
         assert {row.pop("line") for row in kept} <= {line}
         assert len({row.pop("dump_build_id") for row in kept}) <= 1
+        assert {row.pop("dump_damage") for row in kept} <= {None}
         assert len(kept) == len(alone)
         for row, expected in zip(kept, alone, strict=True):
             assert list(row) == list(expected)
@@ -107,7 +108,9 @@ def test_bad_dumps_stop_nobody_and_are_not_asked_again(tmp_path: Path, vmlinux: 
     dumps = make_dumps(tmp_path / "dumps", 16)
     words = ["batch", "-e", "tasks", "-e", "check", *map(str, dumps), str(tmp_path / "none"), "-s", str(vmlinux)]
     output = tmp_path / "out"
-    outcomes = json.loads(run(*words, "-o", str(output), "--json").stdout)
+    done = run(*words, "-o", str(output), "--json", check=False)
+    assert done.returncode == 1
+    outcomes = json.loads(done.stdout)
     assert [outcome["dump"] for outcome in outcomes] == [*map(str, dumps), str(tmp_path / "none")]
     failed = {outcome["dump"] for outcome in outcomes if outcome["error"] is not None}
     assert failed == {str(dumps[7]), str(dumps[15]), str(tmp_path / "none")}
@@ -115,16 +118,92 @@ def test_bad_dumps_stop_nobody_and_are_not_asked_again(tmp_path: Path, vmlinux: 
     whole = {str(path) for path in dumps} - failed
     assert {row["dump"] for row in read_rows(output, "tasks")} == whole
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")}
-    again = json.loads(run(*words, "-o", str(output), "--json").stdout)
+    again = json.loads(run(*words, "-o", str(output), "--json", check=False).stdout)
     assert again == outcomes
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")} == before
     # One that has changed is asked again, and so is one that failed where that is wanted.
     os.utime(dumps[0], (1, 1))
     dumps[7].write_bytes(zstandard.ZstdDecompressor().decompressobj().decompress((DEMO / "demo.slice.zst").read_bytes()))
-    outcomes = json.loads(run(*words, "-o", str(output), "--json", "--retry").stdout)
+    outcomes = json.loads(run(*words, "-o", str(output), "--json", "--retry", check=False).stdout)
     assert {outcome["dump"] for outcome in outcomes if outcome["error"] is not None} == failed - {str(dumps[7])}
     assert len([path for path in output.rglob("*.parquet") if path not in before]) == 2
     assert len([path for path in before if path.stat().st_mtime_ns != before[path]]) == 2
+
+
+def test_directories_and_damage(tmp_path: Path, vmlinux: Path) -> None:
+    """All that is a dump by its contents or name; what is damaged is listed, and told in each row."""
+    dumps = tmp_path / "dumps"
+    (whole,) = make_dumps(dumps, 1)
+    plain = zstandard.ZstdDecompressor().decompressobj().decompress(whole.read_bytes())
+    below = dumps / "below"
+    below.mkdir()
+    (below / "cut").write_bytes(plain[: len(plain) * 3 // 4])
+    (below / "vmcore").write_bytes(b"")
+    (below / "README").write_text("about these\n")
+    (below / "vmlinux").symlink_to(vmlinux)
+    words = ["batch", "-e", "tasks", "-s", str(vmlinux), "-o", str(tmp_path / "out")]
+    done = run(*words, str(dumps), str(whole), "--json", check=False)
+    assert done.returncode == 1
+    problems = {Path(row["dump"]): row["error"] for row in json.loads(done.stdout)}
+    assert set(problems) == {whole, below / "cut", below / "vmcore"}
+    assert problems[whole] is None
+    assert f"{len(plain) * 3 // 4:,} of {len(plain):,} bytes" in problems[below / "cut"]
+    assert "is empty" in problems[below / "vmcore"]
+    damage = {row["dump"]: row["dump_damage"] for row in read_rows(tmp_path / "out", "tasks")}
+    assert damage[str(whole)] is None
+    assert "truncated" in damage[str(below / "cut")]
+    # What was answered as far as it goes did not fail.
+    assert run(*words, str(below / "cut"), check=False).returncode == 0
+    nothing = run(*words[:-1], str(tmp_path / "other"), str(tmp_path / "out"), check=False)
+    assert nothing.returncode == 2
+
+
+@pytest.mark.parametrize("place", ["dumps", "dumps/out", "dumps/away/out", ".", "links"])
+def test_places_for_a_data_set_that_are_refused(tmp_path: Path, place: str) -> None:
+    """With a directory: in it, through a link in it, above it; and where there are links."""
+    make_dumps(tmp_path / "dumps", 1)
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "dumps/away").symlink_to(tmp_path / "victim")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links/command=tasks").symlink_to(tmp_path / "victim")
+    refused = run("batch", "-e", "tasks", str(tmp_path / "dumps"), "-o", str(tmp_path / place), check=False)
+    assert refused.returncode == 2
+    assert "-o DIR" in refused.stderr
+    assert not [*(tmp_path / "victim").iterdir()]
+
+
+def test_an_outcome_that_cannot_be_believed(tmp_path: Path) -> None:
+    """One for another file, one of another kind, through a link, of another user: the job runs again."""
+    dump = tmp_path / "vmcore"
+    dump.write_bytes(b"")
+    job = BatchJob(str(dump), ("tasks",), str(tmp_path / "out"), (), 60)
+    assert run_job(job) == find_outcome(job)
+    kept = job.run_file.read_text()
+    found = json.loads(kept)
+    for change in (
+        {**found, "identity": {**found["identity"], "path": "/x"}},
+        {**found, "identity": {**found["identity"], "kcovdbg": "0"}},
+        {**found, "outcome": {**found["outcome"], "path": "/x"}},
+        {**found, "outcome": {**found["outcome"], "lines": [{"line": 3, "status": 0, "rows": 0}]}},
+        {**found, "outcome": {**found["outcome"], "more": 1}},
+        {**found, "outcome": []},
+        [],
+    ):
+        job.run_file.write_text(json.dumps(change))
+        assert find_outcome(job) is None
+    job.run_file.write_text(kept)
+    assert find_outcome(job) is not None
+    job.run_file.rename(tmp_path / "kept")
+    job.run_file.symlink_to(tmp_path / "kept")
+    assert find_outcome(job) is None
+    job.run_file.unlink()
+    os.mkfifo(job.run_file)
+    assert find_outcome(job) is None
+    if os.geteuid() == 0:
+        job.run_file.unlink()
+        job.run_file.write_text(kept)
+        os.chown(job.run_file, 12345, 12345)
+        assert find_outcome(job) is None
 
 
 def test_a_dump_that_takes_too_long_is_given_up(tmp_path: Path, vmlinux: Path) -> None:
@@ -132,7 +211,7 @@ def test_a_dump_that_takes_too_long_is_given_up(tmp_path: Path, vmlinux: Path) -
     (dump,) = make_dumps(tmp_path / "dumps", 1)
     output = tmp_path / "out"
     done = run("batch", "-e", "tasks", str(dump), "-s", str(vmlinux), "-o", str(output), "--timeout", "0.01", check=False)
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert "0.01 s" in done.stdout
     assert not list(output.rglob("*.parquet"))
 
@@ -140,7 +219,7 @@ def test_a_dump_that_takes_too_long_is_given_up(tmp_path: Path, vmlinux: Path) -
 def test_what_a_job_has_unpacked_is_removed_when_it_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unpacked = tmp_path / "unpacked"
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nmktemp -p "$3" > {unpacked}\nexec sleep 100\n')
+    python.write_text(f'#!/bin/sh\nmktemp -p "$6" > {unpacked}\nexec sleep 100\n')
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     # Started at the latest when the second job is: a machine may be slow.
@@ -266,7 +345,7 @@ def test_traces(tmp_path: Path) -> None:
     trace = tmp_path / "one.kcov"
     trace.write_bytes(b"")
     refused = run("batch", "-e", "buffer {}", str(tmp_path / "absent.kcov"), "-o", str(tmp_path / "out"), check=False)
-    assert refused.returncode == 2
+    assert refused.returncode == 1
     assert "no such file" in refused.stdout
     pcs = [row["pc"] for row in json.loads(run("--demo", "-e", "buffer 82 -n 5 --json").stdout)]
     text = tmp_path / "one.txt"

@@ -40,7 +40,8 @@ def test_crash(inflight_dump: StateDumpMaker, tmp_path: Path, name: str, dump_fo
     modules = sorted({str(path.parent) for path in dump.userland.modules})
     settings = {"workdir": "workdir", "kernel_obj": str(dump.kernel.directory), "module_obj": modules}
     (tmp_path / "manager.cfg").write_text(json.dumps(settings))
-    done = run_kcovdbg("syzkaller", tmp_path / "workdir", "--json")
+    output = tmp_path / "answers"
+    done = run_kcovdbg("syzkaller", tmp_path / "workdir", "-o", output, "--json")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
     assert (row["error"], row["errors"], row["title"]) == (None, [], TITLE)
@@ -49,7 +50,7 @@ def test_crash(inflight_dump: StateDumpMaker, tmp_path: Path, name: str, dump_fo
     assert row["function"] == function
     assert row["syscall"] == "write"
     assert not row["violations"]
-    answers = folder / "vmcore.kcovdbg"
+    answers = output / "crashes/0123/vmcore"
     assert f"crashed in {function}()" in (answers / "last.txt").read_text()
     assert caller in (answers / "trace.txt").read_text()
     symbols = [word for path in (dump.kernel.vmlinux, *dump.userland.modules) for word in ("-s", str(path))]
@@ -57,5 +58,5 @@ def test_crash(inflight_dump: StateDumpMaker, tmp_path: Path, name: str, dump_fo
     assert alone.stdout == (answers / "why.txt").read_text()
     sliced = run_kcovdbg("-c", answers / "kcov.slice.zst", *symbols, "-e", "last --all")
     assert sliced.stdout == (answers / "last.txt").read_text()
-    shown = run_kcovdbg("syzkaller", tmp_path / "workdir").stdout
+    shown = run_kcovdbg("syzkaller", tmp_path / "workdir", "-o", output).stdout
     assert not {"\x1b", "\x07", "\x9b"} & set(shown)

@@ -89,9 +89,56 @@ def test_every_file_that_a_manager_writes(workdir):
     folder = make_crash(workdir, "2411dc8cd4c3f9814e20779d67f47dddbf55c9f6", description="BUG: x\n", vmcore="", **text)
     for name in (*repro, "strace.log", "title-stat", "mount_0.gz"):
         (folder / name).write_text("x")
+    os.utime(folder / "log1", (1, 1))
     (crash,) = find_manager(str(workdir)).crashes()
-    assert (crash.title, crash.logs, crash.reports, crash.has_program) == ("BUG: x", 2, 1, True)
+    assert (crash.title, crash.tag) == ("BUG: x", "x")
+    assert [path.name for path in (*crash.logs, *crash.reports)] == ["log0", "log1", "repro.log", "report0", "repro.report"]
     assert [dump.path.name for dump in crash.dumps] == ["vmcore"]
+    assert (crash.report, crash.log) == (folder / "report0", folder / "log0")
+    assert (crash.reproducer, crash.c_reproducer) == (folder / "repro.prog", folder / "repro.cprog")
+    assert crash.machine in (folder / "machineInfo0", folder / "machineInfo1")
+
+
+def test_the_log_of_the_newest_report(workdir):
+    """A crash without a report has a newer log."""
+    folder = make_crash(workdir, "a", log0="", log1="", log2="", report0="", report1="")
+    for name, time in (("log0", 10), ("report0", 10), ("log1", 20), ("report1", 20), ("log2", 30)):
+        os.utime(folder / name, (time, time))
+    (crash,) = find_manager(str(workdir)).crashes()
+    assert (crash.report, crash.log) == (folder / "report1", folder / "log1")
+
+
+def test_files_of_syz_crush_and_of_the_diff_fuzzer(workdir):
+    crushed = make_crash(workdir, "a", log0="", log1="", memory_dump1="", reproducer0="sync()")
+    patched = make_crash(workdir, "b", patched_report="r", patched_crash_log="", repro__prog="sync()")
+    found = {crash.path: crash for crash in find_manager(str(workdir)).crashes()}
+    assert found[crushed].dumps == ((crushed / "memory_dump1", crushed / "log1"),)
+    assert found[crushed].reproducer == crushed / "reproducer0"
+    assert (found[patched].report, found[patched].log) == (patched / "patched_report", patched / "patched_crash_log")
+
+
+def test_a_crash_of_2016_is_one_file(workdir):
+    path = workdir / "crashes/crash-qemu-0-1471864473"
+    path.write_text("12:00:00 executing program 3:\ngetpid()\nBUG: x\n\nafter running for 3m:\nBUG: unable to handle\n")
+    (workdir / "crashes/notes.txt").write_text("")
+    (crash,) = find_manager(str(workdir)).crashes()
+    assert (crash.path, crash.title, crash.report, crash.log) == (path, "BUG: unable to handle", path, path)
+    assert find_program(read_log(path), "syz-executor3") == "getpid()"
+
+
+def test_a_program_among_what_the_console_printed():
+    log = (
+        b"12:00:00 executing program 3:\nr0 = socket(0x2, 0x1, 0x0)\n[   12.3] some(message)\nbind(r0, 0x0, 0x0)\n"
+        b"12:00:01 executing program 1:\nsync()\n[  12.4] BUG: x\n"
+    )
+    assert find_program(log, "syz-executor.3") == "r0 = socket(0x2, 0x1, 0x0)\nbind(r0, 0x0, 0x0)"
+    assert find_program(log, "syz-executor1") == find_program(log, None) == "sync()"
+    assert find_program(log, "syz-executor2") is None
+
+
+def test_the_program_that_was_started_last():
+    assert find_program(LOG.encode(), None) == "sync()"
+    assert find_program(b"nothing", None) is None
 
 
 def test_a_configuration_that_go_reads(workdir):
@@ -111,7 +158,7 @@ def test_crashes(workdir):
         ("b", "BUG: x", 1),
         ("a", "INFO: y", 0),
     ]
-    assert (found[1].logs, found[1].reports, found[1].has_program) == (2, 1, True)
+    assert (len(found[1].logs), len(found[1].reports), found[1].reproducer is not None) == (2, 1, True)
 
 
 def test_the_log_of_a_dump_is_the_first_one_after_it(workdir):
@@ -122,12 +169,11 @@ def test_the_log_of_a_dump_is_the_first_one_after_it(workdir):
     assert crash.dumps[0].log == folder / "log1"
 
 
-def test_answers_are_no_dumps(workdir):
+def test_directories_are_no_dumps(workdir):
     folder = make_crash(workdir, "a", vmcore="", vmcore__zst="")
     (folder / "vmcore.kcovdbg").mkdir()
     (crash,) = find_manager(str(workdir)).crashes()
     assert [dump.path.name for dump in crash.dumps] == ["vmcore", "vmcore.zst"]
-    assert [dump.answers for dump in crash.dumps] == ["vmcore.kcovdbg", "vmcore.zst.kcovdbg"]
 
 
 def test_files_that_would_wait_or_never_end(workdir):

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What reports on a console say; made up in the formats of the kernel's printers and of syzkaller."""
+
+import pytest
+
+from kcovdbg.engine.console_report import summarize_report
+
+TASK = "CPU: 1 UID: 0 PID: 77 Comm: kworker/1:2 Not tainted 6.12.0 #1\n"
+END = " entry_SYSCALL_64_after_hwframe+0x77/0x7f\nRIP: 0033:0x7f67c7d5cfce\n"
+KASAN = (
+    "BUG: KASAN: slab-use-after-free in made_up+0x12/0x340\n"
+    f"{TASK}Call Trace:\n <TASK>\n dump_stack_lvl+0x116/0x1b0\n print_report+0xc3/0x620\n kasan_report+0xd9/0x110\n"
+    " ? stale+0x1/0x2\n made_up+0x12/0x340\n vfs_read+0x87/0xbe0\n __x64_sys_read+0x12/0x20\n do_syscall_64+0xcd/0x250\n"
+    f"{END}"
+    " </TASK>\n\nAllocated by task 3:\n kasan_save_stack+0x33/0x60\n allocating+0x1/0x2\n"
+)
+OOPS = (
+    "BUG: kernel NULL pointer dereference, address: 0000000000000008\nOops: Oops: 0000 [#1] PREEMPT SMP KASAN\n"
+    f"{TASK}RIP: 0010:made_up+0x12/0x340\nCode: 00 00 <0f> 0b\nRAX: 0000000000000000 RBX: ffff8880\nCall Trace:\n <TASK>\n"
+    f" vfs_read+0x87/0xbe0\n __do_sys_read+0x12/0x20 [made]\n{END}"
+)
+OLD = (
+    "WARNING: CPU: 0 PID: 77 at made/up.c:73 made_up+0x2db/0x380\nKernel panic - not syncing: panic_on_warn set ...\n\n"
+    "CPU: 0 PID: 77 Comm: kworker/1:2 Not tainted 4.15.0 #2\nCall Trace:\nbinder: a message of another CPU\n"
+    " dump_stack+0x194/0x257\n ? vsnprintf+0x1ed/0x1900\n panic+0x1e4/0x41c\n __warn+0x1dc/0x200\n report_bug+0x211/0x2d0\n"
+    " do_error_trap+0x2d7/0x3e0\n do_invalid_op+0x1b/0x20\n invalid_op+0x22/0x40\nRIP: 0010:made_up+0x2db/0x380\n"
+    "RSP: 0018:ffff8801d8837ce0 EFLAGS: 00010216\n vfs_read+0x87/0xbe0\n SyS_read+0x12/0x20\n"
+)
+HUNG = (
+    "INFO: task kworker/1:2:77 blocked for more than 143 seconds.\n"
+    "task:kworker/1:2     state:D stack:0     pid:77    tgid:77    ppid:2   task_flags:0x1 flags:0x8\nCall trace:\n"
+    " __switch_to+0x2b0/0x6e0 (T)\n __schedule+0x1b74/0x2d24\n schedule+0xa4/0x140\n made_up+0x98/0x5ac\n"
+    " __arm64_sys_read+0x9c/0xb8\n\nShowing all locks held in the system:\n1 lock held by khungtaskd/31:\n #0: ..., at: "
+    f"other+0x1/0x2\nNMI backtrace for cpu 0\n{TASK.replace('77', '31')}Call Trace:\n nmi_back+0x1/0x2\n watchdog+0x1/0x2\n"
+)
+KMSAN = (
+    "=====================================================\nBUG: KMSAN: uninit-value in made_up+0x12/0x340 made/up.c:3\n"
+    f" made_up+0x12/0x340 made/up.c:3\n __se_sys_read+0x1/0x2\n\nUninit was created at:\n other+0x1/0x2\n\n{TASK}"
+)
+
+
+@pytest.mark.parametrize("prefix", ["", "[  173.566032] ", "[  173.566032][   T77] ", "<4>[  173.566032][    C1] "])
+@pytest.mark.parametrize("report", [KASAN, OOPS, OLD, HUNG, KMSAN], ids=["kasan", "oops", "old", "hung", "kmsan"])
+def test_where_it_began(report, prefix):
+    text = "".join(f"{prefix}{line}\r\n" for line in report.splitlines())
+    for given in (text, text.replace("\r", "")):
+        found = summarize_report(given)
+        assert (found.function, found.pid, found.comm, found.errors) == ("made_up", 77, "kworker/1:2", ())
+        assert found.syscall == (None if report is OLD else "read")
+
+
+def test_places_in_a_report_that_was_symbolized():
+    text = "Call Trace:\n inlined made/up.h:5 [inline]\n made_up+0x12/0x340 made/up.c:73\n vfs_read+0x1/0x2 fs/read_write.c:5\n"
+    found = summarize_report(f"BUG: x\n{TASK}{text}")
+    assert (found.function, found.file, found.line) == ("inlined", "made/up.h", 5)
+
+
+@pytest.mark.parametrize("text", ["", "nothing\n", "Call Trace:\n", "Call Trace:\nnothing\n" * 3, f"BUG: x\n{TASK}"])
+def test_what_is_missing_is_told(text):
+    found = summarize_report(text)
+    assert found.function is None
+    assert found.errors
+
+
+@pytest.mark.parametrize(
+    "line", [" f+0x1/0x2", "Call Trace:", " (" * 60_000, "RIP: 0010:" + "a" * 100_000, "PID: 1 Comm: " * 9999]
+)
+def test_hostile_reports_take_no_time(line):
+    summarize_report(f"{line}\n" * (1_000_000 // len(line)))
