@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.settings import DEFAULT, settings_path
+from kcovdbg.engine.settings import DEFAULT, FILE
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.limits import LIMITS, find_limit
 from kcovdbg.render.column import Column
@@ -19,6 +19,7 @@ from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
 from kcovdbg.render.renderable import Table
 from kcovdbg.render.value_kinds import PATH
+from kcovdbg.user_folder import find_user_folder
 
 _COMMAND_LINE: Final = "command line"
 
@@ -63,8 +64,8 @@ def _rows(workspace: Workspace) -> Iterator[_Row]:
 
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
     workspace = context.workspace
-    path = workspace.settings.path
-    remarks = () if path is not None else (f"no configuration file: {settings_path(os.environ)}",)
+    folder = find_user_folder("config").path
+    remarks = () if workspace.settings.path is not None else (f"no configuration file: {folder and folder / FILE}",)
     return Table(_COLUMNS, tuple(_rows(workspace)), remarks=remarks)
 
 

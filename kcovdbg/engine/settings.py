@@ -16,7 +16,9 @@ from kcovdbg.engine.suggestions import suggest
 from kcovdbg.errors import KcovdbgError, UsageError
 from kcovdbg.limits import parse_limit
 from kcovdbg.render.theme import Color
+from kcovdbg.user_folder import find_user_folder
 
+FILE: Final = "config.toml"
 DEFAULT: Final = "default"
 """The origin of a setting that has its default value."""
 KEYS: Final = ("auto", "emacs", "vi")
@@ -58,23 +60,14 @@ class Settings:
         return [*self.aliases.get(words[0], (words[0],)), *words[1:]]
 
 
-def settings_path(environment: Mapping[str, str]) -> Path | None:
-    """Return where the file would be, None without a home."""
-    base = environment.get("XDG_CONFIG_HOME", "")
-    # The XDG specification has relative paths ignored.
-    if base.startswith("/"):
-        return Path(base) / "kcovdbg" / "config.toml"
-    home = environment.get("HOME", "")
-    return Path(home) / ".config" / "kcovdbg" / "config.toml" if home else None
-
-
 def read_settings(commands: CommandTable, environment: Mapping[str, str]) -> Settings:
     """Read the file.
 
     :param commands: the commands that it can name.
     :raises KcovdbgError: when something in it is wrong.
     """
-    path = settings_path(environment)
+    folder = find_user_folder("config", environment).path
+    path = None if folder is None else folder / FILE
     try:
         text = None if path is None else path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):

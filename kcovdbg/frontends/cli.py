@@ -43,6 +43,7 @@ from kcovdbg.render.grid import remark_line
 from kcovdbg.render.renderable import Line
 from kcovdbg.render.theme import Color
 from kcovdbg.target.protocol import Target
+from kcovdbg.user_folder import find_temporary_folder, find_user_folder
 
 if TYPE_CHECKING:
     from kcovdbg.engine.monitor_source import MonitorSource
@@ -115,6 +116,7 @@ def main(
         options = parse_options(arguments, commands, settings.aliases)
         set_limits({**settings.limits, **options.limits})
         color = settings.color if options.color is None else options.color
+        write_remarks(find_terminal(color), [f"not used: {problem}" for problem in _refuse_folders()])
         workspace = Workspace(
             commands,
             lambda: _tell_condition(open_target(options.target), options, color),
@@ -156,6 +158,20 @@ def end_by_signal(number: int, _frame: FrameType | None) -> NoReturn:
     A signal's own way would leave behind what was decompressed, gigabytes for some dumps, and a terminal in disorder.
     """
     sys.exit(128 + number)
+
+
+def _refuse_folders() -> Iterator[str]:
+    """Make no temporary files where others can replace them; iterate over the folders that root does not use, and why."""
+    temporary = find_temporary_folder()
+    if temporary.problem is not None:
+        import tempfile
+
+        tempfile.tempdir = str(temporary.path)
+        yield temporary.problem
+    for kind in ("config", "state"):
+        problem = find_user_folder(kind).problem
+        if problem is not None:
+            yield problem
 
 
 def _tell_condition(target: Target, options: Options, color: Color) -> Target:

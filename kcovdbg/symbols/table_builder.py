@@ -453,7 +453,9 @@ def make_table(
 def _only_builder(path: Path) -> Iterator[bool]:
     """Yield whether this process is the only one that builds a table."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with lock_path(path).open("wb") as lock:
+    # Nothing is written to it: what a link would lead to stays as it is.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(lock_path(path), flags, 0o600), "rb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -17,6 +17,7 @@ from kcovdbg.child_process import python_command
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
 from kcovdbg.symbols.part_store import PartStore, Progress
+from kcovdbg.user_folder import find_stranger, find_temporary_folder, find_user_folder
 
 CACHE_HINT = "set XDG_CACHE_HOME to a directory that you can write to"
 
@@ -43,26 +44,23 @@ class UsableCache(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """Return ``$XDG_CACHE_HOME/kcovdbg/symbols``; it may not exist."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification: relative paths are ignored.
-    if base.startswith("/"):
-        return Path(base, "kcovdbg", "symbols")
-    # Unlike Path.home(), it does not fail for a user without a home directory.
-    return Path(os.path.expanduser("~"), ".cache", "kcovdbg", "symbols")  # noqa: PTH111
+    """Return ``$XDG_CACHE_HOME/kcovdbg/symbols``, or what root uses instead; it may not exist."""
+    return Path(find_user_folder("cache").path or "", "symbols")
 
 
 def _spare_folders() -> tuple[Path, ...]:
     """Return the directories for tables where the cache cannot be used: on disk, and in memory."""
     own = f"kcovdbg-{os.geteuid()}"
-    return Path(os.environ.get("TMPDIR") or "/tmp", own), Path("/dev/shm", own)  # noqa: S108 - checked to be ours
+    return Path(find_temporary_folder().path or "/tmp", own), Path("/dev/shm", own)  # noqa: S108 - checked to be ours
 
 
 def find_usable_cache() -> UsableCache:
     """Return where tables can be written: in the user's cache, or else in a temporary directory."""
-    problem = _find_problem(cache_folder())
+    folder, unused = cache_folder(), find_user_folder("cache").problem
+    problem = _find_problem(folder)
     if problem is None:
-        return UsableCache(cache_folder())
+        return UsableCache(folder, unused)
+    problem = unused or problem
     for folder in _spare_folders():
         if _find_problem(folder) is None and _is_ours(folder):
             return UsableCache(folder, problem)
@@ -89,7 +87,8 @@ def _is_ours(folder: Path) -> bool:
         found = folder.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    is_private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    return is_private and find_stranger(folder) is None
 
 
 def table_path(build_id: str, folder: Path | None = None) -> Path:

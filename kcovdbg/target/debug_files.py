@@ -11,6 +11,7 @@ from typing import Final
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE
 from kcovdbg.errors import TargetError
+from kcovdbg.user_folder import find_stranger
 
 _ROOT: Final = Path("/usr/lib/debug")
 
@@ -53,4 +54,6 @@ def _places(image: Path, build_id: str, link: str | None) -> Iterator[Path]:
     yield _ROOT / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug"
     cache = os.environ.get("DEBUGINFOD_CACHE_PATH")
     base = os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or "/") / ".cache"
-    yield (Path(cache) if cache else Path(base) / "debuginfod_client") / build_id / "debuginfo"
+    kept = (Path(cache) if cache else Path(base) / "debuginfod_client") / build_id
+    if find_stranger(kept) is None:
+        yield kept / "debuginfo"

@@ -20,7 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NamedTuple
 
+from kcovdbg.errors import LimitError
+from kcovdbg.input_file import parse_json, read_input
 from kcovdbg.target.socket_address import SocketAddress
+from kcovdbg.user_folder import find_user_folder
 
 _SUFFIX: Final = ".kcovdbg-stopped"
 # Those that end a process and can be handled. C-c is Python's to handle; the processor's faults end kcovdbg itself.
@@ -115,14 +118,15 @@ def write_record(address: SocketAddress, reason: str = "") -> None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         # Exclusive: not through a link that another user made in the meantime.
-        with path.open("x", encoding="utf-8", errors="surrogateescape") as file:
-            json.dump(record._asdict(), file)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb") as file:
+            file.write(json.dumps(record._asdict()).encode())
 
 
 def read_record(address: SocketAddress) -> StopRecord | None:
     """Return the record of the run that stopped the machine at an address, None when there is none."""
     try:
-        found = json.loads(_find_path(address).read_text(encoding="utf-8", errors="surrogateescape"))
+        # Beside a socket in /tmp anyone can put a file.
+        found = parse_json(read_input(_find_path(address), owned=True).decode("utf-8", "surrogateescape"))
         return StopRecord(
             int(found["pid"]),
             str(found["started"]),
@@ -130,7 +134,7 @@ def read_record(address: SocketAddress) -> StopRecord | None:
             str(found["stopped_at"]),
             str(found.get("reason", "")),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, LimitError, ValueError, KeyError, TypeError):
         return None
 
 
@@ -155,9 +159,9 @@ def remove_record(address: SocketAddress) -> None:
 def _find_path(address: SocketAddress) -> Path:
     if address.path is not None:
         return Path(f"{address.path}{_SUFFIX}")
-    state = os.environ.get("XDG_STATE_HOME", "")
-    directory = Path(state) if Path(state).is_absolute() else Path(os.environ.get("HOME") or "/") / ".local" / "state"
-    return directory / "kcovdbg" / f"{address.host.replace('/', '_')}:{address.port}{_SUFFIX}"
+    # Without a place, no record is found, and none can be written.
+    folder = find_user_folder("state").path or Path(os.devnull)
+    return folder / f"{address.host.replace('/', '_')}:{address.port}{_SUFFIX}"
 
 
 def _start_time(pid: int) -> str:

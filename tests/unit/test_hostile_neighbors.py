@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,14 @@ from kcovdbg.collect.trace_writer import make_header, write_trace
 from kcovdbg.commands import COMMANDS
 from kcovdbg.frontends.cli import main
 from kcovdbg.output_file import open_output, write_files
+from kcovdbg.symbols import table_builder
+from kcovdbg.symbols.table_cache import cache_folder, find_usable_cache, lock_path, table_path
+from kcovdbg.target import debug_files
+from kcovdbg.target.debug_files import find_debug_file
 from kcovdbg.target.slice_file import write_file
+from kcovdbg.target.socket_address import parse_address
+from kcovdbg.target.stop_record import read_record, write_record
+from kcovdbg.user_folder import find_stranger, find_temporary_folder, find_user_folder
 from tests.unit.test_collect_files import make
 
 ROOT, OTHER, USER = 0, 65534, 65533
@@ -196,3 +204,140 @@ def test_no_command_writes_through_a_link_of_another_user(shared, capsys, way, n
     assert str(shared / name) in capsys.readouterr().err
     assert [path.name for path in (shared / "home").iterdir()] == ["precious"]
     assert (shared / "home" / "precious").read_text() == "old"
+
+
+# Root with the folders of somebody else, as with sudo -E.
+
+
+@pytest.fixture
+def theirs(tmp_path, monkeypatch):
+    """The home directory of another user, named by each variable."""
+    home = tmp_path / "theirs"
+    for name in ("cache", "config", "state", "tmp"):
+        (home / name / "kcovdbg").mkdir(parents=True)
+        give(home / name / "kcovdbg")
+        give(home / name)
+    give(home)
+    monkeypatch.setattr("kcovdbg.user_folder._find_home", lambda: str(tmp_path / "root"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TMPDIR", str(home / "tmp"))
+    for kind in ("cache", "config", "state"):
+        monkeypatch.setenv(f"XDG_{kind.upper()}_HOME", str(home / kind))
+    return home
+
+
+@pytest.mark.parametrize("kind", ["cache", "config", "state"])
+def test_root_uses_no_folder_of_another_user(theirs, tmp_path, monkeypatch, kind):
+    found = find_user_folder(kind)
+    assert found.path.is_relative_to(tmp_path / "root")
+    assert str(theirs / kind) in found.problem
+    assert str(OTHER) in found.problem
+    # Others use theirs.
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: OTHER)
+        assert find_user_folder(kind) == (theirs / kind / "kcovdbg", None)
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "is_safe"),
+    [(ROOT, 0o755, True), (ROOT, 0o777, False), (ROOT, 0o775, True), (ROOT, 0o1777, False), (OTHER, 0o755, False)],
+)
+def test_who_can_write_to_a_folder(tmp_path, owner, mode, is_safe):
+    folder = tmp_path / "a" / "b"
+    folder.mkdir(parents=True)
+    give(folder, owner, mode)
+    assert (find_stranger(folder) is None) is is_safe
+    assert (find_stranger(folder / "new") is None) is (is_safe or mode == 0o1777)
+    # A link of root's to it, and one that another user can replace.
+    link(tmp_path / "link", folder, ROOT)
+    assert (find_stranger(tmp_path / "link") is None) is is_safe
+    link(tmp_path / "theirs", folder, OTHER)
+    assert find_stranger(tmp_path / "theirs") is not None
+
+
+def test_root_builds_tables_elsewhere_and_says_so(theirs, tmp_path):
+    (tmp_path / "root").mkdir()
+    cache = find_usable_cache()
+    assert cache.folder == cache_folder()
+    assert cache.folder.is_relative_to(tmp_path / "root")
+    assert str(theirs / "cache") in cache.note
+    assert list((theirs / "cache" / "kcovdbg").iterdir()) == []
+
+
+def test_the_lock_of_a_table_leads_nowhere(tmp_path):
+    victim = tmp_path / "precious"
+    victim.write_text("old")
+    path = table_path("ab" * 20, tmp_path)
+    lock_path(path).symlink_to(victim)
+    with pytest.raises(OSError, match="lock"), table_builder._only_builder(path):
+        pass
+    assert victim.read_text() == "old"
+    lock_path(path).unlink()
+    lock_path(path).hardlink_to(victim)
+    with table_builder._only_builder(path) as is_only:
+        assert is_only
+    assert victim.read_text() == "old"
+
+
+def test_root_reads_no_settings_of_another_user(theirs, capsys):
+    (theirs / "config" / "kcovdbg" / "config.toml").write_text('pager = "touch /tmp/owned"\n[aliases]\ninfo2 = "info"\n')
+    assert main(["config", "--json"]) == 0
+    told = capsys.readouterr()
+    assert "touch" not in told.out
+    assert str(theirs / "config") in told.err
+
+
+def test_root_unpacks_nothing_where_another_user_can_replace_it(theirs, capsys):
+    assert find_temporary_folder().path == Path("/tmp")
+    assert main(["config"]) == 0
+    assert str(theirs / "tmp") in capsys.readouterr().err
+    assert tempfile.gettempdir() == "/tmp"
+    (theirs / "tmp").chmod(0o1777)
+    os.chown(theirs / "tmp", 0, 0)
+    os.chown(theirs, 0, 0)
+    assert find_temporary_folder() == (theirs / "tmp", None)
+
+
+def test_root_takes_no_debug_info_from_another_user_s_cache(theirs, monkeypatch):
+    build_id = "ab" * 20
+    folder = theirs / "cache" / "debuginfod_client" / build_id
+    folder.mkdir(parents=True)
+    (folder / "debuginfo").touch()
+    monkeypatch.setattr(debug_files, "_has_debug_info", lambda _path, _build_id: True)
+    find = partial(find_debug_file, Path("/nowhere/vmlinux"), build_id, None)
+    assert find() is None
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: OTHER)
+        assert find() == folder / "debuginfo"
+
+
+# Records of runs that stopped a machine, beside a socket in a directory that is open to all.
+
+RECORD = '{"pid": 1, "started": "1", "command": "planted", "stopped_at": "now"}'
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "pipe", "deep", "huge"])
+def test_planted_stop_records_are_not_believed(shared, kind):
+    address = parse_address(f"unix:{shared}/qmp")
+    write_record(address)
+    (path,) = shared.iterdir()
+    assert read_record(address).pid == os.getpid()
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        (shared / "other").write_text(RECORD)
+        path.symlink_to("other")
+    else:
+        path.write_text("[" * 100_000 if kind == "deep" else RECORD)
+        if kind == "huge":
+            os.truncate(path, 1 << 40)
+    if kind == "file":
+        give(path)
+    # A pipe without a writer would be waited for.
+    assert read_record(address) is None
+    if kind in ("link", "file"):
+        write_record(address)
+        assert read_record(address).pid == os.getpid()
+        assert not path.is_symlink()

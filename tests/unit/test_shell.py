@@ -4,6 +4,7 @@
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from prompt_toolkit.enums import EditingMode
@@ -18,11 +19,12 @@ from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import TargetError
 from kcovdbg.frontends import cli
 from kcovdbg.frontends.shell import pager, run_shell
-from kcovdbg.frontends.shell.history import find_history, open_history
+from kcovdbg.frontends.shell.history import open_history
 from kcovdbg.frontends.shell.pager import PagedStream, find_pager, paged
 from kcovdbg.frontends.shell.plain_input import PlainReader
 from kcovdbg.frontends.shell.prompt import find_editing_mode
 from kcovdbg.frontends.shell.target_loading import progress_word
+from kcovdbg.user_folder import find_user_folder
 from tests.support.state import Streams, make_target, make_workspace
 from tests.unit.test_completion import Looks
 
@@ -169,10 +171,9 @@ def test_a_dumb_terminal_needs_no_prompt_toolkit():
 
 
 def test_where_the_history_is(tmp_path):
-    assert find_history({"XDG_STATE_HOME": "/state", "HOME": "/home/x"}).as_posix() == "/state/kcovdbg/history"
-    assert find_history({"XDG_STATE_HOME": "relative", "HOME": "/h"}).as_posix() == "/h/.local/state/kcovdbg/history"
-    assert find_history({}) is None
-    assert isinstance(open_history({}), InMemoryHistory)
+    for place in ("/state", "relative"):
+        found = find_user_folder("state", {"XDG_STATE_HOME": place, "HOME": "/h"}).path
+        assert found == Path("/state/kcovdbg" if place.startswith("/") else "/h/.local/state/kcovdbg")
     (tmp_path / "file").touch()
     assert isinstance(open_history({"XDG_STATE_HOME": str(tmp_path / "file")}), InMemoryHistory)
 

@@ -6,26 +6,18 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
-
-def find_history(environment: Mapping[str, str]) -> Path | None:
-    """Return the path of the history, in XDG's state directory; None without a home."""
-    state = environment.get("XDG_STATE_HOME", "")
-    if Path(state).is_absolute():
-        # The specification says to ignore relative paths.
-        return Path(state) / "kcovdbg" / "history"
-    home = environment.get("HOME")
-    return Path(home) / ".local" / "state" / "kcovdbg" / "history" if home else None
+from kcovdbg.user_folder import find_user_folder
 
 
 def open_history(environment: Mapping[str, str]) -> History:
     """Open the history, in memory if the file cannot be written."""
-    path = find_history(environment)
-    if path is None:
+    folder = find_user_folder("state", environment).path
+    if folder is None:
         return InMemoryHistory()
+    path = folder / "history"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Only its owner reads it: lines hold paths and names.

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The directories in which the user keeps kcovdbg's files.
+
+Root, as with ``sudo -E``, uses none that another user can write: who can write there could plant links, tables and settings.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+# The XDG specification's variable of each kind, and the default below the home directory.
+_PLACES: Final = {
+    "cache": ("XDG_CACHE_HOME", ".cache"),
+    "config": ("XDG_CONFIG_HOME", ".config"),
+    "state": ("XDG_STATE_HOME", ".local/state"),
+}
+
+
+class UserFolder(NamedTuple):
+    """A directory of kcovdbg; it may not exist."""
+
+    path: Path | None
+    """None where there is none to use."""
+    problem: str | None = None
+    """Which directory is not used although it exists, and why."""
+
+
+def find_user_folder(kind: str, environment: Mapping[str, str] = os.environ) -> UserFolder:
+    """Return where the user keeps kcovdbg's files; for root instead of a directory of others, the one in root's home.
+
+    :param kind: ``cache``, ``config`` or ``state``.
+    """
+    variable, default = _PLACES[kind]
+    base = environment.get(variable, "")
+    home = environment.get("HOME") or _find_home()
+    # The specification: relative paths are ignored.
+    if base.startswith("/"):
+        path = Path(base, "kcovdbg")
+    elif home.startswith("/"):
+        path = Path(home, default, "kcovdbg")
+    else:
+        return UserFolder(None)
+    stranger = find_stranger(path)
+    if stranger is None:
+        return UserFolder(path)
+    own = Path(_find_home(), default, "kcovdbg")
+    problem = f"{path}: {stranger}" if os.path.lexists(path) else None
+    return UserFolder(own if find_stranger(own) is None else None, problem)
+
+
+def find_temporary_folder(environment: Mapping[str, str] = os.environ) -> UserFolder:
+    """Return ``$TMPDIR`` where it is set; for root without one that is safe, ``/tmp``."""
+    base = environment.get("TMPDIR", "")
+    if not base.startswith("/"):
+        return UserFolder(None)
+    # Files in a directory that is open to all are safe if it is sticky, as /tmp is.
+    stranger = find_stranger(Path(base), may_be_sticky=True)
+    return UserFolder(Path(base)) if stranger is None else UserFolder(Path("/tmp"), f"{base}: {stranger}")  # noqa: S108 - sticky
+
+
+def find_stranger(path: Path, *, may_be_sticky: bool = False) -> str | None:
+    """Return who but root could replace a directory or write to it; None for nobody, and always for other users than root.
+
+    :param may_be_sticky: accept a directory that is open to all if only owners can remove their files.
+    """
+    if os.geteuid() != 0:
+        return None
+    for name in (path, Path(os.path.realpath(path))):
+        for place in (*reversed(name.parents), name):
+            try:
+                found = place.lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                break
+            except OSError as error:
+                return f"{place}: {error.strerror or error}"
+            if found.st_uid != 0:
+                return f"user {found.st_uid} can write to {place}"
+            if stat.S_ISLNK(found.st_mode) or (found.st_mode & stat.S_ISVTX and (place != name or may_be_sticky)):
+                continue
+            if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid != 0):
+                return f"others can write to {place}"
+    return None
+
+
+def _find_home() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return ""
