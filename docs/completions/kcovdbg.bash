@@ -6,12 +6,13 @@
 #    source ~/.local/share/bash_completion/kcovdbg
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_kcovdbg_subparsers=(areas catch check info monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_subparsers=(areas catch check info log monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 
 _shtab_kcovdbg_areas_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_catch_option_strings=(--for --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_check_option_strings=(-a --all --list --explain --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_info_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
+_shtab_kcovdbg_log_option_strings=(-n --since --level --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_monitor_option_strings=(--record --summary -o --output --interval --cpu --seconds --no-records --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_objects_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_percpu_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
@@ -115,6 +116,7 @@ _shtab_kcovdbg___symbols_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___source_dir_COMPGEN=_shtab_compgen_files
 _shtab_kcovdbg___other_source_COMPGEN=_shtab_compgen_files
 
+_shtab_kcovdbg_log___level_choices=(emerg alert crit err warn notice info debug)
 _shtab_kcovdbg_buffer___format_choices=(auto binary words sancov hex decimal text csv json modoff drcov)
 _shtab_kcovdbg_buffer___pc_choices=(auto raw call minus1 twice)
 _shtab_kcovdbg_diff___format_choices=(auto binary words sancov hex decimal text csv json modoff drcov)
@@ -135,7 +137,7 @@ _shtab_kcovdbg_tree___format_choices=(auto binary words sancov hex decimal text 
 _shtab_kcovdbg_tree___pc_choices=(auto raw call minus1 twice)
 _shtab_kcovdbg_view___format_choices=(auto binary words sancov hex decimal text csv json modoff drcov)
 _shtab_kcovdbg_view___pc_choices=(auto raw call minus1 twice)
-_shtab_kcovdbg_collect_pos_0_choices=(areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_collect_pos_0_choices=(areas catch check info log monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg_collect___format_choices=(kcov kcovtrace syzkaller)
 _shtab_kcovdbg_collect___pc_choices=(auto raw call)
 _shtab_kcovdbg_export_pos_0_choices=(hex rawcover rawcoverfiles funccover jsonl modoff drcov lcov cobertura folded speedscope chrome)
@@ -144,10 +146,10 @@ _shtab_kcovdbg_export___pc_choices=(auto raw call minus1 twice)
 _shtab_kcovdbg_report___format_choices=(auto binary words sancov hex decimal text csv json modoff drcov)
 _shtab_kcovdbg_report___pc_choices=(auto raw call minus1 twice)
 _shtab_kcovdbg_symbols_pos_0_choices=(build info)
-_shtab_kcovdbg_help_pos_0_choices=(areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
-_shtab_kcovdbg_watch_pos_1_choices=(areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_help_pos_0_choices=(areas catch check info log monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_watch_pos_1_choices=(areas catch check info log monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg_watch___until_choices=(violation full section)
-_shtab_kcovdbg_pos_0_choices=(areas catch check info monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
+_shtab_kcovdbg_pos_0_choices=(areas catch check info log monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg___color_choices=(auto always never)
 
 _shtab_kcovdbg_areas___json_nargs=0
@@ -183,6 +185,13 @@ _shtab_kcovdbg_info___wide_nargs=0
 _shtab_kcovdbg_info___vertical_nargs=0
 _shtab_kcovdbg_info__h_nargs=0
 _shtab_kcovdbg_info___help_nargs=0
+_shtab_kcovdbg_log___json_nargs=0
+_shtab_kcovdbg_log___jsonl_nargs=0
+_shtab_kcovdbg_log___csv_nargs=0
+_shtab_kcovdbg_log___wide_nargs=0
+_shtab_kcovdbg_log___vertical_nargs=0
+_shtab_kcovdbg_log__h_nargs=0
+_shtab_kcovdbg_log___help_nargs=0
 _shtab_kcovdbg_monitor___summary_nargs=0
 _shtab_kcovdbg_monitor___no_records_nargs=0
 _shtab_kcovdbg_monitor___json_nargs=0

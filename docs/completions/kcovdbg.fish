@@ -51,8 +51,8 @@ function _shtab_kcovdbg_using
   test "$_shtab_kcovdbg_cmdpath" = "$argv"
 end
 
-set -g _shtab_kcovdbg_commands areas catch check info monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch
-set -g _shtab_kcovdbg_opts_with_value --against --buffer-size --by --color --columns --core --count --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --kaslr-offset --keep --limit --mode --not-function --offset --other-source --other-vmlinux --output --pc --qemu --record --remote --repeat --scheduler --seconds --source-dir --substitute-path --symbol-table --symbols --timeout --until --width -c -e -j -n -o -s
+set -g _shtab_kcovdbg_commands areas catch check info log monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch
+set -g _shtab_kcovdbg_opts_with_value --against --buffer-size --by --color --columns --core --count --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --kaslr-offset --keep --level --limit --mode --not-function --offset --other-source --other-vmlinux --output --pc --qemu --record --remote --repeat --scheduler --seconds --since --source-dir --substitute-path --symbol-table --symbols --timeout --until --width -c -e -j -n -o -s
 
 complete -c kcovdbg -e
 complete -c kcovdbg -f
@@ -116,6 +116,18 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using info' -l columns -x -d 'show these 
 complete -c kcovdbg -n '_shtab_kcovdbg_using info' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using info' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using info' -s h -l help -d 'show help for this command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a log -d 'show the kernel'"'"'s log, as dmesg does'
+complete -c kcovdbg -n '_shtab_kcovdbg_using log' -s n -x -d 'show the last N records'
+complete -c kcovdbg -n '_shtab_kcovdbg_using log' -l since -x -d 'show records from this time after boot on'
+complete -c kcovdbg -n '_shtab_kcovdbg_using log' -l level -xka "emerg alert crit err warn notice info debug" -d 'show records of this severity and worse'
+complete -c kcovdbg -n '_shtab_kcovdbg_using log' -l json -d 'write one JSON array'
+complete -c kcovdbg -n '_shtab_kcovdbg_using log' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
+complete -c kcovdbg -n '_shtab_kcovdbg_using log' -l csv -d 'write CSV with the same keys'
+complete -c kcovdbg -n '_shtab_kcovdbg_using log' -l fields -x -d 'write only these keys, in this order, with --json, --jsonl and --csv'
+complete -c kcovdbg -n '_shtab_kcovdbg_using log' -l columns -x -d 'show these columns, named by heading or key, in this order'
+complete -c kcovdbg -n '_shtab_kcovdbg_using log' -l wide -d 'show all columns, and all text in them'
+complete -c kcovdbg -n '_shtab_kcovdbg_using log' -l vertical -d 'show a line for each value'
+complete -c kcovdbg -n '_shtab_kcovdbg_using log' -s h -l help -d 'show help for this command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a monitor -d 'watch tasks and buffers of a running kernel, or record them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l record -xka "(__fish_complete_path (commandline -ct))" -d 'record every look in a file'
 complete -c kcovdbg -n '_shtab_kcovdbg_using monitor' -l summary -d 'summarize a recording'
@@ -386,7 +398,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l columns -x -d 'show the
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using collect' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'the command to run'
+complete -c kcovdbg -n '_shtab_kcovdbg_using collect; and test $_shtab_kcovdbg_npos -ge 0' -ka "areas catch check info log monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'the command to run'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a doctor -d 'check whether kcovdbg can work on this machine'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using doctor' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
@@ -543,7 +555,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l columns -x -d 'show these 
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "areas catch check info log monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a mcp -d 'serve read-only commands to programs, through the Model Context Protocol'
 complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the directory for slices and trace files'
 complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -l json -d 'write one JSON array'
@@ -575,4 +587,4 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l columns -x -d 'show these
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using watch; and test $_shtab_kcovdbg_npos -ge 1' -ka "areas catch check info monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command with its arguments'
+complete -c kcovdbg -n '_shtab_kcovdbg_using watch; and test $_shtab_kcovdbg_npos -ge 1' -ka "areas catch check info log monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command with its arguments'

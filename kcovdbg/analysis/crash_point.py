@@ -90,7 +90,12 @@ def _roles(names: Sequence[str | None]) -> list[CrashRole | None]:
 
 
 def find_crash_point(
-    pcs: Sequence[int], symbol: Callable[[int], str | None], stack: Sequence[StackFrame], *, is_crashed: bool = False
+    pcs: Sequence[int],
+    symbol: Callable[[int], str | None],
+    stack: Sequence[StackFrame],
+    *,
+    is_crashed: bool = False,
+    is_stuck: bool = False,
 ) -> CrashPoint:
     """Return where the coverage before a crash ends, and which records belong to functions on the stack.
 
@@ -98,6 +103,7 @@ def find_crash_point(
     :param symbol: returns the function into which a PC's code was compiled.
     :param stack: stack of the task, innermost frame first.
     :param is_crashed: whether the kernel names the task as the one that crashed it.
+    :param is_stuck: whether another task or CPU reported that it hangs or stalls: then it has not recorded any crash handling.
     """
     known: dict[int, str | None] = {}
     names: list[str | None] = []
@@ -109,13 +115,15 @@ def find_crash_point(
     if fault is None and is_crashed and CrashRole.CRASH in _roles(tuple(known.values())):
         # The dump that kdump takes of an oops has the registers of the fault: crash_kexec() passes them on.
         fault = find_origin([frame.function for frame in stack])
+    elif is_stuck:
+        fault = find_origin([frame.function for frame in stack])
     end, name, covered = len(names), None, True
     if fault is not None:
         # Records of inlined functions carry the name of the function into which they were compiled.
         while fault < len(stack) - 1 and stack[fault].is_inline:
             fault += 1
         name = plain(stack[fault].function)
-        end, covered = _cut(names, stack, fault)
+        end, covered = (end, name in names) if is_stuck else _cut(names, stack, fault)
     return CrashPoint(end, name, covered, _meet(names, stack, end))
 
 

@@ -27,6 +27,7 @@ MODULES: Final = {
     "jobs": "kcovdbg.commands.jobs",
     "keep": "kcovdbg.commands.keep",
     "last": "kcovdbg.commands.last",
+    "log": "kcovdbg.commands.log",
     "mcp": "kcovdbg.commands.mcp",
     "monitor": "kcovdbg.commands.monitor",
     "objects": "kcovdbg.commands.objects",

@@ -4,21 +4,27 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from kcovdbg.analysis.crash_log import CrashReport, find_report
 from kcovdbg.engine.command import Command, Example, Need, Topic
 from kcovdbg.engine.context import Context
+from kcovdbg.engine.crash_summary import LOG_RECORDS
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.generation import Generation
+from kcovdbg.model.log_record import KernelLog, LogRecord
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
-from kcovdbg.render.renderable import Fields
+from kcovdbg.render.log_lines import end_lines
+from kcovdbg.render.renderable import Fields, Lines, Renderable
 from kcovdbg.render.value_kinds import BOOL, LIST, WORD
 from kcovdbg.series import table
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.protocol import Target
+from kcovdbg.walk.printk_log import read_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,8 @@ class _Info:
     target: Target
     state: MachineState | None
     generation: Generation | None
+    report: CrashReport
+    log: tuple[LogRecord, ...]
     errors: tuple[str, ...]
 
 
@@ -58,10 +66,15 @@ _COLUMNS: Final = (
     Column("features", LIST, title="features", value=lambda info: info.generation and sorted(info.generation.features)),
     Column("live", BOOL, title="live", value=lambda info: info.target.live and info.state is not MachineState.GONE),
     Column("state", title="machine is", value=lambda info: info.state and info.state.value, hide_empty=True),
+    Column("report", title="crash report", value=lambda info: info.report.title, hide_empty=True),
+    Column("panic", title="panic", value=lambda info: info.report.panic, hide_empty=True),
+    Column("log", LIST, value=lambda info: [line for record in info.log for line in record.lines()], json_only=True),
 )
+# Records of the kernel's log.
+_NEWEST: Final = 10
 
 
-def _run(context: Context, args: Namespace) -> Fields:  # noqa: ARG001
+def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: ARG001
     # What is known of a guest is shown even after it has ended.
     target = context.known_target
     state = target.state()
@@ -76,13 +89,16 @@ def _run(context: Context, args: Namespace) -> Fields:  # noqa: ARG001
     else:
         errors += [f"{name} is unknown to kcovdbg: state that it holds is not shown" for name in generation.unrecognised]
         errors += [f"{name} is missing from the debug info: state that it holds is not shown" for name in generation.missing]
+    log = KernelLog() if state is MachineState.GONE else read_log(target, LOG_RECORDS)
+    report, newest = find_report(log.records), log.records[-_NEWEST:]
     # Notes on how it was opened are no errors, and differ between a dump and its slice.
-    return Fields(
+    yield Fields(
         _COLUMNS,
-        _Info(target, state, generation, tuple(errors)),
-        remarks=[*target.notes, *([stop_note] if stop_note is not None else [])],
+        _Info(target, state, generation, report, newest, tuple(errors)),
+        remarks=[*target.notes, *log.remarks, *([stop_note] if stop_note is not None else [])],
         errors=lambda info: info.errors,
     )
+    yield Lines(end_lines(newest, context.width))
 
 
 COMMAND: Final = Command(
@@ -96,6 +112,9 @@ COMMAND: Final = Command(
             {
                 "variants": Meaning("names of posted series that this kernel has", "the kernel has no KCOV"),
                 "features": Meaning("names of facilities that this generation has", "the kernel has no KCOV"),
+                "report": Meaning("first line of the report in the kernel's log that led to the crash", "there is none"),
+                "panic": Meaning("what panic() was told, in the kernel's log", "the kernel has not panicked"),
+                "log": Meaning("last lines of the kernel's log"),
                 "state": Meaning("whether the machine runs, is stopped or is gone", "the target is not a live guest"),
             },
             errors=True,
@@ -104,7 +123,8 @@ COMMAND: Final = Command(
     description=(
         "The generation is detected from the members of KCOV's structures, not from the kernel's release: stable kernels carry "
         "newer layouts than newer releases. Notes below the values say what could not be read or is unknown. Of a "
-        "machine it also shows whether it is running, stopped or gone."
+        "machine it also shows whether it is running, stopped or gone; of a crash, what the kernel's log says about it. The "
+        "end of that log follows; `log` shows all of it."
     ),
     examples=(Example("info", "which kernel is this, and which KCOV?"), Example("info --json", "the same for a script")),
     needs=frozenset({Need.NAMES}),

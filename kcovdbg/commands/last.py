@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.buffer_sources import name_remarks, syscall_lines
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.crash_summary import find_crashed_task
+from kcovdbg.engine.crash_summary import CrashedTask, find_crashed_task
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.located_record import LocatedRecord
@@ -33,6 +32,7 @@ from kcovdbg.render.escape import escape
 from kcovdbg.render.grid import table_lines
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.log_lines import end_lines
 from kcovdbg.render.paragraph import wrap_line
 from kcovdbg.render.record_columns import approximate_errors, frames_column
 from kcovdbg.render.renderable import Line, Lines, Renderable, Table
@@ -41,6 +41,7 @@ from kcovdbg.render.wording import NO_ADDRESS, function_text, place_text, record
 from kcovdbg.walk.buffers import read_buffer
 
 _LINES: Final = 30
+_LOG_LINES: Final = 10
 # Runs of one function are found in so many records before the end.
 _RECORDS: Final = 1 << 16
 
@@ -65,6 +66,8 @@ class _LastSteps(NamedTuple):
     """What is known of a task's last steps."""
 
     task: Task
+    is_stuck: bool
+    """Whether another task or CPU reported that it hangs or stalls, and crashed the kernel."""
     stack: Sequence[StackFrame]
     parts: Sequence[_BufferPart]
     remarks: Sequence[_Remark]
@@ -125,7 +128,7 @@ _COLUMNS: Final = (
 )
 
 
-def _choose(context: Context, args: Namespace) -> tuple[list[Task], list[str]]:
+def _choose(context: Context, args: Namespace, crashed: CrashedTask) -> tuple[list[Task], list[str]]:
     """Return the tasks to show, and remarks on the choice."""
     if args.tasks:
         tasks = context.state(Part.ALL_TASKS).all_tasks
@@ -139,7 +142,6 @@ def _choose(context: Context, args: Namespace) -> tuple[list[Task], list[str]]:
     if args.all:
         tasks = context.state(Part.TASKS).tasks
         return [task for task in tasks if task.role is not Role.NONE or task.saved or task.owns_remote], []
-    crashed = find_crashed_task(context)
     if crashed.task is not None:
         return [crashed.task], []
     # Stacks that are unavailable are reported with each task.
@@ -149,16 +151,15 @@ def _choose(context: Context, args: Namespace) -> tuple[list[Task], list[str]]:
     return [by_address[address] for address in state.current.values() if address in by_address], remarks
 
 
-def _find_steps(context: Context, task: Task) -> _LastSteps:
+def _find_steps(context: Context, task: Task, crashed: CrashedTask) -> _LastSteps:
     label = name_task(task.fields)
+    is_crashed = crashed.task is not None and task.fields.address == crashed.task.fields.address
+    is_stuck = is_crashed and crashed.reporter is not None
     remarks = [_Remark(line) for line in syscall_lines(context, (task.fields,))]
     stack: Sequence[StackFrame] = ()
-    is_crashed = False
     if context.target.stacks is None:
         remarks.append(_Remark(f"{label}: stacks are unavailable from this target"))
     else:
-        with contextlib.suppress(KcovdbgError):
-            is_crashed = context.target.stacks.crashed_task() == task.fields.address
         try:
             stack = context.target.stacks.stack_trace(task.fields.address)
         except KcovdbgError as error:
@@ -171,12 +172,18 @@ def _find_steps(context: Context, task: Task) -> _LastSteps:
         except KcovdbgError as error:
             remarks.append(_Remark(f"{label}: {error}"))
             continue
-        part = _make_part(name, buffer, context.workspace.names, stack, is_crashed)
+        words = record.pc_words(buffer.words, buffer.encoding)
+        distinct = record.pcs_of_words(set(words), buffer.encoding)
+        pcs = [distinct.get(word, 0) for word in words[: buffer.count]]
+        names = context.workspace.names
+        names.learn(pc for pc in distinct.values() if pc)
+        ending = find_crash_point(pcs, names.symbol, stack, is_crashed=is_crashed, is_stuck=is_stuck)
+        part = _BufferPart(name, buffer, pcs, ending)
         parts.append(part)
         remarks += _part_remarks(part, label)
     if not places:
         remarks.append(_Remark(f"{label} had no coverage: {_explain_nothing(task)}", is_warning=True))
-    return _LastSteps(task, stack, parts, remarks)
+    return _LastSteps(task, is_stuck, stack, parts, remarks)
 
 
 def _explain_nothing(task: Task) -> str:
@@ -197,14 +204,6 @@ def _buffer_names(task: Task) -> list[str]:
     if task.fields.kcov_area and task.role in (Role.LOCAL, Role.REMOTE_SECTION, Role.SOFTIRQ_SECTION, None):
         places.append(f"area:{task.fields.kcov_area:#x}" if task.role is Role.SOFTIRQ_SECTION else str(task.fields.pid))
     return places
-
-
-def _make_part(name: str, buffer: Buffer, names: Names, stack: Sequence[StackFrame], is_crashed: bool) -> _BufferPart:
-    words = record.pc_words(buffer.words, buffer.encoding)
-    distinct = record.pcs_of_words(set(words), buffer.encoding)
-    pcs = [distinct.get(word, 0) for word in words[: buffer.count]]
-    names.learn(pc for pc in distinct.values() if pc)
-    return _BufferPart(name, buffer, pcs, find_crash_point(pcs, names.symbol, stack, is_crashed=is_crashed))
 
 
 def _part_remarks(part: _BufferPart, label: str) -> Iterator[_Remark]:
@@ -280,15 +279,25 @@ def _lines(context: Context, found: Sequence[_LastSteps], limit: int) -> Iterato
                 yield from table_lines(Table(_PIECE_COLUMNS, _pieces(part, last, names, limit)), context.width)
             if ending.fault is not None:
                 rest = part.buffer.count - ending.end
-                yield from wrap_line((("warning", escape(_crash_text(ending, rest))),), context.width)
+                yield from wrap_line((("warning", escape(_crash_text(ending, rest, last.is_stuck))),), context.width)
         yield from _stack_lines(last)
         for remark in last.remarks:
             style = "warning" if remark.is_warning else "remark"
             yield from wrap_line(((style, escape(f"  {remark.text}")),), context.width)
 
 
-def _crash_text(ending: CrashPoint, rest: int) -> str:
-    text = f"  crashed in {ending.fault}()"
+def _crash_lines(crashed: CrashedTask, width: int | None) -> Iterator[Line]:
+    """Yield what the kernel's log says about the crash, and who noticed it."""
+    texts = {"report": crashed.report.title, "panic": crashed.report.panic}
+    if crashed.reporter is not None:
+        texts["by"] = name_task(crashed.reporter.fields)
+    for key, text in texts.items():
+        if text is not None:
+            yield from wrap_line((("key", f"{key}  "), ("error", escape(text))), width)
+
+
+def _crash_text(ending: CrashPoint, rest: int, is_stuck: bool) -> str:
+    text = f"  {'stuck' if is_stuck else 'crashed'} in {ending.fault}()"
     if not ending.is_covered:
         text += ", which has no coverage itself; above is the path to it"
     if rest:
@@ -313,8 +322,9 @@ def _step_errors(step: _Step) -> tuple[str, ...]:
 
 
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
-    tasks, remarks = _choose(context, args)
-    found = [_find_steps(context, task) for task in tasks]
+    crashed = find_crashed_task(context.target, context.reader)
+    tasks, remarks = _choose(context, args, crashed)
+    found = [_find_steps(context, task, crashed) for task in tasks]
     limit = args.n if args.n is not None else _LINES
     stacks = context.target.stacks
     if stacks is not None and stacks.note is not None and any(last.stack for last in found):
@@ -328,7 +338,9 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     )
     if not found:
         said.append("no task with KCOV state" if args.all else "could not read any CPU's current task")
+    yield Lines(_crash_lines(crashed, context.width))
     yield Lines(_lines(context, found, limit), data=data, remarks=said)
+    yield Lines(end_lines(crashed.log[-_LOG_LINES:], context.width))
 
 
 COMMAND: Final = Command(
@@ -350,7 +362,8 @@ COMMAND: Final = Command(
         "Shows the newest records of the task that crashed, of each CPU's current task if none did, or of the tasks named; for "
         "a task that a softirq interrupted, also the records before that. Records of panic() itself are left out: the stack "
         "says where the crash began. STACK is the frame of the stack that a line passed through last; '=' marks the frames "
-        "with such a line.\n\n"
+        "with such a line. A task that hangs or stalls is shown in place of the one that noticed it. The kernel's log "
+        "adds what it says about the crash, and its last lines.\n\n"
         "A full buffer holds the first records, not the last ones; a note says so."
     ),
     arguments=(

@@ -14,6 +14,7 @@ from kcovdbg.analysis.check.runner import check
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
+from kcovdbg.engine.crash_summary import find_crashed_task
 from kcovdbg.engine.output_files import STDOUT, binary_stdout, refuse_input
 from kcovdbg.engine.remote_sites import find_remote_sites
 from kcovdbg.engine.terminal import write_remarks
@@ -30,6 +31,7 @@ from kcovdbg.render.writer import Format
 from kcovdbg.target.protocol import Target
 from kcovdbg.walk.buffers import read_buffer
 from kcovdbg.walk.layout import Layout, detect_layout
+from kcovdbg.walk.printk_log import read_log
 from kcovdbg.walk.state import StateReader
 
 
@@ -126,11 +128,12 @@ def read_everything(
     for address in state.current.values():
         if address in state.task_by_address:
             wanted.setdefault(address, state.task_by_address[address])
-    if target.stacks is not None:
-        with contextlib.suppress(KcovdbgError):
-            crashed = target.stacks.crashed_task()
-            if crashed is not None and crashed in state.task_by_address:
-                wanted.setdefault(crashed, state.task_by_address[crashed])
+    # info, last and log read these.
+    read_log(target)
+    crashed = find_crashed_task(target, reader)
+    for task in (crashed.task, crashed.reporter):
+        if task is not None:
+            wanted.setdefault(task.fields.address, task.fields)
     for address in wanted:
         record_stack(target, address)
     return _Reading(buffers, [f"{fields.pid} {fields.comm}" for fields in wanted.values()], tuple(state.notes))
@@ -198,8 +201,9 @@ COMMAND: Final = Command(
     ),
     description=(
         "The file is an ELF core that kcovdbg, drgn and GDB open with the same vmlinux. It contains KCOV's state, the records "
-        "of every buffer, and the kernel stacks of tasks with KCOV state and of each CPU's current task; check them before "
-        "you share the file. Other memory is left out. A guest is paused while the slice is written, where that is possible."
+        "of every buffer, the kernel stacks of tasks with KCOV state and of each CPU's current task, and the kernel's log; "
+        "check them before you share the file. Other memory is left out. A guest is paused while the slice is written, where "
+        "that is possible."
     ),
     arguments=(
         Argument(

@@ -3,18 +3,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from kcovdbg.analysis.crash_point import find_fault
+from kcovdbg.analysis.crash_log import CrashReport, find_report
+from kcovdbg.analysis.crash_point import find_fault, find_origin
 from kcovdbg.engine.context import Context
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.model.log_record import LogRecord
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.model.session import Role
 from kcovdbg.model.state import Part
 from kcovdbg.model.task import Task
 from kcovdbg.render.wording import syscall_text
+from kcovdbg.target.protocol import Target
+from kcovdbg.walk.printk_log import read_log
+from kcovdbg.walk.state import StateReader
+
+LOG_RECORDS: Final = 4000
+"""How many of the newest records of the kernel's log are searched for a crash."""
 
 
 class CrashedTask(NamedTuple):
@@ -24,6 +33,12 @@ class CrashedTask(NamedTuple):
     """None where no task crashed, or that is unknown."""
     error: str | None = None
     """Why it is unknown."""
+    report: CrashReport = CrashReport()
+    """What the kernel's log says."""
+    log: tuple[LogRecord, ...] = ()
+    """Its last records, oldest first; none where no task crashed."""
+    reporter: Task | None = None
+    """The task that crashed the kernel because this one hangs or stalls; None where it crashed itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +61,9 @@ class CrashSummary:
     """What is missing, each a sentence."""
 
 
-def find_crashed_task(context: Context) -> CrashedTask:
-    """Return the task that crashed."""
-    stacks = context.target.stacks
+def find_crashed_task(target: Target, reader: StateReader) -> CrashedTask:
+    """Return the task that crashed, or the one that hangs or stalls where another one reported that and crashed."""
+    stacks = target.stacks
     if stacks is None:
         return CrashedTask(None, "stacks are unavailable from this target")
     try:
@@ -57,8 +72,20 @@ def find_crashed_task(context: Context) -> CrashedTask:
         return CrashedTask(None, str(error))
     if address is None:
         return CrashedTask(None)
-    state = context.state(Part.ALL_TASKS)
-    return CrashedTask(next((task for task in state.all_tasks if task.fields.address == address), None))
+    state = reader.read(Part.ALL_TASKS | Part.CURRENT)
+    by_address = {task.fields.address: task for task in state.all_tasks}
+    log = read_log(target, LOG_RECORDS).records
+    report = find_report(log)
+    stack: Sequence[StackFrame] = ()
+    with contextlib.suppress(KcovdbgError):
+        stack = stacks.stack_trace(address)
+    if find_fault(stack) is None:
+        stuck = next((task for task in state.all_tasks if task.fields.pid == report.pid), None)
+        if report.cpu is not None:
+            stuck = by_address.get(state.current.get(report.cpu, 0))
+        if stuck is not None and stuck.fields.address != address:
+            return CrashedTask(stuck, report=report, log=log, reporter=by_address.get(address))
+    return CrashedTask(by_address.get(address), report=report, log=log)
 
 
 def has_buffer(task: Task) -> bool:
@@ -68,7 +95,8 @@ def has_buffer(task: Task) -> bool:
 
 def summarize_crash(context: Context) -> CrashSummary:
     """Return where the kernel crashed; what is missing is among the errors."""
-    task, error = find_crashed_task(context)
+    crashed = find_crashed_task(context.target, context.reader)
+    task, error = crashed.task, crashed.error
     if task is None:
         return CrashSummary(errors=(f"crashed task unknown: {error}" if error else "no task crashed",))
     errors: list[str] = []
@@ -76,7 +104,9 @@ def summarize_crash(context: Context) -> CrashSummary:
     place = _Place()
     try:
         assert context.target.stacks is not None
-        found = _find_place(context.target.stacks.stack_trace(fields.address))
+        # The stack of an oops that kdump saved begins where it happened; so does that of a task that hangs or stalls.
+        is_clean = crashed.reporter is not None or crashed.report.title is not None
+        found = _find_place(context.target.stacks.stack_trace(fields.address), is_clean=is_clean)
         if found is None:
             errors.append("the stack shows no crash")
         else:
@@ -109,8 +139,10 @@ class _Place(NamedTuple):
     line: int | None = None
 
 
-def _find_place(stack: Sequence[StackFrame]) -> _Place | None:
+def _find_place(stack: Sequence[StackFrame], *, is_clean: bool) -> _Place | None:
     number = find_fault(stack)
+    if number is None and is_clean:
+        number = find_origin([frame.function for frame in stack])
     if number is None:
         return None
     compiled = next((frame for frame in stack[number:] if not frame.is_inline), stack[number])

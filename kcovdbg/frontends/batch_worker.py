@@ -136,7 +136,7 @@ def _run_to_files(opened: _Opened, job: BatchJob) -> None:
     command, _ = find_command(workspace, ["last"])
     context = Context(workspace, command, workspace.terminal())
     _say({"crash": dataclasses.asdict(summarize_crash(context))})
-    crashed = find_crashed_task(context)
+    crashed = find_crashed_task(context.target, context.reader)
     tid = "" if crashed.task is None else str(crashed.task.fields.pid)
     for line, path in zip(job.lines, job.files, strict=True):
         missing = None

@@ -9,7 +9,7 @@ from kcovdbg.commands import COMMANDS
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.terminal import Terminal
 from kcovdbg.engine.workspace import Workspace
-from kcovdbg.errors import ReadError
+from kcovdbg.errors import MissingSymbolError, ReadError
 from kcovdbg.model.area import Area
 from kcovdbg.model.generation import Generation
 from kcovdbg.model.kcov import Kcov, KcovFields, Reference
@@ -198,6 +198,10 @@ def make_facts(**values):
     return KernelFacts(**{**defaults, **values})
 
 
+def no_symbol(name):
+    raise MissingSymbolError(f"the kernel has no symbol {name}")
+
+
 def make_target(**values):
     defaults = {
         "name": "vmcore",
@@ -215,6 +219,7 @@ def make_target(**values):
         "damage": (),
         "word_size": 8,
         "big_endian": False,
+        "symbol": no_symbol,
     }
     return make_stub(Target, **{**defaults, **values})
 

@@ -30,7 +30,7 @@ from tests.support.state import (
 )
 
 KEYS = {
-    "info": "target release machine build_id kaslr_offset generation variants features live state errors",
+    "info": "target release machine build_id kaslr_offset generation variants features live state report panic log errors",
     "tasks": (
         "pid tgid comm task cpu kcov kcov_remote kcov_mode kcov_mode_raw in_ctxsw kcov_size kcov_area kcov_sequence "
         "kcov_handle kcov_softirq role beneath owns_remote count full syscall errors"
@@ -331,6 +331,9 @@ def test_info(ask):
             "features": ["remote", "softirq"],
             "live": False,
             "state": None,
+            "report": None,
+            "panic": None,
+            "log": [],
         }
     ]
     text = ask("info")

@@ -31,7 +31,7 @@ from kcovdbg.target.protocol import Target
 
 TOOLS: Final = (
     *("info", "tasks", "objects", "remote", "areas", "percpu"),
-    *("buffer", "trace", "top", "diff", "source", "points", "sym", "last", "why", "check"),
+    *("buffer", "trace", "top", "diff", "source", "points", "sym", "last", "log", "why", "check"),
 )
 """The commands that read; a command that is added later is no tool until it is added here."""
 WRITERS: Final = ("slice",)

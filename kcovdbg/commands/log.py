@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""``log``: the kernel's log, as dmesg shows it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Final
+
+from kcovdbg.engine.argument import Argument, Value
+from kcovdbg.engine.command import Command, Example, Topic
+from kcovdbg.engine.context import Context
+from kcovdbg.errors import KcovdbgError
+from kcovdbg.render.column import Column
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.log_lines import log_lines
+from kcovdbg.render.renderable import Lines, Table
+from kcovdbg.render.value_kinds import NUMBER, SECONDS, TEXT
+from kcovdbg.walk.printk_log import read_log
+
+# KERN_EMERG to KERN_DEBUG of include/linux/kern_levels.h, by the names that dmesg has for them.
+_LEVELS: Final = ("emerg", "alert", "crit", "err", "warn", "notice", "info", "debug")
+
+_COLUMNS: Final = (
+    Column("seq", NUMBER),
+    Column("time", SECONDS, value=lambda record: record.time // 1000 / 1_000_000),
+    Column("level", TEXT, value=lambda record: _LEVELS[record.level & 7]),
+    Column("facility", NUMBER),
+    Column("caller", TEXT),
+    Column("text", TEXT),
+)
+
+
+def _run(context: Context, args: Namespace) -> Lines:
+    log = read_log(context.target, None if args.since is not None or args.level is not None else args.n)
+    if not log.records:
+        raise KcovdbgError(*log.remarks[:1] or ("the kernel's log is empty",))
+    worst = None if args.level is None else _LEVELS.index(args.level)
+    found = [
+        record
+        for record in log.records
+        if (args.since is None or record.time >= args.since * 1e9) and (worst is None or record.level <= worst)
+    ]
+    if args.n is not None:
+        found = found[max(0, len(found) - args.n) :]
+    return Lines(log_lines(found, context.width), data=Table(_COLUMNS, found), remarks=log.remarks)
+
+
+COMMAND: Final = Command(
+    name="log",
+    summary="show the kernel's log, as dmesg does",
+    topic=Topic.STATE,
+    run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "seq": Meaning("number of the record since boot"),
+                "time": Meaning("time since boot", unit="seconds"),
+                "level": Meaning("severity: emerg, alert, crit, err, warn, notice, info or debug"),
+                "facility": Meaning("0 of the kernel, other numbers of programs that write to /dev/kmsg"),
+                "caller": Meaning(
+                    "who wrote it: T and a thread id, or C and a CPU in an interrupt", "the kernel does not keep it"
+                ),
+                "text": Meaning("text of the record, which may have several lines"),
+            },
+        ),
+    ),
+    description=(
+        "Reads printk()'s ring buffer in the kernel's memory, of a dump or a stopped guest as well. A note counts the "
+        "records that could not be read. Control characters are shown as escapes."
+    ),
+    arguments=(
+        Argument(("-n",), Value.NUMBER, "show the last N records", metavar="N"),
+        Argument(("--since",), Value.SECONDS, "show records from this time after boot on", metavar="SECONDS"),
+        Argument(("--level",), Value.CHOICE, "show records of this severity and worse", choices=_LEVELS),
+    ),
+    examples=(
+        Example("log -n 40", "what did the kernel print last?"),
+        Example("log --level warn", "what did it complain about?"),
+        Example("log --json", "records for a script"),
+    ),
+)
