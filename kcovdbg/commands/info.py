@@ -89,7 +89,8 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:  # noqa: AR
     else:
         errors += [f"{name} is unknown to kcovdbg: state that it holds is not shown" for name in generation.unrecognised]
         errors += [f"{name} is missing from the debug info: state that it holds is not shown" for name in generation.missing]
-    log = KernelLog() if state is MachineState.GONE else read_log(target, LOG_RECORDS)
+    has_memory = state is not MachineState.GONE and target.memory_problem is None
+    log = read_log(target, LOG_RECORDS) if has_memory else KernelLog()
     report, newest = find_report(log.records), log.records[-_NEWEST:]
     # Notes on how it was opened are no errors, and differ between a dump and its slice.
     yield Fields(
