@@ -17,7 +17,7 @@ from kcovdbg.model.area import TASK_LIST
 from kcovdbg.model.carrier import Carrier, CarrierKind
 from kcovdbg.model.kcov import Kcov, KcovFields
 from kcovdbg.model.memory import StackFrame
-from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.object_names import name_kcov, name_some, name_task
 from kcovdbg.model.session import Role, Session
 from kcovdbg.model.state import Part, Source, State
 from kcovdbg.model.table_holders import TaskFiles
@@ -73,6 +73,7 @@ class Reason(str, Enum):
     NOT_MAPPED = "not-mapped"
     NEVER_ENABLED = "never-enabled"
     NOT_ENABLED_NOW = "not-enabled-now"
+    REMOTE_ENABLE_FAILED = "remote-enable-failed"
     NO_HANDLE = "no-handle"
     NO_SECTION_AREAS = "no-section-areas"
     SECTION_AREAS_TOO_LARGE = "section-areas-too-large"
@@ -147,13 +148,15 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
     if fields.is_exiting:
         before = "" if own else "; whether it was enabled for this one is unknown"
         yield Answer(Reason.EXITING, f"exiting: KCOV is disabled when a task exits{before}", {"flags": fields.flags})
-    for session in own:
-        yield from _explain_session(state, session)
     owned = [
         (kcov, kcov.fields)
         for kcov in state.objects.values()
         if kcov.fields is not None and kcov.fields.remote and kcov.fields.task == fields.address
     ]
+    # Since v7.2 a task may collect for both.
+    has_several = len({*(session.kcov for session in own), *(kcov.address for kcov, _ in owned)}) > 1
+    for session in own:
+        yield from _explain_session(state, session, _name_buffer(session.kcov, has_several=has_several))
     for kcov, of_kcov in owned:
         if not any(session.is_local for session in own):
             yield Answer(
@@ -162,11 +165,15 @@ def explain_task(state: State, task: Task) -> Iterator[Answer]:
                 {"kcov": of_kcov.address, "mode": task.mode},
             )
         yield from _explain_remote(state, of_kcov)
-        yield from _explain_count(state, kcov, "its buffer")
+        yield from _explain_count(state, kcov, _name_buffer(kcov.address, has_several=has_several))
     if not own and not owned:
         yield from _explain_idle(state, task)
     if fields.kcov_handle and not owned:
         yield from _explain_inherited(state, fields.kcov_handle)
+
+
+def _name_buffer(kcov: int | None, *, has_several: bool) -> str:
+    return f"the buffer of {name_kcov(kcov or 0)}" if has_several else "its buffer"
 
 
 def _explain_inherited(state: State, handle: int) -> Iterator[Answer]:
@@ -224,7 +231,7 @@ def _name_task_of(state: State, session: Session) -> str:
     return name_task(state.task_by_address[session.task or 0])
 
 
-def _explain_session(state: State, session: Session) -> Iterator[Answer]:
+def _explain_session(state: State, session: Session, buffer: str) -> Iterator[Answer]:
     kcov = state.kcovs.get(session.kcov or 0)
     if kcov is None:
         yield Answer(Reason.OBJECT_UNREADABLE, "the object that it collects for is unreadable", {"kcov": session.kcov or 0})
@@ -243,7 +250,7 @@ def _explain_session(state: State, session: Session) -> Iterator[Answer]:
                 {"t": kcov.task or 0},
                 {"kcov": kcov.address},
             )
-        yield from _explain_count(state, state.objects[kcov.address], "its buffer")
+        yield from _explain_count(state, state.objects[kcov.address], buffer)
     elif session.is_section:
         where = "a softirq section in it" if session.role is Role.SOFTIRQ_SECTION else "a remote section in it"
         where = "an interrupted remote section of it" if session.is_saved else where
@@ -379,12 +386,20 @@ def _explain_disabled(state: State, kcov: Kcov, fields: KcovFields) -> Iterator[
         yield Answer(Reason.NEVER_ENABLED, f"{about} is initialized, but was never enabled", shown, named)
     else:
         ended = "" if fields.sequence is None else f" ({_count(fields.sequence - 1, 'session')} ended)"
-        yield Answer(
-            Reason.NOT_ENABLED_NOW,
-            f"{about} is not enabled now{ended}: KCOV_DISABLE was called, or its thread exited",
-            shown,
-            named,
-        )
+        causes = "KCOV_DISABLE was called, or its thread exited"
+        if state.kernel.has(Feature.REMOTE):
+            causes = "KCOV_DISABLE was called, its thread exited, or KCOV_REMOTE_ENABLE failed, which counts as a session"
+        yield Answer(Reason.NOT_ENABLED_NOW, f"{about} is not enabled now{ended}: {causes}", shown, named)
+        # KCOV_ENABLE records its own way back to user space.
+        if state.kernel.has(Feature.REMOTE) and kcov.is_blank:
+            taken = name_some([f"{handles.decode_handle(entry.handle or 0)} of {name_task(entry)}" for entry in state.handles])
+            yield Answer(
+                Reason.REMOTE_ENABLE_FAILED,
+                "KCOV_REMOTE_ENABLE probably failed: the buffer never had a record, and KCOV_ENABLE leaves some. EEXIST: a "
+                f"handle is registered already ({taken or 'now there is none'}); EINVAL: a handle is not valid",
+                {"count": 0, "registered": len(state.handles)},
+                named,
+            )
     for session in _sections_of(state, fields.address):
         yield Answer(
             Reason.SECTION_OPEN,

@@ -95,6 +95,8 @@ class Kcov:
     """The vmalloc areas that it allocated, as far as they are known."""
     knows_own_areas: bool = True
     """Whether ``own_areas`` are all."""
+    is_blank: bool = False
+    """Whether its buffer's count and the word after it are 0: probably nothing was ever recorded."""
     device: str | None = None
     """The device that a posted series adds and this is an object of; None for a ``struct kcov``."""
 

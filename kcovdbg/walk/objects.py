@@ -113,6 +113,8 @@ class Fill:
     full: bool | None = None
     problems: tuple[str, ...] = ()
     """Why the count cannot be read."""
+    is_blank: bool = False
+    """Whether the count and the word after it are 0: probably nothing was ever recorded."""
 
 
 def find_fill(
@@ -155,8 +157,9 @@ def find_fill(
                 return Fill()
             start = second.find(target, kcov)
         count = read_count(target, layout, start, mode)
+        is_blank = count == 0 and not any(target.read(start, 2 * layout.buffer_word))
     except (ReadError, MissingTypeError) as error:
         return Fill(problems=(f"buffer {area:#x}: {error}",))
     # Comparisons take four times the room.
     capacity = find_capacity(layout, mode, size, trace_size) if has_name else None
-    return Fill(count, None if capacity is None else count >= capacity)
+    return Fill(count, None if capacity is None else count >= capacity, is_blank=is_blank)

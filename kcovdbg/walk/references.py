@@ -241,6 +241,7 @@ class ReferenceWalk:
             edge_count,
             own_areas,
             knows_own_areas,
+            fill.is_blank,
         )
 
     def _edges(self, fields: KcovFields) -> tuple[int | None, int | None, str | None]:

@@ -100,6 +100,31 @@ def test_objects(ask):
     assert "is not mapped" in ask(old, hex(old.objects["unmapped"]))
 
 
+@pytest.mark.parametrize("row", [E2, E9A, E9B], ids=lambda row: row.name)
+def test_a_failed_remote_enable(ask, row):
+    """kcov_disable() in its error path increments the sequence; the buffer then has never had a record (kcov-abi.md K8)."""
+    kernel = Kernel(row)
+    kernel.target.write(kernel.buffers["stopped"], bytes(64))
+    ask(kernel, hex(kernel.objects["stopped"]))
+    assert ("remote-enable-failed" in ask.codes) == row.has_remote
+    if row.has_remote:
+        assert ask.values["remote-enable-failed"]["registered"] > 0
+    # A count that user space reset leaves what was recorded.
+    kernel.target.write(kernel.buffers["stopped"] + 8, b"\1")
+    ask(kernel, hex(kernel.objects["stopped"]))
+    assert "remote-enable-failed" not in ask.codes
+
+
+def test_a_task_that_collects_for_two_objects(ask):
+    """Since v7.2 an owner may trace itself: each answer about a buffer names the object."""
+    kernel = Kernel(E9B)
+    both = next(task for task in kernel.truth.tasks.values() if task.owns and task.session and task.session.area is None)
+    pid = next(pid for pid, task in kernel.truth.tasks.items() if task is both)
+    answers = ask(kernel, str(pid))
+    for name in (both.owns, both.session.kcov):
+        assert f"the buffer of kcov {kernel.objects[name]:#x}" in answers
+
+
 def test_another_thread(ask):
     """Task 45 shares a descriptor with 44; somebody else enabled it."""
     kernel = Kernel(E9A)

@@ -8,10 +8,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kcov.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -136,6 +140,103 @@ static void st_exist(struct slot *s)
 	slot_extra(s, ", \"wanted\": \"0x%lx\", \"errno\": %d", common(HANDLE_TAKEN), err);
 }
 
+/* The same, with the descriptor still open: what the kernel leaves of the failed request. */
+static void st_refused(struct slot *s)
+{
+	struct slot scratch = { 0 };
+	struct kc k;
+
+	if (kc_setup(s, &k, 58 * PAGE_WORDS))
+		return;
+	if (!kc_remote_enable(&scratch, &k, TRACE_PC, 512, NULL, 0, common(HANDLE_TAKEN)))
+		slot_missing(s, "the handle was free");
+	slot_extra(s, ", \"wanted\": \"0x%lx\", \"errno\": %d", common(HANDLE_TAKEN), errno);
+	/* One for the file. */
+	slot_object(s, &k, 1, 2);
+}
+
+/* Puts the ids of the task that calls it, and a second object if it has one, into the line of a state. */
+static void tell_other(struct slot *s, const struct kc *k)
+{
+	prctl(PR_SET_NAME, "kc-other");
+	slot_extra(s, ", \"other_tid\": %ld", syscall(SYS_gettid));
+	if (k)
+		slot_extra(s, ", \"other_fd\": %d, \"other_size\": %lu", k->fd, k->size);
+	atomic_store(&s->done_calls, 1);
+	if (!s->asleep)
+		atomic_store(&s->ready, 1);
+	for (;;)
+		syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
+}
+
+static void wait_for_other(struct slot *s)
+{
+	for (int i = 0; i < 2000 && !atomic_load(&s->done_calls); i++)
+		msleep(1);
+	if (!atomic_load(&s->done_calls))
+		slot_missing(s, "the other task did not come up");
+}
+
+static void *unshared_thread(void *arg)
+{
+	static struct slot scratch;
+	struct slot *s = arg;
+	struct kc k;
+
+	if (unshare(CLONE_FILES) || close(s->fds[0]) || kc_setup(&scratch, &k, 60 * PAGE_WORDS))
+		slot_missing(s, "unshare: %s", strerror(errno));
+	tell_other(s, &k);
+	return NULL;
+}
+
+/* A thread with a file table of its own, in which the same descriptor is another object's. */
+static void st_unshared(struct slot *s)
+{
+	pthread_t t;
+	struct kc k;
+
+	if (kc_setup(s, &k, 59 * PAGE_WORDS))
+		return;
+	slot_object(s, &k, 1, 1);
+	if (pthread_create(&t, NULL, unshared_thread, s))
+		slot_missing(s, "pthread_create");
+	wait_for_other(s);
+}
+
+static int sharing_process(void *arg)
+{
+	tell_other(arg, NULL);
+	return 0;
+}
+
+static char sharing_stack[64 * 1024];
+
+/* Two processes with one file table and one address space. */
+static void st_sharing(struct slot *s)
+{
+	struct kc k;
+
+	if (kc_setup(s, &k, 61 * PAGE_WORDS))
+		return;
+	slot_object(s, &k, 1, 1);
+	if (clone(sharing_process, sharing_stack + sizeof(sharing_stack), CLONE_VM | CLONE_FILES | SIGCHLD, s) < 0)
+		slot_missing(s, "clone: %s", strerror(errno));
+	wait_for_other(s);
+}
+
+/* A child of vfork() has its parent's address space, and a copy of its file table. */
+static void st_vfork(struct slot *s)
+{
+	struct kc k;
+
+	if (kc_setup(s, &k, 62 * PAGE_WORDS))
+		return;
+	slot_object(s, &k, 1, 1);
+	/* The parent waits for its child, which tells that both are there. */
+	s->asleep = false;
+	clone(sharing_process, sharing_stack + sizeof(sharing_stack), CLONE_VM | CLONE_VFORK | SIGCHLD, s);
+}
+
 static void st_no_size(struct slot *s)
 {
 	struct kc k;
@@ -253,6 +354,10 @@ static const struct {
 	{ "left", "kc-left", st_left },
 	{ "open", "kc-opensect", st_open_section },
 	{ "exist", "kc-exist", st_exist },
+	{ "refused", "kc-refused", st_refused },
+	{ "unshared", "kc-unshared", st_unshared },
+	{ "sharing", "kc-sharing", st_sharing },
+	{ "vfork", "kc-vfork", st_vfork },
 	{ "nosize", "kc-nosize", st_no_size },
 	{ "toolarge", "kc-toolarge", st_too_large },
 	{ "skb", "kc-skb", st_skb },
