@@ -8,11 +8,11 @@ import os
 import re
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TextIO, TypeAlias
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_REL, ElfError
@@ -74,10 +74,9 @@ def run_batch(context: Context, jobs: Sequence[BatchJob], options: Namespace) ->
             else _run_here(left, options.jobs or len(os.sched_getaffinity(0)))
         )
         try:
-            with closing(_Progress(context, len(left))) as progress:
-                for job, outcome in ran:
+            with closing(_show_progress(context.terminal.stderr, ran, len(left))) as shown:
+                for job, outcome in shown:
                     done[job.run_file] = outcome
-                    progress.step(outcome)
         except KeyboardInterrupt:
             again = "the same command without --again" if options.again else "the same command"
             write_remarks(context.terminal, (f"stopped: files that are done are kept; {again} does the others",))
@@ -261,30 +260,22 @@ def _run_on_cluster(command: str, jobs: Sequence[BatchJob], address: str) -> Ite
                 yield job, Outcome(job.path, error=f"{type(error).__name__}: {said}")
 
 
-class _Progress:
-    """A line on a terminal that shows how far a batch is."""
-
-    def __init__(self, context: Context, total: int) -> None:
-        self._stream = context.terminal.stderr
-        self._shown = bool(getattr(self._stream, "isatty", lambda: False)())
-        self._total = total
-        self._done = 0
-        self._failed = 0
-        self._start = time.monotonic()
-
-    def step(self, outcome: Outcome) -> None:
-        """Count one more."""
-        self._done += 1
-        self._failed += outcome.failed
-        if self._shown:
-            seconds = time.monotonic() - self._start
-            left = (self._total - self._done) * seconds / self._done
-            failed = f", {self._failed} failed" if self._failed else ""
-            self._stream.write(f"\r{self._done} of {self._total}{failed}, {left:.0f} s left \x1b[K")
-            self._stream.flush()
-
-    def close(self) -> None:
-        """Clear the line."""
-        if self._shown and self._done:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+def _show_progress(
+    stream: TextIO, ran: Iterator[tuple[BatchJob, Outcome]], total: int
+) -> Generator[tuple[BatchJob, Outcome], None, None]:
+    """Pass on what ran, with a line on a terminal that shows how far the batch is."""
+    start = time.monotonic()
+    failures = 0
+    try:
+        for done, (job, outcome) in enumerate(ran, 1):
+            failures += outcome.failed
+            if stream.isatty():
+                left = (total - done) * (time.monotonic() - start) / done
+                failed = f", {failures} failed" if failures else ""
+                stream.write(f"\r{done} of {total}{failed}, {left:.0f} s left \x1b[K")
+                stream.flush()
+            yield job, outcome
+    finally:
+        if stream.isatty():
+            stream.write("\r\x1b[K")
+            stream.flush()

@@ -142,9 +142,8 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     :raises TargetError: when it cannot be opened or read.
     """
     try:
-        # Opening a pipe would wait for a writer.
-        _refuse_streams(path)
-        file = Path(path).open("rb")  # noqa: SIM115 (errors in the block are not those of opening)
+        _refuse_streams(path, Path(path).stat())
+        file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 (errors in the block are not those of opening)
     except FileNotFoundError:
         raise TargetError(f"{path}: no such file", hint=path_hint(path)) from None
     except IsADirectoryError:
@@ -154,15 +153,21 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except (OSError, ValueError) as error:
         raise TargetError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     with file:
+        # It may be another one than before.
+        _refuse_streams(path, os.fstat(file.fileno()))
         try:
             yield file
         except OSError as error:
             raise TargetError(f"could not read {path}: {error.strerror or error}", hint=_COPY) from None
 
 
-def _refuse_streams(path: str | os.PathLike[str]) -> None:
-    mode = Path(path).stat().st_mode
-    what = next((name for test, name in _STREAMS if test(mode)), None)
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file; a pipe without waiting for a writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _refuse_streams(path: str | os.PathLike[str], found: os.stat_result) -> None:
+    what = next((name for test, name in _STREAMS if test(found.st_mode)), None)
     if what is not None:
         raise TargetError(f"{path} is {what}: not seekable", hint=_COPY)
 

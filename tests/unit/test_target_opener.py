@@ -226,6 +226,15 @@ def test_no_files_at_all(files, monkeypatch, patience, place, name, message):
     assert "file" in caught.value.hint
 
 
+def test_a_file_that_becomes_a_pipe(files, monkeypatch, patience):
+    """Between the look at it and its opening."""
+    os.mkfifo(files / "pipe")
+    found = (files / "core").stat()
+    monkeypatch.setattr(Path, "stat", lambda _path, **_options: found)
+    with pytest.raises(TargetError, match="pipe"):
+        dumpfile.identify(files / "pipe")
+
+
 @pytest.mark.parametrize("place", ["core", "symbols", "files"])
 @pytest.mark.parametrize(("module", "program"), [(gzip, "gzip"), (lzma, "xz"), (bz2, "bzip2")])
 def test_what_others_compressed(files, monkeypatch, place, module, program):
