@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Decodes the content of a buffer that was copied: by the collector, or into a trace file."""
+"""Decodes the content of a buffer that was copied, by the collector or into a trace file, and concatenates such buffers."""
 
 from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
 
 from kcovdbg.abi import record
 from kcovdbg.abi.record import Encoding
@@ -60,5 +64,28 @@ def decode_buffer(
         mode=mode,
         pid=pid,
         comm=comm,
+        remarks=tuple(remarks),
+    )
+
+
+def concatenate(buffers: Sequence[Buffer], remarks: Sequence[str]) -> Buffer:
+    """Return buffers of one encoding as one.
+
+    :param remarks: of the whole.
+    """
+    words = array(buffers[0].words.typecode)
+    for buffer in buffers:
+        words.extend(buffer.words)
+    count = sum(buffer.count for buffer in buffers)
+    words, encoding = record.split_records(words, buffers[0].encoding)
+    # The capacity of one buffer says nothing about all of them.
+    return replace(
+        buffers[0],
+        words=words,
+        encoding=encoding,
+        count=count,
+        stored_count=count,
+        capacity=None,
+        size=None,
         remarks=tuple(remarks),
     )

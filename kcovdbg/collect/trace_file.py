@@ -7,11 +7,13 @@ The side file of ``NAME.kcov`` is ``NAME.kcov.json``. Without one, :mod:`kcovdbg
 from __future__ import annotations
 
 import json
+import os
 import platform
+import re
 import stat
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +22,7 @@ from kcovdbg.abi import record
 from kcovdbg.abi.address import is_word
 from kcovdbg.abi.call_length import CALL_LENGTHS
 from kcovdbg.abi.record import PC
-from kcovdbg.collect.buffer_data import decode_buffer
+from kcovdbg.collect.buffer_data import concatenate, decode_buffer
 from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel, interpret, make_buffer, make_facts, read_pc_list
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
@@ -35,6 +37,8 @@ FORMAT: Final = 1
 SUFFIX: Final = ".json"
 NAMES_MAY_BE_WRONG: Final = "names may be wrong"
 """The end of the remark on a trace of another kernel."""
+# Limit for remarks on the traces of a directory.
+_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def find_traces(path: Path | str) -> list[Path]:
     :param path: of a directory; with a pattern as its last component (``runs/a*.kcov``); or of a file, which is returned alone.
     :raises KcovdbgError: when a directory holds no trace file, or none matches.
     """
-    path = Path(path)
+    path = Path(os.path.expanduser(path))  # noqa: PTH111 - that of Path raises for an unknown user
     if path.is_dir():
         found = set(path.iterdir())
     elif not path.exists() and any(character in path.name for character in "*?["):
@@ -98,6 +102,43 @@ def find_traces(path: Path | str) -> list[Path]:
     if not traces:
         raise KcovdbgError(f"no trace files: '{path}'", hint="collect -o FILE writes one")
     return sorted(traces)
+
+
+# One file per program and call, of syz-execprog's -coverfile and of vock: cov_prog1.0, cov_prog1.1, cov_prog1.extra.
+_CALL_FILE: Final = re.compile(r"(.*prog\d+)\.(?:\d+|extra)")
+
+
+def group_runs(paths: Iterable[Path]) -> list[list[Path]]:
+    """Return trace files by run: those of the calls of one program are one, any other is a run of its own."""
+    runs: dict[str, list[Path]] = {}
+    for path in paths:
+        match = _CALL_FILE.fullmatch(path.name)
+        runs.setdefault(path.name if match is None else match[1], []).append(path)
+    return list(runs.values())
+
+
+def merge_traces(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -> Buffer:
+    """Return all traces of a directory or pattern as one buffer.
+
+    :param others: why further files were left out.
+    :raises KcovdbgError: when records are of several kinds.
+    """
+    if len({(buffer.encoding.codec, buffer.encoding.word_size) for buffer in buffers if buffer.count}) > 1:
+        raise KcovdbgError(f"{name.removeprefix('file:')}: traces of several modes", hint="name those of one mode by a pattern")
+    buffers = [buffer for buffer in buffers if buffer.count] or buffers[:1]
+    count = len(buffers)
+    told = Counter(remark for buffer in buffers for remark in buffer.remarks)
+    builds = {buffer.build_id for buffer in buffers}
+    remarks = [f"{count} traces, one after another"] if count > 1 else []
+    remarks += [f"{times} of {count} traces: {remark}" if count > 1 else remark for remark, times in told.most_common(_NAMED)]
+    if len(told) > _NAMED:
+        remarks.append(f"{len(told) - _NAMED} more remarks about single traces")
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        remarks.append(f"left out: {others[0]}{more}")
+    merged = concatenate(buffers, remarks)
+    build = builds.pop() if len(builds) == 1 else None
+    return replace(merged, name=name, pid=None, comm=None, build_id=build, facts=None)
 
 
 def read_header(path: Path) -> TraceHeader | None:

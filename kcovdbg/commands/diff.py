@@ -19,6 +19,7 @@ from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
 from kcovdbg.analysis.set_expressions import is_expression
 from kcovdbg.collect.pc_list import TraceKernel
+from kcovdbg.collect.trace_file import group_runs
 from kcovdbg.engine.argument import SEPARATOR, Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
 from kcovdbg.engine.buffer_sources import (
@@ -41,6 +42,7 @@ from kcovdbg.engine.trace_builds import (
 from kcovdbg.model.location import Location
 from kcovdbg.records.native_loops import Block
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
+from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.render.column import Column
 from kcovdbg.render.grid import table_lines
 from kcovdbg.render.json_schema import RowType
@@ -152,11 +154,36 @@ def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | Non
         if is_expression(word) or not word.startswith(FILE):
             yield word, find_counts(context, word, kernel)
             continue
-        for path in find_trace_files(context.workspace, word.removeprefix(FILE)):
-            name = f"{FILE}{path}"
-            counted = find_counts(context, name, kernel)
-            remarks = tuple(remark.removeprefix(f"{name}: ") for remark in counted.remarks)
-            yield word, counted._replace(remarks=remarks)
+        paths = find_trace_files(context.workspace, word.removeprefix(FILE))
+        others: list[NotATraceError] = []
+        latest: BufferCounts | None = None
+        for run in group_runs(paths):
+            # Of several files, those of the calls of one program.
+            counted: list[BufferCounts] = []
+            remarks: list[str] = []
+            for name in (f"{FILE}{path}" for path in run):
+                try:
+                    counted.append(find_counts(context, name, kernel))
+                except NotATraceError as error:
+                    others.append(error)
+                    continue
+                remarks += (remark.removeprefix(f"{name}: ") for remark in counted[-1].remarks)
+            if counted:
+                if latest is not None:
+                    yield word, latest
+                counts = counted[0].counts if len(counted) == 1 else _sum_counts(counted)
+                kinds = frozenset().union(*(one.kinds for one in counted))
+                latest = BufferCounts(counts, tuple(dict.fromkeys(remarks)), kinds)
+        if latest is None:
+            raise others[0]
+        yield word, latest._replace(remarks=(*latest.remarks, *(f"left out: {error}" for error in others)))
+
+
+def _sum_counts(counted: Sequence[BufferCounts]) -> Counter[int]:
+    total: Counter[int] = Counter()
+    for one in counted:
+        total.update(one.counts)
+    return total
 
 
 def _count_side(context: Context, words: Sequence[str], build: TraceBuild, side: int, comparison: BuildComparison) -> _SideRuns:

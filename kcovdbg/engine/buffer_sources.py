@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from kcovdbg.analysis.recorded_syscalls import find_recorded_syscalls
 from kcovdbg.analysis.set_expressions import evaluate, is_expression
 from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.collect.trace_file import NAMES_MAY_BE_WRONG, find_traces, read_trace
+from kcovdbg.collect.trace_file import NAMES_MAY_BE_WRONG, find_traces, merge_traces, read_trace
 from kcovdbg.collect.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.suggestions import suggest
@@ -29,6 +30,7 @@ from kcovdbg.model.state import Part
 from kcovdbg.model.task import TaskFields
 from kcovdbg.records.pc_convention import PointSet, table_points
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
+from kcovdbg.records.pc_file import NotATraceError
 from kcovdbg.render.wording import syscall_text
 from kcovdbg.symbols.coverage_points import PointKind, recorded_kinds
 from kcovdbg.walk.buffer_names import check_name
@@ -61,7 +63,7 @@ def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) 
             return replace(buffer, kaslr_offset=kernel.kaslr_offset, remarks=remarks)
         return buffer
     if what.startswith(FILE):
-        return read_trace_file(context.workspace, what.removeprefix(FILE), context.reading, kernel)
+        return _read_traces(context, what.removeprefix(FILE), kernel)
     if what.startswith(USER):
         if context.workspace.confinement is not None:
             raise CapabilityError("the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}")
@@ -147,6 +149,23 @@ def read_trace_file(
     return read_trace(confine(workspace, path), kernel, options)
 
 
+def _read_traces(context: Context, path: str, kernel: TraceKernel | None) -> Buffer:
+    """Read a trace file, or those of a directory or pattern one after another."""
+    paths = find_trace_files(context.workspace, path)
+    if len(paths) == 1 and not Path(confine(context.workspace, path)).is_dir():
+        return read_trace_file(context.workspace, str(paths[0]), context.reading, kernel)
+    buffers: list[Buffer] = []
+    others: list[NotATraceError] = []
+    for one in paths:
+        try:
+            buffers.append(read_trace_file(context.workspace, str(one), context.reading, kernel))
+        except NotATraceError as error:
+            others.append(error)
+    if not buffers:
+        raise others[0]
+    return merge_traces(f"{FILE}{path}", buffers, [str(error) for error in others])
+
+
 def find_trace_operands(word: str) -> set[str]:
     """Return the paths of trace files, directories of them, and patterns that a buffer's name or an expression may name."""
     names = {match[1] for match in _OPERAND.finditer(word)}
@@ -169,13 +188,15 @@ def confine(workspace: Workspace, path: str) -> str:
 
     :raises KcovdbgError: when arguments may not name it.
     """
-    return path if workspace.confinement is None else str(workspace.confinement.find_input(path))
+    if workspace.confinement is not None:
+        return str(workspace.confinement.find_input(path))
+    return os.path.expanduser(path)  # noqa: PTH111 - that of Path raises for an unknown user
 
 
 def find_points(workspace: Workspace) -> Sequence[PointSet] | None:
     """Return the PCs that this kernel and its modules can record, None where there is no table of them yet."""
-    symbolizer, target = workspace.symbolizer, workspace.optional_target
-    table = None if symbolizer is None else symbolizer.table
+    # Waits a moment for a table that is being built, as all that names records does.
+    table, target = workspace.names.table, workspace.optional_target
     image = None if table is None else table_points(table)
     if image is None:
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 from argparse import Namespace
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from kcovdbg.abi.syscall_names import argument_count, syscall_name
 from kcovdbg.analysis.located_records import PcFilter, find_indices, locate_records
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.run_counts import Occurrence, RunCounts, find_occurrences
+from kcovdbg.collect.buffer_data import concatenate
 from kcovdbg.collect.command_run import Collected, TracedSyscall
 from kcovdbg.engine.buffer_arguments import make_filters
 from kcovdbg.engine.buffer_sources import name_remarks
@@ -47,26 +47,11 @@ def merge(buffers: Sequence[Buffer]) -> Buffer:
     """Concatenate buffers, in the order in which their tasks were created."""
     if len(buffers) == 1:
         return buffers[0]
-    words = array(buffers[0].words.typecode)
-    for buffer in buffers:
-        words.extend(buffer.words)
-    count = sum(buffer.count for buffer in buffers)
     full = [buffer.name for buffer in buffers if buffer.full]
     remarks = [f"the buffers of {len(buffers)} tasks, concatenated; --per-thread keeps them apart"]
     if full:
         remarks.append(f"full: {', '.join(full)}; later records of these may be missing")
-    words, encoding = record.split_records(words, buffers[0].encoding)
-    # The capacity of one buffer says nothing about all of them.
-    return replace(
-        buffers[0],
-        words=words,
-        encoding=encoding,
-        count=count,
-        stored_count=count,
-        capacity=None,
-        size=None,
-        remarks=tuple(remarks),
-    )
+    return concatenate(buffers, remarks)
 
 
 def make_parts(collected: Collected, *, per_thread: bool) -> list[CollectedPart]:

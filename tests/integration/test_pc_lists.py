@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Lists of PCs as tools write them, read for the demo's kernel; they hold what task 41 executed, and what others did."""
+
+import gzip
+import json
+import random
+import struct
+from pathlib import Path
+
+import pytest
+
+from kcovdbg.commands import COMMANDS
+from kcovdbg.engine.argument import Value
+from kcovdbg.engine.buffer_sources import read_trace_file
+from kcovdbg.engine.runner import run_line, run_reporting
+from kcovdbg.engine.workspace import Workspace
+from kcovdbg.records.pc_file import NotATraceError
+from kcovdbg.target.opener import TargetOptions, open_target
+from tests.support.state import Streams
+
+pytest.importorskip("drgn")
+
+LISTS = Path(__file__).parents[1] / "golden" / "pc_lists"
+OFFSET = 0x22600000
+TASKS = (41, 34, 42, 43, 36, 56)
+
+
+@pytest.fixture(scope="module")
+def streams():
+    return Streams()
+
+
+@pytest.fixture(scope="module")
+def demo(streams):
+    workspace = Workspace(COMMANDS, lambda: open_target(TargetOptions(demo=True)), find_terminal=streams.find)
+    # Its table is built first.
+    assert workspace.names.table is not None
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def ask(demo, streams):
+    def asked(line):
+        assert run_line(demo, f"{line} --json") in (0, 1)
+        return json.loads(streams.take()[0])
+
+    return asked
+
+
+@pytest.fixture(scope="module")
+def recorded(ask):
+    """What the kernel's memory has of some tasks."""
+    return {task: [int(row["pc"], 16) for row in ask(f"buffer {task} --raw")] for task in TASKS}
+
+
+def read(demo, name):
+    return read_trace_file(demo, str(LISTS / name))
+
+
+def readings(buffer):
+    return {(one.convention, one.kaslr_offset): one.records for one in buffer.facts.readings if one.module is None}
+
+
+KINDS = {
+    "bom.txt": ("hex", {("call", 0): 36}),
+    "comma.txt": ("hex", {("call", 0): 36}),
+    "cover.gz": ("hex", {("call", 0): 36}),
+    "log.txt": ("hex", {("raw", 0): 47}),
+    "m41.txt": ("modoff", {("call", 0): 36}),
+    "d41.log": ("drcov", {("call", 0): 36}),
+    "rcf41.csv": ("csv", {("call", 0): 108}),
+    "pcm1.txt": ("hex", {("minus1", 0): 47}),
+    "double.txt": ("hex", {("twice", 0): 36}),
+    "mix.txt": ("hex", {("raw", 0): 47, ("call", 0): 36}),
+    "kaslr.txt": ("hex", {("raw", OFFSET): 47}),
+    "count.txt": ("hex", {("raw", 0): 47}),
+    "dec.txt": ("decimal", {("call", 0): 36}),
+    "x.sancov": ("sancov", {("call", 0): 36}),
+    "modcall.txt": ("hex", {("call", 0): 81}),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind(demo, recorded, name):
+    kind, expected = KINDS[name]
+    buffer = read(demo, name)
+    assert (buffer.facts.format, readings(buffer), buffer.facts.share) == (kind, expected, 1)
+    assert not buffer.facts.damaged
+    if name == "rcf41.csv":
+        assert set(buffer.words) > set(recorded[41])
+    elif name != "modcall.txt":
+        assert set(buffer.words) == set(recorded[41])
+        if ("raw", 0) in expected or ("minus1", 0) in expected or ("raw", OFFSET) in expected:
+            assert list(buffer.words[:47]) == recorded[41]
+
+
+def test_the_skipped_line_is_known(demo):
+    assert read(demo, "log.txt").facts.skipped == 1
+
+
+def test_a_module_that_is_off_by_a_constant(demo):
+    right, shifted = read(demo, "modcall.txt"), read(demo, "modshift.txt")
+    assert list(shifted.words) == list(right.words)
+    (moved,) = [one for one in shifted.facts.readings if one.module is not None]
+    assert (moved.module, moved.records, moved.shift) == ("kcovlab_keep", 14, -0x18)
+
+
+READERS = [
+    command.name
+    for command in COMMANDS
+    if command.name != "catch" and any(argument.value is Value.BUFFER for argument in command.arguments)
+]
+
+
+@pytest.mark.parametrize("name", ["html404.txt", "notready.txt", "l41.info"])
+@pytest.mark.parametrize("command", READERS)
+def test_every_command_refuses_what_is_no_trace(demo, streams, name, command, tmp_path):
+    """With one status and one message."""
+    path = f"file:{LISTS / name}"
+    words = {
+        "export": f"export lcov {path} -o {tmp_path / 'e'}",
+        "keep": f"keep @x {path}",
+        "points": f"points vfs_read {path}",
+        "diff": f"diff {path} 41",
+        "view": f"view --text {path}",
+        "report": f"report {path} -o {tmp_path / 'e'}",
+    }
+    with pytest.raises(NotATraceError) as caught:
+        read(demo, name)
+    assert run_reporting(demo, words.get(command, f"{command} {path}")) == 2
+    output, errors = streams.take()
+    assert (output, errors.splitlines()[0]) == ("", f"kcovdbg: {caught.value}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_every_command_on_traces_takes_the_options(command):
+    names = {name for argument in COMMANDS.find(command).arguments for name in argument.names}
+    assert {"--format", "--pc", "--kaslr-offset"} <= names
+
+
+@pytest.fixture
+def cover_files(tmp_path):
+    for folder in ("exec_a", "exec_b"):
+        (tmp_path / folder).mkdir()
+        for file in (LISTS / folder).iterdir():
+            (tmp_path / folder / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "exec_a" / "cov_prog1.2").touch()
+    return tmp_path
+
+
+def test_directories_of_cover_files(ask, demo, streams, cover_files):
+    everything = [int(line, 16) for path in (cover_files / "exec_a").iterdir() for line in path.read_text().split()]
+    assert sum(row["count"] for row in ask(f"top file:{cover_files}/exec_a/")) == len(everything)
+    assert sum(row["count"] for row in ask(f"top 'file:{cover_files}/exec_a/*.1' --by pc")) == 16
+    rows = ask(f"diff file:{cover_files}/exec_a/ file:{cover_files}/exec_b/")
+    right = {int(line, 16) for line in (cover_files / "exec_b" / "cov_prog1.0").read_text().split()}
+    # The calls of a program are one run: nothing flickers.
+    assert {(row["side"], int(row["pc"], 16) - 5) for row in rows} == {("left", pc) for pc in set(everything) - right}
+    assert run_reporting(demo, f"diff file:{cover_files}/exec_a/ file:{cover_files}/exec_a/") == 0
+    streams.take()
+
+
+def test_other_files_in_a_directory_are_left_out(ask, demo, streams, cover_files):
+    for name in ("a.html", "z.html"):
+        (cover_files / "exec_b" / name).write_text("<html>")
+    assert sum(row["count"] for row in ask(f"top file:{cover_files}/exec_b")) == 30
+    assert ask(f"diff file:{cover_files}/exec_b file:{cover_files}/exec_b") == []
+    (cover_files / "exec_b" / "cov_prog1.0").unlink()
+    for line in (f"top file:{cover_files}/exec_b", f"diff file:{cover_files}/exec_b file:{cover_files}/exec_a"):
+        assert run_reporting(demo, line) == 2
+        streams.take()
+
+
+def test_home_directories_are_expanded(ask, cover_files, monkeypatch):
+    monkeypatch.setenv("HOME", str(cover_files))
+    assert sum(row["count"] for row in ask("top file:~/exec_b")) == 30
+    assert sum(row["count"] for row in ask("top file:~/exec_b/cov_prog1.0")) == 30
+    assert ask("points __do_sys_ppoll file:~/exec_b/cov_prog1.0") == ask(
+        f"points __do_sys_ppoll file:{cover_files}/exec_b/cov_prog1.0"
+    )
+
+
+FORMATS = ("hex", "rawcover", "rawcoverfiles", "jsonl", "modoff", "drcov")
+
+
+@pytest.mark.parametrize("task", [41, 34, 43])
+@pytest.mark.parametrize("name", FORMATS)
+def test_exports_are_read_back(demo, streams, recorded, tmp_path, task, name):
+    out = tmp_path / "x"
+    assert run_line(demo, f"export {name} {task} -o {out}") == 0
+    streams.take()
+    found = set(read_trace_file(demo, str(out)).words)
+    wanted = {pc for pc in recorded[task] if pc}
+    if name in ("hex", "rawcover", "modoff", "drcov"):
+        assert found == wanted
+    # These have points of .text alone: none after tail calls.
+    assert len(wanted - found) < 0.1 * len(wanted)
+    assert found <= wanted or name == "rawcoverfiles"
+
+
+@pytest.mark.parametrize("name", ["lcov", "cobertura", "funccover"])
+def test_exports_without_pcs_are_refused(demo, streams, tmp_path, name):
+    out = tmp_path / "x"
+    assert run_line(demo, f"export {name} 41 -o {out}") == 0
+    streams.take()
+    with pytest.raises(NotATraceError) as caught:
+        read_trace_file(demo, str(out))
+    assert name in caught.value.found.lower()
+    page = tmp_path / "p.html"
+    assert run_line(demo, f"report 41 -o {page}") == 0
+    streams.take()
+    with pytest.raises(NotATraceError) as caught:
+        read_trace_file(demo, str(page))
+    assert "HTML" in caught.value.found
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("correction", [0, 1, 5, 10])
+@pytest.mark.parametrize("offset", [0, OFFSET, 0x1A00000])
+def test_what_real_tasks_executed(demo, recorded, tmp_path, task, correction, offset):
+    pcs = [pc for pc in recorded[task] if pc]
+    path = tmp_path / "t"
+    path.write_text("".join(f"{pc - correction + offset:#x}\n" for pc in pcs))
+    buffer = read_trace_file(demo, str(path))
+    # Records that a damaged buffer has are no points.
+    wrong = set(buffer.facts.damaged)
+    assert len(wrong) < 0.1 * len(pcs)
+    assert all(word == pc for index, (word, pc) in enumerate(zip(buffer.words, pcs, strict=True)) if index not in wrong)
+
+
+@pytest.mark.parametrize("kind", ["binary", "words", "big", "low", "xz"])
+def test_other_containers_of_what_a_task_executed(demo, recorded, tmp_path, kind):
+    pcs = recorded[41]
+    path = tmp_path / "t"
+    if kind == "low":
+        path.write_text("".join(f"{pc & 0xFFFFFFFF:x}\n" for pc in pcs))
+    elif kind == "binary":
+        path.write_bytes(struct.pack(f"<{len(pcs) + 1}Q", len(pcs), *pcs))
+    elif kind == "words":
+        path.write_bytes(struct.pack(f"<{len(pcs)}Q", *pcs))
+    elif kind == "big":
+        path.write_bytes(struct.pack(f">{len(pcs)}Q", *(pc - 1 for pc in pcs)))
+    else:
+        path.write_bytes(gzip.compress("".join(f"[ 1.2] {pc - 5}\n" for pc in pcs).encode("utf-16")))
+    buffer = read_trace_file(demo, str(path))
+    assert list(buffer.words) == pcs
+    assert buffer.facts.restored == (len(pcs) if kind == "low" else 0)
+
+
+def test_random_addresses_of_code_are_damage(demo, recorded, tmp_path):
+    source = random.Random(3)
+    points = demo.names.table
+    noise = [0xFFFFFFFF81000000 + source.randrange(0x7FFFFF) for _ in range(100)]
+    noise = [pc for pc in noise if not any(pc + delta in points for delta in (0, 1, 5, 10))]
+    path = tmp_path / "t"
+    path.write_text("".join(f"{pc:#x}\n" for pc in recorded[41] * 5 + noise))
+    buffer = read_trace_file(demo, str(path))
+    assert list(buffer.facts.damaged) == list(range(235, 235 + len(noise)))
+    assert list(buffer.words) == recorded[41] * 5 + noise
