@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 
-from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.errors import TargetError
 
 
 @contextlib.contextmanager
@@ -52,10 +52,6 @@ def _not_stopped() -> str | None:
     return None
 
 
-def _cannot_stop() -> None:
-    raise CapabilityError("this is not a machine that kcovdbg can stop")
-
-
 def _is_still(_reason: str) -> str | None:
     return None
 
@@ -82,11 +78,6 @@ class Connection:
     """Let a machine continue that was left stopped by a run of kcovdbg that has ended; return a note for the user.
 
     :raises TargetError: when none did.
-    """
-    stop: Callable[[], None] = _cannot_stop
-    """Stop the machine until the target is closed.
-
-    :raises CapabilityError: when it cannot be stopped.
     """
     leave_stopped: Callable[[str], str | None] = _is_still
     """Leave a machine that kcovdbg stopped so when the target is closed, for a reason that later runs of kcovdbg give; return a

@@ -47,7 +47,7 @@ class FileTarget:
         nothing = self.connection = Connection()
         self.state, self.is_gone = nothing.state, nothing.is_gone
         self.stop_note, self.resume = nothing.stop_note, nothing.resume
-        self.stop, self.leave_stopped = nothing.stop, nothing.leave_stopped
+        self.leave_stopped = nothing.leave_stopped
 
     def read(self, address: int, size: int) -> bytes:
         """Refuse to read memory.

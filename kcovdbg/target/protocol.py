@@ -203,12 +203,6 @@ class Target(Protocol):
         :raises TargetError: when none did.
         """
 
-    def stop(self) -> None:
-        """Stop the machine until the target is closed.
-
-        :raises CapabilityError: when it cannot be stopped.
-        """
-
     def leave_stopped(self, reason: str) -> str | None:
         """Keep a machine that kcovdbg stopped from continuing when the target is closed.
 

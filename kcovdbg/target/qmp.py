@@ -8,7 +8,6 @@ it returns: between its calls the stream is free.
 from __future__ import annotations
 
 import array
-import atexit
 import contextlib
 import json
 import os
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import GoneError, KcovdbgError, TargetError
+from kcovdbg.errors import GoneError, TargetError
 from kcovdbg.input_file import parse_json
 from kcovdbg.limits import REPLY_TIME, find_limit, over_limit
 from kcovdbg.target.connection import MachineState
@@ -55,9 +54,6 @@ class Qmp:
         self._socket = connect(address, "QEMU's QMP socket", _HINT, timeout)
         self._buffer = bytearray()
         self._count = 0
-        self._is_held = False
-        # While the guest is held.
-        self._signals = contextlib.ExitStack()
         try:
             self._check_greeting(timeout)
         except BaseException:
@@ -71,10 +67,6 @@ class Qmp:
 
     def close(self) -> None:
         """Close the connection, drgn's duplicate included, so that QEMU serves the next client. May be called twice."""
-        atexit.unregister(self.close)
-        with signals_delayed(), contextlib.suppress(KcovdbgError):
-            self._release()
-        self._signals.close()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -167,37 +159,6 @@ class Qmp:
                     self.execute("cont")
                     remove_record(self.address)
 
-    def hold(self) -> None:
-        """Stop the guest until the connection is closed, at exit at the latest; one that is stopped already stays so."""
-        if self._is_held or not self.is_running():
-            return
-        self._signals.enter_context(signals_as_exit())
-        atexit.register(self.close)
-        with signals_delayed():
-            write_record(self.address)
-            self.execute("stop")
-            self._is_held = True
-
-    def release(self) -> None:
-        """Let a guest that is held go on."""
-        with signals_delayed():
-            self._release()
-        self._signals.close()
-
-    def _release(self) -> None:
-        if self._is_held:
-            self._is_held = False
-            self.execute("cont")
-            remove_record(self.address)
-
-    def leave_stopped(self, reason: str) -> str | None:
-        """Leave a guest that is held stopped at :meth:`close`, for a reason that later runs give; return a note."""
-        if not self._is_held:
-            return None
-        self._is_held = False
-        write_record(self.address, reason)
-        return "the guest stays stopped; resume lets it go on"
-
     def stop_note(self) -> str | None:
         """Return a note on who stopped the guest, None while it runs."""
         is_running, state = self._query_status()
@@ -215,9 +176,6 @@ class Qmp:
 
         :raises TargetError: when none did.
         """
-        if self._is_held:
-            self.release()
-            return
         record = read_record(self.address)
         if self.is_running():
             raise TargetError(f"the guest at {self.address.text} is running")

@@ -165,22 +165,6 @@ def test_gdb(guest: Guest, tmp_path: Path) -> None:
     assert said.answers[7].count("kc-owner") == 1
 
 
-def test_watch_until_section(guest: Guest) -> None:
-    """Sections last microseconds here; the answer is about the stopped guest, and holds until the guest goes on."""
-    qmp = ["--qemu", str(guest.sockets.debugger_qmp), "-s", str(guest.kernel.vmlinux)]
-    done = run_kcovdbg(*qmp, "watch", "--json", "--until", "section", "0.02", "tasks", "kc-sections")
-    assert done.returncode == 0, done.stderr
-    assert not guest.qmp.running()
-    (row,) = json.loads("[" + done.stdout.rpartition("\n[")[2] if "\n[" in done.stdout else done.stdout)
-    assert row["role"] == "remote-section"
-    done = run_kcovdbg(*qmp, "-e", "tasks kc-sections --json", "-e", "info", "-e", "resume")
-    later, _, text = done.stdout.partition("\n]\n")
-    assert json.loads(later + "]") == [row]
-    assert re.search(r"machine is +stopped", text)
-    assert "kc-sections" in done.stderr + text
-    assert guest.qmp.running()
-
-
 def test_signal(guest: Guest) -> None:
     process = start(guest, "catch", "kc-victim", "kcov_mode")
     wait_running(guest)

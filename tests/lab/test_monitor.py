@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from kcovdbg.analysis.sample_summary import summarize
 from kcovdbg.engine.sample_file import read_run
 from tests.lab.collect_guest import SHARED, put_programs
 from tests.lab.guest import Guest, Machine
-from tests.lab.kcovdbg_run import ROOT, run_kcovdbg
+from tests.lab.kcovdbg_run import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,28 +81,3 @@ def test_counts_are_those_of_the_guest(kernel: Kernel, userland: Userland, tmp_p
         assert place.file is not None
         if not place.file.startswith("modules/"):
             assert (kernel.tree / place.file).exists(), place
-
-
-def test_watch_until_full(kernel: Kernel, userland: Userland, tmp_path: Path) -> None:
-    put_programs(tmp_path, userland)
-    machine = Machine(memory_mib=256, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(tmp_path))
-    with Guest(kernel, userland, machine) as guest:
-        guest.wait_done(300)
-        told: list[str] = []
-        worker = threading.Thread(target=lambda: told.append(guest.run(f"{SHARED}/rounds {FILLS}\n", 600).stdout))
-        worker.start()
-        target = ("--qemu", guest.sockets.debugger_qmp, "-s", kernel.vmlinux)
-        done = run_kcovdbg(*target, "watch", "--json", "--until", "full", "0.1", "objects")
-        assert done.returncode == 0, done.stderr
-        assert not guest.qmp.running()
-        # The last answer is of the stopped guest, and stays true until it goes on.
-        rows = json.loads("[" + done.stdout.rpartition("\n[")[2] if "\n[" in done.stdout else done.stdout)
-        (row,) = [row for row in rows if row["full"]]
-        later = run_kcovdbg(*target, "-e", "objects --json", "-e", "resume")
-        assert row in json.loads(later.stdout.partition("\n]\n")[0] + "]")
-        assert guest.qmp.running()
-        worker.join()
-    truth = json.loads(told[0])
-    assert (row["comm"], row["pid"], row["size"]) == ("rounds-fill", truth["pid"], truth["words"])
-    assert row["count"] == row["capacity"] == truth["words"] - 1
-    assert row["kcov"] in done.stderr + done.stdout

@@ -86,9 +86,6 @@ class MemoryTarget:
     def resume(self) -> str | None:
         raise TargetError("not a machine")
 
-    def stop(self) -> None:
-        raise CapabilityError("not a machine")
-
     def leave_stopped(self, reason: str) -> str | None:
         return None
 

@@ -179,7 +179,7 @@ ERRORS = (
     ("export 26 -o 'a b' lcov", "'26'", 7, "did you mean export lcov -o 'a b' 26?"),
     ("export 26 27", "'26'", 7, "usage: export FORMAT WHAT"),
     ("tasks --mode", "--mode", 12, None),
-    ("watch", "SECONDS", 5, "usage: watch [--until EVENT] [-n N] SECONDS COMMAND…"),
+    ("watch", "SECONDS", 5, "usage: watch [-n N] SECONDS COMMAND…"),
     ("watch 2", "missing command", None, "watch 2 tasks"),
     ("tasks --json --csv", "--csv", 13, None),
     ("half", "the other half", None, None),
@@ -347,78 +347,28 @@ def test_watch_counts_overflows(streams, monkeypatch):
     assert "looks" not in "".join(streams.take())
 
 
-class _Guest(Kernel):
-    """A kernel that can be stopped."""
-
-    def __init__(self):
-        super().__init__(E9A)
-        self.target.live = True
-        self.stops = []
-        self.target.stop = lambda: self.stops.append("stop")
-        self.target.resume = lambda: self.stops.append("go on")
-
-
-def test_watch_until_full(streams, monkeypatch):
-    kernel = _Guest()
-    workspace = Workspace(COMMANDS, lambda: kernel.target, find_terminal=streams.find)
-    assert run_line(workspace, "objects --json") == 0
-    rows = json.loads(streams.take()[0])
-    # Those that are full already do not count.
-    assert any(row["full"] for row in rows)
-    row = next(row for row in rows if row["count"] and not row["full"] and row["mode"].startswith("TRACE"))
-    looks = []
-
-    def sleep(_seconds):
-        looks.append(None)
-        if len(looks) == 3:
-            kernel.target.write(int(row["area"], 16), row["capacity"].to_bytes(kernel.target.word_size, "little"))
-
-    monkeypatch.setattr("time.sleep", sleep)
-    assert run_line(workspace, f"watch --until full 1 objects {row['kcov']}") == 0
-    said = streams.take()[0]
-    assert len(looks) == 3
-    assert f"stopped: the buffer of kcov {row['kcov']} is full" in said
-    # Stopped for the first look, and for good when the buffer is full; the last answer is of then.
-    assert kernel.stops == ["stop", "go on", "stop"]
-    assert f"{row['capacity']}/{row['capacity']}" in said
-    assert row["kcov"] in workspace.stop_reason
-
-
-def test_watch_until_over(streams, monkeypatch):
-    """An event that is over before the kernel stops does not count; sections are only searched in the stopped kernel."""
-    kernel = _Guest()
-    workspace = Workspace(COMMANDS, lambda: kernel.target, find_terminal=streams.find)
-    monkeypatch.setattr("time.sleep", lambda _seconds: None)
-    events = [{}, {"a": "a violation"}, {}, {}, {"b": "another"}, {"b": "another"}]
-    monkeypatch.setattr("kcovdbg.commands.watch.find_events", lambda *_: events.pop(0))
-    assert run_line(workspace, "watch --until violation 1") == 0
-    assert "another" in streams.take()[0]
-    assert kernel.stops == ["stop", "go on", "stop", "go on", "stop"]
-    kernel.stops.clear()
-    workspace.stop_reason = None
-    events[:] = [{}, {}, {}, {"c": "a section"}]
-    assert run_line(workspace, "watch --until section -n 9 1") == 0
-    assert kernel.stops == ["stop", "go on"] * 3 + ["stop"]
-    events[:] = [{}] * 4
-    workspace.stop_reason = None
-    assert run_line(workspace, "watch --until section -n 2 1") == 0
-    assert workspace.stop_reason is None
-    assert kernel.stops[-1] == "go on"
-
-
 def test_watch_ends(streams, monkeypatch):
-    """Without a terminal, a stopped kernel is read once, and a running one as often as requested."""
+    """A stopped kernel is read once, and a note says why; a running one as often as requested."""
     kernel = Kernel(E9A)
     workspace = Workspace(COMMANDS, lambda: kernel.target, find_terminal=streams.find)
+    monkeypatch.setattr("time.sleep", lambda _seconds: pytest.fail("waited"))
+    for streams.width in (None, 80):
+        assert run_line(workspace, "watch --json 1 info") == 0
+        out, err = streams.take()
+        assert out.count('"generation"') == 1
+        assert kernel.target.name in err
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
-    assert run_line(workspace, "watch 1 tasks --mode disabled") == 0
-    once = streams.take()[0]
-    assert run_line(workspace, "watch --json -n 3 1 info") == 0
-    assert streams.take()[0].count('"generation"') == 1
-    streams.width = 80
+    kernel.target.live = True
     assert run_line(workspace, "watch -n 3 1 tasks --mode disabled") == 0
     assert streams.take()[0].count("every 1 s") == 3
-    assert once
+    streams.width = None
+    assert run_line(workspace, "watch --json -n 3 1 info") == 0
+    decoder, text = json.JSONDecoder(), streams.take()[0]
+    for _ in range(3):
+        value, end = decoder.raw_decode(text)
+        assert len(value) == 1
+        text = text[end:].lstrip()
+    assert not text
 
 
 def test_watch(workspace, streams, monkeypatch):
@@ -439,14 +389,6 @@ def test_watch(workspace, streams, monkeypatch):
     said = streams.take()[0]
     assert said.count("\x1b[2J") == 3
     assert said.count("every 2 s: tasks --mode disabled") == 3
-    slept.clear()
-    assert run_line(workspace, "watch --json 1 info") == 130
-    decoder, text = json.JSONDecoder(), streams.take()[0]
-    for _ in range(3):
-        value, end = decoder.raw_decode(text)
-        assert len(value) == 1
-        text = text[end:].lstrip()
-    assert not text
 
 
 def test_no_target(workspace, streams):

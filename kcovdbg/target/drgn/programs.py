@@ -197,8 +197,6 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
             qmp.is_gone,
             qmp.stop_note,
             qmp.resume,
-            stop=qmp.hold,
-            leave_stopped=qmp.leave_stopped,
             close=qmp.close,
         )
         return _make_target(

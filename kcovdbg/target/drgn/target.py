@@ -181,13 +181,6 @@ class DrgnTarget(ProgramTypes):
         """
         return self.connection.resume()
 
-    def stop(self) -> None:
-        """Stop the machine until the target is closed.
-
-        :raises CapabilityError: when it cannot be stopped.
-        """
-        self.connection.stop()
-
     def leave_stopped(self, reason: str) -> str | None:
         """Leave a machine that kcovdbg stopped so when the target is closed; return a note for the user."""
         return self.connection.leave_stopped(reason)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import gdb
 from kcovdbg.abi.address import PAGE_SIZE, WORD_MASK, address_of, word_mask
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import CapabilityError, MissingSymbolError, TargetError
+from kcovdbg.errors import MissingSymbolError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.connection import MachineState
@@ -157,13 +157,6 @@ class GdbTarget:
         :raises TargetError: always.
         """
         raise TargetError("GDB controls the machine", hint="continue")
-
-    def stop(self) -> None:
-        """Refuse: GDB's user stops the machine.
-
-        :raises CapabilityError: always.
-        """
-        raise CapabilityError("GDB controls the machine", hint="interrupt, or C-c")
 
     def leave_stopped(self, reason: str) -> str | None:  # noqa: ARG002
         """Return None: GDB's user lets the machine go on."""
