@@ -48,7 +48,7 @@ _shtab_kcovdbg_gdb_path_option_strings=(--json --jsonl --csv --fields --columns 
 _shtab_kcovdbg_help_option_strings=(--schema --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_mcp_option_strings=(-o --output --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_resume_option_strings=(--json --jsonl --csv --fields --columns --wide --vertical -h --help)
-_shtab_kcovdbg_watch_option_strings=(--until -n --count --json --jsonl --csv --fields --columns --wide --vertical -h --help)
+_shtab_kcovdbg_watch_option_strings=(-n --count --json --jsonl --csv --fields --columns --wide --vertical -h --help)
 _shtab_kcovdbg_option_strings=(-c --core -k --kernel --qemu --gdb-remote --demo -s --symbols --image -e --execute --symbol-table --source-dir --substitute-path --other-vmlinux --other-source --limit -q --quiet --color --debug --version -h --help)
 
 _shtab_kcovdbg_catch_pos_0_COMPGEN=''
@@ -148,7 +148,6 @@ _shtab_kcovdbg_report___pc_choices=(auto raw call minus1 twice)
 _shtab_kcovdbg_symbols_pos_0_choices=(build info)
 _shtab_kcovdbg_help_pos_0_choices=(areas catch check info log monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg_watch_pos_1_choices=(areas catch check info log monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
-_shtab_kcovdbg_watch___until_choices=(violation full section)
 _shtab_kcovdbg_pos_0_choices=(areas catch check info log monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch)
 _shtab_kcovdbg___color_choices=(auto always never)
 

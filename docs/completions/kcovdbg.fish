@@ -52,7 +52,7 @@ function _shtab_kcovdbg_using
 end
 
 set -g _shtab_kcovdbg_commands areas catch check info log monitor objects percpu saved remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch
-set -g _shtab_kcovdbg_opts_with_value --against --buffer-size --by --color --columns --core --count --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --kaslr-offset --keep --level --limit --mode --not-function --offset --other-source --other-vmlinux --output --pc --qemu --record --remote --repeat --scheduler --seconds --since --source-dir --substitute-path --symbol-table --symbols --timeout --until --width -c -e -j -n -o -s
+set -g _shtab_kcovdbg_opts_with_value --against --buffer-size --by --color --columns --core --count --cpu --depth --execute --explain --fields --file --for --format --function --gdb-remote --include --interval --jobs --kaslr-offset --keep --level --limit --mode --not-function --offset --other-source --other-vmlinux --output --pc --qemu --record --remote --repeat --scheduler --seconds --since --source-dir --substitute-path --symbol-table --symbols --timeout --width -c -e -j -n -o -s
 
 complete -c kcovdbg -e
 complete -c kcovdbg -f
@@ -576,8 +576,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using resume' -l columns -x -d 'show thes
 complete -c kcovdbg -n '_shtab_kcovdbg_using resume' -l wide -d 'show all columns, and all text in them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using resume' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using resume' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a watch -d 'repeat a command every N seconds, or until something happens'
-complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l until -xka "violation full section" -d 'stop the guest when this happens'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a watch -d 'repeat a command every N seconds'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -s n -l count -x -d 'end after N looks'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using watch' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
