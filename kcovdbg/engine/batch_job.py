@@ -13,7 +13,6 @@ import json
 import os
 import stat
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -151,18 +150,15 @@ def run_job(job: BatchJob) -> Outcome:
     start = time.monotonic()
     error = None
     try:
-        # A process that takes too long is killed, and cannot remove what it has unpacked. Not by TMPDIR: there may be tables
-        # of symbols, for all jobs.
-        with tempfile.TemporaryDirectory(prefix="kcovdbg-batch-") as folder:
-            done = subprocess.run(
-                python_command(WORKER, folder),
-                cwd="/",
-                input=json.dumps(dataclasses.asdict(job)).encode(),
-                capture_output=True,
-                timeout=job.timeout,
-                # C-c goes to the parent, which ends this process.
-                start_new_session=True,
-            )
+        done = subprocess.run(
+            python_command(WORKER),
+            cwd="/",
+            input=json.dumps(dataclasses.asdict(job)).encode(),
+            capture_output=True,
+            timeout=job.timeout,
+            # C-c goes to the parent, which ends this process.
+            start_new_session=True,
+        )
         told = done.stdout
         if done.returncode < 0:
             error = f"ended by signal {-done.returncode}"

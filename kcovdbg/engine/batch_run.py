@@ -197,7 +197,7 @@ def find_debug_info(command: str, places: Sequence[str], *, unpacked: bool) -> D
             paths = [place]
         for path in paths:
             plain = dumpfile.unpack(path).path
-            found.append((_read_build_id(plain), str((plain if unpacked else path).resolve())))
+            found.append((_read_build_id(plain), str(plain.absolute() if unpacked else path.resolve())))
     return tuple(found)
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Runs a batch's commands on one file: ``python -m kcovdbg.frontends.batch_worker FOLDER``, with the job on standard input.
+"""Runs a batch's commands on one file: ``python -m kcovdbg.frontends.batch_worker``, with the job on standard input.
 
-Temporary files are made in the folder, which the parent removes. Writes a line of JSON for the file, then one for each
-command when its rows are in the data set.
+Writes a line of JSON for the file, then one for each command when its rows are in the data set.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,7 +49,6 @@ def main() -> int:
 
     :return: the exit status: 2 if no command could be run, with the reason as the last line of standard error.
     """
-    tempfile.tempdir = sys.argv[1]
     # Lists in place of tuples.
     job = BatchJob(**json.load(sys.stdin))
     try:

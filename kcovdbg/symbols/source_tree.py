@@ -57,7 +57,9 @@ class SourceTree:
         self._substitutions = tuple(substitutions)
         self._roots = [*map(_resolve, self._folders), *(_resolve(new or "/") for _, new in self._substitutions)]
         # An image elsewhere may claim to have been built in anybody's home directory.
-        if image is not None and build_directory and _resolve(image).parent == _resolve(build_directory):
+        # A temporary file of one that was unpacked has its path in /proc.
+        is_own = image is not None and not image.startswith("/proc/")
+        if is_own and build_directory and _resolve(image or "").parent == _resolve(build_directory):
             self._roots.append(_resolve(build_directory))
         self._texts: dict[str, SourceText] = {}
         self._paths: dict[Path, None] = {}

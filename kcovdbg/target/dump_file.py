@@ -6,14 +6,13 @@ Compressed and flattened files are unpacked to temporary files, which are remove
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import enum
+import errno
 import mmap
 import os
 import re
 import shlex
-import stat
 import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
@@ -23,6 +22,8 @@ from kcovdbg.elf.header import ET_CORE, MAGIC
 from kcovdbg.elf.note import Note, find_vmcoreinfo, parse_notes
 from kcovdbg.elf.segment import PT_LOAD
 from kcovdbg.errors import TargetError
+from kcovdbg.input_file import open_input
+from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 from kcovdbg.target import flattened_dump as flattened
 from kcovdbg.target.kdump_file import DISKDUMP_MAGIC, KDUMP_MAGIC, KdumpFile, MissingPages
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _COMPRESSED: Final = ((b"\x1f\x8b", "gzip"), (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2"), (b"\x04\x22\x4d\x18", "lz4"))
 _CHUNK: Final = 1 << 20
+# Memory of a machine that has just booted is mostly zeros, which compress to nothing.
+_RATIO: Final = 100
 # What identify_start() looks at: e_ident and e_type of an ELF header.
 _MAGIC_SIZE: Final = 18
 # How far behind text a dump may start, in bytes: warnings and the banner that ssh prints.
@@ -44,7 +47,6 @@ _NO_TEXT: Final = re.compile(rb"[\0-\x06\x0e-\x1a\x1c-\x1f]")
 _COPY: Final = "write it to a file first, and give that"
 _GET_AGAIN: Final = "copy it again, or take another dump"
 _MAX_LAYERS: Final = 4
-_STREAMS: Final = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
 
 
 class FileKind(enum.Enum):
@@ -142,8 +144,8 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     :raises TargetError: when it cannot be opened or read.
     """
     try:
-        _refuse_streams(path, Path(path).stat())
-        file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 (errors in the block are not those of opening)
+        # Errors in the block are not those of opening.
+        file = open_input(path)
     except FileNotFoundError:
         raise TargetError(f"{path}: no such file", hint=path_hint(path)) from None
     except IsADirectoryError:
@@ -151,25 +153,14 @@ def open_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except PermissionError:
         raise TargetError(f"{path}: no permission to read", hint=_permission_hint(path)) from None
     except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) == errno.ESPIPE:
+            raise TargetError(f"{path} is {getattr(error, 'strerror', '')}", hint=_COPY) from None
         raise TargetError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     with file:
-        # It may be another one than before.
-        _refuse_streams(path, os.fstat(file.fileno()))
         try:
             yield file
         except OSError as error:
             raise TargetError(f"could not read {path}: {error.strerror or error}", hint=_COPY) from None
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file; a pipe without waiting for a writer."""
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _refuse_streams(path: str | os.PathLike[str], found: os.stat_result) -> None:
-    what = next((name for test, name in _STREAMS if test(found.st_mode)), None)
-    if what is not None:
-        raise TargetError(f"{path} is {what}: not seekable", hint=_COPY)
 
 
 def path_hint(path: str | os.PathLike[str]) -> str:
@@ -182,6 +173,17 @@ def path_hint(path: str | os.PathLike[str]) -> str:
 
 def _permission_hint(path: str | os.PathLike[str]) -> str:
     return f"dumps are often readable by root only: sudo chown $USER {path}, or run kcovdbg by sudo"
+
+
+class _Temporary(NamedTuple):
+    """A temporary file, and the path by which this process and those of this user open it."""
+
+    stream: IO[bytes]
+    path: Path
+
+
+# As long as a file is open, its path in /proc is valid.
+_KEPT: Final[list[IO[bytes]]] = []
 
 
 class UnpackedFile(NamedTuple):
@@ -272,14 +274,14 @@ def _mend(file: BinaryIO, pages: MissingPages, path: str | os.PathLike[str]) -> 
 
     libkdumpfile maps the file, and a read of a page behind its end would end the process. It refuses descriptors of zeros.
     """
-    with _temporary(path) as target:
+    with _temporary(path) as (target, made):
         while data := file.read(_CHUNK):
             _write_sparse(target, data)
         os.ftruncate(target.fileno(), max(target.tell(), pages.end))
         for offset, size in pages.runs:
             target.seek(offset)
             target.write(bytes(size))
-        return Path(target.name)
+        return made
 
 
 def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
@@ -317,65 +319,62 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
 
 
 def _copy(file: BinaryIO, path: str | os.PathLike[str]) -> Path:
-    with _temporary(path) as target:
+    with _temporary(path) as (target, made):
         while data := file.read(_CHUNK):
             _write_sparse(target, data)
-        target.flush()
         os.ftruncate(target.fileno(), target.tell())
-        return Path(target.name)
+        return made
 
 
 def _decompress(file: BinaryIO, path: str | os.PathLike[str]) -> tuple[Path, str | None]:
-    """Return the decompressed file, and where it was cut or None."""
+    """Return the decompressed file, and where it was cut or None.
+
+    :raises LimitError: when it is too large.
+    """
     problem = None
-    with _temporary(path) as target:
+    # Of the user's file, for one that is compressed several times.
+    limit = max(find_limit(UNPACKED_SIZE), _RATIO * Path(path).stat().st_size)
+    with _temporary(path) as (target, made):
         try:
             with _decompressor(file, path) as stream:
                 while data := stream.read(_CHUNK):
                     _write_sparse(target, data)
+                    if target.tell() > limit:
+                        raise over_limit(UNPACKED_SIZE, f"{path} unpacked", limit)
         except EOFError:
             problem = "its compressed data ends early"
-        target.flush()
         os.ftruncate(target.fileno(), target.tell())
-        return Path(target.name), problem
+        return made, problem
 
 
 def _reassemble(file: BinaryIO, path: str | os.PathLike[str]) -> tuple[Path, str | None]:
     """Return the reassembled file, and where it was cut or None."""
-    with _temporary(path) as target:
+    with _temporary(path) as (target, made):
         try:
             problem = flattened.reassemble(file, target).problem  # type: ignore[arg-type]
         except flattened.FlattenedError as error:
             raise TargetError(f"{path} is truncated or damaged: {error}", hint=_GET_AGAIN) from None
-        return Path(target.name), problem
+        return made, problem
 
 
 @contextlib.contextmanager
-def _temporary(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield a temporary file that is removed at exit, or at once when the block fails."""
-    name = tempfile.gettempdir()
-    created: Path | None = None
+def _temporary(path: str | os.PathLike[str]) -> Iterator[_Temporary]:
+    """Yield a temporary file that exists as long as this process, unless the block fails."""
     try:
-        # Kept after the block: drgn opens it by its name.
-        with tempfile.NamedTemporaryFile(prefix="kcovdbg-", delete=False) as target:
-            created = Path(target.name)
-            yield target
-    except BaseException as error:
-        if created is not None:
-            created.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise TargetError(
-                f"could not unpack {path} in {name}: {error.strerror or error}",
-                hint="set TMPDIR to a directory with enough space",
-            ) from None
-        raise
-    atexit.register(_remove, created, os.getpid())
-
-
-def _remove(path: Path, owner: int) -> None:
-    # A forked child must not remove its parent's file when it exits.
-    if os.getpid() == owner:
-        path.unlink(missing_ok=True)
+        # Without a name, it is gone whatever ends the process.
+        stream = tempfile.TemporaryFile(prefix="kcovdbg-")  # noqa: SIM115 - kept open
+        try:
+            yield _Temporary(stream, Path(f"/proc/{os.getpid()}/fd/{stream.fileno()}"))
+            stream.flush()
+        except BaseException:
+            stream.close()
+            raise
+    except OSError as error:
+        raise TargetError(
+            f"could not unpack {path} in {tempfile.gettempdir()}: {error.strerror or error}",
+            hint="set TMPDIR to a directory with enough space",
+        ) from None
+    _KEPT.append(stream)
 
 
 def _write_sparse(target: IO[bytes], data: bytes) -> None:

@@ -18,7 +18,7 @@ import duckdb
 import pytest
 import zstandard
 
-from kcovdbg.engine.batch_job import WORKER, BatchJob, find_outcome, run_job
+from kcovdbg.engine.batch_job import BatchJob, find_outcome, run_job
 from kcovdbg.target.demo_files import find_demo
 from tests.support.screen import Screen
 
@@ -216,37 +216,15 @@ def test_a_dump_that_takes_too_long_is_given_up(tmp_path: Path, vmlinux: Path) -
     assert not list(output.rglob("*.parquet"))
 
 
-def test_what_a_job_has_unpacked_is_removed_when_it_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unpacked = tmp_path / "unpacked"
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nmktemp -p "$6" > {unpacked}\nexec sleep 100\n')
-    python.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(python))
-    # Started at the latest when the second job is: a machine may be slow.
-    for seconds in (1, 60):
-        outcome = run_job(BatchJob(str(python), ("tasks",), str(tmp_path / "out"), (), seconds))
-        assert "timed out" in str(outcome.error)
-        if unpacked.exists():
-            break
-    assert not Path(unpacked.read_text().strip()).exists()
-
-
-def test_temporary_files_are_in_the_folder_of_the_job(tmp_path: Path) -> None:
-    job = BatchJob(str(DEMO / "demo.slice.zst"), ("tasks",), str(tmp_path / "out"), (), 60)
-    words = [sys.executable, "-m", WORKER, str(tmp_path / "none")]
-    done = subprocess.run(words, cwd=ROOT, input=json.dumps(asdict(job)), capture_output=True, text=True)
-    assert done.returncode == 2
-    assert str(tmp_path / "none") in done.stderr
-
-
 def test_a_dump_is_unpacked_once(tmp_path: Path, vmlinux: Path) -> None:
     job = BatchJob(str(DEMO / "demo.slice.zst"), ("tasks",), str(tmp_path / "out"), ((None, str(vmlinux)),), 60)
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    code = "import os, sys; from kcovdbg.frontends import batch_worker as worker; worker.main(); print(os.listdir(sys.argv[1]))"
-    words = [sys.executable, "-c", code, str(folder)]
+    code = (
+        "from kcovdbg.frontends import batch_worker; from kcovdbg.target import dump_file; batch_worker.main(); "
+        "print(len(dump_file._KEPT))"
+    )
+    words = [sys.executable, "-c", code]
     done = subprocess.run(words, cwd=ROOT, input=json.dumps(asdict(job)), capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1].count("kcovdbg-") == 1, done.stdout
+    assert done.stdout.splitlines()[-1] == "1", done.stdout
 
 
 def test_tables_are_kept_where_the_cache_cannot_be_used(tmp_path: Path, vmlinux: Path, monkeypatch: pytest.MonkeyPatch) -> None:
