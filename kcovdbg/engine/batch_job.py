@@ -119,10 +119,9 @@ class Outcome:
     @property
     def problem(self) -> str | None:
         """What is wrong with the file and missing of its answers, without its path; None where nothing is."""
-        missing = (
-            [self.error] if self.error else [f"{line.line}: {line.error}" for line in self.lines if line.error is not None]
-        )
-        return "; ".join((*self.damage, *missing)) or None
+        lines = (f"{line.line}: {line.error}" for line in self.lines if line.error is not None)
+        found = (*self.damage, *([self.error] if self.error is not None else lines))
+        return "; ".join(text.removeprefix(f"{self.path} ") for text in found) or None
 
 
 def find_outcome(job: BatchJob) -> Outcome | None:

@@ -281,6 +281,17 @@ def test_truncated_cores(tmp_path, size):
                 prog.read(address + whole, 1, True)
 
 
+def test_a_cut_core_that_cannot_be_opened(tmp_path):
+    """The cut is told, beside what it may have caused."""
+    path = tmp_path / "core"
+    for size in (6000, len(CORE)):
+        path.write_bytes(CORE[:size])
+        with pytest.raises(TargetError) as caught:
+            open_target(TargetOptions(core=str(path)))
+        assert (f"{size:,} of {len(CORE):,} bytes" in str(caught.value)) == (size < len(CORE))
+        assert caught.value.hint
+
+
 @pytest.mark.parametrize("cut", [300, 4000, 8000, 12000, 20000])
 def test_kdumps_without_pages(tmp_path, cut):
     path = tmp_path / "kdump"

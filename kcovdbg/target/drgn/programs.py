@@ -87,6 +87,20 @@ def open_core(
     """
     if unpacked is None:
         unpacked = dumpfile.unpack_dump(path)
+    try:
+        target = _open_unpacked(path, symbols, name, unpacked)
+    except TargetError as error:
+        if unpacked.problem is None:
+            raise
+        raise TargetError("; ".join((*unpacked.damage, str(error))), hint=error.hint) from error
+    target.damage = unpacked.damage
+    if unpacked.problem is not None and (assumed := target.assume_cpus()) is not None:
+        target.damage = (*target.damage, assumed)
+        target.notes = (*target.notes, assumed)
+    return target
+
+
+def _open_unpacked(path: str, symbols: Sequence[str], name: str | None, unpacked: dumpfile.UnpackedFile) -> DrgnTarget:
     files, notes = _unpack_symbols(symbols)
     notes = [] if name is not None else [*unpacked.notes, *notes]
     with collect_warnings() as warnings:
@@ -103,12 +117,7 @@ def open_core(
         notes += _load_symbols(prog, files, directory=Path(path).parent)
     notes += [*warnings.notes, *_describe_slice(unpacked.path)]
     connection = Connection(lambda: dumpfile.read_notes(unpacked.path), files=(path, *(file.name for file in files)))
-    target = _make_target(prog, name or path, False, notes, connection, code=_find_code(files))
-    target.damage = unpacked.damage
-    if unpacked.problem is not None and (assumed := target.assume_cpus()) is not None:
-        target.damage = (*target.damage, assumed)
-        target.notes = (*target.notes, assumed)
-    return target
+    return _make_target(prog, name or path, False, notes, connection, code=_find_code(files))
 
 
 def _describe_slice(path: Path) -> list[str]:

@@ -218,7 +218,7 @@ class DrgnTarget(ProgramTypes):
         except ReadError:
             notes = parse_notes(self.connection.read_notes(), ">" if self.big_endian else "<")
             self._cpus = tuple(range(sum(note.type == NT_PRSTATUS and note.name == "CORE" for note in notes)))
-            return f"the mask of possible CPUs is missing: assuming the {len(self._cpus)} whose registers the dump has"
+            return f"the mask of possible CPUs is missing: assuming {len(self._cpus)}, by the registers in the dump"
         return None
 
     def per_cpu(self, name: str, cpu: int) -> int:
