@@ -4,6 +4,7 @@
 #endif
 #include "follow.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,7 +16,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -31,7 +34,7 @@
 
 #define OPTIONS \
 	(PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | \
-	 PTRACE_O_TRACEEXEC)
+	 PTRACE_O_TRACEEXEC | PTRACE_O_TRACEEXIT)
 
 /* Initialized buffers, kept for later tasks: making a buffer takes as long as clearing it. */
 #define SPARE 8
@@ -503,6 +506,39 @@ static void handle_new(struct kcovdbg_run *run, struct task *parent)
 		child->told.parent = parent->told.tid;
 }
 
+/* A task that uses KCOV itself cannot enable it, as it is enabled by this program. At its exit it still has files and memory. */
+static int uses_device(const char *device, int tid)
+{
+	struct stat wanted, found;
+	struct dirent *entry;
+	char text[512];
+	DIR *folder;
+	FILE *maps;
+	int uses = 0;
+
+	if (stat(device, &wanted))
+		return 0;
+	snprintf(text, sizeof(text), "/proc/%d/fd", tid);
+	folder = opendir(text);
+	while (folder && !uses && (entry = readdir(folder)))
+		uses = !fstatat(dirfd(folder), entry->d_name, &found, 0) && found.st_dev == wanted.st_dev &&
+		       found.st_ino == wanted.st_ino;
+	if (folder)
+		closedir(folder);
+	snprintf(text, sizeof(text), "/proc/%d/maps", tid);
+	maps = uses ? NULL : fopen(text, "re");
+	while (maps && !uses && fgets(text, sizeof(text), maps)) {
+		unsigned int major, minor;
+		unsigned long inode;
+
+		uses = sscanf(text, "%*s %*s %*s %x:%x %lu", &major, &minor, &inode) == 3 && inode == wanted.st_ino &&
+		       makedev(major, minor) == wanted.st_dev;
+	}
+	if (maps)
+		fclose(maps);
+	return uses;
+}
+
 static void handle_stop(struct kcovdbg_run *run, int tid, int status)
 {
 	int signal = WSTOPSIG(status), event = status >> 16;
@@ -530,6 +566,11 @@ static void handle_stop(struct kcovdbg_run *run, int tid, int status)
 		read_comm(task);
 		if (task == run->tasks[0] && !run->started)
 			run->started = run->leaving_exec = 1;
+		resume(run, task, 0);
+		return;
+	case PTRACE_EVENT_EXIT:
+		task->told.stops--;
+		task->told.uses_kcov = (uint8_t)uses_device(run->command->path, tid);
 		resume(run, task, 0);
 		return;
 	case EVENT_STOP:

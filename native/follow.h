@@ -73,8 +73,9 @@ struct kcovdbg_task {
 	int32_t error;	/* and its errno; 0: followed. */
 	int32_t status; /* As of wait(). */
 	uint8_t ended;
+	uint8_t uses_kcov; /* When it exited, it had the device open or mapped by itself. */
 	char comm[16];
-	uint64_t stops; /* Number of its ptrace stops. */
+	uint64_t stops; /* Number of its ptrace stops, without that of its exit, in which KCOV is disabled. */
 	double started; /* CLOCK_MONOTONIC, seconds. */
 	double stopped;
 	struct kcovdbg_copy trace;

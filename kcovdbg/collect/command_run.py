@@ -98,6 +98,8 @@ class TaskTrace:
     edges: Buffer | None = None
     problem: str | None = None
     """Why nothing was collected; None if something was."""
+    uses_kcov: bool = False
+    """Whether it had the device open or mapped by itself when it exited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +346,7 @@ class _Run:
             buffer=buffer(str(tid), told.trace, request.mode, request.size - request.mode.prefix_words(request.size)),
             edges=buffer(f"{tid} edges", told.edges, second, request.size) if second is not None else None,
             problem=explain_not_followed(told.step, told.error) if told.error else None,
+            uses_kcov=bool(told.uses_kcov),
         )
 
     def _call(self, told: Any, tasks: Sequence[TaskTrace]) -> TracedSyscall:
@@ -373,6 +376,11 @@ def _remarks(tasks: Sequence[TaskTrace], request: Request) -> Iterator[str]:
     for task in tasks:
         if task.problem is not None:
             yield f"{task.kind.name.lower()} {task.tid} ({task.comm}): not collected: {task.problem}"
+        if task.uses_kcov:
+            yield (
+                f"{task.kind.name.lower()} {task.tid} ({task.comm}) uses {request.device_path} itself: the kernel refuses its "
+                "KCOV_ENABLE (EBUSY), as collect has enabled KCOV for it; run it without collect for its own coverage"
+            )
     if request.mode.request.remark is not None:
         yield request.mode.request.remark
     stops = sum(task.stops for task in tasks)

@@ -44,6 +44,27 @@ def test_the_status_is_the_commands(run, command, status):
     assert run("sh", "-c", command).status == status
 
 
+@pytest.mark.parametrize(
+    ("script", "uses"),
+    [
+        ("os.open(path, 0)", [True]),
+        ("os.close(os.open(path, 0))", [False]),
+        ("fd = os.open(path, 0); m = mmap.mmap(fd, 4096, prot=1); os.close(fd); os._exit(0)", [True]),
+        ("os.open(path, 0); os.kill(os.getpid(), 15)", [True]),
+        ("os.fork() or os.open(path, 0)", [False, True]),
+    ],
+)
+def test_a_command_that_uses_kcov_itself(tmp_path, script, uses):
+    """The kernel refuses its KCOV_ENABLE, as it is enabled already."""
+    path = tmp_path / "kcov"
+    path.write_bytes(bytes(4096))
+    fake = FakeKcov()
+    argv = (sys.executable, "-c", f"import mmap, os; path = {str(path)!r}\n{script}")
+    collected = run_command(Request(argv, size=1024, path=str(path), device=fake.device, enable_request=FIOCLEX))
+    assert [task.uses_kcov for task in collected.tasks] == uses
+    assert sum(str(path) in remark for remark in collected.remarks) == sum(uses)
+
+
 def test_what_cannot_be_run(run, tmp_path):
     with pytest.raises(CollectError, match="/nonexistent") as caught:
         run("/nonexistent")

@@ -71,6 +71,16 @@ def test_exit_statuses(lab: Lab) -> None:
     assert all(command in done.stderr for command in words)
 
 
+def test_a_command_that_uses_kcov_itself(lab: Lab) -> None:
+    command = f"{SHARED}/byhand 65536 true"
+    assert lab.guest.run(command, 60).returncode == 0
+    done = lab.collect(f"-o {SHARED}/own.kcov -- {command}")
+    # Its child could not enable KCOV.
+    assert done.returncode == 125, done.stderr
+    assert "EBUSY" in done.stderr
+    assert "/sys/kernel/debug/kcov" in done.stderr
+
+
 def test_threads_and_children_each_have_their_own(lab: Lab) -> None:
     rounds = 200
     done = lab.collect(f"--per-thread -o {SHARED}/crowd.kcov --json -- {SHARED}/crowd {rounds}")
