@@ -428,7 +428,7 @@ def _ordered_lines(
         ):
             yield _equal_line(block, numbers)
             block = next(following, None)
-        place, sign, style = (0, "-", "left") if side is DiffSide.LEFT else (1, "+", "right")
+        place, sign, style = (0, "<", "left") if side is DiffSide.LEFT else (1, ">", "right")
         names = names_of[place]
         names.learn(pc for pc in sides[place][start:end] if pc)
         for run in find_runs(sides[place], partial(_run_name, names), start, end):
@@ -474,7 +474,7 @@ COMMAND: Final = Command(
     ),
     arguments=(
         Argument(("what",), Value.BUFFER, "two buffers, or several on each side of --", count=Count.SOME, metavar="WHAT"),
-        Argument(("--ordered",), Value.FLAG, "align the records in their order"),
+        Argument(("--ordered",), Value.FLAG, "align the records in their order; < marks the left, > the right"),
         *FILTERS,
         *TRACE_OPTIONS,
     ),

@@ -5,16 +5,24 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
+from kcovdbg.analysis.view_rows import Mark
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.buffer_arguments import NOT_FUNCTION, TRACE_OPTIONS
 from kcovdbg.engine.buffer_view import make_view
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.trace_view import TraceView
+from kcovdbg.engine.trace_view import TracePane, TraceView
 from kcovdbg.errors import CapabilityError
-from kcovdbg.render.renderable import Line, Lines
+from kcovdbg.model.location import Location
+from kcovdbg.render.column import Column
+from kcovdbg.render.json_schema import RowType
+from kcovdbg.render.key_meanings import Meaning
+from kcovdbg.render.record_columns import frames_column
+from kcovdbg.render.renderable import Line, Lines, Table
+from kcovdbg.render.value_kinds import NUMBER, SYMBOL, WORD
+from kcovdbg.render.writer import Format
 
 # Without a terminal: enough for two functions with their places.
 _WIDTH: Final = 160
@@ -26,7 +34,8 @@ def _run(context: Context, args: Namespace) -> Lines | None:
     if args.width is not None and not _LEAST <= args.width <= _MOST:
         raise WordError(f"view: --width {args.width} is impossible, {_LEAST} to {_MOST} are possible", str(args.width))
     show = context.workspace.show_view
-    if not args.text and (show is None or not context.terminal.is_terminal):
+    has_text = args.text or context.format is not Format.TEXT
+    if not has_text and (show is None or not context.terminal.is_terminal):
         raise CapabilityError(
             "view: standard output is not a terminal" if show is not None else "view: no full-screen view here",
             hint="view --text prints the same",
@@ -34,12 +43,50 @@ def _run(context: Context, args: Namespace) -> Lines | None:
     view = make_view(context, args.what, args.other, args.not_function or (), by_index=args.by_index)
     if args.fold:
         view.rows = view.folded()
-    if args.text or show is None:
+    if has_text or show is None:
         # What goes through a pipe is mostly read on the terminal that errors go to.
         width = args.width or context.width or context.terminal.error_width or _WIDTH
-        return Lines(_text_lines(view, max(width, _LEAST)), remarks=view.remarks)
+        data = Table(_COLUMNS, (_make_row(view, number) for number in range(len(view.rows))))
+        return Lines(_text_lines(view, max(width, _LEAST)), data=data, remarks=view.remarks)
     show(view)
     return None
+
+
+class _Row(NamedTuple):
+    """A row of a view, with the indexes and PCs of its records."""
+
+    mark: str | None
+    rounds: int
+    left: int | None
+    right: int | None
+    left_pc: int | None
+    right_pc: int | None
+    location: Location | None
+
+
+_MARKS: Final = {Mark.EQUAL: "both", Mark.LEFT: "left", Mark.RIGHT: "right", Mark.CHANGED: "changed", Mark.NONE: None}
+_COLUMNS: Final = (
+    Column("mark"),
+    Column("rounds", NUMBER),
+    Column("left", NUMBER),
+    Column("left_pc", WORD),
+    Column("right", NUMBER),
+    Column("right_pc", WORD),
+    Column("symbol", SYMBOL, value=lambda row: None if row.location is None else row.location.symbol),
+    frames_column(lambda row: () if row.location is None else row.location.frames),
+)
+
+
+def _make_row(view: TraceView, number: int) -> _Row:
+    row = view.rows.row(number)
+    left, right = _number_and_pc(view.left, row.left), _number_and_pc(view.right, row.right)
+    return _Row(_MARKS[row.mark], row.rounds, left[0], right[0], left[1], right[1], view.location(row))
+
+
+def _number_and_pc(pane: TracePane | None, index: int | None) -> tuple[int | None, int | None]:
+    if pane is None or index is None:
+        return None, None
+    return pane.number(index), None if pane.is_missing(index) else pane.record(index).pc
 
 
 def _text_lines(view: TraceView, width: int) -> Iterator[Line]:
@@ -53,6 +100,19 @@ COMMAND: Final = Command(
     summary="view a buffer with its source full-screen, or two side by side",
     topic=Topic.BUFFERS,
     run=_run,
+    row_types=(
+        RowType(
+            _COLUMNS,
+            {
+                "mark": Meaning("which sides have the record: `both`, `left`, `right`, or `changed`", "there is one side"),
+                "rounds": Meaning("number of rows that are folded into this one"),
+                "left": Meaning("index of the record on the left", "it is only on the right"),
+                "right": Meaning("index of the record on the right", "it is only on the left"),
+                "left_pc": Meaning("its PC, as recorded", "there is none"),
+                "right_pc": Meaning("its PC, as recorded", "there is none"),
+            },
+        ),
+    ),
     description=(
         "Two traces are aligned by the records that they have in common. With --by-index, or when both names are those of one "
         "buffer, records are paired by index. On this machine's own kernel, fd:PID/FD alone shows the user's view of the "

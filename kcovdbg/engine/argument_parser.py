@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 from kcovdbg.engine.argument import SEPARATOR, Argument, Count, Value, WordError, convert
-from kcovdbg.engine.command import COMMON_OPTIONS, Command
+from kcovdbg.engine.command import HELP_OPTION, OUTPUT_OPTIONS, Command
 from kcovdbg.engine.completion.cursor import quote
 from kcovdbg.engine.suggestions import suggest
 
@@ -40,7 +40,7 @@ def make_parser(command: Command, words: Sequence[str] = ()) -> ArgumentParser:
     """
     parser = _Parser(prog=command.name, add_help=False, allow_abbrev=False)
     parser.command, parser.words = command, words
-    for argument in (*command.arguments, *COMMON_OPTIONS):
+    for argument in command.options:
         _add(parser, argument)
     return parser
 
@@ -96,6 +96,7 @@ def parse_arguments(command: Command, words: Sequence[str]) -> Namespace:
             _restore_separators(args)
     if extra:
         raise _refuse(command, extra[0])
+    args = Namespace(**common_defaults() | vars(args))
     formats = [name for name in _FORMATS if getattr(args, name)]
     if len(formats) > 1:
         first, second = (f"--{name}" for name in formats[:2])
@@ -125,7 +126,7 @@ def _suggest_order(parser: _Parser, argument: Argument, wrong: str) -> str | Non
 
 
 def common_defaults() -> dict[str, Any]:
-    return {argument.attribute: argument.default for argument in COMMON_OPTIONS}
+    return {argument.attribute: argument.default for argument in (*OUTPUT_OPTIONS, HELP_OPTION)}
 
 
 def _only_help(words: Sequence[str]) -> Namespace:
@@ -140,7 +141,7 @@ def _restore_separators(args: Namespace) -> None:
 
 def _refuse(command: Command, word: str) -> WordError:
     if word.startswith("-") and word != "-":
-        options = [name for argument in (*command.arguments, *COMMON_OPTIONS) for name in argument.names if name[0] == "-"]
+        options = [name for argument in command.options for name in argument.names if name[0] == "-"]
         name = word.split("=", 1)[0]
         hint = suggest(name, options) or f"usage: {command.usage}"
         return WordError(f"{command.name}: unknown option '{name}'", word, hint=hint)

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import chain, islice
+from typing import Any, Final
 
 from kcovdbg.engine.suggestions import suggest
 from kcovdbg.errors import UsageError
 from kcovdbg.render.column import KEEP, Column
-from kcovdbg.render.renderable import Fields, Lines, Renderable, Table
+from kcovdbg.render.renderable import Fields, Lines, Renderable, Table, find_data
 from kcovdbg.render.writer import Format
 
 _ERRORS: Final = "errors"
@@ -29,12 +30,27 @@ class ColumnChoice:
     is_vertical: bool = False
     origin: str | None = None
     """Where the columns are from, when they are not the line's."""
+    most_rows: int | None = None
+    """How many rows, or lines that are drawn, at most; None for all."""
 
     def apply(self, answer: Renderable) -> Renderable:
         """Return an answer with the chosen columns or fields; lines that are drawn are replaced by their data.
 
         :raises UsageError: when it lacks one of them.
         """
+        return self._limit(self._choose(answer))
+
+    def _limit(self, answer: Renderable) -> Renderable:
+        if self.most_rows is None:
+            return answer
+        data = find_data(answer)
+        if not isinstance(data, Table):
+            return answer
+        rows = _Limited(data.rows, self.most_rows)
+        data = replace(data, rows=rows, remarks=chain(data.remarks, rows.remarks()))
+        return replace(answer, lines=islice(answer.lines, self.most_rows), data=data) if isinstance(answer, Lines) else data
+
+    def _choose(self, answer: Renderable) -> Renderable:
         if self.fields:
             if isinstance(answer, (Table, Fields)):
                 return self._select(answer)
@@ -67,11 +83,33 @@ class ColumnChoice:
         return replace(data, is_wide=self.is_wide, is_vertical=self.is_vertical)
 
     def _select(self, data: Table | Fields) -> Table | Fields:
-        by_key: dict[str, Column | None] = {column.key: column for column in data.columns if not column.text_only}
+        keyed = [column for column in data.columns if not column.text_only]
+        by_key: dict[str, Column | None] = {column.heading.lower(): column for column in keyed}
+        by_key |= {column.key: column for column in keyed}
         if data.errors is not None:
             by_key[_ERRORS] = None
-        chosen = [column for column in _pick(by_key, self.fields, "field") if column is not None]
+        names = [name if name in by_key else name.lower() for name in self.fields]
+        chosen = [column for column in _pick(by_key, names, "field") if column is not None]
         return replace(data, columns=chosen, errors=data.errors if _ERRORS in self.fields else None)
+
+
+class _Limited:
+    """The first of some rows."""
+
+    def __init__(self, rows: Iterable[Any], most: int) -> None:
+        self._rows = rows
+        self._most = most
+        self._has_more = False
+
+    def __iter__(self) -> Iterator[Any]:
+        rows = iter(self._rows)
+        yield from islice(rows, self._most)
+        self._has_more = next(rows, self) is not self
+
+    def remarks(self) -> Iterator[str]:
+        """Yield that there are more, after they were read."""
+        if self._has_more:
+            yield f"only the first {self._most} rows are shown"
 
 
 def _pick(known: Mapping[str, Column | None], names: Iterable[str], noun: str, origin: str | None = None) -> list[Column]:
@@ -98,12 +136,12 @@ def read_choice(args: Namespace, its_format: Format, default: Sequence[str] = ()
         if fields:
             raise UsageError("--fields applies to JSON and CSV", hint="add --json, --jsonl or --csv; --columns is for text")
         if default and not (columns or args.wide or args.vertical):
-            return ColumnChoice(tuple(default), origin=origin)
-        return ColumnChoice(columns, is_wide=args.wide, is_vertical=args.vertical)
+            return ColumnChoice(tuple(default), origin=origin, most_rows=args.most_rows)
+        return ColumnChoice(columns, is_wide=args.wide, is_vertical=args.vertical, most_rows=args.most_rows)
     for name, given in (("--columns", columns), ("--wide", args.wide), ("--vertical", args.vertical)):
         if given:
             raise UsageError(f"{name} applies to text", hint="--fields selects what JSON and CSV contain")
-    return ColumnChoice(fields=fields)
+    return ColumnChoice(fields=fields, most_rows=args.most_rows)
 
 
 def _split(text: str | None, option: str) -> tuple[str, ...]:

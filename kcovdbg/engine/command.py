@@ -91,6 +91,14 @@ class Command:
         return " ".join([self.name, *(argument.usage for argument in self.arguments)])
 
     @property
+    def options(self) -> tuple[Argument, ...]:
+        """Its arguments, and the options that it shares with other commands."""
+        has_rows = bool(self.row_types) or any(argument.value is Value.COMMAND for argument in self.arguments)
+        own = {name for argument in self.arguments for name in argument.names}
+        shared = (option for option in OUTPUT_OPTIONS if has_rows and own.isdisjoint(option.names))
+        return (*self.arguments, *shared, HELP_OPTION)
+
+    @property
     def further_needs(self) -> tuple[str, ...]:
         """What it needs besides a kernel's memory, in words."""
         return tuple(need.value for need in Need if need in self.needs and need is not Need.MEMORY)
@@ -101,7 +109,7 @@ class Command:
         return any(argument.count is Count.REST for argument in self.arguments)
 
 
-COMMON_OPTIONS = (
+OUTPUT_OPTIONS = (
     Argument(("--json",), Value.FLAG, "write one JSON array", default=False),
     Argument(("--jsonl",), Value.FLAG, "write one JSON object per line, each as soon as it is known", default=False),
     Argument(("--csv",), Value.FLAG, "write CSV with the same keys", default=False),
@@ -111,9 +119,10 @@ COMMON_OPTIONS = (
     Argument(("--columns",), Value.COLUMNS, "show these columns, named by heading or key, in this order", metavar="A,B,…"),
     Argument(("--wide",), Value.FLAG, "show all columns, and all text in them", default=False),
     Argument(("--vertical",), Value.FLAG, "show a line for each value", default=False),
-    Argument(("-h", "--help"), Value.FLAG, "show help for this command", default=False),
+    Argument(("-n",), Value.NUMBER, "show at most N rows", metavar="N", key="most_rows"),
 )
-"""Options that every command has."""
+"""Options of every command that has rows, unless it has one of that name itself."""
+HELP_OPTION = Argument(("-h", "--help"), Value.FLAG, "show help for this command", default=False)
 
 
 def _load_none(name: str) -> None:

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Final
 
 from kcovdbg.engine.argument import EXPLANATIONS, Argument
-from kcovdbg.engine.command import COMMON_OPTIONS, Command, CommandTable
+from kcovdbg.engine.command import Command, CommandTable
 from kcovdbg.errors import UsageError
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType, schema_of
@@ -115,7 +115,7 @@ def _help_lines(command: Command, width: int, prefix: str) -> Iterator[Line]:
         yield ()
         yield from _wrap(paragraph, width, 0)
     yield ()
-    yield from _argument_lines((*command.arguments, *COMMON_OPTIONS), width)
+    yield from _argument_lines(command.options, width)
     if command.further_needs:
         yield ()
         yield (("header", "Needs: "), ("", " and ".join(command.further_needs)))

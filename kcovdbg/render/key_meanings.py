@@ -98,7 +98,11 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "release": Meaning("kernel release, as `uname -r` prints it", NO_TARGET),
     "remote": Meaning("whether it has remote handles", UNREAD),
     "remote_size": Meaning("size of the areas for its sections", UNREAD, "words"),
-    "role": Meaning("what collects into the task: `local`, `remote-section`, `softirq-section` or `none`", "it is unclear"),
+    "role": Meaning(
+        "what collects into the task: `local`, `remote-section`, `softirq-section` or `none`; the owner of a "
+        "KCOV_REMOTE_ENABLE, whose sections run elsewhere, is told by `owns_remote`",
+        "it is unclear",
+    ),
     "saved_area": Meaning("saved address of the area or buffer", UNREAD),
     "saved_kcov": Meaning("saved address of the `struct kcov`", UNREAD),
     "saved_mode": Meaning("saved mode, without prefix and flags", UNREAD),

@@ -216,7 +216,7 @@ def test_diff_in_order(trace, ask):
     ]
     lines = ask(f"diff --ordered {left} {right}", 1)
     assert lines[0] == "97 records in both, 3 only left, 2 only right"
-    assert "+       30      ×2  fn_9" in "\n".join(lines)
+    assert ">       30      ×2  fn_9" in "\n".join(lines)
     assert ask(f"diff --ordered {left} {left} --json") == []
 
 

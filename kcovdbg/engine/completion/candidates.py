@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kcovdbg.engine.argument import Argument, Count, Value
-from kcovdbg.engine.command import COMMON_OPTIONS, Command, CommandTable
+from kcovdbg.engine.command import Command, CommandTable
 from kcovdbg.engine.completion.choices import LIMIT, Candidate, Choices
 from kcovdbg.engine.completion.cursor import Cursor, CursorPlace, quote
 from kcovdbg.engine.completion.index import Index
@@ -64,9 +64,7 @@ def _in_command(words: tuple[str, ...], prefix: str, commands: CommandTable, ind
         command = commands.find(words[0])
     except UsageError:
         return
-    options = {
-        name: argument for argument in (*command.arguments, *COMMON_OPTIONS) if argument.is_option for name in argument.names
-    }
+    options = {name: argument for argument in command.options if argument.is_option for name in argument.names}
     wanted, place, used, rest = _follow(command, options, words[1:])
     if rest is not None:
         if rest.value is Value.COMMAND:

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Every command honors every output option that its help lists, and refuses those that it does not list."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from kcovdbg.commands import COMMANDS
+from kcovdbg.engine.argument_parser import parse_arguments
+from kcovdbg.errors import UsageError
+from tests.lab.kcovdbg_run import run_kcovdbg
+
+pytest.importorskip("drgn")
+
+# A line for each command, on the demo.
+LINES = {
+    "areas": "areas",
+    "buffer": "buffer 41",
+    "check": "check --list",
+    "config": "config",
+    "diff": "diff 41 34",
+    "doctor": "doctor",
+    "help": "help",
+    "info": "info",
+    "last": "last 41",
+    "objects": "objects",
+    "percpu": "percpu",
+    "points": "points vfs_read",
+    "remote": "remote",
+    "sites": "sites",
+    "source": "source 41",
+    "sym": "sym ffffffff811f3519 ffffffff811f3520",
+    "symbols": "symbols info",
+    "tasks": "tasks",
+    "top": "top 41",
+    "trace": "trace 41",
+    "view": "view 41 34 --text",
+    "watch": "watch --count 1 1 tasks",
+    "why": "why 41",
+}
+# They act on a machine or on files, or need a buffer that the demo's kernel does not have; tests of their own run them.
+ELSEWHERE = frozenset("batch catch collect demo export jobs keep log monitor report resume slice syzkaller tree".split())
+SEPARATOR = "@@@"
+
+
+def listed(name: str) -> frozenset[str]:
+    return frozenset(option for argument in COMMANDS.find(name).options for option in argument.names if argument.is_option)
+
+
+def test_every_command_is_here() -> None:
+    without = {command.name for command in COMMANDS if "--json" not in listed(command.name)}
+    assert {command.name for command in COMMANDS} == LINES.keys() | ELSEWHERE | without
+
+
+@pytest.mark.parametrize("name", [command.name for command in COMMANDS])
+def test_what_is_not_listed_is_refused(name: str) -> None:
+    command = COMMANDS.find(name)
+    for option in ("--json", "--csv", "--wide", "-n"):
+        if option not in listed(name) and not command.takes_rest:
+            with pytest.raises(UsageError):
+                parse_arguments(command, [option])
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[tuple[str, str], str]:
+    """Return what each command writes for each of its options."""
+    asked: list[tuple[str, str]] = []
+    for name, line in LINES.items():
+        word, rest = line.partition(" ")[::2]
+        head = "watch" if name == "watch" else line
+        tail = rest if name == "watch" else ""
+        options = ("--json", "--jsonl", "--csv", "--wide", "--vertical", "--json -n 1")
+        asked += [(name, f"{head} {option} {tail}".strip()) for option in options]
+        assert word == name
+    words = [word for _, line in asked for word in ("-e", line, "-e", f"! echo {SEPARATOR}")]
+    parts = run_kcovdbg("--demo", "-q", *words, timeout=300).stdout.split(f"{SEPARATOR}\n")
+    return dict(zip(((name, line) for name, line in asked), parts, strict=False))
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_every_output_option(name: str, answers: dict[tuple[str, str], str]) -> None:
+    found = {line: text for (command, line), text in answers.items() if command == name}
+    as_json, as_lines, as_csv, wide, vertical, one = found.values()
+    rows = json.loads(as_json)
+    assert rows
+    assert [json.loads(line).keys() for line in as_lines.splitlines()] == [row.keys() for row in rows]
+    table = list(csv.DictReader(io.StringIO(as_csv)))
+    assert (len(table), list(table[0])) == (len(rows), list(rows[0]))
+    assert wide.strip()
+    assert vertical.strip()
+    # Its own -n counts looks.
+    assert name == "watch" or len(json.loads(one)) == 1
