@@ -6,7 +6,6 @@ The side file of ``NAME.kcov`` is ``NAME.kcov.json``. Without one, :mod:`kcovdbg
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -25,6 +24,7 @@ from kcovdbg.abi.record import PC
 from kcovdbg.collect.buffer_data import concatenate, decode_buffer
 from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel, interpret, make_buffer, make_facts, read_pc_list
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.input_file import parse_json, read_input
 from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.module_place import ModulePlace, move_pcs
@@ -151,14 +151,14 @@ def read_header(path: Path) -> TraceHeader | None:
         # Of a link, beside the file that it leads to.
         side = side_path(path.resolve())
     try:
-        text = side.read_text(encoding="utf-8")
+        text = read_input(side).decode("utf-8")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise KcovdbgError(f"{side}: could not be read: {error}") from error
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        content = parse_json(text)
+    except ValueError as error:
         raise KcovdbgError(f"{side}: invalid JSON: {error}", hint="remove it to read the trace as raw words") from error
     if not isinstance(content, dict):
         raise KcovdbgError(f"{side}: not a JSON object")

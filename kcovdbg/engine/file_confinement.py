@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kcovdbg.collect.trace_file import side_path
+from kcovdbg.collect.trace_file import SUFFIX, side_path
 from kcovdbg.errors import KcovdbgError
 
 # Limit for names in a hint.
@@ -59,6 +59,8 @@ class FileConfinement:
         path = self.folder / name
         if os.path.lexists(path):
             raise KcovdbgError(f"'{name}': file exists", hint="choose another name")
+        if name.endswith(SUFFIX) or os.path.lexists(side_path(path)):
+            raise KcovdbgError(f"'{name}': the name belongs to a trace and its side file", hint="choose another name")
         return path
 
     def _resolve(self, name: str) -> Path:

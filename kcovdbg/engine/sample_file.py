@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import BinaryIO, NamedTuple
 
 from kcovdbg.engine.output_files import Inputs, no_inputs, refuse_input
 from kcovdbg.errors import KcovdbgError
+from kcovdbg.input_file import parse_json
+from kcovdbg.limits import TEXT_SIZE, find_limit, over_limit
 from kcovdbg.model.sample import RecordedRun, Sample
 from kcovdbg.output_file import open_output
 from kcovdbg.render.json_array import json_lines
@@ -84,7 +85,7 @@ def read_samples(path: str) -> Iterator[RecordedSample]:
             yield RecordedSample(*read_row(row))
     except OSError as error:
         raise KcovdbgError(f"could not read '{path}': {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         where = f"row {max(number, 1)}: " if number else ""
         raise KcovdbgError(
             f"'{path}' is not a recording of monitor: {where}{error}", hint="monitor --record FILE writes one"
@@ -104,10 +105,13 @@ def read_run(path: str) -> RecordedRun:
 
 def _read_lines(path: str) -> Iterator[Mapping[str, object]]:
     with Path(path).expanduser().open("rb") as stream:
-        for line in stream:
+        limit = find_limit(TEXT_SIZE)
+        while line := stream.readline(limit + 1):
+            if len(line) > limit:
+                raise over_limit(TEXT_SIZE, f"a row of {path}")
             if not line.strip():
                 continue
-            row = json.loads(line)
+            row = parse_json(line)
             if not isinstance(row, dict):
                 raise ValueError("a line is not an object")  # noqa: TRY004 (of the file)
             yield row

@@ -107,6 +107,10 @@ def read_row(row: Mapping[str, Any]) -> tuple[Sample, dict[str, str | None]]:
     :raises ValueError: when it is not a row of a recording.
     """
     try:
+        facts = {key: row[key] for key in TARGET_KEYS}
+        texts = (row["state"], *facts.values())
+        if not isinstance(row["reads"], int) or not all(isinstance(text, str | None) for text in texts):
+            raise ValueError("a value of another type")  # noqa: TRY301 (of the file)
         sample = Sample(
             time=float(row["time"]),
             state=row["state"],
@@ -119,7 +123,7 @@ def read_row(row: Mapping[str, Any]) -> tuple[Sample, dict[str, str | None]]:
             seconds=float(row["seconds"]),
             errors=tuple(map(str, row["errors"] or ())),
         )
-        return sample, {key: row[key] for key in TARGET_KEYS}
+        return sample, facts
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not a sample: {type(error).__name__}: {error}") from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kcovdbg.elf.file import ElfFile
@@ -13,10 +14,9 @@ from kcovdbg.errors import CapabilityError, TargetError, UsageError
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.demo_files import open_arguments
 from kcovdbg.target.local_kernel import running_build_id
+from kcovdbg.target.socket_address import parse_address
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kcovdbg.target.drgn.image_target import ImageTarget
     from kcovdbg.target.drgn.target import DrgnTarget
 
@@ -93,20 +93,26 @@ def _find_images(options: TargetOptions) -> dict[str, str | None]:
 def find_gdb_arguments(options: TargetOptions) -> list[str]:
     """Return the arguments with which GDB opens the target that the options name, empty where they name none.
 
+    Paths are absolute: GDB takes a file called ``-ex=COMMAND`` for an option.
+
     :raises TargetError: when GDB cannot open it, or a file cannot be read.
     """
     options = sort_files(options)
     core, symbols = open_arguments() if options.demo else (options.core, options.symbols)
-    arguments = [str(path) for name in symbols if _is_image(path := dumpfile.unpack(name).path)][:1]
+    arguments = [str(path.absolute()) for name in symbols if _is_image(path := dumpfile.unpack(name).path)][:1]
     if core is not None:
         path = dumpfile.unpack_dump(core).path
         if dumpfile.identify(path) is not dumpfile.FileKind.CORE:
             raise TargetError(
                 f"{core} is kdump-compressed, which GDB cannot read", hint="slice -o FILE writes an ELF core that GDB reads"
             )
-        arguments.append(str(path))
+        arguments.append(str(path.absolute()))
     elif options.gdb_remote is not None:
-        arguments += ["-ex", f"target remote {options.gdb_remote}"]
+        address = parse_address(options.gdb_remote)
+        # GDB takes what begins with | for a command to run.
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        place = f"tcp:{host}:{address.port}" if address.path is None else str(Path(address.path).absolute())
+        arguments += ["-ex", f"target remote {place}"]
     elif options.qemu is not None:
         raise TargetError("GDB cannot use QMP", hint="start the guest's GDB stub, and give it with --gdb-remote")
     return arguments

@@ -18,6 +18,7 @@ from kcovdbg.engine.sample_file import read_run
 from kcovdbg.engine.terminal import Terminal
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import GoneError, KcovdbgError
+from kcovdbg.frontends.cli import main
 from kcovdbg.render.json_schema import schema_of
 from kcovdbg.target.connection import MachineState
 from kcovdbg.target.watchpoints import RunEnd
@@ -280,3 +281,19 @@ def test_names_in_a_page_cannot_become_markup(kernel, tmp_path):
     run(kernel(), str(recording), "-o", str(page))
     assert "<script>x" not in page.read_text()
     assert "&lt;script&gt;x" in page.read_text()
+
+
+@pytest.mark.parametrize("key", ["time", "state", "reads", "seconds", "tasks", "errors", "target", "release"])
+@pytest.mark.parametrize("value", ["1e9", "NaN", "1e999", '"x"', "[]", "{}", "true", "null", "[null]", "9" * 5000])
+def test_a_row_that_means_harm_is_refused_or_read(tmp_path, capsys, key, value):
+    rows = Path(EXAMPLE).read_text().splitlines()
+    row = json.loads(rows[1])
+    row[key] = "HERE"
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join([rows[0], json.dumps(row).replace('"HERE"', value), rows[2]]))
+    for words in ([], ["--json"], ["-o", str(tmp_path / "a.html")]):
+        # An error of Python would be an internal one, with a hint on how to report it.
+        assert main(["monitor", str(path), "--summary", *words]) in (0, 2)
+        assert "--debug" not in capsys.readouterr().err
+    path.write_text(f"{rows[0]}\n{'[' * 100_000}\n")
+    assert main(["monitor", str(path), "--summary"]) == 2

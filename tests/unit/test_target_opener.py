@@ -30,7 +30,7 @@ from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target import slice_file as slices
 from kcovdbg.target.drgn import programs
 from kcovdbg.target.kdump_file import KDUMP_MAGIC
-from kcovdbg.target.opener import TargetOptions, open_target, sort_files
+from kcovdbg.target.opener import TargetOptions, find_gdb_arguments, open_target, sort_files
 from tests.unit.test_target_flattened import flat
 
 NOTES = make_note(
@@ -561,3 +561,24 @@ def test_debug_files_of_a_stripped_image(tmp_path, monkeypatch, place):
     assert debug_files.find_debug_file(image, found_id, name) == path
     path.write_bytes(whole.read_bytes()[:100])
     assert debug_files.find_debug_file(image, found_id, name) is None
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="GDB runs")
+@pytest.mark.parametrize("name", ["-ex=shell touch owned", "--eval-command=shell touch owned", "-x", "| touch owned"])
+def test_no_name_of_a_file_is_an_option_or_a_command_of_gdb(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy("/bin/true", tmp_path / name)
+    for options in (TargetOptions(symbols=(f"./{name}",)), TargetOptions(symbols=(name,)), TargetOptions(files=(name,))):
+        arguments = find_gdb_arguments(options)
+        assert arguments == [str(tmp_path / name)]
+        subprocess.run(["gdb", "-nx", "-batch", *arguments], capture_output=True, timeout=60)
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="GDB runs")
+@pytest.mark.parametrize("address", ["| touch owned", "|touch owned:1", "| touch x #:1", ":1", "[::1]:1", "unix:| touch owned"])
+def test_no_address_is_a_command_of_gdb(tmp_path, monkeypatch, address):
+    monkeypatch.chdir(tmp_path)
+    arguments = find_gdb_arguments(TargetOptions(gdb_remote=address))
+    subprocess.run(["gdb", "-nx", "-batch", *arguments], capture_output=True, timeout=60)
+    assert list(tmp_path.iterdir()) == []

@@ -381,9 +381,12 @@ def test_the_memory_of_processes_is_not_read(make_box):
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "-", "-x", ".hidden", "a/b", "/tmp/x", "../x", "a\0", "good.kcov", "link.kcov"]
+    "name",
+    # The last are the names of side files, and of a trace whose side file is there.
+    [*("", ".", "..", "-", "-x", ".hidden", "a/b", "/tmp/x", "../x", "a\0"), "good.kcov", "link.kcov", "x.json", "alone.kcov"],
 )
 def test_outputs_are_new_files_in_the_directory(folder, name):
+    (folder / "alone.kcov.json").touch()
     with pytest.raises(KcovdbgError):
         FileConfinement(folder).find_output(name)
     with pytest.raises(KcovdbgError):
