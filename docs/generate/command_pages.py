@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from docs.generate.manpage import sentence
 from kcovdbg.commands import COMMANDS
 from kcovdbg.engine.argument import EXPLANATIONS, Argument, Value
-from kcovdbg.engine.command import COMMON_OPTIONS, Command
+from kcovdbg.engine.command import HELP_OPTION, OUTPUT_OPTIONS, Command
 
 
 def write_commands() -> str:
@@ -26,9 +26,9 @@ def _lines() -> Iterator[str]:
     yield ""
     yield f"`WHAT` is {EXPLANATIONS[Value.BUFFER]}. `HANDLE` is {EXPLANATIONS[Value.HANDLE]}."
     yield ""
-    yield "Every command takes:"
+    yield "Every command that has rows takes these options, every other one the last:"
     yield ""
-    yield from _arguments(COMMON_OPTIONS)
+    yield from _arguments((*OUTPUT_OPTIONS, HELP_OPTION))
     for command in COMMANDS:
         yield from _command(command)
 

@@ -11,7 +11,7 @@ import shtab
 from kcovdbg.commands import COMMANDS
 from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.argument_parser import NARGS
-from kcovdbg.engine.command import COMMON_OPTIONS, Command
+from kcovdbg.engine.command import Command
 from kcovdbg.frontends.options import OPTIONS, Option
 
 _PATHS = ("PATH", "VMLINUX")
@@ -57,7 +57,7 @@ def _add_command(subparsers: Any, command: Command) -> None:
         help=_plain(command.summary),
         aliases=[alias for alias in command.aliases if alias.isalnum()],
     )
-    for argument in (*command.arguments, *COMMON_OPTIONS):
+    for argument in command.options:
         _add_argument(parser, argument)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from kcovdbg import __version__
 from kcovdbg.commands import COMMANDS
 from kcovdbg.engine.argument import EXPLANATIONS, Argument, Value
-from kcovdbg.engine.command import COMMON_OPTIONS, Command
+from kcovdbg.engine.command import HELP_OPTION, OUTPUT_OPTIONS, Command
 from kcovdbg.frontends.options import GENERAL_OPTIONS, TARGET_OPTIONS, Option
 
 _SPECIAL = str.maketrans(
@@ -68,8 +68,8 @@ def _lines() -> Iterator[str]:
     yield ".SH COMMANDS"
     yield from _paragraphs([f"WHAT is {EXPLANATIONS[Value.BUFFER]}.", f"HANDLE is {EXPLANATIONS[Value.HANDLE]}."])
     yield ".PP"
-    yield "Every command takes:"
-    for argument in COMMON_OPTIONS:
+    yield "Every command that has rows takes these options, every other one the last:"
+    for argument in (*OUTPUT_OPTIONS, HELP_OPTION):
         yield from _argument(argument)
     for command in COMMANDS:
         yield from _command(command)
