@@ -15,6 +15,7 @@ from kcovdbg.analysis.function_coverage import count_functions, find_touched
 from kcovdbg.analysis.pc_names import UNKNOWN
 from kcovdbg.engine.argument import Argument, Value
 from kcovdbg.engine.buffer_arguments import FILTERS, TRACE_OPTIONS
+from kcovdbg.engine.buffer_sources import require_names
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.export_source import ExportSource
@@ -87,12 +88,17 @@ def _funccover(source: ExportSource) -> _Export:
 def _find_offsets(source: ExportSource) -> tuple[list[PointCoverage], tuple[str, ...]]:
     """Return the recorded points with offsets from where a disassembler loads their file, and how many are outside of any."""
     if source.context.workspace.optional_target is None:
-        problem = source.context.workspace.target_problem
+        problem = source.context.workspace.names_problem
         raise CapabilityError(f"{source.format} needs a kernel: {problem}", hint="export hex needs none")
     # Disassemblers load the image at _text; on arm64 _stext comes later.
     starts = ("_text", "_stext")
     points = list(find_point_coverage(source.context, source.counts, source.call_length, starts, has_frames=False))
     lost = sum(point.offset is None for point in points)
+    if points and lost == len(points):
+        raise CapabilityError(
+            f"export {source.format} {source.what}: none of {lost:,} points is in a known file",
+            hint="name the vmlinux: -s VMLINUX",
+        )
     remarks = (f"{lost} of {len(points)} points are left out: outside the kernel and the loaded modules",) if lost else ()
     return points, remarks
 
@@ -181,11 +187,13 @@ class _Exporter(NamedTuple):
 
     purpose: str
     export: Callable[[ExportSource], _Export]
+    has_names: bool = True
+    """Whether it would be empty, or useless, without names."""
 
 
 EXPORTERS: Final[Mapping[str, _Exporter]] = {
-    "hex": _Exporter("the PCs in order, one hexadecimal number per line, as kcovtrace prints them", _hex),
-    "rawcover": _Exporter("the calls, each once, ascending, as syzkaller has them", _rawcover),
+    "hex": _Exporter("the PCs in order, one hexadecimal number per line, as kcovtrace prints them", _hex, has_names=False),
+    "rawcover": _Exporter("the calls, each once, ascending, as syzkaller has them", _rawcover, has_names=False),
     "rawcoverfiles": _Exporter("syzkaller's CSV of points with module, offset, file and line", _rawcoverfiles),
     "funccover": _Exporter("syzkaller's CSV of functions with covered and total points", _funccover),
     "jsonl": _Exporter("syzkaller's JSON Lines, an object per frame of a point", _jsonl),
@@ -222,7 +230,10 @@ def _run(context: Context, args: Namespace) -> Renderable:
             "export: cannot write JSON or CSV to standard output", hint="add -o FILE; then --json describes the file"
         )
     source = ExportSource(context, args)
-    exported = _calls(source) if args.calls else EXPORTERS[args.format].export(source)
+    exporter = EXPORTERS[args.format]
+    if exporter.has_names:
+        require_names(context, source.names, source.all_counts, f"export {args.format} {args.what}")
+    exported = _calls(source) if args.calls else exporter.export(source)
     remarks = (*source.remarks, *exported.remarks)
     if is_stdout:
         return Lines(_stdout_lines(context, exported.lines, remarks))

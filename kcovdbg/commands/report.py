@@ -18,7 +18,7 @@ from kcovdbg.collect.trace_file import read_header
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.argument_parser import parse_arguments
 from kcovdbg.engine.buffer_arguments import TRACE_OPTIONS
-from kcovdbg.engine.buffer_sources import FILE, find_buffer, require_points
+from kcovdbg.engine.buffer_sources import FILE, find_buffer, require_names, require_points
 from kcovdbg.engine.build_changes import BuildTrace, find_source_changes
 from kcovdbg.engine.command import Command, Example, Need, Topic
 from kcovdbg.engine.context import Context
@@ -371,6 +371,8 @@ def _run(context: Context, args: Namespace) -> Renderable:
     for buffer in buffers:
         require_points(buffer, "report")
     traces = [_Trace(buffer, count_pcs(buffer), build) for buffer, build in zip(buffers, builds, strict=True)]
+    for trace in traces:
+        require_names(context, trace.build.names, trace.counts, f"report {trace.buffer.name}")
     target = context.workspace.optional_target
     kernel = "" if target is None else f"{target.name}, {target.release} ({target.machine})"
     heading = " beside ".join(_title(trace.buffer) for trace in traces) or "KCOV's state"

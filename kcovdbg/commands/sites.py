@@ -147,5 +147,5 @@ COMMAND: Final = Command(
         Example("sites", "which background work can be recorded on this kernel?"),
         Example("sites usb", "who receives the coverage of USB devices?"),
     ),
-    needs=frozenset({Need.POINTS}),
+    needs=frozenset({Need.CODE}),
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,6 +20,7 @@ from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.collect.trace_file import NAMES_MAY_BE_WRONG, find_traces, merge_traces, read_trace
 from kcovdbg.collect.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
+from kcovdbg.engine.command import Need
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.suggestions import suggest
 from kcovdbg.engine.symbol_sources import find_base, find_module_files, find_module_places, find_module_sets
@@ -40,6 +42,8 @@ _ADDRESS: Final = re.compile(r"0[xX][0-9a-fA-F]+|[0-9a-fA-F]{16}")
 
 # The path of a trace file, in an expression as well.
 _OPERAND: Final = re.compile(r"file:([^\s&|^()]+)")
+# PCs that are looked up together until one has a name.
+_LOOKED_UP: Final = 4096
 # Limit for thread ids in a hint.
 _NAMED: Final = 8
 # Limit for system calls in a remark.
@@ -64,6 +68,7 @@ def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) 
         return buffer
     if what.startswith(FILE):
         return _read_traces(context, what.removeprefix(FILE), kernel)
+    context.require(Need.MEMORY)
     if what.startswith(USER):
         if context.workspace.confinement is not None:
             raise CapabilityError("the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}")
@@ -90,6 +95,30 @@ def require_points(buffer: Buffer, command: str) -> None:
         raise CapabilityError(
             f"{command}: {buffer.name} has {buffer.encoding.codec.noun}, which are not coverage points",
             hint="buffer, trace, top and view show them",
+        )
+
+
+def require_names(context: Context, names: Names, pcs: Iterable[int], what: str) -> None:
+    """Make sure that an answer about PCs is not empty because none of them has a name.
+
+    :param pcs: of a trace, which may have none.
+    :param what: the answer and the trace, for the error.
+    :raises CapabilityError: when there are PCs, and none is in a known function.
+    """
+    rest = iter(pcs)
+    count = 0
+    while some := list(islice(rest, _LOOKED_UP)):
+        names.learn(some)
+        if any(names[pc].frames for pc in some):
+            return
+        count += len(some)
+    if count:
+        has_kernel = context.workspace.optional_target is not None
+        raise CapabilityError(
+            f"{what}: none of {count:,} PCs has a name",
+            hint="is the trace of another kernel? name its vmlinux: -s VMLINUX"
+            if has_kernel
+            else context.workspace.names_problem,
         )
 
 
@@ -315,7 +344,7 @@ def recorded_syscall_remarks(names: Names, buffer: Buffer) -> tuple[str, ...]:
 
 def name_remarks(context: Context) -> tuple[str, ...]:
     """Return why PCs have no names, where they have none."""
-    return () if context.workspace.optional_target is not None else (f"no names: {context.workspace.target_problem}",)
+    return () if context.workspace.optional_target is not None else (f"no names: {context.workspace.names_problem}",)
 
 
 def kaslr_offset(context: Context) -> int:

@@ -25,6 +25,7 @@ class Need(str, Enum):
 
     NAMES = "a kernel's names"
     POINTS = "a kernel's coverage points"
+    CODE = "a kernel's code"
     MEMORY = "a kernel's memory"
     LIVE = "a running kernel"
     NATIVE = "the native collector"

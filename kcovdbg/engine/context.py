@@ -10,6 +10,7 @@ from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.collect.pc_list import ReadingOptions
 from kcovdbg.engine.command import Command, Need
 from kcovdbg.engine.output_files import Inputs, no_inputs
+from kcovdbg.engine.symbol_sources import find_image
 from kcovdbg.engine.terminal import Terminal
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import CapabilityError, GoneError
@@ -103,8 +104,12 @@ class Context:
         :raises CapabilityError: when it hasn't.
         """
         name = self.command.name
-        if need in (Need.NAMES, Need.POINTS):
-            _ = self.workspace.target
+        if need in (Need.NAMES, Need.POINTS, Need.CODE):
+            target = self.workspace.target
+            if need is Need.CODE and find_image(target) is None:
+                raise CapabilityError(
+                    f"{name} needs the kernel's code; {target.memory_problem or target.name}", hint="-s VMLINUX"
+                )
         if need is Need.MEMORY and self.workspace.target.memory_problem is not None:
             raise make_memory_error(name, self.workspace.target.memory_problem)
         if need is Need.TERMINAL and not self.terminal.is_terminal:

@@ -34,7 +34,7 @@ def find_point_table(context: Context) -> LocationTable:
     """
     symbolizer = context.workspace.symbolizer
     if symbolizer is None:
-        raise CapabilityError(f"coverage points need a kernel image: {context.workspace.target_problem}")
+        raise CapabilityError(f"coverage points need a kernel image: {context.workspace.names_problem}")
     table = symbolizer.table
     if table is None and symbolizer.waits_for_table:
         # A build that fails ends the waiting as well.

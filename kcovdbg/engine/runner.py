@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from kcovdbg.engine.argument import WordError
+from kcovdbg.engine.argument import Value, WordError
 from kcovdbg.engine.argument_parser import parse_arguments
 from kcovdbg.engine.buffer_arguments import find_reading
 from kcovdbg.engine.column_choice import read_choice
@@ -125,12 +125,23 @@ def run_command(workspace: Workspace, command: Command, args: Namespace, termina
     :return: the exit status.
     :raises KcovdbgError: when it fails.
     """
+    workspace = _find_workspace(workspace, command, args)
     context = make_context(workspace, command, args, terminal, find_format(workspace, args))
     output = Output(terminal.stdout, terminal.stderr, context.format, terminal.painter, terminal.width, terminal.error_painter)
     # The reader of the answer may close it early.
     with contextlib.suppress(BrokenPipeError), _failing_as(command), guarded(context, args):
         write(answer(context, args), output)
     return context.status
+
+
+def _find_workspace(workspace: Workspace, command: Command, args: Namespace) -> Workspace:
+    """Return the workspace that a command runs in: of the build of the traces that it names, if that is another one."""
+    if args.help or not any(argument.value is Value.BUFFER for argument in command.arguments):
+        return workspace
+    # Other commands do without what it imports.
+    from kcovdbg.engine.trace_builds import find_workspace
+
+    return find_workspace(workspace, command, args)
 
 
 def make_context(workspace: Workspace, command: Command, args: Namespace, terminal: Terminal, format: Format) -> Context:  # noqa: A002

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kcovdbg.abi.address import page_align, page_align_down
@@ -36,6 +36,8 @@ class TraceModules:
     :raises TargetError: when one of these cannot be used.
     """
 
+    image = None
+
     def __init__(self, headers: Iterable[TraceHeader], files: Iterable[ModuleFile]) -> None:
         self.places = _choose_places(place for header in headers for place in header.recorded_modules)
         """With addresses as KCOV records them."""
@@ -64,6 +66,14 @@ class TraceModules:
     def find_sets(self) -> Sequence[PointSet]:
         """Return the same, by module."""
         return tuple(find_module_sets(self.places, self._paths))
+
+    def module_places(self) -> tuple[ModulePlace, ...]:
+        """Return where the code of the modules is."""
+        return self.places
+
+    def module_files(self) -> Iterator[str]:
+        """Yield nothing: which files the modules are from is unknown."""
+        yield from ()
 
     def name_at(self, address: int) -> str | None:
         """Return the name of the module that an instruction is in, None when it is in none."""

@@ -57,6 +57,8 @@ class Workspace:
     commands: CommandTable
     open_target: Callable[[], Target] | None = None
     """Opens the kernel when a command first needs it; None where the user gave none."""
+    is_target_named: bool = True
+    """Whether the user named the kernel; otherwise it is the running one, if a command needs it."""
     color: Color = Color.AUTO
     find_terminal: Callable[[Color], Terminal] = find_terminal
     """Returns the current streams; other debuggers have their own."""
@@ -94,6 +96,8 @@ class Workspace:
     confinement: FileConfinement | None = None
     """Confines the files that arguments name and source text comes from, where another program gives the arguments; None for
     any file."""
+    of_builds: dict[str, Workspace] = field(default_factory=dict)
+    """The environments of commands on traces of other builds, by build ID."""
     kept: dict[str, Kept] = field(default_factory=dict)
     """Kept buffers, by their ``@name``."""
     stop_reason: str | None = None
@@ -120,6 +124,11 @@ class Workspace:
     def target_problem(self) -> str:
         """Why there is no :attr:`optional_target`."""
         return "no kernel is given" if self._target_error is None else str(self._target_error)
+
+    @property
+    def names_problem(self) -> str:
+        """Why PCs have no names without :attr:`optional_target`."""
+        return self.target_problem if self.is_target_named else "no vmlinux is named: -s VMLINUX"
 
     @cached_property
     def _target_error(self) -> KcovdbgError | None:

@@ -28,7 +28,7 @@ from kcovdbg.engine.symbol_sources import find_symbolizer
 from kcovdbg.engine.terminal import find_terminal, write_remarks
 from kcovdbg.engine.trace_view import TraceView
 from kcovdbg.engine.workspace import Workspace
-from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
+from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError, UsageError
 from kcovdbg.frontends.options import (
     GENERAL_OPTIONS,
     TARGET_OPTIONS,
@@ -42,6 +42,7 @@ from kcovdbg.limits import set_limits
 from kcovdbg.render.grid import remark_line
 from kcovdbg.render.renderable import Line
 from kcovdbg.render.theme import Color
+from kcovdbg.target.local_kernel import running_build_id
 from kcovdbg.target.protocol import Target
 from kcovdbg.user_folder import find_temporary_folder, find_user_folder
 
@@ -59,6 +60,27 @@ def open_with_drgn(options: TargetOptions) -> Target:
     from kcovdbg.target.opener import open_target
 
     return open_target(options)
+
+
+def _open_named_target(options: Options, open_target: Callable[[TargetOptions], Target]) -> Target:
+    """Open what the options name; a location table alone unless it is the running kernel's.
+
+    :raises KcovdbgError: when it cannot be opened.
+    """
+    target = options.target
+    if options.symbol_table is None or target.is_named or target.kernel:
+        return open_target(target)
+    from kcovdbg.engine.table_target import TableTarget
+    from kcovdbg.symbols.table_cache import open_table_file
+
+    table = open_table_file(options.symbol_table, None)
+    found = TableTarget(table, options.symbol_table)
+    if table.build_id == running_build_id():
+        try:
+            return open_target(target)
+        except TargetError as error:
+            found.notes = (f"the running kernel is not read: {error}",)
+    return found
 
 
 def show_view(view: TraceView) -> None:
@@ -119,7 +141,8 @@ def main(
         write_remarks(find_terminal(color), [f"not used: {problem}" for problem in _refuse_folders()])
         workspace = Workspace(
             commands,
-            lambda: _tell_condition(open_target(options.target), options, color),
+            lambda: _tell_condition(_open_named_target(options, open_target), options, color),
+            is_target_named=options.target.is_named or options.target.kernel or options.symbol_table is not None,
             color=color,
             find_symbolizer=partial(find_symbolizer, table_file=options.symbol_table, tables=settings.symbol_tables),
             show_view=show_view,

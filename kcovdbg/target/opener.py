@@ -40,6 +40,11 @@ class TargetOptions:
     unpacked: dumpfile.UnpackedFile | None = None
     """The dump of ``core``, where the caller has unpacked it."""
 
+    @property
+    def is_named(self) -> bool:
+        """Whether they name a dump, a machine or files."""
+        return bool(self.core or self.qemu or self.gdb_remote or self.demo or self.symbols or self.files)
+
 
 def sort_files(options: TargetOptions) -> TargetOptions:
     """Return the options with files that were given without one sorted into dump and debug info.

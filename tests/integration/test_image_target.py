@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -143,3 +144,90 @@ def test_ambiguous_targets(files: Path, arguments: Sequence[str]) -> None:
     done = run_kcovdbg(*(word.format(files) for word in arguments))
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) <= 2
+
+
+@pytest.fixture(scope="module")
+def table(files: Path) -> Path:
+    """The location table of the image."""
+    done = run_kcovdbg("symbols", "build", files / "vmlinux", "-o", files / "k.sym")
+    assert done.returncode == 0, done.stderr
+    return files / "k.sym"
+
+
+@pytest.fixture(scope="module")
+def recorded(files: Path, table: Path) -> Path:
+    """A trace whose side file names the build of the image, whose table is in the cache."""
+    pcs = [int(line, 16) for line in (files / "41.hex").read_text().split()]
+    (files / "41.kcov").write_bytes(struct.pack(f"<{len(pcs) + 1}Q", len(pcs), *pcs))
+    (build,) = json.loads(run_kcovdbg("-s", files / "vmlinux", "info", "--json").stdout)
+    write_side_file(files / "41.kcov", build["build_id"])
+    # Fills the cache of tables.
+    assert run_kcovdbg("-s", files / "vmlinux", "points", "vfs_read").returncode == 0
+    return files / "41.kcov"
+
+
+def write_side_file(path: Path, build_id: str) -> None:
+    header = {"format": 1, "mode": "TRACE_PC", "word_size": 8, "byteorder": "little", "build_id": build_id}
+    path.with_name(f"{path.name}.json").write_text(json.dumps({**header, "kaslr_offset": 0, "size": 1024}))
+
+
+NAMED = (
+    "buffer {trace}",
+    "top {trace}",
+    "trace {trace}",
+    "source {trace}",
+    "points do_sys_poll {trace}",
+    "diff {trace} {trace}",
+    "export lcov {trace}",
+    "export jsonl {trace}",
+    "view --text {trace}",
+    "report {trace} -o -",
+)
+
+
+@pytest.mark.parametrize("line", NAMED)
+def test_every_way_to_name_the_kernel_gives_the_same_names(files: Path, table: Path, recorded: Path, line: str) -> None:
+    """The image, its table, and a trace that needs neither on the command line."""
+    answers = []
+    for target in (("-s", files / "vmlinux"), ("--symbol-table", table), ()):
+        done = run_kcovdbg(*target, "-e", line.format(trace=f"file:{recorded}"))
+        assert done.returncode in (0, 1), done.stderr
+        assert "kcore" not in done.stderr
+        answers.append(done.stdout)
+    if line.startswith("report"):
+        # Each page has the name of its target.
+        answers = [str(sorted(re.findall(r"\b(?:do_sys_poll|pid_nr_ns|__task_pid_nr_ns)\b", answer))) for answer in answers]
+    assert answers[0] == answers[1] == answers[2]
+    assert re.search(r"pid|poll", answers[0]) or line.startswith("diff")
+
+
+@pytest.mark.parametrize("line", STATE)
+def test_what_needs_memory_names_the_table(table: Path, tmp_path: Path, line: str) -> None:
+    out = tmp_path / "out"
+    done = run_kcovdbg("--symbol-table", table, "-e", line.format(out=out))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert str(table) in done.stderr.splitlines()[0]
+    assert "kcore" not in done.stderr
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("output", ["lcov", "cobertura", "jsonl", "rawcoverfiles", "funccover", "modoff", "drcov", "report"])
+def test_nothing_is_written_without_names(recorded: Path, tmp_path: Path, output: str) -> None:
+    trace, out = tmp_path / "t.kcov", tmp_path / "out"
+    trace.write_bytes(recorded.read_bytes())
+    write_side_file(trace, "ab" * 20)
+    line = f"report file:{trace} -o {out}" if output == "report" else f"export {output} file:{trace} -o {out}"
+    done = run_kcovdbg("-e", line)
+    assert (done.returncode, done.stdout, out.exists()) == (2, "", False)
+    assert "ab" * 20 in done.stderr
+    assert "kcore" not in done.stderr
+
+
+def test_pcs_need_no_names(recorded: Path, tmp_path: Path) -> None:
+    """A list of PCs is the same with and without names."""
+    for name in ("hex", "rawcover"):
+        named = run_kcovdbg("-e", f"export {name} file:{recorded}")
+        (tmp_path / "t.kcov").write_bytes(recorded.read_bytes())
+        write_side_file(tmp_path / "t.kcov", "ab" * 20)
+        nameless = run_kcovdbg("-e", f"export {name} file:{tmp_path / 't.kcov'}")
+        assert (named.returncode, nameless.returncode, nameless.stdout) == (0, 0, named.stdout)
