@@ -42,7 +42,7 @@ TEXT_SIZE: Final = "text-size"
 REPLY_SIZE: Final = "reply-size"
 REPLY_TIME: Final = "reply-time"
 LIMITS: Final[Mapping[str, Limit]] = {
-    UNPACKED_SIZE: Limit(2 << 30, "contents of a compressed file; at least 100 times the size of the file itself are allowed"),
+    UNPACKED_SIZE: Limit(2 << 30, "contents of a compressed file, or of its sections; 100 times its size are allowed"),
     TRACE_SIZE: Limit(1 << 28, "a trace file"),
     TEXT_SIZE: Limit(64 << 20, "a source file, a side file, a row of a recording"),
     REPLY_SIZE: Limit(16 << 20, "one reply of QEMU or a GDB stub"),

@@ -27,6 +27,10 @@ from kcovdbg.elf.header import (
 from kcovdbg.elf.note import Note, find_build_id, find_vmcoreinfo, parse_notes
 from kcovdbg.elf.section import (
     ELFCOMPRESS_ZLIB,
+    ELFCOMPRESS_ZSTD,
+    OLD_COMPRESSED,
+    OLD_COMPRESSION,
+    OLD_MAGIC,
     SHF_ALLOC,
     SHF_COMPRESSED,
     SHT_NOBITS,
@@ -39,6 +43,7 @@ from kcovdbg.elf.section import (
 )
 from kcovdbg.elf.segment import PT_NOTE, Segment, decode_segments, segment_layout
 from kcovdbg.elf.symbol_table import SymbolTable
+from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,13 +51,40 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-ANY_UNPACKED: Final = 256 << 20
-"""Bytes that the compressed sections of any file may take."""
-MAX_UNPACKED_RATIO: Final = 32
-"""How often the size of its file they may take; debug info is packed to a tenth at best."""
 # The largest tables that are read. A vmlinux has some 60 sections, a dump of many terabytes some 100,000 segments.
 _MAX_HEADERS: Final = 64 << 20
 _MAX_NOTES: Final = 256 << 20
+
+
+def _decompress(method: int | bytes, data: memoryview, size: int) -> bytes:
+    """Return the first bytes of what is compressed, up to size.
+
+    :raises KeyError: when the method is unknown.
+    :raises ValueError: when the data is damaged.
+    """
+    if method in (ELFCOMPRESS_ZLIB, OLD_MAGIC):
+        try:
+            # 0 stands for no limit.
+            return zlib.decompressobj().decompress(data, size) if size else b""
+        except zlib.error as error:
+            raise ValueError(str(error)) from None
+    if method != ELFCOMPRESS_ZSTD:
+        raise KeyError(method)
+    try:
+        # Python has it since 3.14; before, zstandard is a dependency.
+        from compression import zstd  # type: ignore[import-not-found,unused-ignore]
+
+        try:
+            return bytes(zstd.ZstdDecompressor().decompress(data, size)) if size else b""
+        except zstd.ZstdError as error:
+            raise ValueError(str(error)) from None
+    except ImportError:
+        import zstandard
+
+    try:
+        return zstandard.ZstdDecompressor().stream_reader(data).read(size)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from None
 
 
 class ElfFile:
@@ -180,6 +212,10 @@ class ElfFile:
         """Find a section by name."""
         return next((section for section in self.sections if section.name == name), None)
 
+    def debug_section(self, kind: str) -> Section | None:
+        """Find a section of debug info, such as "line"; compressed ones have names of their own in old files."""
+        return self.section(f".debug_{kind}") or self.section(f"{OLD_COMPRESSED}{kind}")
+
     def section_at(self, address: int) -> Section | None:
         """Find the section that an address of a linked file is in and that has contents."""
         for section in self.sections:
@@ -199,7 +235,7 @@ class ElfFile:
                 raise self._damaged(f"{section.name} overlaps other code")
             end = section.address + section.size
             if end > 1 << 8 * self.header.word_size or (self._size is not None and section.offset + section.size > self._size):
-                raise self._damaged(f"{section.name} has {section.size:#x} bytes")
+                raise self._damaged(f"the file has not all of {section.name}")
         return found
 
     def read_section(self, section: Section, limit: int | None = None) -> bytes:
@@ -209,30 +245,33 @@ class ElfFile:
         """
         if section.type == SHT_NOBITS:
             return b""
-        if not section.flags & SHF_COMPRESSED:
+        is_old = section.name.startswith(OLD_COMPRESSED)
+        if not section.flags & SHF_COMPRESSED and not is_old:
             return self.read_at(section.offset, section.size if limit is None else min(limit, section.size))
-        layout = compression_layout(self.header.is_64bit, self.header.byte_order)
+        layout = OLD_COMPRESSION if is_old else compression_layout(self.header.is_64bit, self.header.byte_order)
         data = self.read_at(section.offset, section.size)
         if len(data) < layout.size:
             raise self._damaged(f"{section.name} is incomplete")
-        method, *_, size, _ = layout.unpack_from(data)
-        if method != ELFCOMPRESS_ZLIB:
-            raise ElfError(f"{self.name}: cannot decompress {section.name}: only zlib is supported")
+        method, size, *_ = layout.unpack_from(data)
         wanted = size if limit is None else min(limit, size)
         self._unpacked += wanted
-        if self._unpacked > max(ANY_UNPACKED, MAX_UNPACKED_RATIO * (self._size or 0)):
-            raise ElfError(f"{self.name}: its compressed sections take more than {self._unpacked >> 20} MiB")
+        allowed = max(find_limit(UNPACKED_SIZE), 100 * (self._size or 0))
+        if self._unpacked > allowed:
+            raise over_limit(UNPACKED_SIZE, f"{self.name}: its compressed sections", allowed)
         try:
-            found = zlib.decompressobj().decompress(memoryview(data)[layout.size :], max(wanted, 1))
-        except (zlib.error, MemoryError, OverflowError) as error:
+            found = _decompress(method, memoryview(data)[layout.size :], wanted)
+        except KeyError:
+            raise ElfError(f"{self.name}: {section.name} is compressed with method {method}, which is unknown") from None
+        except (ValueError, MemoryError, OverflowError) as error:
             raise self._damaged(f"{section.name}: {error or 'too large'}") from None
         if len(found) < wanted:
             raise self._damaged(f"{section.name} is incomplete")
-        return found[:wanted]
+        return found
 
     def map_section(self, section: Section) -> bytes | memoryview:
         """Return the contents of a section, mapped where that is possible: large ones then take no memory of this process."""
-        if section.type == SHT_NOBITS or section.flags & SHF_COMPRESSED or not section.size or self._size is None:
+        is_compressed = section.flags & SHF_COMPRESSED or section.name.startswith(OLD_COMPRESSED)
+        if section.type == SHT_NOBITS or is_compressed or not section.size or self._size is None:
             return self.read_section(section)
         if section.offset + section.size > self._size:
             raise self._damaged(f"it ends before offset {section.offset + section.size:#x}")
@@ -263,7 +302,7 @@ class ElfFile:
         return self._has_dwarf("line")
 
     def _has_dwarf(self, kind: str) -> bool:
-        found = self.section(f".debug_{kind}") or self.section(f".zdebug_{kind}")
+        found = self.debug_section(kind)
         return found is not None and found.size > 0 and found.type != SHT_NOBITS
 
     def read_notes(self) -> bytes:

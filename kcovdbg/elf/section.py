@@ -18,6 +18,12 @@ SHN_UNDEF: Final = 0
 SHN_LORESERVE: Final = 0xFF00
 
 ELFCOMPRESS_ZLIB: Final = 1
+ELFCOMPRESS_ZSTD: Final = 2
+OLD_COMPRESSED: Final = ".zdebug_"
+"""How names of sections begin that GNU tools compressed before ELF had a flag for that."""
+OLD_MAGIC: Final = b"ZLIB"
+OLD_COMPRESSION: Final = struct.Struct(">4sQ")
+"""What such a section starts with: the magic, and its size in bytes."""
 
 
 class Section(NamedTuple):
@@ -50,8 +56,8 @@ def section_layout(is_64bit: bool, byte_order: str) -> struct.Struct:
 
 
 def compression_layout(is_64bit: bool, byte_order: str) -> struct.Struct:
-    """Return the layout of ``Elf64_Chdr`` or ``Elf32_Chdr``, which a compressed section starts with."""
-    return struct.Struct(byte_order + ("IIQQ" if is_64bit else "III"))
+    """Return the layout of ``Elf64_Chdr`` or ``Elf32_Chdr``: method of compression, size, alignment."""
+    return struct.Struct(byte_order + ("I4xQQ" if is_64bit else "III"))
 
 
 def string_at(strings: bytes, offset: int) -> str:

@@ -236,7 +236,7 @@ class DwarfReader:
         # The pointers that C has must remain valid.
         self._kept: list[Any] = [given]
         for name in SECTIONS:
-            section = elf.section(f".debug_{name}")
+            section = elf.debug_section(name)
             data: bytes | mmap.mmap | memoryview = b"" if section is None else elf.map_section(section)
             pointer = ffi.from_buffer(data)
             part = getattr(given, name)

@@ -30,13 +30,13 @@ from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, NativeLocations, core_count
-from kcovdbg.symbols.coverage_points import PointKind, Points, find_points
+from kcovdbg.symbols.coverage_points import PointKind, Points, can_find_points, find_points
 from kcovdbg.symbols.gc_pause import without_collection
 from kcovdbg.symbols.llvm_symbolizer import find_symbolizer, symbolize
 from kcovdbg.symbols.location_table import FunctionSymbol, TableWriter, TextRange
 from kcovdbg.symbols.numbered_locations import LocationArrays, LocationError, Locations, PythonLocations
 from kcovdbg.symbols.part_store import LocatedPart, PartStore
-from kcovdbg.symbols.table_cache import lock_path, open_table, table_path
+from kcovdbg.symbols.table_cache import CACHE_HINT, lock_path, open_table, table_path
 from kcovdbg.symbols.table_rows import MergedPoints, merge_kinds
 
 # Parts are small enough that all cores have work to the end and that little is lost when a build is killed, and large enough
@@ -429,20 +429,25 @@ def make_table(
     ranges = _text_ranges(code)
     if build_id is None or not ranges or code.is_relocatable:
         raise CapabilityError(
-            f"{code.path}: a location table needs a linked image with a build ID and code",
+            f"{code.name}: a location table needs a linked image with a build ID and code",
             hint=None if elf is not code or not elf.has_lines else "this is debug info alone: name the image as well",
         )
     if code.build_id != build_id:
-        raise CapabilityError(f"{code.path} and {elf.path} are of different builds")
+        raise CapabilityError(f"{code.name} and {elf.name} are of different builds")
     if not elf.has_lines:
         # Its build ID is that of the full image, for which the table would be found as well.
-        raise CapabilityError(f"{elf.path}: a location table needs source lines, and this debug info has none")
+        raise CapabilityError(f"{elf.name}: a location table needs source lines, and this debug info has none")
+    if max(text.end for text in ranges) - min(text.start for text in ranges) >= 1 << 32:
+        raise CapabilityError(f"{code.name}: its code is spread over more than 4 GiB")
     symbols = elf.symbols if len(elf.symbols) else code.symbols
     reader = DwarfReader(elf) if may_read and has_native() else None
     writer = TableWriter(build_id, ranges)
     _add_functions(writer, symbols, tuple(reader.units()) if reader is not None else read_units(elf), ranges)
     points = find_points(code, symbols)
     rows = _merge(points)
+    if not rows.pcs:
+        known = "" if can_find_points(code.header.machine) else f" for {code.header.machine_name}, whose calls are unknown"
+        raise CapabilityError(f"{code.name}: no coverage points{known}", hint="build the kernel with CONFIG_KCOV")
     locator = _Locator(symbolizer, elf, ranges, symbols, store)
     chains = _locate_rows(rows, points.jumps, locator, reader)
     writer.set_rows(rows.pcs, rows.kinds, chains, locator.locations.arrays())
@@ -478,13 +483,22 @@ def _hold(image: str | os.PathLike[str]) -> Iterator[Path]:
         yield held if held.exists() else Path(image)
 
 
+def _name(image: str | os.PathLike[str]) -> str:
+    """Return the name of an image for messages: that of the file that a descriptor stands for."""
+    path = Path(image)
+    try:
+        return str(path.readlink()) if path.is_relative_to("/proc/self/fd") else str(path)
+    except OSError:
+        return str(path)
+
+
 def _check_known(elf: ElfFile, known: int, asked: int, by: str) -> None:
     """Check that there are locations: an image with source lines has one for nearly every point.
 
     :raises CapabilityError: when most are missing.
     """
     if elf.section(".debug_line") is not None and known < asked // 2:
-        raise CapabilityError(f"{by} located only {known} of {asked} points of {elf.path}")
+        raise CapabilityError(f"{by} located only {known} of {asked} points of {elf.name}")
 
 
 def build_table(
@@ -506,11 +520,11 @@ def build_table(
     :raises OSError: when the table cannot be written.
     """
     with ExitStack() as stack:
-        elf = stack.enter_context(ElfFile(stack.enter_context(_hold(image))))
-        other = None if code is None else stack.enter_context(ElfFile(stack.enter_context(_hold(code))))
+        elf = stack.enter_context(ElfFile(stack.enter_context(_hold(image)), _name(image)))
+        other = None if code is None else stack.enter_context(ElfFile(stack.enter_context(_hold(code)), _name(code)))
         build_id = elf.build_id
         if build_id is None:
-            raise CapabilityError(f"{image} has no build ID")
+            raise CapabilityError(f"{elf.name} has no build ID")
         path = table_path(build_id, folder)
         if not stack.enter_context(_only_builder(path)):
             return None
@@ -551,8 +565,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         build_table(options.image, code=options.code, folder=options.folder, symbolizer=symbolizer, may_read=may_read)
     except (KcovdbgError, OSError) as error:
-        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-        sys.stderr.write(f"{told}\n")
+        told, hint = str(error), CACHE_HINT
+        if isinstance(error, KcovdbgError):
+            hint = error.hint or ""
+        elif error.filename:
+            told = f"{error.filename}: {error.strerror}"
+        sys.stderr.write(f"{told}\n  {hint}\n")
         return 1
     return 0
 

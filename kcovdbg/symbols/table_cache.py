@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import stat
 import subprocess
 import tempfile
@@ -216,7 +217,12 @@ class TableBuild:
             self._process = self._start()
             return None
         lines = os.pread(self._errors.fileno(), 1 << 16, 0).decode("utf-8", "replace").splitlines()
-        raise CapabilityError(lines[-1] if lines else f"its process ended early, with status {status}", hint=CACHE_HINT)
+        if status == -signal.SIGBUS:
+            raise CapabilityError("the image was changed while it was read", hint="try again when nothing writes it")
+        if not lines:
+            raise CapabilityError(f"its process ended early, with status {status}", hint=CACHE_HINT)
+        told, hint = (lines[-2], lines[-1].strip()) if lines[-1].startswith("  ") and len(lines) > 1 else (lines[-1], "")
+        raise CapabilityError(told, hint=hint or None)
 
     def _is_locked(self) -> bool:
         """Return whether some process is building the table."""

@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first case; each next one has the next number")
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long, of however many cases")
+    parser.add_argument("--native", type=int, default=0, metavar="SECONDS", help="try the C code for so long, and nothing else")
     parser.add_argument("--nice", type=int, default=15)
     args = parser.parse_args()
     os.nice(args.nice)
@@ -28,6 +29,10 @@ def main() -> int:
     def say(text: str) -> None:
         print(text, flush=True)
 
+    if args.native:
+        from tests.native.driver import run_all
+
+        return 0 if run_all(args.native, args.seed, args.workers, say) else 1
     clean = not args.cases or run_cases(args.cases, args.seed, args.workers, args.seconds, say).is_clean
     if args.files:
         from tests.fuzz.files import run_files

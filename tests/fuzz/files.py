@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -16,30 +17,49 @@ import struct
 import sys
 import tempfile
 import time
+import zlib
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import pytest
 import zstandard
 
+from kcovdbg.abi.record import PC
+from kcovdbg.commands import COMMANDS
+from kcovdbg.elf.compile_units import read_comp_dir
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.engine.context import Context
+from kcovdbg.engine.runner import run_line
+from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.cli import main as kcovdbg
 from kcovdbg.model.location import Frame
 from kcovdbg.render.escape import escape
-from kcovdbg.symbols.coverage_points import PointKind
-from kcovdbg.symbols.location_table import TableWriter, TextRange
+from kcovdbg.symbols.code_proof import CodeProof
+from kcovdbg.symbols.coverage_points import PointKind, find_points
+from kcovdbg.symbols.location_table import LocationTable, TableWriter, TextRange
+from kcovdbg.symbols.module_points import find_file_points
+from kcovdbg.symbols.remote_calls import RemoteCalls
 from kcovdbg.symbols.symbolizer import open_symbolizer
+from kcovdbg.symbols.table_builder import build_table
 from kcovdbg.symbols.table_cache import open_table, table_path
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.demo_files import find_demo
 from kcovdbg.target.drgn import programs
 from tests.fuzz.damage_kinds import EXTREME, HOSTILE
 from tests.fuzz.run import RAW
+from tests.support.compiled_image import VARIANTS, compile_image
+from tests.support.state import make_layout, make_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from kcovdbg.walk.state import StateReader
 
 PROCESSOR = 20
 """Seconds of a processor that one case may take."""
@@ -49,6 +69,8 @@ MEMORY = 2 << 30
 """Of address space, beyond what the program has before it opens anything."""
 OUTPUT = 64 << 20
 BUILD_ID = "ab" * 20
+# Where the directory of a location table begins.
+_DIRECTORY = 80
 _KERNEL = 0xFFFF_FFFF_8100_0000
 
 
@@ -159,7 +181,16 @@ class Files:
         for pc in sorted(set(pcs)):
             writer.add_frames(pc, PointKind(pc % 3), [Frame(f"f{pc % 7}", "a.c", pc % 100, None), Frame("g", "b.c", 1, 2)])
         self.table = writer.to_bytes()
-        self.pcs = pcs
+        self.images, self.whole_tables, self.own_traces = [], [], []
+        for name, flags in VARIANTS.items():
+            with suppress(pytest.skip.Exception):
+                path = compile_image(folder / "images" / name, "gcc", *flags, "-mcmodel=kernel", f"-Wl,-Ttext={_KERNEL:#x}")
+                self.images.append(path.read_bytes())
+                built = build_table(path, folder=folder / "tables" / name)
+                assert built is not None
+                self.whole_tables.append(built.read_bytes())
+                own = LocationTable(built).pcs()
+                self.own_traces.append(struct.pack(f"<{len(own) + 1}Q", len(own), *own))
 
     def kinds(self) -> dict[str, Callable[[Random], list[str]]]:
         """The kinds of files; each method writes damaged files and returns the words of a command line."""
@@ -175,6 +206,8 @@ class Files:
             "notes": self._notes,
             "image": self._image,
             "table": self._table,
+            "whole table": self._whole_table,
+            "elf": self._elf,
             "script": self._script,
         }
 
@@ -340,7 +373,67 @@ class Files:
         return [str(path), self._write("demo.slice", self.slice), "-q", "-e", "info --json"]
 
     def _table(self, random: Random) -> list[str]:
-        return ["\0table", self._write("damaged.table", damage(self.table, random))]
+        return ["\0table", self._write("damaged.table", damage(self.table, random)), self._write("trace.kcov", self.trace)]
+
+    def _whole_table(self, random: Random) -> list[str]:
+        """A table with a right length and checksum."""
+        whole = random.choice(self.whole_tables)
+        at = _DIRECTORY
+        body = bytearray(whole[at:])
+        header = bytearray(whole[:at])
+        for _ in range(random.choice((1, 1, 2, 5, 40))):
+            kind = random.randrange(8)
+            # The directory is at the start.
+            place = random.randrange(16 * 15 if random.random() < 0.2 else len(body)) & -4
+            if kind > 5:
+                number = struct.unpack_from("<I", body, place)[0] + random.choice((-2, -1, 1))
+                struct.pack_into("<I", body, place, number & 0xFFFFFFFF)
+            elif kind < 3:
+                number = random.choice((random.choice(EXTREME), random.randrange(64), random.getrandbits(32)))
+                body[place : place + 4] = (number & 0xFFFFFFFF).to_bytes(4, "little")
+            elif kind == 3:
+                body[place] ^= 1 << random.randrange(8)
+            elif kind == 4:
+                other = random.randrange(len(body)) & -4
+                body[place : place + 16] = body[other : other + 16]
+            else:
+                base = random.choice((0, 1, (1 << 64) - 1, (1 << 64) - (1 << 20), random.getrandbits(64)))
+                struct.pack_into("<Q", header, 24, base)
+        struct.pack_into("<Q", header, 16, at + len(body))
+        struct.pack_into("<I", header, 72, zlib.crc32(body))
+        trace = self._write("trace.kcov", random.choice(self.own_traces))
+        output = str(self.folder / "out")
+        line = random.choice(
+            (
+                f"top file:{trace} --by {random.choice(('function', 'file', 'pc'))} --json",
+                f"source file:{trace} --json",
+                f"buffer file:{trace} --json",
+                f"trace file:{trace}",
+                f"diff file:{trace} file:{trace} --ordered",
+                f"view --text file:{trace}",
+                f"points {random.choice(('first', 'src', 'src/second.c'))} file:{trace} --json",
+                f"report file:{trace} -o {output}",
+                *(f"export {name} file:{trace} -o {output}" for name in ("lcov", "jsonl", "folded", "modoff", "cobertura")),
+            )
+        )
+        return ["\0commands", self._write("damaged.table", bytes(header + body)), line]
+
+    def _elf(self, random: Random) -> list[str]:
+        """A small image, damaged in its headers, or in any of its contents."""
+        whole = random.choice(self.images)
+        data = bytearray(damage(whole, random))
+        if random.random() < 0.6:
+            # The section headers are at the end.
+            data = bytearray(whole)
+            table = struct.unpack_from("<Q", whole, 40)[0]
+            for _ in range(random.choice((1, 1, 2, 5))):
+                place = table + random.randrange(len(whole) - table) & -4
+                number = random.choice((random.choice(EXTREME), random.randrange(64), random.getrandbits(32)))
+                data[place : place + 4] = (number & 0xFFFFFFFF).to_bytes(4, "little")
+        path = self._write("image", bytes(data))
+        if random.random() < 0.5:
+            return ["symbols", "build", path, "-o", str(self.folder / "out")]
+        return ["\0image", path, path]
 
     def _script(self, random: Random) -> list[str]:
         """Lines of garbage: pasted text, or a file that is no script."""
@@ -361,7 +454,7 @@ class Files:
         return ["-q", "-c", path, *symbols, "-e", "info --json", "-e", "tasks", "-e", "check"]
 
 
-def run_case(words: list[str], pcs: list[int]) -> tuple[int, str, str, float, int]:
+def run_case(words: list[str]) -> tuple[int, str, str, float, int]:
     """Run the program in a process of its own.
 
     :return: how it ended, as os.wait4() says; what it wrote; seconds; kibibytes.
@@ -370,7 +463,7 @@ def run_case(words: list[str], pcs: list[int]) -> tuple[int, str, str, float, in
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = os.fork()
         if not child:
-            _become(words, pcs, out.fileno(), err.fileno())
+            _become(words, out.fileno(), err.fileno())
         pidfd = os.pidfd_open(child)
         try:
             ready, _, _ = select.select([pidfd], [], [], SECONDS)
@@ -387,7 +480,7 @@ def run_case(words: list[str], pcs: list[int]) -> tuple[int, str, str, float, in
     return status if ready else -1, texts[0], texts[1], took, usage.ru_maxrss
 
 
-def _become(words: list[str], pcs: list[int], out: int, err: int) -> None:
+def _become(words: list[str], out: int, err: int) -> None:
     status = 70
     try:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -399,7 +492,8 @@ def _become(words: list[str], pcs: list[int], out: int, err: int) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT, OUTPUT))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        status = _read_table(words[1], pcs) if words[0] == "\0table" else kcovdbg(words)
+        own = {"\0table": _read_table, "\0commands": _use_table, "\0image": _read_image}.get(words[0])
+        status = kcovdbg(words) if own is None else own(words[1], words[2])
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:  # noqa: BLE001 - whatever it is, this process goes no further
@@ -410,8 +504,9 @@ def _become(words: list[str], pcs: list[int], out: int, err: int) -> None:
     os._exit(status)
 
 
-def _read_table(path: str, pcs: list[int]) -> int:
+def _read_table(path: str, trace: str) -> int:
     """Use a symbol table as the symbolizer does."""
+    pcs = struct.unpack_from(f"<{Path(trace).stat().st_size // 8}Q", Path(trace).read_bytes())[1:]
     folder = Path(path).parent
     Path(path).replace(table_path(BUILD_ID, folder))
     try:
@@ -428,6 +523,51 @@ def _read_table(path: str, pcs: list[int]) -> int:
     return 0
 
 
+def _read_image(path: str, _same: str) -> int:
+    """Read everything in an image that commands read."""
+    pcs = range(_KERNEL, _KERNEL + 256)
+    try:
+        with ElfFile(path) as elf:
+            print(elf.build_id, len(elf.symbols), read_comp_dir(elf))
+            print(len(find_points(elf).pc), find_file_points(elf) if elf.is_relocatable else None)
+            print(elf.symbols.find_at(_KERNEL), elf.symbols.find_before(_KERNEL))
+            proof = CodeProof(path, elf.build_id, 0, None)
+            print(proof.judge(pcs, PC, elf.read), RemoteCalls(path, elf.build_id, 0).of_image)
+            symbolizer = open_symbolizer(0, build_id=elf.build_id, image=path, may_build=False)
+            print(escape(repr(symbolizer.locate_all(pcs))))
+    except KcovdbgError as error:
+        print(f"kcovdbg: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _no_state(_context: Context) -> StateReader:
+    raise KcovdbgError("no state")
+
+
+def _use_table(path: str, line: str) -> int:
+    """Run a command for a kernel that has a location table alone."""
+    start = SimpleNamespace(address=_KERNEL, size=0)
+    target = make_target(kaslr_offset=0, symbol=lambda _name: start)
+    workspace = Workspace(
+        COMMANDS,
+        lambda: target,
+        find_symbolizer=lambda _target: open_symbolizer(0, build_id=None, image=None, table_file=path),
+    )
+    workspace.layout = make_layout()
+    # This process runs one command; its kernel has no state to be read.
+    Context.reader = property(_no_state)  # type: ignore[assignment,method-assign]
+    try:
+        return run_line(workspace, line, workspace.terminal())
+    except KcovdbgError as error:
+        print(f"kcovdbg: {error}", file=sys.stderr)
+        return 2
+
+
+# What Python says; a builder of tables passes on its last line.
+_PYTHON_ERROR = re.compile(r"Traceback|internal error|\b[A-Z][A-Za-z]*(Error|Exception)\b")
+
+
 def judge(status: int, out: str, err: str) -> tuple[str, str] | None:
     """Return what is wrong with the end of a case; None if nothing is."""
     said = (out + err)[-600:]
@@ -436,7 +576,7 @@ def judge(status: int, out: str, err: str) -> tuple[str, str] | None:
     if os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status)).name
         return ("hangs" if name == "SIGXCPU" else "crashes"), f"ended by {name}: {said!r}"
-    if "Traceback" in err or "internal error" in err or os.WEXITSTATUS(status) not in (0, 1, 2):
+    if _PYTHON_ERROR.search(err) or os.WEXITSTATUS(status) not in (0, 1, 2):
         return "crashes", f"status {os.WEXITSTATUS(status)}: {said!r}"
     found = RAW.search(out + err)
     if found is not None:
@@ -466,7 +606,7 @@ def run_files(cases: int, seed: int, seconds: float, say: Callable[[str], None],
             files.folder = folder
             os.environ.update(XDG_CACHE_HOME=str(folder), TMPDIR=str(folder))
             words = chosen[kind](random)
-            status, out, err, took, memory = run_case(words, files.pcs)
+            status, out, err, took, memory = run_case(words)
             figures.cases += 1
             figures.kinds[kind] += 1
             figures.slowest = max(figures.slowest, took)

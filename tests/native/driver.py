@@ -6,6 +6,8 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ from kcovdbg.symbols.compiled_reader import SECTIONS, DwarfReader
 from tests.support.compiled_image import VARIANTS, compile_image, find_compilers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("pctext", "chains", "seqdiff", "locations", "branches", "table_rows", "dwarf")
@@ -33,7 +35,7 @@ def compile_driver(folder: Path) -> Path:
     warnings = ["-std=gnu11", "-Wall", "-Wextra", "-Werror"]
     sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
     sources = [Path(__file__).with_suffix(".c"), *(ROOT / "native" / f"{name}.c" for name in SOURCES)]
-    command = ["gcc", "-O1", "-g", *warnings, *sanitizers, f"-I{ROOT / 'native'}", "-o", path, *sources]
+    command = ["gcc", "-O1", "-g", *warnings, *sanitizers, f"-I{ROOT / 'native'}", "-o", str(path), *map(str, sources)]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     if "cannot find" in built.stderr:
         pytest.skip("needs gcc's sanitizers")
@@ -82,3 +84,29 @@ def run(
         timeout=seconds + 300,
         check=False,
     )
+
+
+def run_all(seconds: int, seed: int, workers: int, say: Callable[[str], None]) -> bool:
+    """Run all targets, half of the time that which reads debug info; return whether none found anything.
+
+    :param workers: processes.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="kcovdbg-native-"))
+    program, corpus = compile_driver(folder), make_corpus(folder)
+    say(f"{len(corpus)} files of debug info; work in {folder}")
+    share = seconds * workers // (2 * len(TARGETS) - 2)
+    jobs = [(target, share) for target in TARGETS[:-1]] + [(TARGETS[-1], seconds // 2)] * workers
+
+    def run_one(number: int, target: str, time: int) -> bool:
+        own = folder / str(number)
+        own.mkdir()
+        done = run(program, target, seed + number * 10**9, time, corpus, own)
+        say(
+            done.stdout.strip()
+            if done.returncode == 0
+            else f"{target}: status {done.returncode}, see {own}: {done.stderr[-4000:]}"
+        )
+        return done.returncode == 0
+
+    with ThreadPoolExecutor(workers) as pool:
+        return all(list(pool.map(lambda item: run_one(item[0], *item[1]), enumerate(jobs))))

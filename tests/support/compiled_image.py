@@ -26,7 +26,7 @@ static inline __attribute__((always_inline)) int chained(int number)
 """
 FIRST = """
 #include "sub/inlined.h"
-__attribute__((no_sanitize_coverage)) void __sanitizer_cov_trace_pc(void) { __asm__ volatile(""); }
+__attribute__((no_sanitize_coverage, noinline, used)) void __sanitizer_cov_trace_pc(void) { __asm__ volatile("" ::: "memory"); }
 int second(int number);
 static __attribute__((noinline, cold)) int rare(int number) { return chained(number) ^ 5; }
 __attribute__((noinline)) int first(int number)
@@ -35,7 +35,8 @@ __attribute__((noinline)) int first(int number)
         return rare(number);
     return chained(number) + second(number);
 }
-void _start(void) { first(2); for (;;) ; }
+volatile int input, output;
+void _start(void) { for (;;) output = first(input); }
 """
 SECOND = """
 #include "sub/inlined.h"
@@ -83,22 +84,8 @@ def compile_image(folder: Path, compiler: str = "gcc", *flags: str) -> Path:
     is_clang = compiler.startswith("clang")
     linker = [f"-fuse-ld={find_lld(compiler)}"] if is_clang and any("lto" in flag for flag in flags) else []
     # gcc's linker compiles again, and clang's optimizes for the last time, with the flags of the first time.
-    run(
-        [
-            compiler,
-            *common,
-            *linker,
-            "-no-pie",
-            "-nostdlib",
-            "-static",
-            "-Wl,--build-id=sha1",
-            "-o",
-            str(image),
-            "first.o",
-            "second.o",
-        ],
-        folder,
-    )
+    linker += ["-fsanitize-coverage=trace-pc", "-no-pie", "-nostdlib", "-static", "-Wl,--build-id=sha1"]
+    run([compiler, *common, *linker, "-o", str(image), "first.o", "second.o"], folder)
     return image
 
 
