@@ -78,7 +78,7 @@ GROUPS: Final = (
     FunctionGroup(
         "entries",
         CrashRole.ENTRY,
-        r"asm_(exc|sysvec|common|spurious|fred)_\w+|(__)?sysvec_\w+|(smp_)?(apic_timer|reschedule|irq_work|call_function(_single)?"
+        r"asm_(exc|sysvec|common|spurious|fred)_\w+|(__|instr_)?sysvec_\w+|(smp_)?(apic_timer|reschedule|irq_work|call_function(_single)?"
         r"|common|spurious|reboot)_interrupt|ret_from_intr|error_entry|(end_repeat_|repeat_)?nmi|page_fault|async_page_fault"
         r"|general_protection|invalid_op|double_fault|divide_error|machine_check|int3|debug|stack_segment|xen_hvm_callback_vector"
         r"|el1h?_\w+|handle_exception|ret_from_exception|(ext|io|mcck)_int_handler|pgm_check_handler"

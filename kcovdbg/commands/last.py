@@ -290,7 +290,7 @@ def _crash_lines(crashed: CrashedTask, width: int | None) -> Iterator[Line]:
     """Yield what the kernel's log says about the crash, and who noticed it."""
     texts = {"report": crashed.report.title, "panic": crashed.report.panic}
     if crashed.reporter is not None:
-        texts["by"] = name_task(crashed.reporter.fields)
+        texts["noticed by"] = name_task(crashed.reporter.fields)
     for key, text in texts.items():
         if text is not None:
             yield from wrap_line((("key", f"{key}  "), ("error", escape(text))), width)

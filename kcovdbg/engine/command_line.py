@@ -57,7 +57,8 @@ _TOKEN = re.compile(
     | (?P<pipe>\|)
     | (?P<redirect>>>?)
     | (?P<refused>[0-9]+> | [<;&])
-    | (?P<word>(?: [^\s"'\\|<>;&] | \\. | "(?:[^"\\]|\\.)*" | '[^']*' )+)
+    # "[<ffffffff8108cb35>]" of an oops is no redirection.
+    | (?P<word>(?: \[<[0-9a-fA-Fx]+>\] | [^\s"'\\|<>;&] | \\. | "(?:[^"\\]|\\.)*" | '[^']*' )+)
     | (?P<broken>.)""",
     re.VERBOSE | re.DOTALL,
 )

@@ -79,6 +79,12 @@ BUG = "__warn report_bug handle_bug exc_invalid_op asm_exc_invalid_op"
     [
         # Interrupted in KCOV's callbacks, in a lock, and in a delay loop.
         (f"panic watchdog_timer_fn {TIMER} __sanitizer_cov_trace_pc broken outer", "broken"),
+        # As drgn unwinds it, with inlined functions.
+        (
+            "panic watchdog_timer_fn __run_hrtimer hrtimer_interrupt __sysvec_apic_timer_interrupt"
+            " instr_sysvec_apic_timer_interrupt sysvec_apic_timer_interrupt asm_sysvec_apic_timer_interrupt broken",
+            "broken",
+        ),
         (f"panic watchdog_timer_fn {TIMER} write_comp_data __sanitizer_cov_trace_const_cmp4 broken outer", "broken"),
         (f"panic watchdog_timer_fn {TIMER} check_kcov_mode.part.0 __sanitizer_cov_trace_pc broken outer", "broken"),
         (f"panic watchdog_timer_fn {TIMER} native_queued_spin_lock_slowpath do_raw_spin_lock _raw_spin_lock broken", "broken"),

@@ -46,7 +46,7 @@ def make_box(monkeypatch):
 
 def test_the_list_is_closed():
     assert set(TOOLS) == set(
-        "info tasks objects remote areas percpu buffer trace top diff source points sym last why check".split()
+        "info tasks objects remote areas percpu buffer trace top diff source points sym last log why check".split()
     )
     assert WRITERS == ("slice",)
 
