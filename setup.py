@@ -4,9 +4,8 @@ from pathlib import Path
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
-# An installed kcovdbg has nothing beside it: what GDB sources, and what the demo has of the tests.
+# An installed kcovdbg has nothing beside it: what the demo has of the tests.
 COPIED = {
-    "gdb/kcov.py": "frontends/gdb_loader.py",
     "tests/lab/modules/kcovlab_keep.c": "demo/modules/kcovlab_keep.c",
     "tests/golden/generations/ext-records/slice.zst": "demo/calls/slice.zst",
     "tests/golden/generations/ext-records/vmlinux.zst": "demo/calls/vmlinux.zst",
@@ -28,12 +27,13 @@ class BuildWithCopies(build_py):
 setup(
     cffi_modules=["native/build_native.py:ffibuilder"],
     cmdclass={"build_py": BuildWithCopies},
-    # The demo is where one looks for examples, and a part of the package when that is installed.
-    packages=[*find_packages(include=["kcovdbg*"]), "kcovdbg.demo"],
-    package_dir={"kcovdbg.demo": "examples/demo"},
+    # The demo is where one looks for examples, what GDB sources is in gdb/, and both are parts of an installed package.
+    packages=[*find_packages(include=["kcovdbg*"]), "kcovdbg.demo", "kcovdbg.gdb", "kcovdbg.gdb.kcov_show"],
+    package_dir={"kcovdbg.demo": "examples/demo", "kcovdbg.gdb": "gdb"},
     package_data={
         "kcovdbg": ["py.typed", "*.pyi"],
         "kcovdbg.demo": ["*.zst"],
+        "kcovdbg.gdb.kcov_show": ["*.json"],
         "kcovdbg.render.report": ["*.css", "*.js"],
     },
 )

@@ -3,29 +3,28 @@
 
     (gdb) source /path/to/kcov.py
 
-The package is the one that this file belongs to, a checkout's or an installed one. Nothing is added to sys.path: what else lies
-beside the package is for another Python than GDB's.
+What belongs to it is in the folder beside this file. It needs GDB 12 and Python 3.8 and nothing else in GDB's process: kcovdbg
+with drgn runs in a process of its own, in the interpreter that it is installed in.
 """
 
 import importlib.util
+import os
 import sys
-from pathlib import Path
 
 
 def _load() -> None:
-    if sys.version_info < (3, 10):  # noqa: UP036 - GDB's Python is whichever the system has
-        raise RuntimeError("kcov-show needs a GDB with Python 3.10 or newer; this one has " + sys.version.split()[0])
-    if "kcovdbg" not in sys.modules:
-        root = next(path for path in Path(__file__).resolve().parents if (path / "kcovdbg" / "__init__.py").is_file())
-        spec = importlib.util.spec_from_file_location("kcovdbg", root / "kcovdbg" / "__init__.py")
+    name = "kcov_show"
+    if name not in sys.modules:
+        folder = os.path.join(os.path.dirname(os.path.realpath(__file__)), name)
+        spec = importlib.util.spec_from_file_location(
+            name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+        )
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules["kcovdbg"] = module
+        sys.modules[name] = module
         spec.loader.exec_module(module)
-    from kcovdbg.frontends.gdb import install
-
-    install()
+    sys.modules[name].install()
 
 
 _load()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Final
@@ -27,12 +26,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 
     :param module: its name, as after ``python -m``.
     """
-    path = _search_path()
-    program = sys.executable
-    if not Path(program).name.startswith("python"):
-        # In GDB, sys.executable need not be Python, and the search path is that of GDB's Python.
-        program, path = shutil.which("python3") or "python3", [ROOT]
-    return [program, "-I", "-c", _START, "\n".join(path), module, *arguments]
+    return [sys.executable, "-I", "-c", _START, "\n".join(_search_path()), module, *arguments]
 
 
 def _search_path() -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from docs.generate.command_pages import write_commands
 from docs.generate.completions import complete_in
+from docs.generate.gdb_commands import write_gdb_commands
 from docs.generate.generation_pages import write_generations
 from docs.generate.json_page import write_json_page, write_json_schema
 from docs.generate.manpage import write_manpage
@@ -27,6 +28,7 @@ FILES: Mapping[str, Callable[[], str]] = {
     "json-schema.json": write_json_schema,
     "check-rules.md": write_rules,
     "generations.md": write_generations,
+    "../gdb/kcov_show/commands.json": write_gdb_commands,
 }
 """Function that returns the content of each generated file, by its path under docs/."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from argparse import Namespace
 from typing import Final
 
@@ -25,7 +26,12 @@ def _run(context: Context, args: Namespace) -> None:
     # C-c is for GDB: it interrupts the program being debugged.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as process:
+        with subprocess.Popen(
+            command,
+            # What GDB sources starts kcovdbg in this interpreter.
+            env={"KCOVDBG_PYTHON": sys.executable, **os.environ},
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as process:
             status = process.wait()
     except OSError as error:
         raise CapabilityError(
@@ -45,13 +51,13 @@ COMMAND: Final = Command(
     run=_run,
     description=(
         "All arguments are passed to GDB, after the target that kcovdbg was started with: a core, the demo, or a GDB stub. "
-        "Inside GDB, kcov-show runs these commands; see help kcov-show. GDB must have been "
-        "built with Python 3.10 or newer, which may be another one than kcovdbg's."
+        "Inside GDB, kcov-show runs these commands, with drgn in a process of its own; see help kcov-show. GDB 12 or newer, "
+        "with Python 3.8 or newer, which may be another one than kcovdbg's."
     ),
     arguments=(Argument(("arguments",), Value.TEXT, "arguments of gdb", count=Count.REST, metavar="ARGUMENT"),),
     examples=(
         Example("gdb vmlinux -ex 'target remote :1234'", "look into a QEMU guest started with -s"),
-        Example("gdb vmlinux vmcore", "open an ELF core with virtual addresses, which GDB can read"),
+        Example("gdb vmlinux vmcore", "open an ELF core"),
         Example("gdb -ex 'kcov-show tasks'", "with kcovdbg --demo: the demo in GDB"),
     ),
     needs=frozenset(),

@@ -19,7 +19,7 @@ from kcovdbg.output_file import open_output
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.key_meanings import Meaning
-from kcovdbg.render.renderable import Table
+from kcovdbg.render.renderable import Lines, Table, text_lines
 from kcovdbg.render.value_kinds import NUMBER, PATH
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FORMAT, LocationTable, TableError
@@ -114,7 +114,13 @@ def _find_files(files: Sequence[str]) -> Iterator[LocationTable]:
         yield table
 
 
-def _run(context: Context, args: Namespace) -> Table:
+def _run(context: Context, args: Namespace) -> Table | Lines:
+    if args.apply:
+        if context.workspace.move_symbols is None:
+            raise CapabilityError("symbols --apply moves GDB's symbols", hint="in GDB: kcov-show symbols --apply")
+        return text_lines(context.workspace.move_symbols())
+    if args.action is None:
+        raise UsageError("symbols: expected build or info", hint="symbols build VMLINUX -o FILE")
     if args.action == "build":
         rows = [_build(context, args.file, args.output)]
     elif args.output is not None:
@@ -148,12 +154,17 @@ COMMAND: Final = Command(
         "name it with the option --symbol-table. Where debug info is in a file of its own, as debuginfod serves it, name both "
         "files in either order. Commands that need the same table at the same time build it once, on all cores. A build that "
         "was interrupted continues where it stopped.\n\n"
-        "symbols info shows tables: FILE is a table or an image; without it, all tables of the cache."
+        "symbols info shows tables: FILE is a table or an image; without it, all tables of the cache.\n\n"
+        "In GDB, kcov-show symbols --apply gives backtraces and breakpoints names in a kernel that KASLR has moved: it runs "
+        "symbol-file with the kernel's offset."
     ),
     arguments=(
-        Argument(("action",), Value.CHOICE, "what to do", choices=("build", "info"), metavar="build|info"),
+        Argument(
+            ("action",), Value.CHOICE, "what to do", choices=("build", "info"), count=Count.OPTIONAL, metavar="build|info"
+        ),
         Argument(("file",), Value.FILE, "a vmlinux, its debug info, or a table", count=Count.ANY, metavar="FILE"),
         Argument(("-o", "--output"), Value.FILE, "also write the table to a file", metavar="FILE", is_output=True),
+        Argument(("--apply",), Value.FLAG, "in GDB: move GDB's symbols to where the kernel is (KASLR)"),
     ),
     examples=(
         Example("symbols build vmlinux -o vmlinux.kcovsym", "build once for all machines of a farm"),

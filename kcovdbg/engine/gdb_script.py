@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def find_gdb_script() -> Path:
-    """Return the file that GDB sources: gdb/kcov.py in a checkout, otherwise the copy that is installed with the package."""
+    """Return the file that GDB sources: in gdb/ of a checkout, which is a part of an installed package."""
     package = Path(__file__).resolve().parent.parent
     checkout = package.parent / "gdb" / "kcov.py"
-    return checkout if checkout.is_file() else package / "frontends" / "gdb_loader.py"
+    return checkout if checkout.is_file() else package / "gdb" / "kcov.py"

@@ -87,9 +87,7 @@ def find_base(target: Target, name: str) -> int | None:
 def find_image(target: Target) -> str | None:
     """Return the path of a target's kernel image with debug info, None where it has none."""
     lines = cast("LineSource | None", getattr(target, "lines", None))
-    # GDB has the image, but does not know where modules are.
-    image: str | None = getattr(target, "image", None) if lines is None else lines.image
-    return image
+    return None if lines is None else lines.image
 
 
 def find_code(target: Target) -> str | None:

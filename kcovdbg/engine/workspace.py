@@ -89,6 +89,9 @@ class Workspace:
     """Files named on the command line: dump, debug info, script."""
     find_gdb_arguments: Callable[[], Sequence[str]] = tuple
     """Returns the arguments with which GDB opens the kernel, none where the user gave none."""
+    move_symbols: Callable[[], str] | None = None
+    """Moves the symbols of the debugger around kcovdbg to where the kernel is, and returns the command for that; None where a
+    frontend cannot."""
     settings: Settings = field(default_factory=Settings)
     """The user's configuration file."""
     debug: bool = False

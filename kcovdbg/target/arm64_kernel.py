@@ -136,16 +136,6 @@ def _find_image(registers: TranslationRegisters, physical: ReadMemory, symbols: 
     return _Image(displacement, offset, symbols[_TABLES[0]] + displacement + base - start)
 
 
-def find_offsets(registers: TranslationRegisters, physical: ReadMemory, symbols: Mapping[str, int]) -> list[int]:
-    """Return the KASLR offsets that the table of a CPU leads to, the likeliest first.
-
-    :param physical: reads physical memory.
-    :param symbols: addresses of :data:`SYMBOLS` in the vmlinux.
-    """
-    found = (_find_image(registers, physical, symbols, table) for table in _TABLES)
-    return list(dict.fromkeys(image.offset for image in found if image is not None))
-
-
 def find_kernel(
     where: str,
     registers: TranslationRegisters,

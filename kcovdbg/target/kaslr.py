@@ -7,11 +7,9 @@ where a target lacks memory.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_X86_64
 from kcovdbg.elf.note import find_build_id, parse_notes
@@ -104,27 +102,6 @@ def gate_handler(gate: bytes) -> int:
     return int.from_bytes(gate[0:2] + gate[6:12], "little")
 
 
-def offset_from_idt(image: ElfFile, registers: str, read: Read) -> int | None:
-    """Return the KASLR offset of an x86-64 kernel by its interrupt descriptor table.
-
-    The table is at the same address in every kernel (CPU_ENTRY_AREA) and mapped in user mode as well; its first gate has the
-    address of the handler of divide errors.
-
-    :param registers: QEMU's ``info registers``.
-    :return: None when the table does not lead to an offset.
-    """
-    handler = next(filter(None, map(image.symbols.find, DIVIDE_ERROR)), None)
-    match = re.search(r"^IDT=\s*([0-9a-f]{16})\s+([0-9a-f]{8})", registers, re.MULTILINE)
-    if handler is None or match is None or int(match[2], 16) < IDT_GATE_SIZE:
-        return None
-    try:
-        gate = read(int(match[1], 16), IDT_GATE_SIZE)
-    except ReadError:
-        return None
-    offset = gate_handler(gate) - handler.address
-    return offset if offset % PAGE_SIZE == 0 and -(1 << 40) < offset < 1 << 40 else None
-
-
 def possible_offsets(image: ElfFile) -> Iterator[int]:
     """Yield the KASLR offsets that a kernel of this machine can have, the likeliest first."""
     yield 0
@@ -150,18 +127,25 @@ def search_offset(image: ElfFile, read: Read) -> int | None:
     return None
 
 
-def user_mode_of_cpus(registers: str) -> list[bool]:
-    """Return for each CPU whether it translates addresses as user space does, by QEMU's ``info registers -a``.
+def find_offset(image: ElfFile, read: Read, candidates: Iterable[int] = ()) -> int:
+    """Return the KASLR offset of a kernel by its memory alone.
 
-    x86-64: it does at privilege level 3, and for some instructions of the kernel's entry and exit: with page-table isolation
-    the page tables of user space are those with bit 12 of CR3 set (PTI_USER_PGTABLE_BIT). arm64: at exception level 0, from
-    where E0PD hides the kernel's addresses without another page table.
+    :param read: reads the target's memory.
+    :param candidates: offsets to try first.
+    :raises TargetError: when the kernel of the vmlinux is at none that it can have.
     """
-    exceptions = re.findall(r"\bPSTATE=[0-9a-f]+ [^\n]*\bEL(\d)", registers)
-    if exceptions:
-        return [level == "0" for level in exceptions]
-    levels = re.findall(r"\bCPL=(\d)", registers)
-    tables = re.findall(r"\bCR3=([0-9a-f]+)", registers)
-    if len(levels) != len(tables):
-        return []
-    return [level == "3" or bool(int(table, 16) >> 12 & 1) for level, table in zip(levels, tables, strict=True)]
+    failure: TargetError | None = None
+    for offset in dict.fromkeys((*candidates, 0)):
+        try:
+            check_image(image, offset, read, {})
+            return offset
+        except (MismatchError, ReadError) as error:
+            failure = failure or TargetError(str(error))
+    found = search_offset(image, read)
+    if found is not None:
+        check_image(image, found, read, {})
+        return found
+    raise TargetError(
+        f"could not find the KASLR offset through this stub: {failure}",
+        hint="boot the kernel with nokaslr, or use QEMU's stub; in GDB: set kcov kaslr-offset OFFSET",
+    )

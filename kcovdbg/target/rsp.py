@@ -8,8 +8,8 @@ import re
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
@@ -46,6 +46,47 @@ class StopReply(NamedTuple):
     """The signal that the stub gives as the reason; 5, SIGTRAP, for breakpoints and watchpoints."""
 
 
+class Stub(Protocol):
+    """A machine's stub: :class:`RspClient`, or one that GDB is connected to and lends."""
+
+    @property
+    def where(self) -> str:
+        """What messages call the place of the stub."""
+
+    @property
+    def block(self) -> int:
+        """Bytes that are worth reading at once; a power of two, at most a page."""
+
+    @property
+    def kaslr_offsets(self) -> Sequence[int]:
+        """KASLR offsets to try first, where only virtual memory can be read."""
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read memory, virtual or physical as chosen.
+
+        :raises StubReadError: when the stub cannot read all of it.
+        :raises TargetError: when the connection is lost.
+        """
+
+    def use_physical_memory(self) -> bool:
+        """Make later reads physical; return whether the stub can."""
+
+    def use_virtual_memory(self) -> None:
+        """Undo :meth:`use_physical_memory`."""
+
+    def monitor(self, command: str) -> str | None:
+        """Run a command of the stub's monitor and return its output, None when it has no such command."""
+
+    def registers(self, thread: int | None = None) -> bytes:
+        """Return the general registers of a CPU in GDB's order, empty when the stub does not have them.
+
+        :param thread: the number of the CPU, from 1; by default the CPU that stopped.
+        """
+
+    def register(self, name: str) -> int | None:
+        """Return a register of the CPU that stopped, by its name in the stub's description; None when it has none."""
+
+
 class RspClient:
     """One connection to a stub.
 
@@ -58,6 +99,9 @@ class RspClient:
 
     def __init__(self, address: SocketAddress, timeout: float = 10.0) -> None:
         self.address = address
+        self.where = address.text
+        self.block = PAGE_SIZE
+        self.kaslr_offsets: Sequence[int] = ()
         self._timeout = timeout
         self._buffer = bytearray()
         self._socket = connect(address, "a GDB stub", _HINT, timeout)

@@ -3,11 +3,12 @@
 
 QEMU's memory is read by physical address, since with page-table isolation a CPU that was stopped in user space has page tables
 without the kernel. On x86-64 the image is found by the interrupt descriptor table; arm64_kernel.py has that of arm64. Other
-stubs: by virtual address, without KASLR.
+stubs: by virtual address.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ from kcovdbg.target.kaslr import (
     gate_handler,
 )
 from kcovdbg.target.pointer import UPPER_HALF_START
-from kcovdbg.target.rsp import RspClient, StubReadError
+from kcovdbg.target.rsp import Stub, StubReadError
 from kcovdbg.target.stub_registers import StubRegisters
 
 _WORD: Final = struct.Struct("<Q")
@@ -84,9 +85,13 @@ class CachedMemory:
         self._block = block
         self._blocks: dict[int, bytes] = {}
 
-    def forget(self) -> None:
-        """Read every block again: the machine has run."""
+    def forget(self, block: int | None = None) -> None:
+        """Read every block again: the machine has run.
+
+        :param block: bytes to read at once from now on.
+        """
         self._blocks.clear()
+        self._block = block or self._block
 
     def read(self, address: int, size: int) -> bytes:
         """Return any span of memory.
@@ -95,21 +100,25 @@ class CachedMemory:
         """
         block, blocks = self._block, self._blocks
         first, last = address // block, (address + size - 1) // block
-        if first == last:
-            data = blocks.get(first)
-            if data is None:
-                data = blocks[first] = self._read(first * block, block)
-            offset = address % block
-            return data[offset : offset + size]
-        parts = []
-        for number in range(first, last + 1):
-            data = blocks.get(number)
-            if data is None:
-                data = blocks[number] = self._read(number * block, block)
-            parts.append(data)
-        data = b"".join(parts)
+        if first != last:
+            self._fill(first, last)
+            data = b"".join([blocks[number] for number in range(first, last + 1)])
+        else:
+            found = blocks.get(first)
+            if found is None:
+                found = blocks[first] = self._read(first * block, block)
+            data = found
         offset = address - first * block
         return data[offset : offset + size]
+
+    def _fill(self, first: int, last: int) -> None:
+        """Read the blocks that are missing, neighbors at once."""
+        missing = [number for number in range(first, last + 1) if number not in self._blocks]
+        for _, group in itertools.groupby(enumerate(missing), key=lambda pair: pair[1] - pair[0]):
+            numbers = [number for _, number in group]
+            data = self._read(numbers[0] * self._block, len(numbers) * self._block)
+            for index, number in enumerate(numbers):
+                self._blocks[number] = data[index * self._block : (index + 1) * self._block]
 
 
 def find_ram(text: str) -> list[RamRange]:
@@ -187,7 +196,7 @@ def translate(read: ReadMemory, cpu: CpuRegisters, address: int) -> int | None:
     return None
 
 
-def make_notes(client: RspClient, registers: StubRegisters, vmcoreinfo: bytes) -> bytes:
+def make_notes(client: Stub, registers: StubRegisters, vmcoreinfo: bytes) -> bytes:
     """Return the ELF notes that a dump of the machine would have: VMCOREINFO, and the registers of each CPU."""
     notes = b""
     for cpu in range(_MAX_CPUS):
@@ -317,15 +326,35 @@ def _make_vmcoreinfo(cpu: CpuRegisters, physical: ReadMemory, read: Read, symbol
     release = find_release(read(symbols["linux_banner"] + offset, _MAX_BANNER)) if "linux_banner" in symbols else None
     if position is None or release is None:
         raise TargetError("the kernel has no VMCOREINFO", hint=_NEEDS)
+    return _format_vmcoreinfo(release, table, offset, position - (table - _IMAGE_START), bool(cpu.cr4 & _CR4_LA57))
+
+
+def _format_vmcoreinfo(release: str, table: int, offset: int, base: int = 0, has_five_levels: bool = False) -> bytes:
     lines = (
         f"OSRELEASE={release}",
         f"PAGESIZE={PAGE_SIZE}",
         f"SYMBOL(swapper_pg_dir)={table:x}",
-        f"NUMBER(phys_base)={position - (table - _IMAGE_START)}",
-        f"NUMBER(pgtable_l5_enabled)={int(bool(cpu.cr4 & _CR4_LA57))}",
+        f"NUMBER(phys_base)={base}",
+        f"NUMBER(pgtable_l5_enabled)={int(has_five_levels)}",
         f"KERNELOFFSET={offset:x}",
     )
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def describe_virtual(virtual: ReadMemory, symbols: Mapping[str, int], offset: int) -> bytes:
+    """Return the VMCOREINFO of a kernel whose virtual memory only is read, or as much as that takes.
+
+    :raises TargetError: when the kernel cannot be described.
+    """
+    try:
+        return read_vmcoreinfo(virtual, symbols, offset)
+    except TargetError:
+        if "linux_banner" not in symbols or "init_top_pgt" not in symbols:
+            raise
+        release = find_release(virtual(symbols["linux_banner"] + offset, _MAX_BANNER))
+        if release is None:
+            raise
+        return _format_vmcoreinfo(release, symbols["init_top_pgt"] + offset, offset)
 
 
 def read_vmcoreinfo(virtual: ReadMemory, symbols: Mapping[str, int], offset: int) -> bytes:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.elf.header import EM_AARCH64, EM_X86_64
@@ -22,6 +22,8 @@ _TAIL: Final = 8
 class _Layout(NamedTuple):
     """How a machine's registers are laid out."""
 
+    names: tuple[str, ...]
+    """GDB's names of the registers in :attr:`packet`."""
     packet: struct.Struct
     """The start of its ``g`` packet, up to what unwinding needs."""
     pc: str
@@ -33,8 +35,9 @@ class _Layout(NamedTuple):
     """Whether a watchpoint stops a CPU before the instruction that writes; otherwise after it."""
 
 
-# rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, r8 to r15, rip, rflags, then cs, ss, ds, es, fs, gs.
-_X86_NAMES: Final = tuple("ax bx cx dx si di bp sp r8 r9 r10 r11 r12 r13 r14 r15 ip flags".split())
+_X86_NAMES: Final = tuple("rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip eflags cs ss ds es fs gs".split())
+_X86_PT_REGS: Final = tuple("ax bx cx dx si di bp sp r8 r9 r10 r11 r12 r13 r14 r15 ip flags".split())
+_ARM64_NAMES: Final = (*(f"x{number}" for number in range(31)), "sp", "pc", "cpsr")
 
 
 def _make_x86_prstatus(values: tuple[int, ...]) -> tuple[int, ...]:
@@ -51,14 +54,17 @@ def _make_arm64_pt_regs(values: tuple[int, ...]) -> dict[str, Any]:
 
 _LAYOUTS: Final = {
     EM_X86_64: _Layout(
+        _X86_NAMES,
         struct.Struct("<17Q7I"),
         "ip",
-        lambda values: dict(zip(_X86_NAMES, values, strict=False)),
+        lambda values: dict(zip(_X86_PT_REGS, values, strict=False)),
         _make_x86_prstatus,
         stops_before_write=False,
     ),
-    # x0 to x30, sp, pc, cpsr, which is struct user_pt_regs but for the size of the last one.
-    EM_AARCH64: _Layout(struct.Struct("<33QI"), "pc", _make_arm64_pt_regs, lambda values: values, stops_before_write=True),
+    # This is struct user_pt_regs but for the size of the last one.
+    EM_AARCH64: _Layout(
+        _ARM64_NAMES, struct.Struct("<33QI"), "pc", _make_arm64_pt_regs, lambda values: values, stops_before_write=True
+    ),
 }
 
 
@@ -80,6 +86,18 @@ class StubRegisters:
     def stops_before_write(self) -> bool:
         """Whether a watchpoint of this machine stops a CPU before the instruction that writes; otherwise after it."""
         return self._layout is not None and self._layout.stops_before_write
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """GDB's names of the registers, in the order of its packet; empty for an unknown machine."""
+        return () if self._layout is None else self._layout.names
+
+    def pack(self, values: Sequence[int]) -> bytes:
+        """Return registers as a stub sends them.
+
+        :param values: of :attr:`names`.
+        """
+        return b"" if self._layout is None else self._layout.packet.pack(*values)
 
     def _unpack(self, registers: bytes) -> tuple[int, ...]:
         if self._layout is None or len(registers) < self._layout.packet.size:

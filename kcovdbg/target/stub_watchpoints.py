@@ -12,6 +12,7 @@ from kcovdbg.errors import CapabilityError, GoneError, TargetError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.rsp import RspClient, StopReply
 from kcovdbg.target.stop_record import signals_delayed
+from kcovdbg.target.stub_registers import PtRegs, StubRegisters
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd
 
 _SIGTRAP: Final = 5
@@ -26,10 +27,9 @@ class StubWatchpoints:
     :param client: the connection.
     :param name: what messages call the machine.
     :param forget: called whenever the machine has run: memory that was read may have changed.
-    :param find_pc: returns the program counter in a CPU's registers, as :meth:`RspClient.registers` returns them.
+    :param registers: decodes the registers of its CPUs. Where a watchpoint stops a CPU before the instruction that writes, as
+        on arm64, it would do so again at once: the instruction is executed without watchpoints.
     :param unwind: returns the stack of a CPU by its registers.
-    :param stops_before_write: whether a watchpoint stops a CPU before the instruction that writes, as on arm64. It would do so
-        again at once: the instruction is executed without watchpoints.
     """
 
     def __init__(
@@ -37,17 +37,15 @@ class StubWatchpoints:
         client: RspClient,
         name: str,
         forget: Callable[[], None],
-        find_pc: Callable[[bytes], int],
-        unwind: Callable[[bytes], Sequence[StackFrame]],
-        *,
-        stops_before_write: bool = False,
+        registers: StubRegisters,
+        unwind: Callable[[PtRegs], Sequence[StackFrame]],
     ) -> None:
         self._client = client
-        self._stops_before_write = stops_before_write
         self._name = name
         self._forget = forget
-        self._find_pc = find_pc
-        self._unwind = unwind
+        self._registers = registers
+        self._stops_before_write = registers.stops_before_write
+        self._unwind_registers = unwind
         self._thread: int | None = None
 
     def run(self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None) -> RunEnd:
@@ -132,6 +130,11 @@ class StubWatchpoints:
         self._thread = reply.thread
         self._forget()
 
+    def _unwind(self, registers: bytes) -> Sequence[StackFrame]:
+        # An address in the instruction before: the one that wrote.
+        found = self._registers.parse_at(registers, -1)
+        return self._unwind_registers(found) if found else ()
+
     @contextlib.contextmanager
     def _naming_end(self) -> Iterator[None]:
         """Name the end of the machine as the cause of a lost connection."""
@@ -151,7 +154,7 @@ class StubWatchpoints:
     @property
     def pc(self) -> int:
         """The address after the instruction that wrote."""
-        return self._find_pc(self._client.registers(self._thread))
+        return self._registers.find_pc(self._client.registers(self._thread))
 
     def stack(self) -> Sequence[StackFrame]:
         """Return the stack of the CPU that stopped."""

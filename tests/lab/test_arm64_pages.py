@@ -131,7 +131,7 @@ def test_in_gdb(guest: Guest, dump: Path, tmp_path: Path) -> None:
     with guest.paused():
         asked = ["--gdb-remote", guest.sockets.gdb_remote]
         lines, outside = gather(lambda lines: ask_kcovdbg(asked, guest.kernel.vmlinux, lines), tmp_path)
-        connect = [f"target remote {guest.sockets.gdb_remote}", "maint packet Qqemu.PhyMemMode:0"]
+        connect = [f"target remote {guest.sockets.gdb_remote}"]
         in_gdb = ask_gdb([guest.kernel.vmlinux], [*lines, "info"], connect, program=program)
     check_same(lines, in_gdb, outside)
     path = tmp_path / "slice.elf"

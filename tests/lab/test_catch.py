@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kcovdbg.abi.mode import IN_CTXSW
+from kcovdbg.elf.header import EM_X86_64
 from kcovdbg.target.rsp import RspClient
 from kcovdbg.target.socket_address import parse_address
+from kcovdbg.target.stub_registers import StubRegisters
 from kcovdbg.target.stub_watchpoints import StubWatchpoints
 from kcovdbg.target.watchpoints import MemorySpan
 from tests.lab.guest import Guest
@@ -121,7 +123,6 @@ def test_gdb(guest: Guest, tmp_path: Path) -> None:
             before=[
                 *symbols,
                 f"target remote {guest.sockets.gdb_remote}",
-                "maint packet Qqemu.PhyMemMode:0",
                 # From user space, arm64 does not let GDB read the kernel's memory.
                 "thbreak kcov_ioctl",
                 "continue",
@@ -186,7 +187,7 @@ def test_first_write(guest: Guest) -> None:
     for _ in range(300):
         client = RspClient(parse_address(guest.sockets.gdb_remote))
         try:
-            watchpoints = StubWatchpoints(client, "", lambda: None, lambda _: 0, lambda _: ())
+            watchpoints = StubWatchpoints(client, "", lambda: None, StubRegisters(EM_X86_64), lambda _: ())
             values = [client.read(*span)]
             # QEMU remembers the watchpoint in memory that it has released: what uses that memory makes the difference.
             guest.qmp.running()

@@ -12,7 +12,6 @@ import pytest
 
 from tests.lab.guest import Machine
 from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
-from tests.support.gdb_run import run_gdb
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,16 +73,6 @@ def assert_sites(calls: dict[int, list[tuple[str, int]]], path: Path, symbols: l
     usb = {(row["handle"], row["pid"]) for row in rows if row["function"] == "hub_event"}
     assert usb == {entry for entry in registered if int(entry[0], 16) >> 56 == 1}
     assert all(row["registered"] for row in rows)
-
-
-def test_sites_in_gdb(kernel: Kernel, calls: dict[int, list[tuple[str, int]]], standing_dump: DumpMaker) -> None:
-    """GDB has no line for a call in an inlined function; the answer says so."""
-    said = run_gdb(kernel.vmlinux, standing_dump("elf-paging").path, ask=["kcov-show sites --json", "kcov-show info --json"])
-    rows, offset = said.json(0), int(said.json(1)[0]["kaslr_offset"], 16)
-    assert {int(row["address"], 16) - offset for row in rows} == calls.keys()
-    outermost = {address: frames[-1][0] for address, frames in calls.items()}
-    assert {int(row["address"], 16) - offset: row["symbol"] for row in rows} == outermost
-    assert all(row["line"] is not None or row["errors"] for row in rows)
 
 
 def test_workers_of_io_uring(boot: Booter) -> None:

@@ -1,27 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Stacks are those that the guest prints, and those that kcovdbg unwinds by ORC are those of drgn.
-
-drgn uses DWARF's call frame information where there is some. The kernel of ``KCOVDBG_LAB_RECIPE=frame-pointers`` has no ORC.
-"""
+"""Stacks are those that the guest prints."""
 
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import pytest
 from drgn.helpers.linux.pid import for_each_task
 
-from kcovdbg.elf.file import ElfFile
 from kcovdbg.target.drgn.programs import open_core
-from kcovdbg.target.orc_tables import OrcTables
-from kcovdbg.target.pointer import read_word
-from kcovdbg.target.stack_walk import StackWalk
-from tests.lab import situation
 from tests.lab.dump import write_dump
 from tests.lab.guest import Machine
-from tests.support.gdb_run import run_gdb
 
 pytestmark = pytest.mark.lab
 
@@ -32,46 +21,6 @@ _DIE = """
 (sleep 0 & echo $! > /tmp/dead; exec sleep 1000) &
 until grep -q '^State:.Z' /proc/$(cat /tmp/dead)/status; do sleep 0.1; done
 """
-_STACKS = """
-import json, kcovdbg.target.gdb.opener as opener
-target = opener.open_target()
-found = {}
-for task in json.loads(gdb.execute("kcov-show tasks -a --json", to_string=True)):
-    if task["pid"] in SLEEPING:
-        frames = target.stacks.stack_trace(int(task["task"], 16))
-        found[task["pid"]] = [frame.pc for frame in frames if not frame.is_inline]
-print(json.dumps([{"stacks": found, "note": target.stacks.note}]))
-"""
-
-
-@pytest.mark.parametrize("state", [situation.STANDING, "softirq-over-section"])
-def test_stacks_of_tasks_that_sleep(kernel, inflight_dump, state):
-    if "CONFIG_UNWINDER_ORC=y" not in kernel.recipe.configuration().splitlines():
-        pytest.skip("the kernel has no ORC tables")
-    target = open_core(str(inflight_dump(state, "elf-paging").path), [str(kernel.vmlinux)])
-    walk = StackWalk(target, OrcTables(target, ElfFile(Path(kernel.vmlinux).resolve())))
-    frame = "struct inactive_task_frame"
-    rip, rbp = (target.member(frame, name).offset for name in ("ret_addr", "bp"))
-    saved = target.member("struct task_struct", "thread.sp").offset
-    compared = frames = 0
-    for task in for_each_task(target.prog):
-        # Where the saved stack pointer of a dead task leads to is somebody else's memory.
-        if task.on_cpu or not task.stack:
-            continue
-        address = task.value_()
-        expected = [frame.pc for frame in target.stacks.stack_trace(address) if not frame.is_inline]
-        sp = read_word(target, address + saved)
-        registers = {
-            "rip": read_word(target, sp + rip),
-            "rbp": read_word(target, sp + rbp),
-            "rsp": sp + target.type_size(frame),
-        }
-        assert [place.pc for place in walk.unwind(registers, is_interrupted=False)] == expected, task.comm.string_()
-        compared += 1
-        frames += len(expected)
-    target.close()
-    assert compared > 50
-    assert frames > 5 * compared
 
 
 def parse_stacks(text: str) -> dict[int, tuple[int, list[tuple[str, int]]]]:
@@ -111,17 +60,12 @@ def test_stacks_that_the_guest_prints(kernel, userland, boot, tmp_path):
     (first,), (end,) = symbols["__sched_text_start"], symbols["__sched_text_end"]
     target.close()
 
-    said: dict[str, Any] = run_gdb(
-        *(kernel.vmlinux, tmp_path / "dump"), ask=[f"python SLEEPING = {set(sleeping)}; exec({_STACKS!r})"], timeout=300
-    ).json()[0]
-    assert (said["note"] is None) is ("CONFIG_UNWINDER_ORC=y" in kernel.recipe.configuration().splitlines())
     print(f"{len(sleeping)} stacks, {sum(map(len, sleeping.values()))} frames")
     assert len(sleeping) > 50
-    for tid, by_drgn in sleeping.items():
-        for stack in (by_drgn, said["stacks"][str(tid)]):
-            # The kernel leaves out the scheduler's functions.
-            left = [pc - offset for pc in stack if not first <= pc - offset < end]
-            printed = told[tid][1]
-            assert len(left) == len(printed), (tid, printed)
-            for pc, (function, place) in zip(left, printed, strict=True):
-                assert pc - place in symbols[function]
+    for tid, stack in sleeping.items():
+        # The kernel leaves out the scheduler's functions.
+        left = [pc - offset for pc in stack if not first <= pc - offset < end]
+        printed = told[tid][1]
+        assert len(left) == len(printed), (tid, printed)
+        for pc, (function, place) in zip(left, printed, strict=True):
+            assert pc - place in symbols[function]

@@ -38,11 +38,6 @@ def have_gdb() -> bool:
     return shutil.which("gdb") is not None
 
 
-def gdb_version() -> int:
-    """Return GDB's major version."""
-    return int(run_gdb(ask=["python print(gdb.VERSION.partition('.')[0])"], loader=None).text)
-
-
 def run_gdb(
     *arguments: object,
     ask: list[str],

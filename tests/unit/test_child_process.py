@@ -68,5 +68,5 @@ def test_the_user_s_own_search_path_is_kept(tmp_path, monkeypatch):
 def test_every_interpreter_is_started_in_one_place():
     started = re.compile(r"sys\.executable|[\"']python3?[\"']|[\"']-m[\"']")
     found = {name for name, path in MODULES.items() if started.search(path.read_text())}
-    # The second shows the user how to install a package; the third says which Python it is not in.
-    assert found == {"kcovdbg.child_process", "kcovdbg.frontends.cli", "kcovdbg.frontends.gdb"}
+    # The second shows the user how to install a package; the third tells GDB which Python it is.
+    assert found == {"kcovdbg.child_process", "kcovdbg.frontends.cli", "kcovdbg.commands.gdb"}

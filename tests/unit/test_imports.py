@@ -41,7 +41,7 @@ RANKS = {package: rank for rank, packages in enumerate(LAYERS) for package in pa
 FOREIGN = {
     "drgn": ("kcovdbg.target.drgn.", "kcovdbg.helpers", "kcovdbg.frontends.drgn."),
     "_drgn": (),
-    "gdb": ("kcovdbg.target.gdb.", "kcovdbg.frontends.gdb."),
+    "gdb": (),
     "prompt_toolkit": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
     "pygments": ("kcovdbg.frontends.shell.", "kcovdbg.render."),
     "mcp": ("kcovdbg.frontends.mcp.server", "kcovdbg.frontends.mcp.stdio"),

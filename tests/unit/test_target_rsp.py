@@ -8,10 +8,12 @@ import threading
 
 import pytest
 
+from kcovdbg.elf.header import EM_AARCH64, EM_X86_64
 from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.target.rsp import RspClient, StubReadError
 from kcovdbg.target.socket_address import parse_address
 from kcovdbg.target.stop_record import describe_record, read_record, remove_record
+from kcovdbg.target.stub_registers import StubRegisters
 from kcovdbg.target.stub_watchpoints import StubWatchpoints
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd
 
@@ -326,8 +328,8 @@ def test_watchpoints(stub):
     assert [asked for asked in made.asked if asked[:2] in (b"Z2", b"z2")] == [b"Z2,1008,4", b"z2,1008,4"]
 
 
-@pytest.mark.parametrize("stops_before_write", [False, True])
-def test_a_machine_that_stops_before_the_write(stub, stops_before_write):
+@pytest.mark.parametrize("machine", [EM_X86_64, EM_AARCH64])
+def test_a_machine_that_stops_before_the_write(stub, machine):
     """The instruction is executed before the write is judged, while nothing is watched that would stop it again."""
     answers = {b"Z2": [b"OK"], b"z2": [b"OK"], b"c": [b"T05thread:p01.02;watch:1008;"], b"vCont;s": [b"T05thread:p01.02;"]}
     made, client = stub(answers=answers)
@@ -337,11 +339,11 @@ def test_a_machine_that_stops_before_the_write(stub, stops_before_write):
         judged.append(len(made.asked))
         return len(judged) == 2
 
-    watchpoints = StubWatchpoints(client, "it", lambda: None, lambda _: 0, lambda _: (), stops_before_write=stops_before_write)
+    watchpoints = StubWatchpoints(client, "it", lambda: None, StubRegisters(machine), lambda _: ())
     assert watchpoints.run([MemorySpan(0x1008, 4)], is_wanted, 5) is RunEnd.WRITE
     assert watchpoints.cpu == 1
     client.close()
-    wanted = [b"z2,1008,4", b"vCont;s:p1.2", b"Z2,1008,4"] if stops_before_write else []
+    wanted = [b"z2,1008,4", b"vCont;s:p1.2", b"Z2,1008,4"] if machine == EM_AARCH64 else []
     start = made.asked.index(b"Z2,1008,4") + 1
     assert made.asked[start : judged[0]] == [b"c", *wanted]
     assert made.asked[judged[0] : judged[1]] == [b"c", *wanted]
@@ -365,7 +367,7 @@ def test_a_hit_that_was_not_reported_at_the_end(stub, steps, judged_of):
     """Each CPU executes one more instruction before the watchpoint is removed."""
     made, client = stub(answers={b"Z2": [b"OK"], b"z2": [b"OK"], b"c": [], **dict(zip(STEPS, steps, strict=True))})
     judged = []
-    watchpoints = StubWatchpoints(client, "it", lambda: None, lambda _: 0, lambda _: ())
+    watchpoints = StubWatchpoints(client, "it", lambda: None, StubRegisters(EM_X86_64), lambda _: ())
 
     def is_wanted():
         judged.append(watchpoints.cpu)

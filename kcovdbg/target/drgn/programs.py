@@ -9,6 +9,7 @@ import errno
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,7 +22,6 @@ from kcovdbg.elf.note import VMCOREINFO, find_vmcoreinfo, parse_vmcoreinfo
 from kcovdbg.elf.qemu_note import find_qemu_cpus
 from kcovdbg.elf.segment import PT_LOAD
 from kcovdbg.errors import CapabilityError, GoneError, ReadError, TargetError
-from kcovdbg.model.memory import StackFrame
 from kcovdbg.target import arm64_kernel, stub_kernel
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.connection import Connection, MachineState, keeps_running
@@ -33,12 +33,12 @@ from kcovdbg.target.drgn.image_target import ImageTarget
 from kcovdbg.target.drgn.kernel_memory import add_kernel_memory
 from kcovdbg.target.drgn.machines import SLICE_MACHINES, platform_of
 from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo
-from kcovdbg.target.kaslr import MismatchError, check_image
+from kcovdbg.target.kaslr import MismatchError, check_image, find_offset
 from kcovdbg.target.kdump_file import KdumpFile
 from kcovdbg.target.lowcore import read_lowcore_vmcoreinfo
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.riscv_pages import LINKED_SYMBOLS, add_kaslr_offset, search_vmcoreinfo
-from kcovdbg.target.rsp import RspClient, StubReadError
+from kcovdbg.target.rsp import RspClient, Stub, StubReadError
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.socket_address import parse_address
 from kcovdbg.target.stop_record import signals_as_exit
@@ -318,9 +318,7 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
     :raises TargetError: when it cannot be opened.
     """
     files, notes = _unpack_symbols(symbols)
-    kernel = next((file for file in files if file.is_kernel), None)
-    if kernel is None:
-        raise TargetError("a GDB stub needs the kernel's vmlinux", hint=_VMLINUX_HINT)
+    kernel = _find_kernel_file(files)
     client = RspClient(parse_address(address))
     # Until it is closed, as it is stopped so long.
     signals = contextlib.ExitStack()
@@ -332,13 +330,7 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
 
     atexit.register(close)
     try:
-        stub = _open_stub_program(client, kernel)
-        with collect_warnings() as warnings:
-            notes += [*stub.notes, *_load_symbols(stub.prog, files)]
-        notes += warnings.notes
-        notes.append(_describe_run(client))
         connection = Connection(
-            stub.read_notes,
             state=client.state,
             is_gone=client.is_gone,
             stop_note=client.stop_note,
@@ -346,12 +338,30 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
             leave_stopped=client.leave_stopped,
             close=close,
         )
-        target = _make_target(stub.prog, f"GDB stub at {address}", False, notes, connection, code=_find_code(files))
-        target.watchpoints = _make_watchpoints(target, client, stub)
+        notes.append(_describe_run(client))
+        machine = StubMachine(client, kernel, files, notes, f"GDB stub at {address}", connection)
+        target = machine.target
+        target.watchpoints = StubWatchpoints(client, target.name, machine.forget, machine.registers, target.stacks.unwind)
         return target
     except BaseException:
         close()
         raise
+
+
+def open_lent_stub(stub: Stub, symbols: Sequence[str], name: str, connection: Connection) -> StubMachine:
+    """Open the machine behind a stub that another debugger is connected to.
+
+    :raises TargetError: when it cannot be opened.
+    """
+    files, notes = _unpack_symbols(symbols)
+    return StubMachine(stub, _find_kernel_file(files), files, notes, name, connection)
+
+
+def _find_kernel_file(files: Sequence[DebugFile]) -> DebugFile:
+    kernel = next((file for file in files if file.is_kernel), None)
+    if kernel is None:
+        raise TargetError("a GDB stub needs the kernel's vmlinux", hint=_VMLINUX_HINT)
+    return kernel
 
 
 def _describe_run(client: RspClient) -> str:
@@ -479,94 +489,140 @@ def _read_addresses(kernel: DebugFile) -> dict[str, int]:
         return {symbol.name: symbol.address for symbol in found if symbol is not None}
 
 
-class _StubProgram(NamedTuple):
-    """A Program that reads memory through a GDB stub."""
+class StubMachine:
+    """The kernel of a machine behind a GDB stub. What was read of it is kept until it has run.
 
-    prog: drgn.Program
-    memory: stub_kernel.CachedMemory
-    read_notes: Callable[[], bytes]
-    """Returns the ELF notes of a dump, with the registers of each CPU; empty when the stub has none."""
-    notes: tuple[str, ...]
-    """For the user."""
-    registers: StubRegisters
-    """Decodes the registers of the machine."""
-
-
-def _make_watchpoints(target: DrgnTarget, client: RspClient, stub: _StubProgram) -> StubWatchpoints:
-    decoder = stub.registers
-
-    def forget() -> None:
-        stub.memory.forget()
-        target.forget()
-        if decoder.are_known:
-            # The Program has those of when it was opened.
-            target.stacks.current_registers = lambda cpu: decoder.parse(client.registers(cpu + 1)) or None
-
-    def unwind(registers: bytes) -> Sequence[StackFrame]:
-        # An address in the instruction before: the one that wrote.
-        found = decoder.parse_at(registers, -1)
-        return target.stacks.unwind(found) if found else ()
-
-    return StubWatchpoints(client, target.name, forget, decoder.find_pc, unwind, stops_before_write=decoder.stops_before_write)
-
-
-def _open_stub_program(client: RspClient, kernel: DebugFile) -> _StubProgram:
-    memory = stub_kernel.CachedMemory(client.read)
-    read = _make_reader(memory.read)
-    registers = StubRegisters(kernel.header.machine)
-    found = _find_stub_kernel(client, memory, kernel) if client.use_physical_memory() else None
-    if found is not None:
-        vmcoreinfo = found.vmcoreinfo
-        ram = stub_kernel.find_ram(client.monitor("info mtree -f") or "")
-
-        def read_notes() -> bytes:
-            return stub_kernel.make_notes(client, registers, vmcoreinfo)
-
-        prog = open_empty_program(kernel.header.machine, read_notes())
-        for start, end in ram or [stub_kernel.RamRange(0, PHYSICAL_SIZE)]:
-            prog.add_memory_segment(start, end - start, read, physical=True)
-        add_kernel_memory(prog)
-        return _StubProgram(prog, memory, read_notes, (), registers)
-    client.use_virtual_memory()
-    memory.forget()
-    # By virtual addresses, VMCOREINFO is found only if KASLR did not move the kernel.
-    try:
-        vmcoreinfo = stub_kernel.read_vmcoreinfo(memory.read, _read_addresses(kernel), 0)
-    except TargetError as error:
-        raise TargetError(
-            f"could not find the KASLR offset through this stub: {error}",
-            hint="boot the kernel with nokaslr, or use QEMU's stub",
-        ) from None
-    prog = drgn.Program(platform_of(kernel.header))
-    prog.set_linux_kernel_custom(vmcoreinfo, False)
-    # Added last: setting the kernel adds a segment that translates virtual addresses, which needs physical memory.
-    prog.add_memory_segment(0, WORD_MASK if kernel.header.is_64bit else 1 << 32, read)
-    note = "the stub reads virtual memory only, as mapped by the stopped CPU"
-    return _StubProgram(prog, memory, bytes, (note,), registers)
-
-
-def _find_stub_kernel(client: RspClient, memory: stub_kernel.CachedMemory, kernel: DebugFile) -> stub_kernel.FoundKernel | None:
-    """Find the kernel of a vmlinux in a stub's physical memory; return None where the stub does not tell what finds it.
-
-    :raises TargetError: when it cannot be found.
+    :param kernel: its image.
+    :param files: all debug info.
+    :param notes: for the user, on these.
+    :raises TargetError: when it cannot be opened.
     """
-    where = client.address.text
-    if kernel.header.machine == EM_X86_64:
-        text = client.monitor("info registers")
-        cpu = stub_kernel.parse_registers(text) if text else None
-        return None if cpu is None else _find_kernel(where, cpu, memory.read, kernel)
-    if kernel.header.machine == EM_AARCH64:
-        translation = arm64_kernel.read_registers(client.register)
-        if translation is not None:
-            with ElfFile(kernel.path, kernel.name) as image:
-                return arm64_kernel.find_kernel(
-                    where,
-                    translation,
-                    memory.read,
-                    _read_addresses(kernel),
-                    lambda offset, read: check_image(image, offset, read, {}),
-                )
-    return None
+
+    def __init__(
+        self,
+        stub: Stub,
+        kernel: DebugFile,
+        files: Sequence[DebugFile],
+        notes: Sequence[str],
+        name: str,
+        connection: Connection,
+    ) -> None:
+        self._stub = stub
+        self._kernel = kernel
+        self._paths = [file.path for file in files]
+        self.registers = StubRegisters(kernel.header.machine)
+        self._memory = stub_kernel.CachedMemory(stub.read, stub.block)
+        found = self._find_physical() if stub.use_physical_memory() else None
+        self._is_physical = found is not None
+        if found is not None:
+            self._vmcoreinfo = found.vmcoreinfo
+            prog = self._open_physical()
+        else:
+            stub.use_virtual_memory()
+            self._memory.forget()
+            self._vmcoreinfo = self._find_virtual()
+            prog = self._open_virtual()
+            notes = [*notes, "the stub reads virtual memory only, as mapped by the stopped CPU"]
+        with collect_warnings() as warnings:
+            notes = [*notes, *_load_symbols(prog, files)]
+        connection = replace(connection, read_notes=self._read_notes if self._is_physical else bytes)
+        self.target = _make_target(prog, name, False, [*notes, *warnings.notes], connection, code=_find_code(files))
+        if not self._is_physical:
+            self._use_registers()
+
+    def forget(self, block: int | None = None) -> None:
+        """Read memory and registers anew: the machine has run.
+
+        :param block: bytes to read at once from now on; by default what serves a walk.
+        """
+        self._memory.forget(block or self._stub.block)
+        self.target.forget()
+        self._use_registers()
+
+    def is_same_kernel(self) -> bool:
+        """Return whether the machine still runs the kernel that was opened."""
+        try:
+            if not self._is_physical:
+                return self._find_virtual() == self._vmcoreinfo
+            found = self._find_physical()
+            return found is not None and found.vmcoreinfo == self._vmcoreinfo
+        except TargetError:
+            return False
+
+    def load_modules(self) -> bool:
+        """Load the debug info of modules that were loaded since; return whether any module came or went."""
+        prog = self.target.prog
+
+        def find() -> set[tuple[str, tuple[tuple[int, int], ...]]]:
+            return {(module.name, tuple(module.address_ranges or ())) for module in prog.modules()}
+
+        before = find()
+        with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
+            prog.load_debug_info(self._paths, default=True)
+        return find() != before
+
+    def _use_registers(self) -> None:
+        """Unwind running tasks by the registers that their CPUs have now; the Program has those of when it was opened."""
+        if self.registers.are_known:
+            self.target.stacks.current_registers = lambda cpu: self.registers.parse(self._stub.registers(cpu + 1)) or None
+
+    def _read_notes(self) -> bytes:
+        return stub_kernel.make_notes(self._stub, self.registers, self._vmcoreinfo)
+
+    def _open_physical(self) -> drgn.Program:
+        ram = stub_kernel.find_ram(self._stub.monitor("info mtree -f") or "")
+        prog = open_empty_program(self._kernel.header.machine, self._read_notes())
+        for start, end in ram or [stub_kernel.RamRange(0, PHYSICAL_SIZE)]:
+            prog.add_memory_segment(start, end - start, _make_reader(self._memory.read), physical=True)
+        add_kernel_memory(prog)
+        return prog
+
+    def _open_virtual(self) -> drgn.Program:
+        header = self._kernel.header
+        prog = drgn.Program(platform_of(header))
+        prog.set_linux_kernel_custom(self._vmcoreinfo, False)
+        # Added last: setting the kernel adds a segment that translates virtual addresses, which needs physical memory.
+        prog.add_memory_segment(0, WORD_MASK if header.is_64bit else 1 << 32, _make_reader(self._memory.read))
+        return prog
+
+    def _find_physical(self) -> stub_kernel.FoundKernel | None:
+        """Find the kernel in physical memory; return None where the stub does not tell what finds it.
+
+        :raises TargetError: when it cannot be found.
+        """
+        kernel, stub = self._kernel, self._stub
+        if kernel.header.machine == EM_X86_64:
+            text = stub.monitor("info registers")
+            cpu = stub_kernel.parse_registers(text) if text else None
+            return None if cpu is None else _find_kernel(stub.where, cpu, self._memory.read, kernel)
+        if kernel.header.machine == EM_AARCH64:
+            translation = arm64_kernel.read_registers(stub.register)
+            if translation is not None:
+                with ElfFile(kernel.path, kernel.name) as image:
+                    return arm64_kernel.find_kernel(
+                        stub.where,
+                        translation,
+                        self._memory.read,
+                        _read_addresses(kernel),
+                        lambda offset, read: check_image(image, offset, read, {}),
+                    )
+        return None
+
+    def _find_virtual(self) -> bytes:
+        """Return the VMCOREINFO of the kernel in virtual memory, where its KASLR offset is one that the machine can have.
+
+        :raises TargetError: when it cannot be found.
+        """
+
+        def read(address: int, size: int) -> bytes:
+            try:
+                return self._memory.read(address, size)
+            except StubReadError as error:
+                raise ReadError(f"could not read the kernel's memory: {error}", address) from None
+
+        with ElfFile(self._kernel.path, self._kernel.name) as image:
+            offset = find_offset(image, read, self._stub.kaslr_offsets)
+        return stub_kernel.describe_virtual(self._memory.read, _read_addresses(self._kernel), offset)
 
 
 def _make_reader(read: Callable[[int, int], bytes]) -> Callable[[int, int, int, bool], bytes]:

@@ -13,11 +13,12 @@ import drgn
 from drgn.helpers.linux.boot import kaslr_offset
 from drgn.helpers.linux.cpumask import for_each_possible_cpu
 from drgn.helpers.linux.percpu import per_cpu_ptr
+from drgn.helpers.linux.pid import find_task
 from drgn.helpers.linux.sched import cpu_curr
 
 from kcovdbg.abi.address import word_mask
 from kcovdbg.elf.note import NT_PRSTATUS, parse_notes, parse_vmcoreinfo
-from kcovdbg.errors import CapabilityError, GoneError, MissingSymbolError, ReadError
+from kcovdbg.errors import CapabilityError, GoneError, MissingSymbolError, MissingTypeError, ReadError
 from kcovdbg.model.memory import StackFrame
 from kcovdbg.target.connection import Connection, MachineState
 from kcovdbg.target.drgn.address_range import exclude_per_cpu_data
@@ -126,6 +127,7 @@ class DrgnTarget(ProgramTypes):
         self._read: Callable[[int, int], bytes] = prog.read
         self._per_cpu: dict[tuple[str, int], int] = {}
         self._cpus: tuple[int, ...] | None = None
+        self._tasks: dict[int, int] = {}
 
     @cached_property
     def pointer_tag(self) -> int:
@@ -241,6 +243,28 @@ class DrgnTarget(ProgramTypes):
             address = int(per_cpu_ptr(variable.address_of_(), cpu))
         self._per_cpu[name, cpu] = address
         return address
+
+    def find_task(self, tid: int) -> int:
+        """Return the ``struct task_struct *`` of a thread by the kernel's table of thread ids, 0 where it has none.
+
+        :raises ReadError: when the table cannot be read.
+        """
+        known = self._tasks.get(tid, 0)
+        if known and self._is_thread(known, tid):
+            return known
+        with _walking(f"the task of thread {tid}"):
+            found = self._tasks[tid] = int(find_task(self.prog, tid))
+        return found
+
+    def _is_thread(self, task: int, tid: int) -> bool:
+        """Return whether what was a task's memory is still that of this thread: its end takes it out of the table."""
+        try:
+            pid, entry = (self.member("struct task_struct", name) for name in ("pid", "thread_pid"))
+            return self.read(task + pid.offset, pid.size) == tid.to_bytes(
+                pid.size, "big" if self.big_endian else "little"
+            ) and any(self.read(task + entry.offset, entry.size))
+        except (MissingTypeError, ReadError):
+            return False
 
 
 class DrgnStacks:

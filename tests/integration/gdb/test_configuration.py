@@ -11,7 +11,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import TableWriter, TextRange
-from tests.integration.gdb.conftest import Imitation
+from tests.integration.gdb.conftest import Demo
 from tests.support.gdb_run import Said, run_gdb
 
 TEXT = '[columns]\ntasks = ["comm", "pid"]\n[aliases]\nfull = "tasks --mode trace-cmp"\nnewest-tasks = "tasks"\n'
@@ -25,13 +25,13 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def ask(path: Path, lines: list[str], made: Imitation | None = None) -> Said:
-    files = () if made is None else (made.program, made.core)
+def ask(path: Path, lines: list[str], made: Demo | None = None) -> Said:
+    files = () if made is None else (made.vmlinux, made.core)
     return run_gdb(*files, ask=lines, environment={"XDG_CONFIG_HOME": str(path.parent.parent)})
 
 
-def test_columns_and_aliases(imitation: Imitation, path: Path) -> None:
-    said = ask(path, ["kcov-show tasks", "kcov-show full"], imitation)
+def test_columns_and_aliases(demo: Demo, path: Path) -> None:
+    said = ask(path, ["kcov-show tasks", "kcov-show full"], demo)
     for answer in said.answers:
         assert answer.split()[:2] == ["COMM", "PID"], said.stderr
     assert 1 < len(said.answers[1].splitlines()) < len(said.answers[0].splitlines())
@@ -50,15 +50,15 @@ def test_an_error_names_file_and_line(path: Path) -> None:
     assert said.answers[1] == "kcov-show tasks"
 
 
-def test_gdbs_parameter_goes_before_the_file(imitation: Imitation, path: Path) -> None:
+def test_gdbs_parameter_goes_before_the_file(demo: Demo, path: Path) -> None:
     path.write_text('color = "always"\n')
-    said = ask(path, ["kcov-show tasks", "set kcov color never", "kcov-show tasks"], imitation)
+    said = ask(path, ["kcov-show tasks", "set kcov color never", "kcov-show tasks"], demo)
     assert "\x1b[" in said.answers[0]
     assert "\x1b[" not in said.answers[2]
 
 
-def test_the_symbol_table_of_the_build(imitation: Imitation, path: Path) -> None:
-    with ElfFile(imitation.program) as elf:
+def test_the_symbol_table_of_the_build(demo: Demo, path: Path) -> None:
+    with ElfFile(demo.vmlinux) as elf:
         build_id, text = elf.build_id or "", elf.section(".text")
     assert text is not None
     pc = text.address + 9
@@ -67,9 +67,17 @@ def test_the_symbol_table_of_the_build(imitation: Imitation, path: Path) -> None
         writer.add_frames(pc, PointKind.PC, (Frame(f"from_{name}", "a.c", 7, None),))
         writer.write(path.parent / name)
     path.write_text(f'symbol-tables = ["{path.parent}/other", "{path.parent}/mine"]\n')
-    (row,) = ask(path, [f"kcov-show sym {pc:#x} --json"], imitation).json()
+    (row,) = ask(path, [f"kcov-show sym {pc:#x} --json"], demo).json()
     assert row["frames"][0]["function"] == "from_mine"
     path.write_text('symbol-tables = ["/nosuch"]\n')
-    said = ask(path, [f"kcov-show sym {pc:#x}"], imitation)
+    said = ask(path, [f"kcov-show sym {pc:#x}"], demo)
     assert "/nosuch" in said.stderr
     assert "Traceback" not in said.stderr
+
+
+def test_the_file_is_read_again_when_it_changes(demo: Demo, path: Path) -> None:
+    change = f"""python open({str(path)!r}, "w").write('[columns]\\ntasks = ["comm"]\\n')"""
+    said = ask(path, ["kcov-show tasks", change, "kcov-show tasks"], demo)
+    assert said.answers[0].split()[:2] == ["COMM", "PID"]
+    assert said.answers[2].split()[0] == "COMM"
+    assert said.answers[2].split()[1] != "PID"

@@ -50,8 +50,8 @@ class Session:
 
 
 @pytest.fixture
-def session(imitation) -> Iterator[Session]:
-    made = Session(imitation.program, imitation.core)
+def session(demo) -> Iterator[Session]:
+    made = Session(demo.vmlinux, demo.core)
     yield made
     made.close()
 
@@ -60,7 +60,7 @@ def test_colours_follow_gdbs_own_setting(session):
     assert _COLOUR.search(session.ask("kcov-show tasks"))
     plain = session.ask("with style enabled off -- kcov-show tasks")
     assert not _COLOUR.search(plain)
-    assert "syz-executor" in plain
+    assert "kc-pc" in plain
     session.ask("set style enabled off")
     assert not _COLOUR.search(session.ask("kcov-show tasks"))
     session.ask("set style enabled on")
@@ -79,32 +79,32 @@ def test_gdbs_pager(session):
     session.ask("set height 4")
     session.child.sendline("kcov-show tasks")
     session.child.expect_exact(_PAGER)
-    assert "syz-executor" in session.child.before
+    assert "kc-pc" in session.child.before
     session.child.sendline("q")
     session.child.expect_exact(_PROMPT)
     assert "Traceback" not in session.child.before
-    assert "worker" not in session.child.before
+    assert "kc-traffic" not in session.child.before
     # All of it, when asked for.
     session.child.sendline("kcov-show tasks")
     session.child.expect_exact(_PAGER)
     session.child.sendline("c")
     session.child.expect_exact(_PROMPT)
-    assert "worker" in session.child.before
+    assert "kc-traffic" in session.child.before
     # Output to a program is not paged.
     assert int(session.ask("| kcov-show tasks --json | wc -l")) > 5
 
 
 def test_pipes_and_files(session, tmp_path: Path):
-    assert "worker" not in session.ask("| kcov-show tasks | grep syz")
-    assert "syz-executor" in session.ask("pipe kcov-show tasks | grep syz")
-    assert session.ask("kcov-show tasks | grep -c syz").strip() == "1"
+    assert "kc-traffic" not in session.ask("| kcov-show tasks | grep kc-pc")
+    assert "kc-pc" in session.ask("pipe kcov-show tasks | grep kc-pc")
+    assert session.ask("kcov-show tasks | grep -c kc-pc").strip() == "1"
     session.ask(f"kcov-show tasks --json > {tmp_path}/tasks")
     assert (tmp_path / "tasks").read_text().startswith("[")
 
 
 def test_an_empty_line_repeats_nothing(session):
     session.ask("kcov-show tasks")
-    assert "syz-executor" not in session.ask("")
+    assert "kc-pc" not in session.ask("")
 
 
 def test_tab_completes(session):
@@ -114,7 +114,7 @@ def test_tab_completes(session):
     session.child.expect_exact("c")
     session.child.sendline(" --json")
     session.child.expect_exact(_PROMPT)
-    assert '"pid": 41' in _ESCAPES.sub("", session.child.before)
+    assert '"pid": 26' in _ESCAPES.sub("", session.child.before)
 
 
 _SHOWN = (
@@ -135,25 +135,25 @@ _VOLATILE = ("history", "convenience", "$", "width:", "height:")
 _USED = (
     "kcov-show tasks",
     "kcov-show objects --json",
-    "kcov-show buffer 41",
-    "kcov-show top 41 --by file",
-    "kcov-show source 41",
+    "kcov-show buffer 34",
+    "kcov-show top 34 --by file",
+    "kcov-show source 34",
     "kcov-show check",
-    "kcov-show last 41",
-    "kcov-show view 41 --text",
+    "kcov-show last 34",
+    "kcov-show view 34 --text",
     "kcov-show bogus",
-    "output $kcov_count(41)",
-    "complete kcov-show tasks 4",
+    "output $kcov_count(34)",
+    "complete kcov-show tasks 3",
     "| kcov-show tasks | cat",
 )
 
 
-def test_a_session_leaves_everything_as_it_was(imitation):
+def test_a_session_leaves_everything_as_it_was(demo):
     """The prompt, settings, breakpoints, displays, where the target stands and what is selected."""
 
     def state(*commands: str) -> dict[str, str]:
-        session = Session(imitation.program, "-ex", "break covered", "-ex", "tbreak standing", "-ex", "set listsize 3")
-        for line in ("set height 0", "set width 0", "set confirm off", "display 1", "run", *commands):
+        session = Session(demo.vmlinux, demo.core, "-ex", "break kcov_ioctl", "-ex", "tbreak vfs_read", "-ex", "set listsize 3")
+        for line in ("set height 0", "set width 0", "set confirm off", "display 1", *commands):
             session.ask(line)
         found = {line: session.ask(line) for line in _SHOWN}
         session.close()

@@ -73,76 +73,98 @@ class Terminal:
         self._child.close()
 
 
+FILES = ("kernel/sys.c", "kernel/pid.c", "kernel/kcov.c", "arch/x86/kernel/tsc.c")
+
+
 @pytest.fixture
-def terminal(imitation):
-    made = Terminal(imitation.program, imitation.core)
+def terminal(demo, tmp_path):
+    """GDB on the demo, with source files that tell their lines."""
+    for name in FILES:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{path.name} line {number}\n" for number in range(1, 1500)))
+        # GDB warns of files that are newer than the kernel.
+        os.utime(path, (1, 1))
+    made = Terminal("-iex", f"directory {tmp_path}", "-iex", "set pagination off", demo.vmlinux, demo.core)
     made.wait("(gdb)")
     yield made
     made.close()
 
 
 def test_buffer_beside_the_source(terminal):
-    terminal.send("kcov-window 41")
-    terminal.wait("41, task 41")
-    terminal.wait("0 covered")
-    terminal.wait("n * 3")
-    assert "0 covered" in terminal.highlighted()
+    terminal.send("kcov-window 34")
+    terminal.wait("34, task 34")
+    terminal.wait("0 __rcu_read_lock")
+    assert "0 __rcu_read_lock" in terminal.highlighted()
     # Selecting a record moves the source window.
+    terminal.send("kcov-window record 11")
+    terminal.wait_selected("11 sched_clock", "tsc.c line 283")
+    terminal.send("kcov-window record 4")
+    terminal.wait_selected("4 task_pid_ptr", "pid.c line 334")
     terminal.send("kcov-window next")
-    terminal.wait("return (long)file")
-    assert "1 kcov_ioctl" in terminal.highlighted()
+    terminal.wait_selected("5 __task_pid_nr_ns", "pid.c line 513")
     # And an empty line goes on.
     terminal.send("")
-    terminal.wait("n * 3")
-    assert "2 covered" in terminal.highlighted()
+    terminal.wait_until(lambda: "6 ns_of_pid" in terminal.highlighted(), "record 6")
     assert max(map(len, terminal.screen.display)) <= 80
+    terminal.send("kcov-window last")
+    terminal.wait_until(lambda: "70 " in terminal.highlighted(), "the last record")
+    terminal.send("kcov-window first")
+    terminal.wait_until(lambda: "0 __rcu_read_lock" in terminal.highlighted(), "the first record")
 
 
 def test_keys_select_and_the_source_follows(terminal):
-    terminal.send("kcov-window 41")
-    terminal.wait("0 covered")
+    terminal.send("kcov-window 34")
+    terminal.wait("0 __rcu_read_lock")
+    terminal.send("kcov-window record 4")
     terminal.send("focus kcov")
     terminal.wait("Focus set to kcov")
     # At once, without a prompt in between; in the middle of the window, whichever way it has to go there.
     for key, line, record in (
-        ("B", "return (long)file", "1 kcov_ioctl"),
-        ("B", "n * 3", "2 covered"),
-        ("A", "file;", "1 kcov"),
+        ("B", "pid.c line 513", "5 __task_pid_nr_ns"),
+        ("A", "pid.c line 334", "4 task_pid_ptr"),
     ):
         terminal.press(f"\x1bO{key}")
         terminal.wait_selected(record, line)
     # Also when other commands have moved it meanwhile, and for keys that come faster than it is drawn.
-    terminal.send("list 4,5")
-    terminal.wait("* Members are those")
-    terminal.press("\x1bOB\x1bOA\x1bOA")
-    terminal.wait_selected("0 covered", "n * 3")
+    terminal.send("list kernel/kcov.c:700,701")
+    terminal.wait("kcov.c line 70")
+    terminal.press("\x1bOB\x1bOA\x1bOB")
+    terminal.wait_selected("5 __task_pid_nr_ns", "pid.c line 513")
     # What is typed stays, and so does the cursor.
-    terminal.press("echo \x1bOB")
-    terminal.wait("return (long)file")
+    terminal.press("echo \x1bOA")
+    terminal.wait_selected("4 task_pid_ptr", "pid.c line 334")
     terminal.send("typed\\n")
     terminal.wait("typed\n".strip())
+    # To the right, what the column cuts off.
+    terminal.press("\x1bOC" * 20)
+    terminal.wait("./include/linux/rcupdate.h:93")
 
 
 def test_errors_are_shown_in_the_window(terminal):
-    terminal.send("kcov-window 999")
-    terminal.wait("task 999")
-    terminal.send("kcov-window 41")
-    terminal.wait("0 covered")
+    terminal.send("kcov-window 9999")
+    terminal.wait("task 9999")
+    terminal.send("kcov-window 34")
+    terminal.wait("0 __rcu_read_lock")
     terminal.send("tui disable")
     terminal.send("kcov-window next")
-    terminal.send("kcov-show tasks 41")
+    terminal.send("kcov-show tasks 34")
     terminal.wait("SEQUENCE")
     # No command has shown the window again.
     terminal.send("info win")
     terminal.wait("The TUI is not active.")
 
 
-def test_refreshed_when_the_target_stops(imitation):
-    made = Terminal(imitation.program, "-ex", "break standing", "-ex", "break covered")
+@pytest.mark.lab
+def test_refreshed_when_the_target_stops(kernel, standing_guest):
+    made = Terminal(kernel.vmlinux)
     made.wait("(gdb)")
-    made.send("kcov-window 41")
+    pid = next(line["pid"] for line in standing_guest.truth.lines() if line.get("comm") == "kc-pc")
+    made.send(f"kcov-window {pid}")
     made.wait("no target")
-    made.send("run")
-    made.wait("41, task 41")
-    made.wait("0 covered")
+    made.send(f"target remote {standing_guest.sockets.gdb_remote}")
+    made.wait(f"{pid}, task {pid}", 60)
+    made.wait("0 ")
     made.close()
+    # A GDB that is killed leaves the guest stopped.
+    standing_guest.qmp.execute("cont")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Answers about each imitation agree with what it printed about itself, through drgn and GDB, also for other machines."""
+"""Answers about each imitation agree with what it printed about itself, through drgn, also for other machines."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,9 @@ from tests.integration.imitations.build import (
     can_build,
     find_kept,
     make_imitation,
-    parse_truth,
     source_digest,
 )
 from tests.integration.imitations.comparison import find_differences, list_commands
-from tests.support.gdb_run import have_gdb, run_gdb
 from tests.support.kernels.asker import Asker
 
 # Of each row: its generation, what the names of its variants begin with, and which features it has.
@@ -96,36 +93,6 @@ def test_other_machines(row, machine):
     assert kernel["machine"] == machine.name
     assert kernel["word_size"] == machine.word
     check_by_drgn(row, imitation)
-
-
-@pytest.mark.gdb
-@pytest.mark.skipif(not have_gdb(), reason="no gdb")
-@pytest.mark.parametrize("row", ROWS)
-def test_by_gdb(row, directory):
-    imitation = make(row, directory)
-    asked = list_commands(imitation)
-    said = run_gdb(imitation.program, imitation.core, ask=[f"kcov-show {command} --json" for command in asked])
-    answers = dict(zip(asked, map(json.loads, said.answers), strict=True))
-    assert find_differences(imitation, answers.__getitem__) == []
-
-
-@pytest.mark.gdb
-@pytest.mark.skipif(not have_gdb(), reason="no gdb")
-@pytest.mark.parametrize("row", ["e1", "e3", "p1"])
-def test_live_process(row, directory, tmp_path):
-    imitation = make(row, directory)
-    # As it runs, everything is where it is linked.
-    unmoved = make_imitation(row, HOST, tmp_path, shift=0)
-    asked = list_commands(unmoved)
-    said = run_gdb(
-        imitation.program,
-        before=["break standing", f"run {tmp_path / 'dump'} 0 {HOST.name}"],
-        ask=[f"kcov-show {command} --json" for command in asked],
-    )
-    live = Imitation(imitation.program, imitation.core, parse_truth(said.output))
-    live.truth[0]["build_id"] = imitation.truth[0]["build_id"]
-    answers = dict(zip(asked, map(json.loads, said.answers), strict=True))
-    assert find_differences(live, answers.__getitem__) == []
 
 
 def test_differences_are_noticed(directory):

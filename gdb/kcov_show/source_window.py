@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Final
+from typing import Optional
 
 import gdb
 
 # Longer than any file with code: 2**19 - 1 lines.
-_HIGHEST_BIT: Final = 18
+_HIGHEST_BIT = 18
 # Seconds after which the position is no longer trusted; a key that is held down repeats every 30 ms.
-_KEY_REPEATS: Final = 0.5
+_KEY_REPEATS = 0.5
 
 
 class SourceWindow:
@@ -50,11 +50,11 @@ class SourceWindow:
         if now - self._moved > _KEY_REPEATS:
             # To the first line from any line. Up to GDB 15 a step beyond it is ignored, so take ever smaller steps.
             for bit in range(_HIGHEST_BIT, -1, -1):
-                gdb.execute(f"- {1 << bit} src", to_string=True)
+                gdb.execute("- %d src" % (1 << bit), to_string=True)
             self._top = 1
         step = top - self._top
         if step:
-            gdb.execute(f"{'+' if step > 0 else '-'} {abs(step)} src", to_string=True)
+            gdb.execute("%s %d src" % ("+" if step > 0 else "-", abs(step)), to_string=True)
         else:
             # The window may show another file; a scroll of 0 lines means a page.
             gdb.execute("+ 1 src", to_string=True)
@@ -65,12 +65,12 @@ class SourceWindow:
 
 def _list(address: int, above: int) -> None:
     """Make the file and line current: list the lines above it last, with the output discarded."""
-    gdb.execute(f"with listsize {max(2, 2 * above)} -- list *{address:#x}", to_string=True)
+    gdb.execute("with listsize %d -- list *%#x" % (max(2, 2 * above), address), to_string=True)
     if above:
         gdb.execute("with listsize 1 -- list -", to_string=True)
 
 
-def _outside_of_headers(address: int) -> int | None:
+def _outside_of_headers(address: int) -> Optional[int]:
     """Return the address itself, or for one in a header's inline function the nearest one in the file that calls it.
 
     To show a line of a file GDB reads every unit that has code of that file: one for kernel/pid.c, all thousand for rcupdate.h,

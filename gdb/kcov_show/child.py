@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The process with kcovdbg, and messages to and from it: two lengths, JSON, and bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+from typing import Any, Dict, Iterator, Optional, Tuple
+
+import gdb
+
+VERSION = 1
+"""Of the messages."""
+_HEAD = struct.Struct(">II")
+_HERE = os.path.dirname(os.path.realpath(__file__))
+_HINT = "name the Python that kcovdbg is installed in: KCOVDBG_PYTHON=/path/to/venv/bin/python gdb ..."
+# Of GDB's own Python, and of the terminal as it was.
+_NOT_INHERITED = ("PYTHONHOME", "PYTHONPATH", "COLUMNS", "LINES")
+
+Fields = Dict[str, Any]
+
+
+class LostError(Exception):
+    """The process has ended."""
+
+
+def find_python() -> str:
+    """Return the interpreter that kcovdbg is installed in.
+
+    :raises gdb.GdbError: when it is not found.
+    """
+    named = os.environ.get("KCOVDBG_PYTHON")
+    if named:
+        return named
+    for script in _find_scripts():
+        try:
+            with open(script, "rb") as file:
+                start = file.read(4096)
+        except OSError:
+            continue
+        # The second form is of long paths.
+        found = re.match(rb"#!(?:/bin/sh\n'''exec' )?\"?(/[^\"\n ]+)", start)
+        if found is not None and b"python" in os.path.basename(found[1]):
+            return os.fsdecode(found[1])
+    raise gdb.GdbError("kcovdbg: could not find the Python that kcovdbg is installed in\n  " + _HINT)
+
+
+def _find_scripts() -> Iterator[str]:
+    """Yield the paths that the program kcovdbg may have: of the installation of this file first."""
+    installed = re.match(r"(.*)/(?:lib|lib64)/python3[^/]*/(?:site|dist)-packages/kcovdbg/", _HERE)
+    if installed is not None:
+        yield os.path.join(installed[1], "bin", "kcovdbg")
+    else:
+        # A checkout.
+        yield os.path.join(os.path.dirname(os.path.dirname(_HERE)), ".venv", "bin", "kcovdbg")
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        # No others: what is in the current directory is not to be run.
+        if os.path.isabs(folder):
+            yield os.path.join(folder, "kcovdbg")
+
+
+class Child:
+    """The process."""
+
+    def __init__(self) -> None:
+        python = find_python()
+        environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+        # Nothing is imported from the current directory; Python 3.10 knows no such variable, and takes the folder below.
+        environment["PYTHONSAFEPATH"] = "1"
+        ours, theirs = socket.socketpair()
+        try:
+            # In a session of its own: C-c is GDB's, which passes it on.
+            self._process = subprocess.Popen(
+                [python, "-m", "kcovdbg.frontends.gdb", str(theirs.fileno())],
+                cwd="/",
+                env=environment,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise gdb.GdbError("kcovdbg: could not start '%s': %s\n  %s" % (python, error.strerror, _HINT)) from None
+        finally:
+            theirs.close()
+        self._socket = ours
+        self._buffer = bytearray()
+        self.python = python
+        self.aliases: Optional[Dict[str, str]] = None
+        """The user's: the command that each stands for; None before the process has told them."""
+
+    def greet(self) -> Dict[str, str]:
+        """Wait until the process serves; return the user's aliases.
+
+        :raises gdb.GdbError: when it cannot be used.
+        """
+        if self.aliases is None:
+            try:
+                fields, _ = self.receive()
+            except LostError:
+                self.end()
+                raise gdb.GdbError("kcovdbg: '%s' could not run kcovdbg\n  %s" % (self.python, _HINT)) from None
+            if fields.get("version") != VERSION:
+                self.end()
+                raise gdb.GdbError("kcovdbg: '%s' has another version of kcovdbg than %s\n  %s" % (self.python, _HERE, _HINT))
+            self.aliases = fields["aliases"]
+        return self.aliases
+
+    def is_alive(self) -> bool:
+        """Return whether the process runs."""
+        return self._process.poll() is None
+
+    def interrupt(self) -> None:
+        """Pass C-c on."""
+        self._process.send_signal(signal.SIGINT)
+
+    def send(self, fields: Fields, data: bytes = b"") -> None:
+        """Send a message whole: after a part of one, the rest would be taken for another.
+
+        :raises LostError: when the process has ended.
+        """
+        text = json.dumps(fields).encode()
+        message = memoryview(_HEAD.pack(len(text), len(data)) + text + data)
+        interrupt = None
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            while message:
+                try:
+                    message = message[self._socket.send(message) :]
+                except KeyboardInterrupt as error:
+                    interrupt = error
+                except OSError:
+                    raise LostError from None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+        if interrupt is not None:
+            raise interrupt
+
+    def receive(self) -> Tuple[Fields, bytes]:
+        """Return the next message. C-c raises between two reads of the socket: nothing is lost.
+
+        :raises LostError: when the process has ended.
+        """
+        while True:
+            if len(self._buffer) >= _HEAD.size:
+                size, more = _HEAD.unpack_from(self._buffer)
+                middle, end = _HEAD.size + size, _HEAD.size + size + more
+                if len(self._buffer) >= end:
+                    text, data = bytes(self._buffer[_HEAD.size : middle]), bytes(self._buffer[middle:end])
+                    del self._buffer[:end]
+                    return json.loads(text.decode()), data
+            # After C-c the kernel goes on with recv(), and ends select().
+            select.select([self._socket], [], [])
+            masked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            try:
+                data = self._socket.recv(1 << 16)
+                self._buffer += data
+            except OSError:
+                raise LostError from None
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+            if not data:
+                raise LostError
+
+    def end(self) -> None:
+        """End the process."""
+        self._socket.close()
+        try:
+            self._process.kill()
+            self._process.wait()
+        except OSError:
+            pass

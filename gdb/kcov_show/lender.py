@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Lends what GDB has open to the process: its memory, its registers, and the monitor of its stub.
+
+Only this file sends packets, and it leaves the stub and GDB as they were: the mode of memory, the selected thread and frame.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import gdb
+
+from .child import Child, Fields, LostError
+from .output import write
+from .watch import Watch
+
+_EVENTS = (
+    "cont",
+    "stop",
+    "memory_changed",
+    "register_changed",
+    "new_objfile",
+    "clear_objfiles",
+    "inferior_deleted",
+    "connection_removed",
+)
+# What the process may ask a monitor: nothing that changes the machine.
+_MONITOR = ("info registers", "info mtree -f", "info version", "info status")
+_PHYSICAL, _VIRTUAL = b"1", b"0"
+_PAGE = 4096
+# kgdb's buffer has 1024 characters on x86 (BUFMAX), two for each byte, and it does not check that an answer fits.
+_KGDB_PIECE = 504
+# GDB takes this for the packets of a stub that names no size.
+_OTHER_PIECE = 156
+# kgdb numbers CPUs from -2 downwards.
+_KGDB_CPU = 0xFFFF_FFFE
+_THREAD_MASK = 0xFFFF_FFFF
+
+# Seconds after which another C-c ends the process. One C-c may raise twice: in Python, and in the next call of GDB.
+_PATIENCE = 1.0
+
+Write = Callable[[str, str], None]
+
+
+class Stub:
+    """A stub that GDB is connected to.
+
+    :param connection: GDB's connection.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self._before: Optional[bytes] = None
+        self._mode: Optional[bytes] = None
+        if self.send("qqemu.sstepbits"):
+            self.kind = "qemu"
+            # Asked again: it changes nothing that GDB and the stub have agreed on.
+            found = re.search(rb"PacketSize=([0-9a-f]+)", self.send("qSupported:multiprocess+;hwbreak+"))
+            size = int(found[1], 16) if found is not None else 0
+            # QEMU reads exactly half of its packet size: a page takes two packets, not three.
+            self._piece = size // 2 if size and size % _PAGE == 0 else max((size - 4) // 2, _OTHER_PIECE)
+            if self.send("qqemu.PhyMemMode") == _PHYSICAL:
+                # It outlasts the connection of a debugger that ended in the middle.
+                self.send("Qqemu.PhyMemMode:0")
+                write(
+                    "err",
+                    "kcovdbg: QEMU's stub read physical memory, as another debugger left it; now it reads virtual memory\n",
+                )
+        # kgdb's name of its thread -2 (kernel/debug/gdbstub.c).
+        elif self.send("qThreadExtraInfo,fffffffe") == b"shadowCPU0".hex().encode():
+            self.kind, self._piece = "kgdb", _KGDB_PIECE
+        else:
+            self.kind, self._piece = "other", _OTHER_PIECE
+
+    def send(self, packet: str) -> bytes:
+        """Send a packet and return its answer, empty where the stub does not know it."""
+        answer: Optional[bytes] = self.connection.send_packet(packet)
+        return answer or b""
+
+    def use_mode(self, mode: bytes) -> bool:
+        """Make reads physical or virtual, until :meth:`restore`; return whether the stub can."""
+        if self.kind != "qemu":
+            return mode == _VIRTUAL
+        if self._mode is None:
+            self._before = self._mode = self.send("qqemu.PhyMemMode")
+        if self._mode not in (_PHYSICAL, _VIRTUAL):
+            return mode == _VIRTUAL
+        if self._mode != mode:
+            # Unknown until it is answered: C-c may come in between.
+            self._mode = b"?"
+            if self.send("Qqemu.PhyMemMode:" + mode.decode()) != b"OK":
+                self._mode = self._before
+                return False
+            self._mode = mode
+        return True
+
+    def restore(self) -> None:
+        """Leave the mode as it was."""
+        before, mode, self._before, self._mode = self._before, self._mode, None, None
+        if before in (_PHYSICAL, _VIRTUAL) and mode != before:
+            self.send("Qqemu.PhyMemMode:" + before.decode())
+
+    def read(self, address: int, size: int, *, physical: bool) -> Tuple[bytes, Optional[str]]:
+        """Return memory, or as much as can be read, and why that is not all."""
+        data = bytearray()
+        if not self.use_mode(_PHYSICAL if physical else _VIRTUAL):
+            return b"", "no physical memory"
+        while len(data) < size:
+            count = min(size - len(data), self._piece)
+            answer = self.send("m%x,%x" % (address + len(data), count))
+            if len(answer) != 2 * count:
+                return bytes(data), answer[:20].decode("ascii", "replace") or "no answer"
+            data += bytes.fromhex(answer.decode())
+        return bytes(data), None
+
+    def find_thread(self, number: int) -> Optional[gdb.InferiorThread]:
+        """Return the thread of a CPU.
+
+        :param number: of the CPU, from 1.
+        """
+        wanted = number if self.kind != "kgdb" else _KGDB_CPU - (number - 1)
+        threads = gdb.selected_inferior().threads()
+        return next((thread for thread in threads if thread.ptid[1] & _THREAD_MASK == wanted), None)
+
+    def number_of(self, thread: gdb.InferiorThread) -> int:
+        """Return the number of a thread's CPU, from 0."""
+        number = thread.ptid[1] & _THREAD_MASK
+        return number - 1 if self.kind != "kgdb" else _KGDB_CPU - number
+
+
+class Lender:
+    """The process, and what it is lent."""
+
+    def __init__(self) -> None:
+        self._child: Optional[Child] = None
+        self._generation = 0
+        self._count = 0
+        self._stub: Optional[Stub] = None
+        self._core: Optional[Tuple[Any, Optional[str]]] = None
+        self._watch: Optional[Watch] = None
+        self._is_busy = False
+        self._may_run = False
+        for name in _EVENTS:
+            registry = getattr(gdb.events, name, None)
+            if registry is not None:
+                registry.connect(self._note)
+        atexit.register(self._end)
+
+    def _note(self, event: object) -> None:
+        self._generation += 1
+
+    def start(self) -> Dict[str, str]:
+        """Start the process where there is none; return the user's aliases.
+
+        :raises gdb.GdbError: when it cannot be started.
+        """
+        if self._child is None or not self._child.is_alive():
+            self._end()
+            self._child = Child()
+        try:
+            return self._child.greet()
+        except gdb.GdbError:
+            self._child = None
+            raise
+
+    def _end(self) -> None:
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+
+    # What GDB has open.
+
+    def describe(self) -> Fields:
+        """Return what GDB has open, and in which state."""
+        state: Fields = {"generation": self._generation, "kaslr_offset": self._find_offset(), "moves": False}
+        inferior = gdb.selected_inferior()
+        connection = inferior.connection
+        if connection is None or not connection.is_valid():
+            return _refuse(state, "no target", "connect to a guest (target remote ADDRESS), or open a core (core-file PATH)")
+        state["connection"] = "%d %s" % (connection.num, connection.details)
+        state["name"] = connection.details or connection.type
+        state["symbols"] = [objfile.filename for objfile in gdb.objfiles() if objfile.is_valid() and objfile.filename]
+        if connection.type == "core":
+            if self._core is None or self._core[0] is not connection:
+                self._core = connection, _find_core(inferior)
+            state["core"] = self._core[1]
+            if state["core"] is None:
+                return _refuse(state, "could not find the core file that GDB reads", "open it again: core-file PATH")
+            return state
+        if not hasattr(connection, "send_packet"):
+            return _refuse(state, "GDB debugs a process, not a kernel", "target remote ADDRESS, or core-file PATH")
+        thread = gdb.selected_thread()
+        if thread is None:
+            return _refuse(state, "the target has no CPU", "connect to a guest: target remote ADDRESS")
+        if thread.is_running():
+            # As in the condition of a breakpoint, where GDB has frames, and no event says that the machine has moved since.
+            state["moves"] = True
+            try:
+                gdb.selected_frame()
+            except gdb.error:
+                return _refuse(state, "the target is running", "stop it first: C-c, or interrupt")
+        if self._stub is None or self._stub.connection is not connection:
+            self._stub = Stub(connection)
+        state["stub"] = self._stub.kind
+        return state
+
+    @staticmethod
+    def _find_offset() -> Optional[int]:
+        word = str(gdb.parameter("kcov kaslr-offset") or "auto")
+        return None if word == "auto" else int(word, 0)
+
+    # Requests to the process.
+
+    def ask(self, op: str, write: Optional[Write] = None, *, may_run: bool = False, **fields: object) -> Fields:
+        """Send a request to the process, serve it until it has answered, and return that.
+
+        :param write: takes ``out`` or ``err`` and a text.
+        :param may_run: whether GDB lets the machine run when it asks for that.
+        :raises gdb.GdbError: when the request failed, with the message for the user.
+        :raises KeyboardInterrupt: after C-c.
+        """
+        if self._is_busy:
+            raise gdb.GdbError("kcovdbg: another command runs")
+        self._is_busy, self._may_run = True, may_run
+        try:
+            answer = self._ask(op, write, fields)
+        finally:
+            self._is_busy = self._may_run = False
+        if answer.get("error"):
+            raise gdb.GdbError(answer["error"])
+        return answer
+
+    def _ask(self, op: str, write: Optional[Write], fields: Fields) -> Fields:
+        self.start()
+        child = self._child
+        assert child is not None
+        self._count += 1
+        request = dict(fields, op=op, n=self._count, state=self.describe(), cwd=os.getcwd())
+        request["debug"] = bool(gdb.parameter("kcov debug"))
+        interrupted: Optional[float] = None
+        try:
+            child.send(request)
+        except KeyboardInterrupt:
+            # It is sent, and will be answered.
+            interrupted = time.monotonic()
+            child.interrupt()
+        except LostError:
+            raise self._lose() from None
+        try:
+            while True:
+                try:
+                    message, _ = child.receive()
+                    if message["op"] == "done":
+                        if message["n"] != self._count:
+                            continue
+                        break
+                    self._serve(child, message, write, interrupted is not None)
+                except KeyboardInterrupt:
+                    if interrupted is None:
+                        interrupted = time.monotonic()
+                        child.interrupt()
+                    elif time.monotonic() - interrupted > _PATIENCE:
+                        # It is busy where its Python does not look, in drgn for instance.
+                        self._end()
+                        raise
+        except LostError:
+            raise self._lose() from None
+        finally:
+            self._restore()
+        if interrupted is not None:
+            raise KeyboardInterrupt
+        return message
+
+    def _lose(self) -> gdb.GdbError:
+        self._end()
+        return gdb.GdbError("kcovdbg: its process has ended; the next command starts another")
+
+    def _restore(self) -> None:
+        """Leave the stub as it was, whatever comes."""
+        for _ in range(3):
+            try:
+                if self._stub is not None and self._stub.connection.is_valid():
+                    self._stub.restore()
+                return
+            except KeyboardInterrupt:
+                continue
+            except gdb.error:
+                return
+
+    def _serve(self, child: Child, message: Fields, write: Optional[Write], is_interrupted: bool) -> None:
+        """Do what the process asks for, and answer: it waits for that whatever happens."""
+        if message["op"] in ("out", "err"):
+            if write is not None and not is_interrupted:
+                write(message["op"], message["text"])
+            return
+        data = b""
+        interrupt = None
+        if is_interrupted:
+            answer: Fields = {"interrupted": True}
+        else:
+            try:
+                answer, data = getattr(self, "_do_" + message["op"])(message)
+            except KeyboardInterrupt as error:
+                # GDB has finished the packet.
+                answer, interrupt = {"interrupted": True}, error
+            except gdb.error as error:
+                answer = {"lost": "lost the machine: %s" % " ".join(str(error).split())}
+        child.send(dict(answer, re=message["n"]), data)
+        if interrupt is not None:
+            raise interrupt
+
+    # Requests of the process.
+
+    def _need_stub(self) -> Stub:
+        if self._stub is None or not self._stub.connection.is_valid():
+            raise gdb.error("GDB has left it")
+        return self._stub
+
+    def _do_read(self, message: Fields) -> Tuple[Fields, bytes]:
+        data, error = self._need_stub().read(message["address"], message["size"], physical=message["physical"])
+        return {"error": error}, data
+
+    def _do_physical(self, message: Fields) -> Tuple[Fields, bytes]:
+        return {"can": self._need_stub().use_mode(_PHYSICAL)}, b""
+
+    def _do_monitor(self, message: Fields) -> Tuple[Fields, bytes]:
+        if message["command"] not in _MONITOR:
+            return {"text": None}, b""
+        self._need_stub()
+        try:
+            # send_packet() returns the first of the packets that answer qRcmd.
+            return {"text": gdb.execute("monitor " + message["command"], to_string=True)}, b""
+        except gdb.error:
+            return {"text": None}, b""
+
+    def _do_registers(self, message: Fields) -> Tuple[Fields, bytes]:
+        # GDB unwinds again to select the frame: of physical memory it would make, and keep, wrong frames.
+        stub = self._need_stub()
+        stub.use_mode(_VIRTUAL)
+        number = message["thread"]
+        if number is None:
+            return {"values": _read_registers(message["names"])}, b""
+        selected = gdb.selected_thread()
+        thread = stub.find_thread(number)
+        if thread is None or selected is None:
+            return {"values": []}, b""
+        if self._watch is not None and thread.num != selected.num:
+            # While GDB decides whether to stop, no other thread can be selected.
+            return {"values": []}, b""
+        if thread.num == selected.num:
+            return {"values": _read_registers(message["names"])}, b""
+        frame = _find_frame()
+        try:
+            thread.switch()
+            return {"values": _read_registers(message["names"])}, b""
+        finally:
+            selected.switch()
+            if frame is not None and frame.is_valid():
+                frame.select()
+
+    def _do_watch(self, message: Fields) -> Tuple[Fields, bytes]:
+        if not self._may_run:
+            return {"error": "GDB lets the machine run for kcov-show catch only", "hint": "continue"}, b""
+        self._restore()
+        self._watch = Watch([tuple(span) for span in message["spans"]], message["seconds"], self._judge)
+        try:
+            return self._watch.run(), b""
+        finally:
+            self._watch = None
+
+    def _do_symbol(self, message: Fields) -> Tuple[Fields, bytes]:
+        """Return the name of GDB's symbol at an address; GDB has these at hand, and reads no debug info."""
+        text = gdb.execute("info symbol %#x" % message["address"], to_string=True)
+        return {"name": text.split()[0] if " in section " in text else None}, b""
+
+    def _do_address(self, message: Fields) -> Tuple[Fields, bytes]:
+        """Return the address of one of GDB's static symbols, None where it has none."""
+        try:
+            symbol = gdb.lookup_static_symbol(message["name"])
+            address = None if symbol is None else symbol.value().address
+        except gdb.error:
+            address = None
+        return {"address": None if address is None else int(address) & (1 << 64) - 1}, b""
+
+    def _judge(self) -> bool:
+        """Return whether the process wants the write that stopped the machine."""
+        child, stub, thread = self._child, self._need_stub(), gdb.selected_thread()
+        assert child is not None
+        self._count += 1
+        count = self._count
+        child.send({"op": "judge", "n": count, "cpu": None if thread is None else stub.number_of(thread)})
+        interrupt = None
+        interrupted = 0.0
+        try:
+            while True:
+                try:
+                    message, _ = child.receive()
+                    if message["op"] != "verdict":
+                        self._serve(child, message, None, interrupt is not None)
+                    elif message["n"] == count:
+                        break
+                except KeyboardInterrupt as error:
+                    # Its verdict comes before anything else.
+                    if interrupt is None:
+                        interrupt, interrupted = error, time.monotonic()
+                    elif time.monotonic() - interrupted > _PATIENCE:
+                        self._end()
+                        raise LostError from None
+        finally:
+            self._restore()
+        if interrupt is not None:
+            raise interrupt
+        return bool(message["wanted"])
+
+
+def _refuse(state: Fields, problem: str, hint: str) -> Fields:
+    return dict(state, problem=problem, hint=hint)
+
+
+def _find_frame() -> Optional[gdb.Frame]:
+    try:
+        return gdb.selected_frame()
+    except gdb.error:
+        return None
+
+
+def _read_registers(names: List[str]) -> List[Optional[int]]:
+    """Return registers of the selected thread's innermost frame, None for those that GDB does not know."""
+    found: List[Optional[int]] = []
+    frame = gdb.newest_frame()
+    for name in names:
+        try:
+            value = frame.read_register(name)
+            found.append(int(value) & (1 << 8 * value.type.sizeof) - 1)
+        except (gdb.error, ValueError):
+            found.append(None)
+    return found
+
+
+def _find_core(inferior: Any) -> Optional[str]:
+    """Return the path of the core that GDB reads."""
+    # Python can ask GDB 18 and later; of older ones, "info files" has the name.
+    name: Optional[str] = getattr(getattr(inferior, "corefile", None), "filename", None)
+    if name is None:
+        text = gdb.execute("info files", to_string=True)
+        match = re.search(r"^Local core dump file:\s+[`'](.*)', file type ", text, re.MULTILINE)
+        if match is None:
+            # In other languages than English the line is found by its end. The program's line comes first.
+            found = re.findall(r"^\s+[`'«\"](.*?)['»\"],[^\n]*\belf\d\d-", text, re.MULTILINE)
+            return found[-1] if found else None
+        name = match[1]
+    return name

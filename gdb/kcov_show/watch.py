@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Hardware watchpoints: GDB lets the machine run until a write that is wanted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
+
+import gdb
+
+from .child import LostError
+
+_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long"}
+
+Span = Tuple[int, ...]
+
+
+class Watch:
+    """One run of the machine under watchpoints.
+
+    :param spans: address and size of each.
+    :param seconds: after which the machine is stopped without a write; None: never.
+    :param judge: returns whether a write is wanted, while the machine is stopped.
+    """
+
+    def __init__(self, spans: Sequence[Span], seconds: Optional[float], judge: Callable[[], bool]) -> None:
+        self._spans = spans
+        self._seconds = seconds
+        self._judge = judge
+        self._deadline: Optional[float] = None
+        self._end = "other"
+        self._error: Optional[Exception] = None
+
+    def run(self) -> Dict[str, Any]:
+        """Return how it ended; the watchpoints are removed however that is."""
+        with contextlib.ExitStack() as stack:
+            for address, size in self._spans:
+                watch = _Breakpoint("*(%s *) %#x" % (_TYPES[size], address), self)
+                stack.callback(watch.delete)
+                if watch.type != gdb.BP_HARDWARE_WATCHPOINT:
+                    hint = "let it use hardware watchpoints: set can-use-hw-watchpoints 1"
+                    return {"error": "GDB would single-step the machine", "hint": hint}
+            gdb.events.stop.connect(self._note)
+            stack.callback(gdb.events.stop.disconnect, self._note)
+            if self._seconds is not None:
+                stack.enter_context(_interrupting(self._seconds))
+                self._deadline = time.monotonic() + self._seconds
+            try:
+                gdb.execute("continue", to_string=True)
+            except gdb.error as error:
+                return {"gone": True} if _is_gone() else {"error": " ".join(str(error).split())}
+            except KeyboardInterrupt:
+                self._end = self._interrupted()
+        if self._error is not None:
+            raise self._error
+        return {"gone": True} if _is_gone() else {"end": self._end}
+
+    def is_over(self) -> bool:
+        """Have a write judged; return whether the machine stays stopped."""
+        try:
+            if self._judge():
+                self._end = "write"
+            elif self._is_late():
+                self._end = "time"
+            else:
+                return False
+        except KeyboardInterrupt:
+            self._end = self._interrupted()
+        except (LostError, gdb.error) as error:
+            # GDB would print a traceback.
+            self._error = error
+        return True
+
+    def _note(self, event: Any) -> None:
+        if self._end == "other" and isinstance(event, gdb.SignalEvent) and event.stop_signal == "SIGINT":
+            self._end = self._interrupted()
+
+    def _interrupted(self) -> str:
+        """Return what a C-c means now: the end of the time sends one."""
+        return "time" if self._is_late() else "interrupt"
+
+    def _is_late(self) -> bool:
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+
+class _Breakpoint(gdb.Breakpoint):
+    """A watchpoint, not listed among the user's."""
+
+    def __init__(self, expression: str, watch: Watch) -> None:
+        self._watch = watch
+        super().__init__(expression, gdb.BP_WATCHPOINT, gdb.WP_WRITE, True)
+        self.silent = True
+
+    def stop(self) -> bool:
+        """Return whether the machine stays stopped after a write."""
+        return self._watch.is_over()
+
+
+def _is_gone() -> bool:
+    return gdb.selected_inferior().connection is None or gdb.selected_thread() is None
+
+
+@contextlib.contextmanager
+def _interrupting(seconds: float) -> Iterator[None]:
+    """Send C-c to GDB after a time, unless a block ends before.
+
+    By another process: while the machine runs, GDB lets other threads of Python run only now and then.
+    """
+    script = "sleep %.3f && kill -INT %d" % (seconds, os.getpid())
+    timer = subprocess.Popen(["/bin/sh", "-c", script], stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(timer.pid, signal.SIGKILL)
+        timer.wait()

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The kernel that GDB has open: a core, which is opened here, or a machine, whose memory and registers GDB reads."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from kcovdbg.abi.address import PAGE_SIZE
+from kcovdbg.elf.file import ElfFile
+from kcovdbg.errors import CapabilityError, GoneError, TargetError
+from kcovdbg.frontends.gdb.link import Fields, Link
+from kcovdbg.target.connection import Connection, MachineState
+from kcovdbg.target.rsp import StubReadError
+from kcovdbg.target.stub_registers import PtRegs, StubRegisters
+from kcovdbg.target.watchpoints import MemorySpan, RunEnd
+
+if TYPE_CHECKING:
+    from kcovdbg.model.memory import StackFrame
+    from kcovdbg.target.drgn.programs import StubMachine
+    from kcovdbg.target.drgn.target import DrgnTarget
+
+_KCORE: Final = "/proc/kcore"
+# On a serial line every byte counts, and between two hits of a breakpoint little is read.
+_SMALL_BLOCK: Final = 256
+# A static symbol of kernel/kcov.c, in every version.
+_ANCHOR: Final = "kcov_fops"
+
+
+class LentStub:
+    """A stub that GDB is connected to: what :class:`~kcovdbg.target.rsp.RspClient` is, through GDB."""
+
+    def __init__(self, link: Link, state: Fields, decoder: StubRegisters, anchor: int | None) -> None:
+        self._link = link
+        self._decoder = decoder
+        self._given: int | None = state["kaslr_offset"]
+        self._anchor = anchor
+        self._is_physical = False
+        self.where: str = state["name"]
+        self.block = PAGE_SIZE if state["stub"] == "qemu" else _SMALL_BLOCK
+
+    @property
+    def kaslr_offsets(self) -> Sequence[int]:
+        """The KASLR offset that the user set, and the one that GDB's symbols are moved by."""
+        loaded = self._link.call("address", name=_ANCHOR).fields["address"]
+        moved = None if loaded is None or self._anchor is None else loaded - self._anchor
+        return [offset for offset in (self._given, moved) if offset is not None]
+
+    def read(self, address: int, size: int) -> bytes:
+        """Read memory, virtual or physical as chosen.
+
+        :raises StubReadError: when the stub cannot read all of it.
+        """
+        message = self._link.call("read", address=address, size=size, physical=self._is_physical)
+        if len(message.data) != size:
+            raise StubReadError(f"{address:#x}: {message.fields.get('error')}")
+        return message.data
+
+    def use_physical_memory(self) -> bool:
+        """Make later reads physical; return whether the stub can."""
+        self._is_physical = bool(self._link.call("physical").fields["can"])
+        return self._is_physical
+
+    def use_virtual_memory(self) -> None:
+        """Undo :meth:`use_physical_memory`."""
+        self._is_physical = False
+
+    def monitor(self, command: str) -> str | None:
+        """Run a command of the stub's monitor and return its output, None when it has no such command."""
+        text: str | None = self._link.call("monitor", command=command).fields.get("text")
+        return text
+
+    def registers(self, thread: int | None = None) -> bytes:
+        """Return the general registers of a CPU in GDB's order, empty when GDB does not have them."""
+        values = self._find(thread, self._decoder.names)
+        return self._decoder.pack([value or 0 for value in values]) if any(values) else b""
+
+    def register(self, name: str) -> int | None:
+        """Return a register of the CPU that is selected, None when it has none of this name."""
+        return next(iter(self._find(None, (name,))), None)
+
+    def _find(self, thread: int | None, names: Sequence[str]) -> list[int | None]:
+        found: list[int | None] = self._link.call("registers", thread=thread, names=names).fields["values"]
+        return found
+
+
+class LentWatchpoints:
+    """Hardware watchpoints, which GDB sets: it lets the machine run, and asks here after each write."""
+
+    def __init__(
+        self,
+        link: Link,
+        stub: LentStub,
+        name: str,
+        forget: Callable[[], None],
+        decoder: StubRegisters,
+        unwind: Callable[[PtRegs], Sequence[StackFrame]],
+    ) -> None:
+        self._link = link
+        self._stub = stub
+        self._name = name
+        self._forget = forget
+        self._decoder = decoder
+        self._unwind = unwind
+        self.cpu: int | None = None
+        """The CPU that stopped, None where that is unknown."""
+
+    def run(self, spans: Sequence[MemorySpan], is_wanted: Callable[[], bool], seconds: float | None) -> RunEnd:
+        """Let the machine run until a wanted write; see :class:`~kcovdbg.target.watchpoints.Watchpoints`."""
+        failures: list[BaseException] = []
+
+        def judge(hit: Fields) -> Fields:
+            self._forget()
+            self.cpu = hit["cpu"]
+            try:
+                return {"wanted": is_wanted()}
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - raised when GDB has stopped the machine
+                failures.append(error)
+                return {"wanted": True}
+
+        found = self._link.call("watch", judge, spans=spans, seconds=seconds).fields
+        self._forget()
+        for failure in failures:
+            if isinstance(failure, KeyboardInterrupt):
+                return RunEnd.INTERRUPT
+            raise failure
+        if found.get("gone"):
+            raise GoneError(self._name)
+        if "error" in found:
+            raise CapabilityError(found["error"], hint=found.get("hint"))
+        return RunEnd(found["end"])
+
+    @property
+    def pc(self) -> int:
+        """The address after the instruction that wrote."""
+        return self._decoder.find_pc(self._stub.registers())
+
+    def stack(self) -> Sequence[StackFrame]:
+        """Return the stack of the CPU that stopped."""
+        # An address in the instruction before: the one that wrote.
+        found = self._decoder.parse_at(self._stub.registers(), -1)
+        return self._unwind(found) if found else ()
+
+    def stack_problem(self) -> str | None:
+        """Return why stacks lack callers."""
+        return None if self._stub.registers() else "the registers are unknown"
+
+    def other_stacks(self) -> Iterator[tuple[int, Sequence[StackFrame]]]:
+        """Iterate over nothing: while GDB decides whether to stop, no other CPU can be selected."""
+        return iter(())
+
+
+class OpenKernel:
+    """An open kernel. Its debug info stays loaded while GDB lets the machine run.
+
+    :param state: what GDB has open, as gdb/ describes it.
+    :raises TargetError: when it cannot be opened.
+    """
+
+    def __init__(self, link: Link, state: Fields) -> None:
+        self._link = link
+        self._key = _identify(state)
+        self._read_at = (state["generation"], False)
+        self._machine: StubMachine | None = None
+        from kcovdbg.target.drgn import programs
+
+        symbols = _find_debug_files(state["symbols"])
+        core = state.get("core")
+        self.target: DrgnTarget
+        if core == _KCORE:
+            self.target = programs.open_kernel(symbols)
+        elif core is not None:
+            self.target = programs.open_core(core, symbols)
+        else:
+            self._machine = _open_machine(link, state, symbols)
+            self.target = self._machine.target
+        given, found = state["kaslr_offset"], self.target.kaslr_offset
+        if given not in (None, found):
+            raise TargetError(f"the KASLR offset is {found:#x}, not {given:#x}", hint="set kcov kaslr-offset auto")
+        # Modules and types stay: looking for garbage among them would take longer than a command.
+        gc.freeze()
+        self._notes: tuple[str, ...] = tuple(self.target.notes)
+        self._note_symbols()
+
+    def refresh(self, state: Fields, *, is_brief: bool = False) -> bool:
+        """Forget what was read if the machine has run; return whether this is still what GDB has open.
+
+        :param is_brief: whether to take it for the same kernel and the same modules, as between two hits of a breakpoint.
+        """
+        if _identify(state) != self._key:
+            return False
+        if not is_brief:
+            self._note_symbols()
+        key = (state["generation"], is_brief)
+        if self._machine is None or (key == self._read_at and not state["moves"]):
+            return True
+        self._machine.forget(_SMALL_BLOCK if is_brief else None)
+        is_same = is_brief or (self._machine.is_same_kernel() and not self._machine.load_modules())
+        # Not before: C-c may have ended the reads in between.
+        self._read_at = key
+        return is_same
+
+    def find_symbols_place(self) -> tuple[str, int] | None:
+        """Return the file of the kernel's symbols and the offset that they need, None where GDB has them there."""
+        image = self.target.lines.image
+        return None if image is None or self.has_symbols else (image, self.target.kaslr_offset)
+
+    @property
+    def has_symbols(self) -> bool:
+        """Whether GDB's symbols are where the kernel is."""
+        address = self.target.symbol(_ANCHOR).address
+        return bool(self._link.call("symbol", address=address).fields["name"] == _ANCHOR)
+
+    def address_in_gdb(self, address: int) -> int:
+        """Return the address in GDB's symbols of one in the running kernel."""
+        # Those of modules are where the modules are.
+        if self.has_symbols or self.target.lines.name_at(address) is not None:
+            return address
+        return address - self.target.kaslr_offset
+
+    def _note_symbols(self) -> None:
+        self.target.notes = self._notes
+        place = self.find_symbols_place()
+        if place is not None:
+            command = describe_place(*place)
+            self.target.notes += (f"GDB's symbols are not where the kernel is; kcov-show symbols --apply runs {command}",)
+
+
+def _identify(state: Fields) -> Any:
+    return [state[key] for key in ("connection", "symbols", "kaslr_offset")] + [state.get("core")]
+
+
+def _open_machine(link: Link, state: Fields, symbols: Sequence[str]) -> StubMachine:
+    from kcovdbg.target.drgn import programs
+
+    if not symbols:
+        raise TargetError("no kernel is loaded", hint="load the vmlinux of the kernel, with debug info: symbol-file VMLINUX")
+    with ElfFile(Path(symbols[0])) as image:
+        decoder = StubRegisters(image.header.machine)
+        anchor = image.symbols.find(_ANCHOR)
+    stub = LentStub(link, state, decoder, None if anchor is None else anchor.address)
+    name = f"GDB stub at {state['name']}"
+    connection = Connection(state=lambda: MachineState.STOPPED, resume=_refuse_resume)
+    machine = programs.open_lent_stub(stub, symbols, name, connection)
+    machine.target.watchpoints = LentWatchpoints(link, stub, name, machine.forget, decoder, machine.target.stacks.unwind)
+    return machine
+
+
+def _refuse_resume() -> NoReturn:
+    raise TargetError("GDB controls the machine", hint="continue")
+
+
+def _find_debug_files(names: Sequence[str]) -> list[str]:
+    """Return GDB's symbol files of the kernel and its modules, the kernel first; others are of a vdso, or no files."""
+    found: dict[str, bool] = {}
+    for name in names:
+        with suppress(TargetError, OSError), ElfFile(Path(name), name) as file:
+            is_kernel = file.symbols.find("init_task") is not None
+            if not file.is_core and (is_kernel or file.has_debug_info):
+                found[name] = is_kernel
+    return sorted(found, key=lambda name: not found[name])
+
+
+def describe_place(image: str, offset: int) -> str:
+    """Return the command that moves GDB's symbols."""
+    return f"symbol-file {image} -o {offset:#x}"

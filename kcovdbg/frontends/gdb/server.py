@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Answers what GDB asks for its user: lines, completions, functions in expressions, and the rows of the window."""
+
+from __future__ import annotations
+
+import io
+import os
+import traceback
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kcovdbg.abi.handle import decode_handle
+from kcovdbg.abi.mode import IN_CTXSW, mode_name
+from kcovdbg.commands import COMMANDS
+from kcovdbg.engine.command import Command, CommandTable, Need
+from kcovdbg.engine.runner import INTERRUPTED, explain, run_line, run_words
+from kcovdbg.engine.settings import Settings, read_settings
+from kcovdbg.engine.symbol_sources import find_symbolizer
+from kcovdbg.engine.terminal import Terminal
+from kcovdbg.engine.workspace import Workspace
+from kcovdbg.errors import KcovdbgError, ReadError
+from kcovdbg.frontends.gdb.kernel import OpenKernel, describe_place
+from kcovdbg.frontends.gdb.link import Fields, Link
+from kcovdbg.render.error_lines import error_lines
+from kcovdbg.render.paint import Painter
+from kcovdbg.render.theme import Color, wants_color
+from kcovdbg.render.writer import Format
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TextIO
+
+    from kcovdbg.engine.completion.harvest import Harvest
+    from kcovdbg.frontends.gdb.buffer_window import BufferWindow
+    from kcovdbg.target.drgn.target import DrgnTarget
+
+# They start GDB, or print the path of the file that it sources.
+_NOT_INSIDE: Final = frozenset({"gdb", "gdb-path"})
+_PIECE: Final = 1 << 15
+
+
+def _is_inside(command: Command) -> bool:
+    return command.name not in _NOT_INSIDE and Need.TERMINAL not in command.needs
+
+
+def _load(name: str) -> Command | None:
+    command = COMMANDS.find(name) if name in COMMANDS else None
+    return command if command is not None and _is_inside(command) else None
+
+
+INSIDE: Final = CommandTable(filter(_is_inside, COMMANDS), _load)
+"""The commands that GDB offers: all but those that need the terminal, in place of which the TUI has a window."""
+
+
+class _GdbStream(io.TextIOBase):
+    """Text for GDB to write."""
+
+    def __init__(self, link: Link, op: str) -> None:
+        self._link = link
+        self._op = op
+        self._parts: list[str] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        self._parts.append(text)
+        self._size += len(text)
+        if self._size > _PIECE:
+            self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        """Send what was written."""
+        text, self._parts, self._size = "".join(self._parts), [], 0
+        if text:
+            with self._link.interrupts.delayed():
+                self._link.send(op=self._op, text=text)
+
+
+class Server:
+    """The commands on what GDB has open, which may be something else with each request."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._settings: Settings | None = None
+        self._kernel: OpenKernel | None = None
+        self._workspace: Workspace | None = None
+        self._harvest: Harvest | None = None
+        self._window: BufferWindow | None = None
+        self._kept: dict[str, Any] = {}
+        self._generation = -1
+
+    def greet(self, version: int) -> None:
+        """Tell GDB that the process is up, and the user's aliases."""
+        try:
+            aliases = {name: words[0] for name, words in read_settings(COMMANDS, os.environ).aliases.items()}
+        except KcovdbgError:
+            # Commands report it.
+            aliases = {}
+        self._link.send(op="hello", version=version, aliases=aliases)
+
+    def serve(self) -> None:
+        """Answer until GDB ends."""
+        answers: dict[str, Callable[[Fields], Fields]] = {
+            "run": self._run,
+            "complete": self._complete,
+            "call": self._call,
+            "name": self._name,
+            "rows": self._rows,
+        }
+        while True:
+            request = self._link.receive().fields
+            debug = bool(request.get("debug"))
+            try:
+                with self._link.interrupts.allowed():
+                    answer = answers[request["op"]](request)
+            except KeyboardInterrupt:
+                answer = {"status": INTERRUPTED}
+            except Exception as error:  # noqa: BLE001 - GDB shows it
+                answer = {"error": _error_text(error, debug=debug), "status": explain(error).status}
+            # Nothing of the user's directory is held or imported between two requests.
+            os.chdir("/")
+            self._link.send(op="done", n=request["n"], **answer)
+
+    def _open(self, state: Fields) -> DrgnTarget:
+        if "problem" in state:
+            raise KcovdbgError(state["problem"], hint=state["hint"])
+        if self._kernel is None:
+            self._kernel = OpenKernel(self._link, state)
+        return self._kernel.target
+
+    def _forget(self) -> None:
+        self._kernel = self._workspace = self._harvest = None
+
+    def _prepare(self, state: Fields, *, is_brief: bool = False) -> Workspace:
+        """Return the workspace of what GDB has open, which is opened when a command needs it.
+
+        :raises KcovdbgError: when the configuration file is wrong.
+        """
+        settings = read_settings(COMMANDS, os.environ)
+        if settings != self._settings:
+            self._forget()
+            self._settings = settings
+        if state["generation"] != self._generation:
+            self._generation, self._harvest = state["generation"], None
+        if self._kernel is not None:
+            try:
+                is_same = "problem" not in state and self._kernel.refresh(state, is_brief=is_brief)
+            except KcovdbgError:
+                # Raised again where the kernel is needed.
+                is_same = False
+            if not is_same:
+                self._forget()
+        if self._kernel is None or self._workspace is None:
+            self._workspace = Workspace(
+                INSIDE,
+                lambda: self._open(state),
+                source_folders=settings.source_dirs,
+                substitutions=settings.substitute_paths,
+                find_symbolizer=partial(find_symbolizer, tables=settings.symbol_tables),
+                settings=settings,
+                kept=self._kept,
+            )
+        return self._workspace
+
+    def _run(self, request: Fields) -> Fields:
+        state = request["state"]
+        os.chdir(request["cwd"])
+        workspace = self._prepare(state)
+        color = Color(request["color"])
+        workspace.color = workspace.settings.color if color is Color.AUTO else color
+        workspace.format = Format(request["format"])
+        workspace.debug = request["debug"]
+        colored = wants_color(workspace.color, terminal=request["styled"], environment=os.environ)
+        out, err = (cast("TextIO", _GdbStream(self._link, op)) for op in ("out", "err"))
+        painter = Painter.colored() if colored else Painter()
+        terminal = Terminal(out, err, request["width"], painter, Painter(), workspace.color)
+        workspace.find_terminal = lambda _color: terminal
+        places: list[tuple[str, int]] = []
+
+        def move_symbols() -> str:
+            self._open(state)
+            place = None if self._kernel is None else self._kernel.find_symbols_place()
+            if place is None:
+                raise KcovdbgError("GDB's symbols are where the kernel is")
+            places.append(place)
+            return describe_place(*place)
+
+        workspace.move_symbols = move_symbols
+        try:
+            if "words" in request:
+                status = run_words(workspace, request["words"], terminal)
+            else:
+                status = run_line(workspace, request["line"], terminal)
+        finally:
+            out.flush()
+            err.flush()
+        return {"status": status, "symbols": places[-1] if places else None}
+
+    def _complete(self, request: Fields) -> Fields:
+        from kcovdbg.engine.completion.candidates import find_candidates
+        from kcovdbg.engine.completion.cursor import find_cursor, quote
+        from kcovdbg.engine.completion.harvest import Harvest
+
+        os.chdir(request["cwd"])
+        line, word = request["line"], request["word"]
+        cursor = find_cursor(line)
+        typed = line[cursor.column :]
+        if not typed.endswith(word):
+            return {"words": []}
+        workspace = self._prepare(request["state"])
+        if self._harvest is None:
+            self._harvest = Harvest(workspace)
+        # A serial line takes too long for a key.
+        if request["state"].get("stub") != "kgdb":
+            self._harvest.refresh()
+        # GDB replaces the end of the word only, which begins after the last "-", "=", ":" or "/".
+        head = len(typed) - len(word)
+        found = find_candidates(cursor, INSIDE, self._harvest.index, workspace.settings.aliases)
+        return {"words": [quote(one.text)[head:] for one in found if one.text.startswith(cursor.prefix)]}
+
+    def _call(self, request: Fields) -> Fields:
+        """Return a number or a name about a task, for ``$kcov(tid)`` and the like."""
+        from kcovdbg.walk.state import StateReader
+        from kcovdbg.walk.tasks import TaskWalk, read_task
+
+        # Asked for while the machine moves from stop to stop.
+        workspace = self._prepare(request["state"], is_brief=True)
+        target, tid = workspace.target, request["tid"]
+        layout = workspace.layout
+        try:
+            address = cast("DrgnTarget", target).find_task(tid) if tid else 0
+            task = read_task(target, layout, address) if address else None
+        except ReadError:
+            task = None
+        # Idle tasks all have number 0: the first is the boot CPU's.
+        walk = TaskWalk(target, layout)
+        task = task or next((one for one in walk if one.pid == tid), None)
+        if task is None:
+            broken = f" ({'; '.join(walk.remarks)})" if walk.remarks else ""
+            raise KcovdbgError(f"no task {tid}{broken}", hint="kcov-show tasks -a lists them")
+        if request["name"] == "kcov_count":
+            found = StateReader(target, layout).interpret(task)
+            if found.count is None and found.errors:
+                raise KcovdbgError("; ".join(found.errors))
+            return {"value": found.count or 0}
+        values = {
+            "kcov": task.kcov or task.kcov_remote or 0,
+            "kcov_area": task.kcov_area or 0,
+            "kcov_mode": layout.mode_name(task.kcov_mode or 0),
+            "kcov_task": task.address,
+        }
+        return {"value": values[request["name"]]}
+
+    def _name(self, request: Fields) -> Fields:
+        """Return the names of a handle, or of a mode word with its flags, for pretty printers."""
+        value = request["value"]
+        if request["kind"] == "handle":
+            return {"name": str(decode_handle(value))}
+        name = mode_name(value & ~IN_CTXSW, request["known"])
+        return {"name": f"{name} | IN_CTXSW" if value & IN_CTXSW else name}
+
+    def _rows(self, request: Fields) -> Fields:
+        """Return the lines of the window."""
+        from kcovdbg.frontends.gdb.buffer_window import BufferWindow
+
+        if request["reads"] or self._window is None:
+            self._window = None
+            self._window = BufferWindow(self._prepare(request["state"]), request["what"])
+        drawn = self._window.draw(request)
+        if drawn["address"] is not None and self._kernel is not None:
+            drawn["address"] = self._kernel.address_in_gdb(drawn["address"])
+        return drawn
+
+
+def _error_text(error: Exception, *, debug: bool) -> str:
+    known = explain(error)
+    if not isinstance(error, (KcovdbgError, OSError)):
+        known.hint = "please report it with the command and the output after set kcov debug on"
+    plain = Painter()
+    text = "\n".join(plain.paint(line) for line in error_lines(known))
+    return "".join(traceback.format_exception(error)) + text if debug else text
