@@ -518,6 +518,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using slice' -s n -x -d 'show at most N r
 complete -c kcovdbg -n '_shtab_kcovdbg_using slice' -s h -l help -d 'show help for this command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a symbols -d 'build or show the location tables of kernels'
 complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'also write the table to a file'
+complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -l apply -d 'in GDB: move GDB'"'"'s symbols to where the kernel is (KASLR)'
 complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -l json -d 'write one JSON array'
 complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -l jsonl -d 'write one JSON object per line, each as soon as it is known'
 complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -l csv -d 'write CSV with the same keys'
