@@ -7,11 +7,12 @@ import hashlib
 import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from kcovdbg.engine.argument import Argument, Count, Value
-from kcovdbg.engine.batch_job import COVERED, CRASHED, BatchJob, Outcome
+from kcovdbg.engine.batch_job import COVERED, CRASHED, REPORT, BatchJob, Outcome
 from kcovdbg.engine.batch_run import RUN_OPTIONS, SYMBOLS, TIMEOUT, DebugInfo, find_debug_info, make_output, run_batch
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.completion.cursor import quote
@@ -29,6 +30,7 @@ from kcovdbg.render.value_kinds import BOOL, COMM, NUMBER, PATH, PID, SECONDS, S
 
 _SLICE: Final = "kcov.slice.zst"
 _PROGRAM: Final = "program.txt"
+_REPORT: Final = "report.txt"
 # A command, and the file of its text.
 _ANSWERS: Final = (
     ("last --all", "last.txt"),
@@ -113,6 +115,10 @@ def _make_job(dump: Dump, answers: Path, output: Path, symbols: DebugInfo, timeo
     return BatchJob(str(dump.path), commands, str(output), symbols, timeout, tuple(str(answers / name) for _, name in lines))
 
 
+def _make_report_job(crash: Crash, answers: Path, output: Path, symbols: DebugInfo, timeout: float) -> BatchJob:
+    return BatchJob(str(crash.report), (REPORT,), str(output), symbols, timeout, (str(answers / _REPORT),))
+
+
 def _find_output(manager: Manager, name: str | None) -> Path:
     """Return the directory for answers: that of ``-o``, or one in the user's state directory for each work directory."""
     if name is not None:
@@ -146,16 +152,24 @@ def _make_dump_row(crash: Crash, dump: Dump, answers: Path, outcome: Outcome) ->
         return row._replace(errors=(*row.errors, f"log: {error.strerror or error}"))
 
 
-def _make_row(crash: Crash, answers: Path) -> _Row:
-    """Return what the files of a crash without a dump say."""
+def _make_row(crash: Crash, answers: Path, outcome: Outcome | None) -> _Row:
+    """Return what the files of a crash without a dump say.
+
+    :param outcome: that of its report with source lines, None where there is no image.
+    """
+    found_outcome = outcome or Outcome(str(crash.path))
     try:
-        report = None if crash.report is None else read_log(crash.report)
+        report = None if crash.report is None else read_log(crash.report).decode("utf-8", "replace")
         log = None if crash.log is None else read_log(crash.log)
+        summary = CrashSummary() if report is None else summarize_report(report)
+        if outcome is not None and not outcome.failed:
+            located = summarize_report(read_log(answers / _REPORT).decode())
+            if located.function == summary.function and located.file is not None:
+                summary = replace(summary, file=located.file, line=located.line)
     except OSError as error:
-        return _Row(crash, None, None, Outcome(str(crash.path), error=f"log: {error.strerror or error}"))
-    summary = CrashSummary() if report is None else summarize_report(report.decode("utf-8", "replace"))
+        return _Row(crash, None, None, replace(found_outcome, error=f"log: {error.strerror or error}"))
     problems = [*(() if report is not None else ["no log"]), *summary.errors]
-    row = _Row(crash, None, None, Outcome(str(crash.path), crash=summary), crash.log)
+    row = _Row(crash, None, None if outcome is None else answers, replace(found_outcome, crash=summary), crash.log)
     found = None if log is None else find_program(log, summary.comm)
     if found is None and log is not None and (found := find_program(log, None)) is not None:
         problems.append(f"{_PROGRAM} has the program that was started last")
@@ -173,14 +187,20 @@ def _run(context: Context, args: Namespace) -> Table:
     # A link may lead elsewhere, where answers do not belong either.
     output = make_output("syzkaller", _find_output(manager, args.output), [manager.workdir, *(crash.path for crash in crashes)])
     found = [(crash, dump, output / "crashes" / crash.path.name / dump.path.name) for crash in crashes for dump in crash.dumps]
+    others = [(crash, output / "crashes" / crash.path.name) for crash in crashes if not crash.dumps]
     places = [*(args.symbols or []), *map(str, manager.images)]
-    symbols = find_debug_info("syzkaller", places, unpacked=args.scheduler is None) if found else ()
-    jobs = [_make_job(dump, answers, output, symbols, args.timeout or TIMEOUT) for _, dump, answers in found]
-    for _, _, answers in found:
-        answers.mkdir(parents=True, exist_ok=True)
+    symbols = find_debug_info("syzkaller", places, unpacked=args.scheduler is None)
+    timeout = args.timeout or TIMEOUT
+    jobs = [_make_job(dump, answers, output, symbols, timeout) for _, dump, answers in found]
+    # A report does not say which kernel it is of.
+    if len({build_id for build_id, _ in symbols if build_id is not None}) == 1:
+        jobs += [_make_report_job(crash, answers, output, symbols, timeout) for crash, answers in others if crash.report]
+    for job in jobs:
+        Path(job.files[0]).parent.mkdir(parents=True, exist_ok=True)
     outcomes, earlier = run_batch(context, jobs, args)
-    rows = [_make_dump_row(*one, outcome) for one, outcome in zip(found, outcomes, strict=True)]
-    rows += [_make_row(crash, output / "crashes" / crash.path.name) for crash in crashes if not crash.dumps]
+    of_path = {outcome.path: outcome for outcome in outcomes}
+    rows = [_make_dump_row(*one, of_path[str(one[1].path)]) for one in found]
+    rows += [_make_row(crash, answers, of_path.get(str(crash.report))) for crash, answers in others]
     if any(row.outcome.failed for row in rows):
         context.status = 1
     return Table(
@@ -196,7 +216,7 @@ def _run(context: Context, args: Namespace) -> Table:
 
 def _remarks(rows: Sequence[_Row], earlier: int, output: Path, *, has_image: bool) -> Iterator[str]:
     dumps = sum(row.dump is not None for row in rows)
-    before = f", {earlier} of them read earlier" if earlier else ""
+    before = f"; {earlier} were read earlier" if earlier else ""
     yield f"{len(rows)} crash{'es' if len(rows) != 1 else ''}, {dumps} dump{'s' if dumps != 1 else ''}{before}"
     if any(row.answers is not None for row in rows):
         yield f"answers: {output}/crashes/CRASH/"
@@ -226,7 +246,7 @@ COMMAND: Final = Command(
                 "error": Meaning("what is wrong with the dump, and which answers are missing", "nothing is"),
                 "crash": Meaning("directory of the crash, or its one file"),
                 "dump": Meaning("path of the dump", "there is none"),
-                "build_id": Meaning("build ID of the dump's kernel", "it is unknown"),
+                "build_id": Meaning("build ID of the dump's kernel, or of the image for a report", "it is unknown"),
                 "answers": Meaning("directory with the answers", "there is none"),
                 "slice": Meaning("path of the slice", "it was not written"),
                 "log": Meaning(
@@ -252,7 +272,8 @@ COMMAND: Final = Command(
         "--all), why.txt (why, of the crashed task), check.txt, trace.txt (trace, of the crashed task), a slice, and "
         "program.txt: the program that the crashed task ran, from the log of that crash.\n\n"
         "Of a crash without a dump, the newest report and its log say the task, the function in which it began and the system "
-        "call; program.txt has the program that the task ran, or else the one that was started last.\n\n"
+        "call; report.txt has the report with the source lines of the vmlinux, where there is only one, and program.txt the "
+        "program that the task ran, or else the one that was started last.\n\n"
         "The vmlinux and modules are taken from kernel_obj and module_obj of the manager's configuration, which is found in or "
         "beside the working directory, or given in its place; with -s, from other files and directories. A dump is opened with "
         "the vmlinux that has its build ID.\n\n"

@@ -33,6 +33,9 @@ CRASHED: Final = "{crashed}"
 COVERED: Final = "{covered}"
 """The same, for a command that needs the task's buffer."""
 
+REPORT: Final = "sym -"
+"""The command of a job whose file is a report of a crash: shows it with the source lines of a kernel's image."""
+
 _MAX_ERROR: Final = 400
 """Limit for the length of an error message."""
 _MAX_OUTCOME: Final = 1 << 20

@@ -11,15 +11,17 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kcovdbg.analysis.crash_point import find_origin
+from kcovdbg.analysis.oops_words import find_places
 from kcovdbg.engine.crash_summary import CrashSummary
 
 # Of printk() with CONFIG_PRINTK_CALLER, and of a console that shows levels.
 _PREFIX: Final = re.compile(r"(<\d+>)?\[ *\d+\.\d+\](\[ *[CT]\d+\])? ?")
-# printk's %pS, with the places that syzkaller and decode_stacktrace.sh add; "?" marks what is only found on the stack.
-_FRAME: Final = re.compile(
-    r"\s*(\[<[0-9a-f]+>\] )?(?P<unsure>\? )?(?P<function>[\w.$]+)(\+0x[0-9a-f]+/0x[0-9a-f]+)?"
-    r"( \((P|T|F|U)+\))?( \[\w+\])?( \(?(?P<file>[\w./+-]+\.[chSrs]+):(?P<line>\d+)\)?)?( \[\w+\])?( \(.*\))?\s*"
-)
+# Around a place that printk's %pS printed; "?" marks what is only found on the stack.
+_BEFORE: Final = re.compile(r"\s*(\[<[0-9a-f]+>\] )?(?P<unsure>\? )?")
+# What syzkaller and decode_stacktrace.sh add; the innermost of several places.
+_SOURCE: Final = r" \(?(?P<file>[\w./+-]+\.[chSrs]+):(?P<line>\d+)( [^)]*)?\)?"
+_AFTER: Final = re.compile(rf"( \([PTFU]+\))?( \[[\w -]+\])?({_SOURCE})?\s*( \(.*\))?\s*")
+_INLINED: Final = re.compile(rf"\s*(?P<function>[\w.$]+){_SOURCE}( \[\w+\])?\s*")
 # show_regs() on x86, arm64 and riscv; the code segment of the kernel.
 _COUNTER: Final = re.compile(r"\s*(RIP: 0010:(\[<[0-9a-f]+>\] +\[<[0-9a-f]+>\] )?|pc : |epc : |PC is at )(?P<place>.*)")
 _TRACE: Final = re.compile(r"\s*(Call [Tt]race|[Bb]acktrace( \(crc \w+\))?):")
@@ -96,11 +98,14 @@ def _find_stacks(lines: Sequence[str]) -> Iterator[list[_Frame]]:
 
 def _read_frame(line: str) -> list[_Frame] | None:
     """Return the frame in a line, none of one that is unsure; None where the line is not a frame."""
-    match = _FRAME.fullmatch(line)
-    if match is None or (match[4] is None and match["file"] is None):
+    if "+0x" not in line:
+        inlined = _INLINED.fullmatch(line)
+        return None if inlined is None else [_Frame(inlined["function"], inlined["file"], int(inlined["line"]))]
+    place = next((place for place in find_places(line) if place.function is not None), None)
+    if place is None:
         return None
-    return (
-        []
-        if match["unsure"]
-        else [_Frame(match["function"], match["file"], None if match["line"] is None else int(match["line"]))]
-    )
+    before, after = _BEFORE.fullmatch(line, 0, place.span[0]), _AFTER.fullmatch(line, place.span[1])
+    if before is None or after is None:
+        return None
+    function = place.function or ""
+    return [] if before["unsure"] else [_Frame(function, after["file"], None if after["line"] is None else int(after["line"]))]

@@ -33,7 +33,7 @@ _OLD_TITLE: Final = re.compile(rb"after running for [^\n]*:\n(?P<title>[^\n]+)\n
 _IMAGE: Final = "vmlinux"
 _MAX_TITLE: Final = 4096
 _MAX_CONFIGURATION: Final = 1 << 20
-_MAX_LOG: Final = 64 << 20
+_MAX_LOG: Final = 16 << 20
 # syzkaller removes such lines before it parses the rest as JSON.
 _COMMENT: Final = re.compile(rb"(^|\n)\s*#[^\n]*")
 _EXECUTED: Final = re.compile(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcovdbg.collect.trace_file import read_header, read_trace
 from kcovdbg.commands import COMMANDS
-from kcovdbg.engine.batch_job import COVERED, CRASHED, BatchJob
+from kcovdbg.engine.batch_job import COVERED, CRASHED, REPORT, BatchJob
 from kcovdbg.engine.command_line import parse_line
 from kcovdbg.engine.completion.cursor import quote
 from kcovdbg.engine.context import Context
@@ -56,9 +57,12 @@ def main() -> int:
             import_arrow()
         # A command on a trace names it.
         is_trace = any("{}" in line for line in job.lines) and not dumpfile.identify(job.path).is_dump
-        opened = _open_trace(job) if is_trace else _open_dump(job)
+        open_job = _open_report if REPORT in job.lines else _open_trace if is_trace else _open_dump
+        opened = open_job(job)
         _say({"build_id": opened.build_id, "damage": opened.damage})
-        if job.files:
+        if REPORT in job.lines:
+            _say(_run_to_file(opened, REPORT, REPORT, job.files[0]))
+        elif job.files:
             _run_to_files(opened, job)
         else:
             for line in job.lines:
@@ -104,6 +108,15 @@ def _open_trace(job: BatchJob) -> _Opened:
     return _Opened(Workspace(COMMANDS, find_symbolizer=lambda _target: symbolizer), build_id)
 
 
+def _open_report(job: BatchJob) -> _Opened:
+    """Open the image of a kernel, for a report that becomes standard input."""
+    target = open_target(TargetOptions(symbols=[path for _, path in job.symbols], image=True))
+    with dumpfile.open_file(job.path) as file:
+        os.dup2(file.fileno(), sys.stdin.fileno())
+    sys.stdin = os.fdopen(sys.stdin.fileno(), closefd=False)
+    return _Opened(Workspace(COMMANDS, lambda: target), target.build_id)
+
+
 def _run(opened: _Opened, job: BatchJob, line: str) -> dict[str, object]:
     """Run a command and put its rows into the data set."""
     try:
@@ -141,16 +154,25 @@ def _run_to_files(opened: _Opened, job: BatchJob) -> None:
             missing = f"crashed task unknown: {crashed.error}" if crashed.error else "no task crashed"
         elif crashed.task is not None and COVERED in line and not has_buffer(crashed.task):
             missing = f"{name_task(crashed.task.fields)} had no coverage"
-        status = 0
-        try:
-            if missing is None:
-                status = run_line(workspace, f"{line.replace(CRASHED, tid).replace(COVERED, tid)} > {quote(path)}")
-            with open_text(path, append=missing is None) as stream:
-                stream.writelines(f"{escape(note)}\n" for note in (*filter(None, [missing]), *opened.damage))
-        except Exception as error:  # noqa: BLE001 - continue with the other commands
-            _say(_outcome(line, error))
-        else:
-            _say(_outcome(line, status=status))
+        _say(_run_to_file(opened, line, line.replace(CRASHED, tid).replace(COVERED, tid), path, missing))
+
+
+def _run_to_file(opened: _Opened, line: str, source: str, path: str, missing: str | None = None) -> dict[str, object]:
+    """Run a command with its text in a file, after which the file says what is wrong with the dump.
+
+    :param line: what the command is in the job.
+    :param source: what is run.
+    :param missing: why there is nothing to run.
+    """
+    status = 0
+    try:
+        if missing is None:
+            status = run_line(opened.workspace, f"{source} > {quote(path)}")
+        with open_text(path, append=missing is None) as stream:
+            stream.writelines(f"{escape(note)}\n" for note in (*filter(None, [missing]), *opened.damage))
+    except Exception as error:  # noqa: BLE001 - continue with the other commands
+        return _outcome(line, error)
+    return _outcome(line, status=status)
 
 
 if __name__ == "__main__":

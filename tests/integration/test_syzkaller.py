@@ -127,7 +127,7 @@ def test_answers(manager: Path, tmp_path: Path) -> None:
     assert {path for path, found in read_files(output).items() if after[path] != found} == {output / "crashes/none/program.txt"}
     shown = run(*words, check=False)
     assert not {"\x1b", "\x07", "\x9b"} & set(shown.stdout + shown.stderr)
-    assert "6 crashes, 5 dumps, 5 of them read earlier" in shown.stderr + shown.stdout
+    assert "6 crashes, 5 dumps; 5 were read earlier" in shown.stderr + shown.stdout
 
 
 def test_a_crash_without_a_dump(manager: Path, tmp_path: Path) -> None:
@@ -150,6 +150,31 @@ def test_a_crash_without_a_dump(manager: Path, tmp_path: Path) -> None:
     assert rows["program"]["program"] == rows["program"]["reproducer"] == str(crashes / "program/repro.prog")
     assert rows["program"]["function"] is None
     assert rows["program"]["errors"]
+
+
+def test_a_report_with_source_lines(manager: Path, tmp_path: Path) -> None:
+    """The size behind the slash is the room up to the next symbol; addr2line knows the line of the call before the address."""
+    vmlinux = manager / "linux/vmlinux"
+    listed = subprocess.run(["nm", "-n", vmlinux], capture_output=True, text=True, check=True).stdout.splitlines()
+    addresses = [(int(line.split()[0], 16), line.split()[2]) for line in listed if line.split()[1] in "tT"]
+    place = next(index for index, (_, name) in enumerate(addresses) if name == "vfs_read")
+    start = addresses[place][0]
+    size = next(address for address, _ in addresses[place:] if address > start) - start
+    words = ["addr2line", "-e", str(vmlinux), hex(start + 0x15 - 1)]
+    expected = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[0]
+    for name, room in (("same", size), ("other", size + 0x100)):
+        folder = tmp_path / f"workdir/crashes/{name}"
+        folder.mkdir(parents=True)
+        frames = f"BUG: \x1b[2J\nCall Trace:\n dump_stack_lvl+0x5/0x10\n kasan_report+0x5/0x10\n vfs_read+0x15/{room:#x}\n"
+        (folder / "report0").write_text(frames)
+    done = run("syzkaller", str(tmp_path / "workdir"), "-s", str(vmlinux), "-o", str(tmp_path / "answers"), "--json")
+    rows = {row["crash"].rpartition("/")[2]: row for row in json.loads(done.stdout)}
+    assert {row["function"] for row in rows.values()} == {"vfs_read"}
+    assert expected.endswith(f"{rows['same']['file']}:{rows['same']['line']}")
+    assert (rows["other"]["file"], rows["other"]["line"]) == (None, None)
+    shown = (tmp_path / "answers/crashes/same/report.txt").read_text()
+    assert f"{rows['same']['file']}:{rows['same']['line']}" in shown
+    assert "\x1b" not in shown
 
 
 def make_outcome(job: BatchJob, build_id: str) -> str:
