@@ -11,6 +11,7 @@ import array
 import contextlib
 import json
 import os
+import signal
 import socket
 import struct
 import tempfile
@@ -64,6 +65,31 @@ class Qmp:
     def duplicate(self) -> int:
         """Return a file descriptor of the connection, with the greeting unread, for drgn, whose Program closes it."""
         return os.dup(self._socket.fileno())
+
+    @contextlib.contextmanager
+    def limited(self) -> Iterator[None]:
+        """Close the connection if a block, in which drgn talks to QEMU, takes longer than a reply may.
+
+        By another process: drgn waits without letting other threads of Python or handlers of signals run.
+        """
+        seconds = find_limit(REPLY_TIME)
+        watch = os.fork()
+        if not watch:
+            with contextlib.suppress(BaseException):
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                time.sleep(seconds)
+                self._socket.shutdown(socket.SHUT_RDWR)
+            os._exit(0)
+        start = time.monotonic()
+        try:
+            yield
+        except Exception as error:
+            if time.monotonic() - start >= seconds:
+                raise over_limit(REPLY_TIME, f"waiting for QEMU at {self.address.text}") from error
+            raise
+        finally:
+            os.kill(watch, signal.SIGKILL)
+            os.waitpid(watch, 0)
 
     def close(self) -> None:
         """Close the connection, drgn's duplicate included, so that QEMU serves the next client. May be called twice."""

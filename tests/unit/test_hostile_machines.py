@@ -10,6 +10,7 @@ import pytest
 
 from kcovdbg.errors import KcovdbgError, LimitError
 from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, VARIABLE
+from kcovdbg.target.opener import TargetOptions, open_target
 from kcovdbg.target.qmp import Qmp
 from kcovdbg.target.rsp import RspClient, StubReadError
 from kcovdbg.target.socket_address import parse_address
@@ -197,3 +198,10 @@ def test_a_version_that_is_none(tmp_path):
     assert client.was_running is False
     client.close()
     server.close()
+
+
+@pytest.mark.parametrize("piece", [b"", b" ", b'{"event": "X"}\n'])
+def test_drgn_s_own_talk_to_qmp_ends_in_time(tmp_path, piece):
+    """It waits in C, where no signal is handled."""
+    with serving(tmp_path / "qmp", trickle(GREETING, piece)) as address, in_time(), pytest.raises(LimitError, match=REPLY_TIME):
+        open_target(TargetOptions(qemu=address.text))

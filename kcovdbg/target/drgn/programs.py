@@ -21,7 +21,7 @@ from kcovdbg.elf.header import EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64, ET_CORE
 from kcovdbg.elf.note import VMCOREINFO, find_vmcoreinfo, parse_vmcoreinfo
 from kcovdbg.elf.qemu_note import find_qemu_cpus
 from kcovdbg.elf.segment import PT_LOAD
-from kcovdbg.errors import CapabilityError, GoneError, ReadError, TargetError
+from kcovdbg.errors import CapabilityError, GoneError, LimitError, ReadError, TargetError
 from kcovdbg.target import arm64_kernel, stub_kernel
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.connection import Connection, MachineState, keeps_running
@@ -186,7 +186,10 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
         with collect_warnings() as warnings:
             prog = drgn.Program()
             try:
-                prog.set_qemu_qmp(qmp.duplicate())
+                with qmp.limited():
+                    prog.set_qemu_qmp(qmp.duplicate())
+            except LimitError:
+                raise
             except Exception as error:  # noqa: BLE001 (drgn raises bare Exceptions)
                 raise TargetError(f"could not open the guest at {address}: {_one_line(error)}") from None
             if not prog.flags & drgn.ProgramFlags.IS_LINUX_KERNEL:
