@@ -16,7 +16,8 @@ _INTRODUCTION = """\
 # JSON
 
 Use this page to write a program that reads what `COMMAND --json` prints. Every command prints one array of objects, and `--csv`
-has the same keys.
+has the same keys. CSV is data for programs as well: names come from the kernel's memory, and a spreadsheet that opens the file
+takes a task called `=cmd()` for a formula. Import it as text.
 
 - Every key is there in every row. A value is null only for the reason given here; `errors` names what could not be read.
 - Addresses, PCs, handles and words with flags are strings such as `"0xffff888003a51c00"`, since many readers of JSON keep

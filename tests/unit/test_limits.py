@@ -3,7 +3,9 @@
 
 import json
 import os
+import re
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -108,3 +110,10 @@ def test_a_file_outside_a_folder_is_not_opened(tmp_path):
 def test_hostile_json_is_a_value_error(text):
     with pytest.raises(ValueError):
         parse_json(text)
+
+
+def test_security_md_has_every_limit():
+    text = (Path(__file__).parents[2] / "SECURITY.md").read_text()
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| ([^|]+) \|", text, re.MULTILINE))
+    shown = {name: value.replace(" GiB", "G").replace(" MiB", "M").removesuffix(" s") for name, value in rows.items()}
+    assert shown == {name: limit.format(limit.default) for name, limit in LIMITS.items()}
