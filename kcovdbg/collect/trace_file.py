@@ -117,10 +117,10 @@ def group_runs(paths: Iterable[Path]) -> list[list[Path]]:
     return list(runs.values())
 
 
-def merge_traces(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -> Buffer:
-    """Return all traces of a directory or pattern as one buffer.
+def merge_buffers(name: str, buffers: Sequence[Buffer], others: Sequence[str]) -> Buffer:
+    """Return several buffers, or the traces of a directory or pattern, as one buffer.
 
-    :param others: why further files were left out.
+    :param others: why further ones were left out.
     :raises KcovdbgError: when records are of several kinds.
     """
     if len({(buffer.encoding.codec, buffer.encoding.word_size) for buffer in buffers if buffer.count}) > 1:
@@ -129,10 +129,11 @@ def merge_traces(name: str, buffers: Sequence[Buffer], others: Sequence[str]) ->
     count = len(buffers)
     told = Counter(remark for buffer in buffers for remark in buffer.remarks)
     builds = {buffer.build_id for buffer in buffers}
-    remarks = [f"{count} traces, one after another"] if count > 1 else []
-    remarks += [f"{times} of {count} traces: {remark}" if count > 1 else remark for remark, times in told.most_common(_NAMED)]
+    noun = "traces" if name.startswith("file:") else "buffers"
+    remarks = [f"{count} {noun}, one after another"] if count > 1 else []
+    remarks += [f"{times} of {count} {noun}: {remark}" if count > 1 else remark for remark, times in told.most_common(_NAMED)]
     if len(told) > _NAMED:
-        remarks.append(f"{len(told) - _NAMED} more remarks about single traces")
+        remarks.append(f"{len(told) - _NAMED} more remarks about single {noun}")
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         remarks.append(f"left out: {others[0]}{more}")

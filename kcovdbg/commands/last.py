@@ -15,7 +15,7 @@ from kcovdbg.analysis.located_records import locate_records
 from kcovdbg.analysis.loop_folding import FunctionRun, find_runs
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.engine.argument import Argument, Count, Value
-from kcovdbg.engine.buffer_sources import name_remarks, syscall_lines
+from kcovdbg.engine.buffer_sources import find_tids, name_remarks, syscall_lines
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.crash_summary import CrashedTask, find_crashed_task
@@ -133,7 +133,7 @@ def _choose(context: Context, args: Namespace, crashed: CrashedTask) -> tuple[li
     if args.tasks:
         tasks = context.state(Part.ALL_TASKS).all_tasks
         found = []
-        for tid in args.tasks:
+        for tid in dict.fromkeys(tid for word in args.tasks for tid in find_tids(context, word)):
             matching = [task for task in tasks if task.fields.pid == tid]
             if not matching:
                 raise KcovdbgError(f"no task {tid}", hint="tasks -a lists all tasks")
@@ -367,7 +367,9 @@ COMMAND: Final = Command(
         "A full buffer holds the first records, not the last ones; a note says so."
     ),
     arguments=(
-        Argument(("tasks",), Value.TID, "thread ids", count=Count.ANY, metavar="TID"),
+        Argument(
+            ("tasks",), Value.TASK, "thread ids, names of tasks, patterns of names, or all", count=Count.ANY, metavar="TID|NAME"
+        ),
         Argument(("-a", "--all"), Value.FLAG, "show every task with KCOV state, for a bug report"),
         Argument(("-n",), Value.NUMBER, f"show N lines of each buffer; with --json, N records; default {_LINES}", metavar="N"),
     ),

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
-from kcovdbg.engine.argument import Argument, Count, Value, WordError, parse_address
-from kcovdbg.engine.buffer_sources import find_tid, is_address
+from kcovdbg.engine.argument import Argument, Count, Value, parse_address
+from kcovdbg.engine.buffer_sources import find_tids, is_address
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.model.kcov import Kcov
@@ -96,7 +97,7 @@ _COLUMNS: Final = (
     Column("area", ADDRESS, value=_field("area"), priority=3),
     Column("t", ADDRESS, value=_field("task")),
     Column("pid", PID),
-    Column("comm", COMM, elastic=8),
+    Column("comm", COMM, elastic=8, priority=1),
     Column("remote", BOOL, value=_field("remote"), priority=DETAIL, hide_empty=True),
     Column("remote_size", NUMBER, value=_field("remote_size"), priority=5, hide_empty=True),
     Column("sequence", NUMBER, value=_field("sequence"), priority=6),
@@ -104,13 +105,14 @@ _COLUMNS: Final = (
         "count",
         NUMBER,
         text=lambda kcov: count_text(kcov.count, kcov.capacity, kcov.full),
+        wide_text=lambda kcov: count_text(kcov.count, kcov.capacity, kcov.full, is_whole=True),
         style=lambda kcov: "warning" if kcov.full else "number",
     ),
     Column("capacity", NUMBER),
     Column("full", BOOL),
     Column("edge_area", ADDRESS, priority=7, hide_empty=True),
     Column("edge_count", NUMBER, title="EDGES", priority=2, hide_empty=True),
-    Column("references", ANY, text=_references_text, items=_REFERENCE_COLUMNS, elastic=12),
+    Column("references", ANY, text=_references_text, items=_REFERENCE_COLUMNS, elastic=20, wraps=True),
 )
 _SHOWN: Final = (
     "kcov",
@@ -136,31 +138,28 @@ def _select(context: Context, objects: Mapping[int, Kcov], word: str) -> tuple[S
 
     :raises WordError: when it is not an address, a thread id or the name of one task.
     """
-    tid = int(word) if word.isdecimal() else None if is_address(word) else find_tid(context, word)
-    if tid is None:
-        try:
+    with suppress(ValueError):
+        if not word.isdecimal() and is_address(word):
             address = strip_tag(context.target, parse_address(word))
-        except ValueError:
-            hint = "objects without arguments lists all"
-            raise WordError(f"'{word}' is not an address, thread id or task name", word, hint=hint) from None
-        return [objects[address]] if address in objects else [], f"nothing refers to a struct kcov at {address:#x}"
+            return [objects[address]] if address in objects else [], f"nothing refers to a struct kcov at {address:#x}"
+    tids = set(find_tids(context, word))
     pointers = {
         pointer
         for task in context.state(Part.TASKS).tasks
-        if task.fields.pid == tid
+        if task.fields.pid in tids
         for pointer in (task.fields.kcov, task.fields.kcov_remote, task.fields.saved_kcov)
     }
     chosen = [
         kcov
         for address, kcov in objects.items()
-        if address in pointers or kcov.pid == tid or any(reference.pid == tid for reference in kcov.references)
+        if address in pointers or kcov.pid in tids or any(reference.pid in tids for reference in kcov.references)
     ]
     if not chosen:
         # A thread has the objects of its process, and another one may have its file table.
         tasks = context.state(Part.TASKS).task_fields
-        files = [TaskFiles(tasks, task) for task in tasks if task.pid == tid]
+        files = [TaskFiles(tasks, task) for task in tasks if task.pid in tids]
         chosen = [kcov for kcov in objects.values() if any(one.has(found) for one in files for found in kcov.references)]
-    return chosen, f"no struct kcov that task {tid} owns or refers to"
+    return chosen, f"no struct kcov that task {word} owns or refers to"
 
 
 def _find_objects(context: Context) -> Mapping[int, Kcov]:
@@ -229,7 +228,11 @@ COMMAND: Final = Command(
     ),
     arguments=(
         Argument(
-            ("objects",), Value.OBJECT, "addresses, or thread ids or names of tasks", count=Count.ANY, metavar="ADDR|TID|NAME"
+            ("objects",),
+            Value.OBJECT,
+            "addresses, thread ids, names of tasks, or patterns of names",
+            count=Count.ANY,
+            metavar="ADDR|TID|NAME",
         ),
     ),
     examples=(

@@ -223,6 +223,7 @@ COMMAND: Final = Command(
         Example("points vfs_read", "can KCOV see this function?"),
         Example("points net/ipv4/tcp.c 41", "how much of this file did task 41 execute?"),
         Example("points fs 41 42 --uncovered", "what did both tasks together miss of this directory?"),
+        Example("points do_sys_openat2 all --uncovered", "what has nobody covered?"),
     ),
     needs=frozenset({Need.POINTS}),
 )

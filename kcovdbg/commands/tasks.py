@@ -53,6 +53,7 @@ _COLUMNS: Final = (
         "count",
         NUMBER,
         text=lambda task: count_text(task.count, task.capacity, task.full),
+        wide_text=lambda task: count_text(task.count, task.capacity, task.full, is_whole=True),
         style=lambda task: "warning" if task.full else "number",
     ),
     Column("capacity", NUMBER),

@@ -56,8 +56,8 @@ class Value(str, Enum):
 
 
 EXPLANATIONS: Final[Mapping[Value, str]] = {
-    Value.BUFFER: "a buffer: 41 (task), kcov:0xffff…, area:0xffff…, fd:41/3, saved:0 (CPU), saved:t41 (task), "
-    "file:PATH (trace file), @name (kept earlier)",
+    Value.BUFFER: "a buffer: 41 (task), a task's name, 'kc-*' (tasks), all, kcov:0xffff…, area:0xffff…, fd:41/3, "
+    "saved:0 (CPU), saved:t41 (task), file:PATH (trace file), @name (kept earlier)",
     Value.HANDLE: "a remote handle: usb:1, common:0x42 or the whole word",
 }
 """What help says about a type of value wherever it is asked for."""

@@ -5,21 +5,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from kcovdbg.analysis.compact_buffer import Kept, restore
-from kcovdbg.analysis.pc_names import Names
+from kcovdbg.analysis.pc_names import Names, is_pattern
 from kcovdbg.analysis.recorded_syscalls import find_recorded_syscalls
 from kcovdbg.analysis.set_expressions import evaluate, is_expression
 from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel
-from kcovdbg.collect.trace_file import NAMES_MAY_BE_WRONG, find_traces, merge_traces, read_trace
+from kcovdbg.collect.trace_file import NAMES_MAY_BE_WRONG, find_traces, merge_buffers, read_trace
 from kcovdbg.collect.user_view import ViewComparison, compare_views, find_mapping, is_private, read_user_view
+from kcovdbg.engine.argument import WordError
 from kcovdbg.engine.command import Need
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.suggestions import suggest
@@ -27,8 +29,9 @@ from kcovdbg.engine.symbol_sources import find_base, find_module_files, find_mod
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.model.buffer import Buffer
-from kcovdbg.model.object_names import name_task
-from kcovdbg.model.state import Part
+from kcovdbg.model.object_names import name_kcov, name_task
+from kcovdbg.model.session import Role
+from kcovdbg.model.state import Part, State
 from kcovdbg.model.task import TaskFields
 from kcovdbg.records.pc_convention import PointSet, table_points
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
@@ -48,6 +51,7 @@ _LOOKED_UP: Final = 4096
 _NAMED: Final = 8
 # Limit for system calls in a remark.
 _CALLS: Final = 8
+ALL = "all"
 FILE = "file:"
 USER = "user:"
 FD = "fd:"
@@ -73,6 +77,8 @@ def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) 
         if context.workspace.confinement is not None:
             raise CapabilityError("the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}")
         return read_both_views(context, FD + what.removeprefix(USER)).user
+    if what == ALL or is_pattern(what):
+        return _read_together(context, what)
     try:
         check_name(what)
     except UsageError as error:
@@ -84,6 +90,53 @@ def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) 
             raise
         what = str(tid)
     return read_buffer(context.target, context.layout, context.reader, what)
+
+
+def list_buffers(state: State) -> Iterator[tuple[str, str]]:
+    """Iterate over all buffers that hold records: their names, and whose coverage they hold."""
+    for session in state.sessions:
+        if session.is_section and not session.is_saved and session.area:
+            kind = "a softirq section" if session.role is Role.SOFTIRQ_SECTION else "a remote section"
+            yield f"area:{session.area:#x}", f"in {kind} on {name_task(state.task_by_address[session.task or 0])}"
+    for address, kcov in sorted(state.objects.items()):
+        if kcov.fields is None or not kcov.fields.area or not kcov.count:
+            continue
+        owner = state.task_by_address.get(kcov.fields.task or 0)
+        named = f" of {name_task(owner)}" if owner is not None else ""
+        kind = "the background coverage" if kcov.fields.remote else "the coverage"
+        yield f"kcov:{address:#x}", f"in {kind}{named or f' in {name_kcov(address)}'}"
+
+
+def _read_together(context: Context, what: str) -> Buffer:
+    """Read all buffers, or those of the tasks that a pattern matches, one after another.
+
+    :raises KcovdbgError: when there is none, or none can be read.
+    """
+    if what == ALL:
+        state = context.state(Part.TASKS | Part.CURRENT | Part.OBJECTS)
+        names = [name for name, _ in list_buffers(state)]
+    else:
+        tasks = [task for task in context.state(Part.TASKS).tasks if fnmatchcase(task.fields.comm or "", what)]
+        names = [str(task.fields.pid) for task in tasks if task.count is not None]
+    if not names:
+        raise KcovdbgError(f"'{what}': no such task has a buffer", hint="tasks lists those that have")
+    buffers: list[Buffer] = []
+    others: list[str] = []
+    for name in names:
+        try:
+            buffers.append(read_buffer(context.target, context.layout, context.reader, name))
+        except KcovdbgError as error:
+            others.append(str(error))
+    if not buffers:
+        raise KcovdbgError(others[0])
+    # Records of several kinds cannot be in one buffer: those of PCs go first.
+    groups: dict[tuple[bool, object, int], list[Buffer]] = {}
+    for buffer in buffers:
+        codec = buffer.encoding.codec
+        groups.setdefault((PointKind.PC in recorded_kinds(codec), codec, buffer.encoding.word_size), []).append(buffer)
+    chosen = max(groups.items(), key=lambda item: (item[0][0], sum(buffer.count for buffer in item[1])))[1]
+    others += [f"{buffer.name} has {buffer.encoding.codec.noun}" for buffer in buffers if buffer not in chosen]
+    return replace(merge_buffers(what, chosen, others), kcov=None, address=None)
 
 
 def require_points(buffer: Buffer, command: str) -> None:
@@ -125,6 +178,25 @@ def require_names(context: Context, names: Names, pcs: Iterable[int], what: str)
 def is_address(text: str) -> bool:
     """Return whether this is written as an address: ``0x…``, or sixteen hexadecimal digits."""
     return bool(_ADDRESS.fullmatch(text))
+
+
+def find_tids(context: Context, word: str) -> list[int]:
+    """Return the thread ids that a word names: a thread id, the name of tasks, a pattern of names, or ``all``.
+
+    A task without KCOV state is found where no other has its name.
+
+    :raises UsageError: when there is none.
+    """
+    if word.isdecimal():
+        return [int(word)]
+    state = context.state(Part.TASKS)
+    for tasks in ([task.fields for task in state.tasks], state.task_fields):
+        found = [task.pid for task in tasks if task.pid is not None and (word == ALL or fnmatchcase(task.comm or "", word))]
+        # The name may have what is special in a pattern.
+        found = found or [task.pid for task in tasks if task.pid is not None and task.comm == word]
+        if found:
+            return found
+    raise WordError(f"no task '{word}'", word, hint=suggest_task(context, word, is_any=True) or "tasks -a lists all tasks")
 
 
 def find_tid(context: Context, comm: str, *, is_any: bool = False) -> int | None:
@@ -192,7 +264,7 @@ def _read_traces(context: Context, path: str, kernel: TraceKernel | None) -> Buf
             others.append(error)
     if not buffers:
         raise others[0]
-    return merge_traces(f"{FILE}{path}", buffers, [str(error) for error in others])
+    return merge_buffers(f"{FILE}{path}", buffers, [str(error) for error in others])
 
 
 def find_trace_operands(word: str) -> set[str]:

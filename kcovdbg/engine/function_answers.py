@@ -16,13 +16,11 @@ from kcovdbg.analysis.missing_coverage import (
 )
 from kcovdbg.analysis.point_search import find_points
 from kcovdbg.elf.symbol_table import strip_clone_suffix
-from kcovdbg.engine.buffer_sources import BufferCounts, find_counts
+from kcovdbg.engine.buffer_sources import BufferCounts, find_counts, list_buffers
 from kcovdbg.engine.code_names import check_functions
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import find_module_points, find_point_table
 from kcovdbg.errors import KcovdbgError
-from kcovdbg.model.object_names import name_kcov, name_task
-from kcovdbg.model.session import Role
 from kcovdbg.model.state import State
 from kcovdbg.symbols.coverage_points import PointKind
 
@@ -148,7 +146,7 @@ def explain_elsewhere(context: Context, state: State, function: str, subject: st
                 {"function": function},
             )
     table = find_point_table(context)
-    others = [other for other in _other_buffers(state) if other[0] != what] if find_points(table, function=function) else []
+    others = [other for other in list_buffers(state) if other[0] != what] if find_points(table, function=function) else []
     for name, whose in others[:_LOOKED_AT]:
         try:
             counts, _, kinds = find_counts(context, name)
@@ -169,18 +167,3 @@ def explain_elsewhere(context: Context, state: State, function: str, subject: st
             {"buffers": len(others)},
             {"function": function},
         )
-
-
-def _other_buffers(state: State) -> Iterator[tuple[str, str]]:
-    """Iterate over the buffers that hold records: their names, and whose coverage they hold."""
-    for session in state.sessions:
-        if session.is_section and not session.is_saved and session.area:
-            kind = "a softirq section" if session.role is Role.SOFTIRQ_SECTION else "a remote section"
-            yield f"area:{session.area:#x}", f"in {kind} on {name_task(state.task_by_address[session.task or 0])}"
-    for address, kcov in sorted(state.objects.items()):
-        if kcov.fields is None or not kcov.fields.area or not kcov.count:
-            continue
-        owner = state.task_by_address.get(kcov.fields.task or 0)
-        named = f" of {name_task(owner)}" if owner is not None else ""
-        kind = "the background coverage" if kcov.fields.remote else "the coverage"
-        yield f"kcov:{address:#x}", f"in {kind}{named or f' in {name_kcov(address)}'}"

@@ -31,6 +31,8 @@ class Column:
     """Takes a row and returns the value, None where there is none; by default the row's item or attribute named by the key."""
     text: Callable[[Any], str | None] | None = None
     """Takes a row and returns its text, None for nothing; by default the kind formats the value."""
+    wide_text: Callable[[Any], str | None] | None = None
+    """In place of ``text`` in a table with all columns in full."""
     style: str | Callable[[Any], str] | None = None
     """Style class, or a function from a row to one; by default the kind's."""
     align_right: bool | None = None

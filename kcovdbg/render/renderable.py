@@ -7,7 +7,7 @@ Remarks say what is missing from an answer. They are read after the rows, so tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from kcovdbg.render.column import Column
@@ -56,6 +56,7 @@ class Table:
         shown = [by_key[key] for key in self.show]
         if self.is_wide or self.is_vertical:
             shown += [column for column in every if column.key not in self.show]
+            shown = [replace(column, text=column.wide_text or column.text) for column in shown]
         return shown
 
 

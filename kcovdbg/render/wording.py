@@ -193,15 +193,15 @@ def operand_text(value: int, comparison: Comparison, big_endian: bool = False) -
 _IMPOSSIBLE_COUNT: Final = 10**10
 
 
-def count_text(count: int | None, capacity: int | None, full: bool | None) -> str | None:
+def count_text(count: int | None, capacity: int | None, full: bool | None, *, is_whole: bool = False) -> str | None:
     """Return how full a buffer is: ``11/65535``, ``FULL 65535/65535``; None where its count is unknown.
 
-    A count that no buffer can have is shortened: ``FULL 1.8e19/65535``.
+    :param is_whole: whether to write out a count that no buffer can have; otherwise it is left out: ``FULL …/65535``.
     """
     if count is None:
         return None
     # No buffer has so many records: something else was written there.
-    shown = str(count) if count < _IMPOSSIBLE_COUNT else f"{count:.1e}".replace("e+", "e")
+    shown = str(count) if is_whole or count < _IMPOSSIBLE_COUNT else "…"
     text = shown if capacity is None else f"{shown}/{capacity}"
     return f"FULL {text}" if full else text
 
