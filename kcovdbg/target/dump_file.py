@@ -198,6 +198,15 @@ class UnpackedFile(NamedTuple):
     """Why it is not whole."""
 
 
+def working_path(path: str | None) -> str | None:
+    """Return a path that opens a file of drgn's, which resolved the link to an unpacked one."""
+    for stream in _KEPT if path is not None and not Path(path).exists() else ():
+        link = f"/proc/{os.getpid()}/fd/{stream.fileno()}"
+        if str(Path(link).readlink()) == path:
+            return link
+    return path
+
+
 def unpack(path: str | os.PathLike[str]) -> UnpackedFile:
     """Return a dump or a vmlinux decompressed, a flattened dump reassembled.
 

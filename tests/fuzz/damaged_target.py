@@ -18,6 +18,7 @@ from kcovdbg.target.drgn.drgn_warnings import collect_warnings
 from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
 from kcovdbg.target.drgn.kernel_memory import add_kernel_memory
 from kcovdbg.target.drgn.target import DrgnTarget
+from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.opener import TargetOptions, open_target
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ class DamagedTarget(DrgnTarget):
     @property
     def vmlinux(self) -> str:
         """The kernel's image with debug info, as a file that others can read."""
-        found: str | None = self._source.prog.main_module().debug_file_path
+        found: str | None = working_path(self._source.prog.main_module().debug_file_path)
         assert found is not None
         return found
 
@@ -315,7 +316,7 @@ def open_damaged(path: str | Path | None = None, symbols: Sequence[str] = ()) ->
     prog = open_empty_program(62, notes)
     prog.add_memory_segment(0, PHYSICAL_SIZE, memory.read, physical=True)
     add_kernel_memory(prog)
-    paths = [module.debug_file_path for module in source.prog.modules() if module.debug_file_path is not None]
+    paths = [path for module in source.prog.modules() if (path := working_path(module.debug_file_path)) is not None]
     with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
         prog.load_debug_info(paths, default=True)
     target = DamagedTarget(prog, memory, source)

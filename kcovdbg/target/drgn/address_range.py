@@ -9,6 +9,7 @@ from kcovdbg.abi.address import WORD_MASK
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.segment import PT_LOAD
 from kcovdbg.errors import TargetError
+from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.pointer import UPPER_HALF_START
 
 
@@ -23,7 +24,7 @@ def exclude_per_cpu_data(prog: drgn.Program) -> None:
         main = prog.main_module()
     except LookupError:
         return
-    path, bias = main.debug_file_path, main.debug_file_bias
+    path, bias = working_path(main.debug_file_path), main.debug_file_bias
     # As drgn has it, with the segment at address 0.
     if path is None or not bias or not main.address_ranges or main.address_ranges[0][0] != bias:
         return

@@ -11,6 +11,7 @@ import drgn
 from kcovdbg.model.location import Frame
 from kcovdbg.model.module_place import ModulePlace, is_code_section
 from kcovdbg.target.drgn.locations import frames_at
+from kcovdbg.target.dump_file import working_path
 
 # The greatest distance of a module from the kernel's text: calls between them have 32-bit displacements.
 _MODULE_REACH: Final = 1 << 31
@@ -29,7 +30,7 @@ class DrgnLines:
     def image(self) -> str | None:
         """The path of the kernel's image with debug info, None when there is none."""
         kernel = self._kernel
-        return None if kernel is None else kernel.debug_file_path or kernel.loaded_file_path
+        return None if kernel is None else working_path(kernel.debug_file_path or kernel.loaded_file_path)
 
     @property
     def _kernel(self) -> drgn.Module | None:
@@ -102,9 +103,8 @@ class DrgnLines:
     def loaded_files(self) -> dict[str, str]:
         """Return the files of loaded modules that are at hand, by build ID."""
         modules = [module for module in self._prog.modules() if not isinstance(module, drgn.MainModule) and module.build_id]
-        return {
-            module.build_id.hex(): path for module in modules if (path := module.debug_file_path or module.loaded_file_path)
-        }
+        paths = [working_path(module.debug_file_path or module.loaded_file_path) for module in modules]
+        return {module.build_id.hex(): path for module, path in zip(modules, paths, strict=True) if path is not None}
 
     def may_hold(self, address: int) -> bool:
         """Return whether a module could be at an address: near the kernel's image, and not in it."""

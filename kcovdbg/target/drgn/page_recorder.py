@@ -24,6 +24,7 @@ from kcovdbg.target.drgn.empty_program import PHYSICAL_SIZE, open_empty_program
 from kcovdbg.target.drgn.kernel_memory import add_kernel_memory, direct_map_start, translate
 from kcovdbg.target.drgn.machines import SLICE_MACHINES
 from kcovdbg.target.drgn.target import DrgnTarget
+from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.pointer import is_kernel_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE, PageRun, build_slice, merge_pages, write_file
@@ -120,7 +121,7 @@ def record(target: DrgnTarget, work: Callable[[Target], _Result]) -> tuple[Recor
         prog = open_empty_program(machine, notes, target.prog["VMCOREINFO"].string_())
         prog.add_memory_segment(0, PHYSICAL_SIZE, memory.read, physical=True)
         add_kernel_memory(prog)
-        paths = [module.debug_file_path for module in target.prog.modules() if module.debug_file_path is not None]
+        paths = [path for module in target.prog.modules() if (path := working_path(module.debug_file_path)) is not None]
         # The warnings are those given when the target was opened.
         with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
             # As when the slice is opened: what this reads must be in it.

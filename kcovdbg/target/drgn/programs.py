@@ -33,6 +33,7 @@ from kcovdbg.target.drgn.image_target import ImageTarget
 from kcovdbg.target.drgn.kernel_memory import add_kernel_memory
 from kcovdbg.target.drgn.machines import SLICE_MACHINES, platform_of
 from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo
+from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.kaslr import MismatchError, check_image, find_offset
 from kcovdbg.target.kdump_file import KdumpFile
 from kcovdbg.target.lowcore import read_lowcore_vmcoreinfo
@@ -248,7 +249,7 @@ def _stopped_program(prog: drgn.Program, qmp: Qmp) -> Iterator[drgn.Program]:
             raise CapabilityError(f"the registers of the guest's CPUs are unavailable: {error}") from None
         found.add_memory_segment(0, PHYSICAL_SIZE, answer, physical=True)
         add_kernel_memory(found)
-        paths = [module.debug_file_path for module in prog.modules() if module.debug_file_path is not None]
+        paths = [path for module in prog.modules() if (path := working_path(module.debug_file_path)) is not None]
         # The warnings are those given when the target was opened.
         with collect_warnings(), contextlib.suppress(drgn.MissingDebugInfoError):
             found.load_debug_info(paths, default=True)

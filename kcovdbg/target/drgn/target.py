@@ -26,6 +26,7 @@ from kcovdbg.target.drgn.kernel_memory import UPPER_HALF, is_walked
 from kcovdbg.target.drgn.live_lines import DrgnLines
 from kcovdbg.target.drgn.program_types import ProgramTypes
 from kcovdbg.target.drgn.riscv_stacks import FramePointerUnwinder
+from kcovdbg.target.dump_file import working_path
 from kcovdbg.target.mappings import MappingWalk, find_mappings
 from kcovdbg.target.page_array import find_page_array
 from kcovdbg.target.pointer import UPPER_HALF_START, find_pointer_tag, strip_tag
@@ -87,7 +88,7 @@ class DrgnTarget(ProgramTypes):
         if self.prog.core_dump_path is not None:
             yield self.prog.core_dump_path
         for module in self.prog.modules():
-            yield from filter(None, (module.debug_file_path, module.loaded_file_path))
+            yield from filter(None, map(working_path, (module.debug_file_path, module.loaded_file_path)))
 
     def __init__(
         self,
