@@ -36,6 +36,8 @@ _MAX_CONFIGURATION: Final = 1 << 20
 _MAX_LOG: Final = 16 << 20
 # syzkaller removes such lines before it parses the rest as JSON.
 _COMMENT: Final = re.compile(rb"(^|\n)\s*#[^\n]*")
+# Of a line of the console.
+_STAMP: Final = re.compile(r"^(<\d+>)?\[ *\d+\.\d+\](\[ *[CT]\d+\])? *")
 _EXECUTED: Final = re.compile(
     rb"executing program (?P<proc>\d+) \(id=(?P<id>\d+)\):[^\n]*\n(?P<program>.*?)(?:\n\n|\Z)", re.DOTALL
 )
@@ -213,9 +215,13 @@ def _read_crash(path: Path) -> Crash:
     logs, reports = _sort(path, _LOG, names), _sort(path, _REPORT, names)
     dumps = [path / name for name in names if _DUMP.fullmatch(name) and (path / name).is_file()]
     tags = _sort(path, re.compile(r"tag(?P<number>\d+)|repro\.tag"), names)
+    title = _read_text(path / "description")
+    if title is None and reports:
+        # Patch fuzzing saves no description.
+        title = _STAMP.sub("", (_read_text(reports[0]) or "").partition("\n")[0]) or None
     return Crash(
         path,
-        _read_text(path / "description"),
+        title,
         tuple(Dump(dump, _find_log(dump, logs)) for dump in dumps),
         logs,
         reports,

@@ -169,7 +169,9 @@ def _run_to_file(opened: _Opened, line: str, source: str, path: str, missing: st
         if missing is None:
             status = run_line(opened.workspace, f"{source} > {quote(path)}")
         with open_text(path, append=missing is None) as stream:
-            stream.writelines(f"{escape(note)}\n" for note in (*filter(None, [missing]), *opened.damage))
+            stream.writelines(
+                f"{escape(line)}\n" for line in (*filter(None, [missing]), *map("note: {}".format, opened.damage))
+            )
     except Exception as error:  # noqa: BLE001 - continue with the other commands
         return _outcome(line, error)
     return _outcome(line, status=status)

@@ -110,10 +110,13 @@ def test_the_log_of_the_newest_report(workdir):
 
 def test_files_of_syz_crush_and_of_the_diff_fuzzer(workdir):
     crushed = make_crash(workdir, "a", log0="", log1="", memory_dump1="", reproducer0="sync()")
-    patched = make_crash(workdir, "b", patched_report="r", patched_crash_log="", repro__prog="sync()")
+    patched = make_crash(
+        workdir, "b", patched_report="[   31.9][   T77] BUG: x\nCall Trace:\n", patched_crash_log="", repro__prog="sync()"
+    )
     found = {crash.path: crash for crash in find_manager(str(workdir)).crashes()}
     assert found[crushed].dumps == ((crushed / "memory_dump1", crushed / "log1"),)
     assert found[crushed].reproducer == crushed / "reproducer0"
+    assert (found[crushed].title, found[patched].title) == (None, "BUG: x")
     assert (found[patched].report, found[patched].log) == (patched / "patched_report", patched / "patched_crash_log")
 
 
