@@ -29,7 +29,7 @@ class CodeWord(NamedTuple):
 
 
 _NAME: Final = r"(?P<function>(?<![\w.$])[A-Za-z_.$][\w.$]*)"
-_OFFSET: Final = r"\+(?P<offset>0x[0-9a-fA-F]+|\d+)(?:/(?P<size>0x[0-9a-fA-F]+))?"
+_OFFSET: Final = r"\+(?P<offset>0x[0-9a-fA-F]{1,16}|\d{1,10})(?![0-9a-fA-F])(?:/(?P<size>0x[0-9a-fA-F]{1,16}))?"
 # scripts/decode_stacktrace.sh: a build ID may follow the module's name.
 _MODULE: Final = r"(?:\s+\[(?P<module>[\w-]+)(?:\s[0-9a-f]+)?\])?"
 _PLACE: Final = re.compile(_NAME + _OFFSET + _MODULE)
@@ -66,15 +66,14 @@ def parse_words(text: str) -> Iterator[CodeWord]:
         shown = match[0].strip(" ,()?\t")
         if match["function"]:
             yield _make_place(match, is_exact=match["offset"] is None or bool(_EXACT.search(text[: match.start("function")])))
-        elif match["signed"] or match["decimal"]:
-            value = int(match["signed"] or match["decimal"])
-            if not -(1 << 63) <= value <= _WORD_MASK:
-                raise ValueError(shown)
-            yield CodeWord(shown, match.span(), address=value & _WORD_MASK)
-        elif match["bracketed"]:
-            yield CodeWord(shown, match.span(), address=int(match["bracketed"], 16), is_oops=True)
-        else:
-            yield CodeWord(shown, match.span(), address=int(match["hexadecimal"], 16))
+            continue
+        kind = match.lastgroup or ""
+        value = int(match[kind], 10 if kind in ("signed", "decimal") else 16)
+        if not -(1 << 63) <= value <= _WORD_MASK:
+            raise ValueError(shown)
+        is_oops = kind == "bracketed"
+        start = text.rindex("[<", 0, match.start(kind)) if is_oops else match.start(kind)
+        yield CodeWord(shown, (start, match.end(kind) + 2 * is_oops), address=value & _WORD_MASK, is_oops=is_oops)
 
 
 def find_places(line: str) -> list[CodeWord]:
@@ -93,7 +92,8 @@ def find_places(line: str) -> list[CodeWord]:
 
 
 def _make_place(match: re.Match[str], *, is_exact: bool) -> CodeWord:
-    offset = int(match["offset"] or "0", 0)
+    text = match["offset"] or "0"
+    offset = int(text, 16 if text.startswith("0x") else 10)
     size = None if match["size"] is None else int(match["size"], 16)
     end = match.end("size" if match["size"] else "offset" if match["offset"] else "function")
     text = match.string[match.start("function") : end] + (f" [{match['module']}]" if match["module"] else "")

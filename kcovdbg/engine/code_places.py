@@ -13,7 +13,7 @@ from kcovdbg.elf.file import ElfFile, open_image
 from kcovdbg.elf.section import SHF_EXECINSTR
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.symbol_sources import LineSource, find_code, find_image, find_module_files, find_module_places
-from kcovdbg.errors import MissingSymbolError, TargetError
+from kcovdbg.errors import KcovdbgError, TargetError
 from kcovdbg.model.location import Location
 
 
@@ -93,6 +93,9 @@ class CodePlaces:
         frames = () if is_recorded or lines is None else tuple(lines.frames_at(address if word.is_exact else address - 1))
         # Names are of the instruction before an address.
         location = Location(address, frames) if frames else self._workspace.names[pc + word.is_exact]
+        if location.frames and not is_recorded:
+            # That it is no coverage point says nothing about it.
+            location = location._replace(remark=None, approximate=False)
         return CodePlace(word, pc, address, location, errors, is_other_build)
 
     def _explain_missing(self, word: CodeWord) -> str:
@@ -121,7 +124,7 @@ class CodePlaces:
         if image is None:
             try:
                 found = self._target.symbol(name)
-            except MissingSymbolError:
+            except KcovdbgError:
                 return
             yield FunctionStart(name, pc_of(found.address, self._target.kaslr_offset), found.size, found.size)
             return

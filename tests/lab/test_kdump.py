@@ -89,6 +89,20 @@ def test_the_printed_stack(crash: KdumpCrash, kernel: Kernel, userland: Userland
     assert [name for name in frames if name in printed] == printed
 
 
+def test_the_log(crash: KdumpCrash, kernel: Kernel, userland: Userland) -> None:
+    """What the first kernel printed on its console is in the log, in the same order."""
+    shown = run_kcovdbg("-c", crash.dumps[SYZKALLER], *symbol_options(kernel, userland), "-q", "-e", "log", "-e", "info --json")
+    log = [line.rstrip() for line in shown.stdout.splitlines()]
+    lines = [line.strip("\r") for line in crash.console.splitlines()]
+    printed = [line.rstrip() for line in lines if re.match(r"\[ *\d+\.\d{6}\] ", line)]
+    # The second kernel's log begins anew.
+    (panic,) = (index for index, line in enumerate(printed) if "Kernel panic - not syncing: " in line)
+    assert panic > 5
+    assert [line for line in log if line in printed[: panic + 1]] == printed[: panic + 1]
+    (info,) = json.loads(shown.stdout[shown.stdout.index("\n[\n") :])
+    assert info["panic"] == printed[panic].partition("not syncing: ")[2]
+
+
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
 def test_a_capture_that_was_cut(crash: KdumpCrash, kernel: Kernel, userland: Userland, tmp_path: Path, share: float) -> None:
     """A dump cut by a full disk or a watchdog: each page is complete or an error, and missing ones are counted."""
@@ -157,3 +171,6 @@ def test_other_crashes(request: pytest.FixtureRequest, tmp_path: Path, recipe: s
     crash = crash_and_dump(kernel, userland, tmp_path, how, formats, 1800, capture)
     for name in formats:
         assert_tells_the_crash(crash, name, kernel, userland)
+        # After a hung task, khungtaskd panicked.
+        done = run_kcovdbg("-c", crash.dumps[name], *symbol_options(kernel, userland), "last", "--json")
+        assert {row["pid"] for row in json.loads(done.stdout)} == {crash.states()["kc-crash"]["tid"]}
