@@ -274,7 +274,7 @@ def test_a_cluster_that_loses_a_worker_makes_the_same_data_set(tmp_path: Path, v
     distributed = pytest.importorskip("distributed")
     dumps = make_dumps(tmp_path / "dumps", 26)
     words = ["batch", "-e", "tasks", "-e", "objects", *map(str, dumps), "-s", str(vmlinux)]
-    run(*words, "-o", str(tmp_path / "serial"), "-j", "1")
+    assert run(*words, "-o", str(tmp_path / "serial"), "-j", "1", check=False).returncode == 1
     output = tmp_path / "cluster"
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, local_directory=str(tmp_path / "dask")
@@ -288,7 +288,9 @@ def test_a_cluster_that_loses_a_worker_makes_the_same_data_set(tmp_path: Path, v
 
         killer = threading.Thread(target=kill, daemon=True)
         killer.start()
-        run(*words, "-o", str(output), "--scheduler", cluster.scheduler_address)
+        done = run(*words, "-o", str(output), "--scheduler", cluster.scheduler_address, check=False)
+        # Those that were cut.
+        assert done.returncode == 1, done.stderr
         killer.join(5)
         assert not killer.is_alive()
     for command in ("tasks", "objects"):
