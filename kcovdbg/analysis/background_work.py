@@ -38,7 +38,7 @@ def explain_background(state: State, task: Task, sites: Sequence[RemoteSite]) ->
     if not is_background(task, stack) or any(session.task == task.fields.address for session in state.sessions):
         return
     functions = _functions_on(stack)
-    if any(function in _IO_URING for function in functions) and not any("io_uring/" in (site.file or "") for site in sites):
+    if any(function in _IO_URING for function in functions) and not any(site.is_of_io_uring for site in sites):
         yield Answer(
             Reason.IO_URING_NOT_ANNOUNCED,
             "it is a worker of io_uring, and nothing in io_uring announces a remote handle on this kernel: its work cannot be "

@@ -36,5 +36,12 @@ class RemoteSite(NamedTuple):
         """``task`` or ``softirq``: where it runs; None where the code does not tell."""
         if self.wrapper.endswith("_softirq"):
             return SOFTIRQ
-        # USB has a wrapper of its own for softirqs.
-        return TASK if self.subsystem == USB else CONTEXTS.get(self.function)
+        # USB has a wrapper of its own for softirqs; the workers of io_uring are threads of a process.
+        if self.subsystem == USB:
+            return TASK
+        return CONTEXTS.get(self.function, TASK if self.is_of_io_uring else None)
+
+    @property
+    def is_of_io_uring(self) -> bool:
+        """Whether it is in the source of io_uring."""
+        return "io_uring/" in (self.file or "")

@@ -47,6 +47,12 @@ def test_of_a_task(pid, functions, expected):
     assert codes(pid, *functions) == expected
 
 
+def test_the_context_of_io_uring():
+    """Linux 7.3 announces handles there; the functions have other names than those that the table of contexts has."""
+    assert RING.context == "task"
+    assert RING._replace(file="lib/other.c").context is None
+
+
 def test_of_io_uring():
     """Its workers are threads of a process: recorded on kernels where io_uring announces a handle, on others never."""
     stack = ["io_read", "io_issue_sqe", "io_wq_submit_work", "io_worker_handle_work", "io_wq_worker", "ret_from_fork"]
