@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -247,6 +248,8 @@ def _run(workspace: Workspace, options: Options) -> int:
         return 0
     if options.help:
         return _print_help(workspace)
+    if options.traces and (options.words or options.commands or options.script is not None or sys.stdin.isatty()):
+        _keep_traces(workspace, options)
     if options.words:
         try:
             status = run_words(workspace, options.words)
@@ -259,6 +262,8 @@ def _run(workspace: Workspace, options: Options) -> int:
     if options.script is not None:
         with Path(options.script).open(encoding="utf-8", errors="surrogateescape") as script:
             return _go_on_where_stopped(workspace, options, _run_script(workspace, script, options.script)[0])
+    if options.traces and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return max(run_words(workspace, ["top", f"file:{path}"]) for path in options.traces)
     if not sys.stdin.isatty():
         status, is_empty = _run_script(workspace, sys.stdin, "standard input")
         target = options.target
@@ -267,6 +272,16 @@ def _run(workspace: Workspace, options: Options) -> int:
             _ = workspace.target
         return _go_on_where_stopped(workspace, options, status)
     return _start_shell(workspace, options)
+
+
+def _keep_traces(workspace: Workspace, options: Options) -> None:
+    """Keep the traces that were named beside the target under their names, for the shell and for commands."""
+    terminal = workspace.terminal()
+    if options.words or options.commands or options.script is not None:
+        terminal = terminal.with_stdout(io.StringIO())
+    for path in options.traces:
+        name = re.sub(r"\W", "_", Path(path).name.partition(".")[0])
+        run_words(workspace, ["keep", f"@{name}", f"file:{path}"], terminal)
 
 
 def _go_on_where_stopped(workspace: Workspace, options: Options, status: int) -> int:

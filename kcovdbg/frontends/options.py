@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from kcovdbg.render.theme import Color
 if TYPE_CHECKING:
     from kcovdbg.target.opener import TargetOptions
 
+# Hexadecimal or decimal, a count in front of a list included, with the byte order mark of UTF-8 or UTF-16.
+_PC: Final = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?(?:0[xX][0-9a-fA-F]+|-?\d+|[0-9a-fA-F]{8,16}),?")
 USAGE: Final = "kcovdbg [TARGET] [-s VMLINUX]… [-e COMMAND]… [-q] [SCRIPT | COMMAND [ARGUMENT…]]"
 
 
@@ -31,6 +34,8 @@ class Options:
     words: tuple[str, ...] = ()
     """A command with its arguments, in place of lines."""
     script: str | None = None
+    traces: tuple[str, ...] = ()
+    """Trace files, to be shown or kept for the shell."""
     source_folders: tuple[str, ...] = ()
     symbol_table: str | None = None
     """A location table that was built elsewhere."""
@@ -158,7 +163,7 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
     if unknown:
         raise _refuse_option(unknown[0])
     words = tuple(arguments[start:])
-    files, scripts = _find_scripts(args.paths, commands)
+    files, scripts, traces = _sort_paths(args.paths, commands)
     if words and args.execute:
         raise UsageError(f"-e cannot be combined with the command '{words[0]}'", hint="give each command with its own -e")
     if scripts and (words or args.execute):
@@ -181,6 +186,7 @@ def parse_options(arguments: Sequence[str], commands: CommandTable, aliases: Col
         commands=tuple(args.execute),
         words=words,
         script=scripts[0] if scripts else None,
+        traces=tuple(traces),
         source_folders=tuple(args.source_dir),
         symbol_table=args.symbol_table,
         substitutions=tuple(_parse_substitution(text) for text in args.substitute_path),
@@ -221,12 +227,13 @@ def _refuse_option(word: str) -> UsageError:
     return UsageError(f"unknown option '{name}'", hint=hint)
 
 
-def _find_scripts(paths: Sequence[str], commands: CommandTable) -> tuple[list[str], list[str]]:
-    """Return the files of the target, and the scripts."""
+def _sort_paths(paths: Sequence[str], commands: CommandTable) -> tuple[list[str], list[str], list[str]]:
+    """Return the files of the target, the scripts, and the lists of PCs."""
     from kcovdbg.target.dump_file import FileKind, identify, path_hint
 
     files: list[str] = []
     scripts: list[str] = []
+    traces: list[str] = []
     for path in paths:
         # An empty path is that of the current directory.
         if not path or not Path(path).exists():
@@ -236,11 +243,21 @@ def _find_scripts(paths: Sequence[str], commands: CommandTable) -> tuple[list[st
             raise UsageError(f"'{path}' is neither a command nor a file", hint=hint)
         # A pipe can be read only once, which suits a script alone. An empty file is a dump that was not extracted.
         is_script = Path(path).is_fifo() or (identify(path) is FileKind.OTHER and not _is_binary(path))
-        (scripts if is_script else files).append(path)
-    return files, scripts
+        if is_script and not Path(path).is_fifo() and _starts_with_pc(path):
+            traces.append(path)
+        else:
+            (scripts if is_script else files).append(path)
+    return files, scripts, traces
 
 
 def _is_binary(path: str) -> bool:
     # A vmlinuz, for instance: opening the target reports what is wrong with it.
     with Path(path).open("rb") as file:
         return b"\0" in file.read(4096)
+
+
+def _starts_with_pc(path: str) -> bool:
+    """Return whether the first words of a text are numbers, as in a list of PCs; no command's name is one."""
+    with Path(path).open("rb") as file:
+        words = file.read(256).replace(b"\0", b"").split()
+    return bool(words) and all(_PC.fullmatch(word) is not None for word in words[:2])

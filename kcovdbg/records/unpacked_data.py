@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
-import lzma
-import zlib
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.limits import TRACE_SIZE, find_limit, over_limit
+from kcovdbg.packings import Packing, find_packing
 
-# Bytes that the decompressor of xz may take; xz -9 needs 65 MiB.
-_XZ_MEMORY: Final = 1 << 28
 # Bytes that are unpacked at a time: at most 128 MiB come out of them.
 _PIECE: Final = 4096
 
@@ -25,44 +21,13 @@ class UnpackedData(NamedTuple):
     """The program that compressed them; None where the file is not compressed."""
 
 
-def _start_zstd() -> Any:
-    try:
-        # In the standard library since Python 3.14.
-        from compression import zstd  # type: ignore[import-not-found,unused-ignore]
-
-        return zstd.ZstdDecompressor()
-    except ImportError:
-        pass
-    try:
-        import zstandard
-    except ImportError:
-        raise CapabilityError(
-            "this Python has no zstd", hint="pip install zstandard, or decompress it first: zstd -d"
-        ) from None
-    return zstandard.ZstdDecompressor().decompressobj()
-
-
-class _Packing(NamedTuple):
-    magic: bytes
-    program: str
-    start: Callable[[], Any]
-    """Returns what decompresses one frame; a file may have several."""
-
-
-_PACKINGS: Final = (
-    _Packing(b"\x1f\x8b\x08", "gzip", lambda: zlib.decompressobj(16 + zlib.MAX_WBITS)),
-    _Packing(b"\xfd7zXZ\0", "xz", lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),
-    _Packing(b"\x28\xb5\x2f\xfd", "zstd", _start_zstd),
-)
-
-
 def unpack_data(path: object, data: bytes) -> UnpackedData:
     """Return the contents of a file, decompressed if they are compressed with gzip, xz or zstd.
 
     :param path: of the file, for errors.
     :raises KcovdbgError: when they are damaged, or larger than the limit.
     """
-    packing = next((packing for packing in _PACKINGS if data.startswith(packing.magic)), None)
+    packing = find_packing(data)
     if packing is None:
         return UnpackedData(data, None)
     limit = find_limit(TRACE_SIZE)
@@ -77,7 +42,7 @@ def unpack_data(path: object, data: bytes) -> UnpackedData:
     return UnpackedData(unpacked, packing.program)
 
 
-def _unpack(packing: _Packing, data: bytes, limit: int) -> bytes | None:
+def _unpack(packing: Packing, data: bytes, limit: int) -> bytes | None:
     """Return what data unpacks to; None where that is more than the limit."""
     unpacked = bytearray()
     frame = packing.start()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Files that a user gives as a dump or as debug info: what they are, whether they are whole, and their plain contents.
 
-Compressed and flattened files are unpacked to temporary files, which are removed when the process ends.
+Compressed images and debug files are unpacked into the cache, compressed and flattened dumps to temporary files, which are
+removed when the process ends.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
+import hashlib
 import mmap
 import os
 import re
@@ -21,17 +23,19 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE, MAGIC
 from kcovdbg.elf.note import Note, find_vmcoreinfo, parse_notes
 from kcovdbg.elf.segment import PT_LOAD
-from kcovdbg.errors import TargetError
+from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.input_file import open_input
 from kcovdbg.limits import UNPACKED_SIZE, find_limit, over_limit
+from kcovdbg.output_file import open_output
+from kcovdbg.packings import MAGICS, find_packing
 from kcovdbg.target import flattened_dump as flattened
 from kcovdbg.target.kdump_file import DISKDUMP_MAGIC, KDUMP_MAGIC, KdumpFile, MissingPages
+from kcovdbg.user_folder import find_user_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-_COMPRESSED: Final = ((b"\x1f\x8b", "gzip"), (b"\xfd7zXZ\0", "xz"), (b"BZh", "bzip2"), (b"\x04\x22\x4d\x18", "lz4"))
+_REFUSED: Final = ((b"BZh", "bzip2"), (b"\x04\x22\x4d\x18", "lz4"))
 _CHUNK: Final = 1 << 20
 # Memory of a machine that has just booted is mostly zeros, which compress to nothing.
 _RATIO: Final = 100
@@ -40,7 +44,7 @@ _MAGIC_SIZE: Final = 18
 # How far behind text a dump may start, in bytes: warnings and the banner that ssh prints.
 _MAX_TEXT: Final = 64 << 10
 _DUMP_MAGIC: Final = re.compile(
-    b"|".join(re.escape(magic) for magic in (MAGIC, KDUMP_MAGIC, DISKDUMP_MAGIC, flattened.MAGIC, ZSTD_MAGIC))
+    b"|".join(re.escape(magic) for magic in (MAGIC, KDUMP_MAGIC, DISKDUMP_MAGIC, flattened.MAGIC, *MAGICS))
 )
 # Control characters that no terminal shows.
 _NO_TEXT: Final = re.compile(rb"[\0-\x06\x0e-\x1a\x1c-\x1f]")
@@ -69,11 +73,11 @@ class FileKind(enum.Enum):
 def identify(path: str | os.PathLike[str]) -> FileKind:
     """Return the kind of a file; of a compressed one, the kind of its contents.
 
-    :raises TargetError: when it cannot be read, or is compressed by another program than zstd.
+    :raises TargetError: when it cannot be read, or is compressed in a format that is not read.
     """
     with open_file(path) as file, contextlib.suppress(EOFError):
         start = _find_start(file)
-        if start.data.startswith(ZSTD_MAGIC):
+        if start.data.startswith(MAGICS):
             file.seek(start.offset)
             with _decompressor(file, path) as stream:
                 start = _find_start(stream)
@@ -96,24 +100,24 @@ def _find_start(file: BinaryIO) -> _Start:
     :param file: at its start; read to an unknown position.
     """
     data = file.read(_MAGIC_SIZE)
-    if identify_start(data) is not FileKind.OTHER or data.startswith((ZSTD_MAGIC, *(magic for magic, _ in _COMPRESSED))):
+    if identify_start(data) is not FileKind.OTHER or data.startswith((*MAGICS, *(magic for magic, _ in _REFUSED))):
         return _Start(0, data)
     while len(data) < _MAX_TEXT and (more := file.read(_MAX_TEXT - len(data))):
         data += more
     for found in _DUMP_MAGIC.finditer(data):
         start = data[found.start() : found.start() + _MAGIC_SIZE]
         # A text may name a format; the header behind the name has zeros.
-        if (identify_start(start).is_dump and b"\0" in start[8:]) or start.startswith(ZSTD_MAGIC):
+        if (identify_start(start).is_dump and b"\0" in start[8:]) or start.startswith(MAGICS):
             return _Start(found.start(), start) if _NO_TEXT.search(data, 0, found.start()) is None else _Start(0, data)
     return _Start(0, data if data.strip() else b"")
 
 
 def _refuse_compressed(start: bytes, path: str | os.PathLike[str]) -> None:
-    program = next((program for magic, program in _COMPRESSED if start.startswith(magic)), None)
+    program = next((program for magic, program in _REFUSED if start.startswith(magic)), None)
     if program is not None:
         raise TargetError(
             f"{path} is compressed with {program}",
-            hint=f"decompress it first: {program} -d; files compressed with zstd are read as they are",
+            hint=f"decompress it first: {program} -d; files compressed with gzip, xz and zstd are read as they are",
         )
 
 
@@ -212,10 +216,44 @@ def unpack(path: str | os.PathLike[str]) -> UnpackedFile:
 
     :raises TargetError: when it cannot be read, is truncated or damaged.
     """
-    unpacked = _unpack(path)
+    unpacked = _unpack_to_cache(path) or _unpack(path)
     if unpacked.problem is not None:
         raise _truncated(path, unpacked.problem)
     return unpacked
+
+
+def _unpack_to_cache(path: str | os.PathLike[str]) -> UnpackedFile | None:
+    """Return a compressed image or debug file unpacked in the cache; None for another file, or without a cache."""
+    with open_file(path) as file:
+        if find_packing(file.read(_MAGIC_SIZE)) is None:
+            return None
+        digest = hashlib.blake2b(digest_size=20)
+        file.seek(0)
+        while data := file.read(_CHUNK):
+            digest.update(data)
+        cache = find_user_folder("cache").path
+        if cache is None:
+            return None
+        place = cache / "unpacked" / digest.hexdigest()
+        file.seek(0)
+        with contextlib.suppress(EOFError), _decompressor(file, path) as stream:
+            if identify_start(stream.read(_MAGIC_SIZE)) is not FileKind.ELF:
+                return None
+        if place.is_file():
+            return UnpackedFile(place)
+        file.seek(0)
+        try:
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # It gets its name when it is complete.
+            with open_output(place) as target:
+                _copy_decompressed(file, path, target)
+                target.truncate(target.tell())
+        except EOFError:
+            raise _truncated(path, "its compressed data ends early") from None
+        except OSError:
+            # A temporary file remains.
+            return None
+    return UnpackedFile(place, (f"{path} was unpacked to {place}, {place.stat().st_size:,} bytes",))
 
 
 def unpack_dump(path: str | os.PathLike[str]) -> UnpackedFile:
@@ -301,7 +339,7 @@ def _unpack(path: str | os.PathLike[str]) -> UnpackedFile:
             start = _find_start(file)
             _refuse_compressed(start.data, path)
             kind = identify_start(start.data)
-            is_packed = start.data.startswith(ZSTD_MAGIC)
+            is_packed = start.data.startswith(MAGICS)
             if not (start.offset or is_packed or kind is FileKind.FLATTENED):
                 break
             file.seek(start.offset)
@@ -341,19 +379,28 @@ def _decompress(file: BinaryIO, path: str | os.PathLike[str]) -> tuple[Path, str
     :raises LimitError: when it is too large.
     """
     problem = None
-    # Of the user's file, for one that is compressed several times.
-    limit = max(find_limit(UNPACKED_SIZE), _RATIO * Path(path).stat().st_size)
     with _temporary(path) as (target, made):
         try:
-            with _decompressor(file, path) as stream:
-                while data := stream.read(_CHUNK):
-                    _write_sparse(target, data)
-                    if target.tell() > limit:
-                        raise over_limit(UNPACKED_SIZE, f"{path} unpacked", limit)
+            _copy_decompressed(file, path, target)
         except EOFError:
             problem = "its compressed data ends early"
         os.ftruncate(target.fileno(), target.tell())
         return made, problem
+
+
+def _copy_decompressed(file: BinaryIO, path: str | os.PathLike[str], target: IO[bytes] | BinaryIO) -> None:
+    """Write the contents of a compressed file.
+
+    :raises LimitError: when they are too large.
+    :raises EOFError: when they end early.
+    """
+    # Of the user's file, for one that is compressed several times.
+    limit = max(find_limit(UNPACKED_SIZE), _RATIO * Path(path).stat().st_size)
+    with _decompressor(file, path) as stream:
+        while data := stream.read(_CHUNK):
+            _write_sparse(target, data)
+            if target.tell() > limit:
+                raise over_limit(UNPACKED_SIZE, f"{path} unpacked", limit)
 
 
 def _reassemble(file: BinaryIO, path: str | os.PathLike[str]) -> tuple[Path, str | None]:
@@ -386,7 +433,7 @@ def _temporary(path: str | os.PathLike[str]) -> Iterator[_Temporary]:
     _KEPT.append(stream)
 
 
-def _write_sparse(target: IO[bytes], data: bytes) -> None:
+def _write_sparse(target: IO[bytes] | BinaryIO, data: bytes) -> None:
     """Write data, zeros as a hole."""
     if data.count(0) == len(data):
         target.seek(len(data), os.SEEK_CUR)
@@ -401,28 +448,19 @@ def _decompressor(file: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Bina
     :raises TargetError: when this Python has no zstd, or the data is damaged.
     :raises EOFError: when the data ends early.
     """
+    start = file.tell()
+    packing = find_packing(file.read(_MAGIC_SIZE))
+    assert packing is not None
+    file.seek(start)
     try:
-        # In the standard library since Python 3.14.
-        from compression import zstd as standard  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        standard = None
-    if standard is not None:
-        errors: Any = standard.ZstdError
-        # ZstdFile loses what it has decompressed before an early end.
-        start_frame: Callable[[], Any] = standard.ZstdDecompressor
-    else:
-        try:
-            import zstandard
-        except ImportError:
-            raise TargetError(
-                f"cannot decompress {path}: this Python has no zstd",
-                hint="pip install zstandard, or decompress it first: zstd -d",
-            ) from None
-        errors = zstandard.ZstdError
-        start_frame = zstandard.ZstdDecompressor().decompressobj
-    try:
-        yield cast("BinaryIO", _WholeFrames(start_frame, file))
-    except errors as error:
+        yield cast("BinaryIO", _WholeFrames(packing.start, file))
+    except (EOFError, OSError):
+        raise
+    except CapabilityError as error:
+        raise TargetError(f"cannot decompress {path}: {error}", hint=error.hint) from None
+    except KcovdbgError:
+        raise
+    except Exception as error:  # noqa: BLE001 - each module has its own exceptions
         raise TargetError(f"{path} is damaged: {error}", hint=_GET_AGAIN) from None
 
 
@@ -439,6 +477,7 @@ class _WholeFrames:
         self._start_frame = start_frame
         self._file = file
         self._frame: Any = None
+        self._is_begun = False
         self._rest = b""
         self._ready = memoryview(b"")
 
@@ -455,6 +494,10 @@ class _WholeFrames:
                     raise EOFError
                 return b""
             if self._frame is None:
+                if self._is_begun and not data.strip(b"\0"):
+                    # Padding behind the last frame.
+                    continue
+                self._is_begun = True
                 self._frame = self._start_frame()
             self._ready = memoryview(self._frame.decompress(data))
             if self._frame.eof:

@@ -129,6 +129,17 @@ def test_files_as_in_crash(files):
     assert parse_options([files["vmlinuz"]], COMMANDS).target.files == (files["vmlinuz"],)
 
 
+@pytest.mark.parametrize(
+    "text", ["ffffffff8108cb35\n", "0xffffffff8108cb35,\n", "\ufeff8\n-2130195659\n", "18446744071579388725\n"]
+)
+def test_a_list_of_pcs_is_no_script(files, tmp_path, text):
+    trace = tmp_path / "run.hex"
+    trace.write_text(text)
+    for paths in ([files["vmlinux"], str(trace)], [str(trace), files["vmlinux"]]):
+        options = parse_options(paths, COMMANDS)
+        assert (options.target.files, options.traces, options.script) == ((files["vmlinux"],), (str(trace),), None)
+
+
 def test_a_command_has_the_rest_for_itself():
     assert parse_options(["-c", "tasks", "info", "-e", "-c", "help"], COMMANDS).words == ("info", "-e", "-c", "help")
     assert parse_options(["-qe", "tasks"], COMMANDS).commands == ("tasks",)

@@ -6,6 +6,7 @@ import gzip
 import json
 import lzma
 import os
+import random
 import shutil
 import signal
 import socket
@@ -18,12 +19,13 @@ from pathlib import Path
 
 import drgn
 import pytest
+import zstandard
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import MAGIC
 from kcovdbg.elf.note import make_note
-from kcovdbg.errors import KcovdbgError, TargetError, UsageError
+from kcovdbg.errors import KcovdbgError, LimitError, TargetError, UsageError
 from kcovdbg.frontends.options import parse_options
 from kcovdbg.target import debug_files, opener
 from kcovdbg.target import dump_file as dumpfile
@@ -236,14 +238,49 @@ def test_a_file_that_becomes_a_pipe(files, monkeypatch, patience):
 
 
 @pytest.mark.parametrize("place", ["core", "symbols", "files"])
-@pytest.mark.parametrize(("module", "program"), [(gzip, "gzip"), (lzma, "xz"), (bz2, "bzip2")])
-def test_what_others_compressed(files, monkeypatch, place, module, program):
+def test_what_others_compressed(files, monkeypatch, place):
     monkeypatch.chdir(files)
-    Path("packed").write_bytes(module.compress(CORE if place == "core" else make_elf()))
+    Path("packed").write_bytes(bz2.compress(CORE if place == "core" else make_elf()))
     given = {"core": "packed"} if place == "core" else {"core": "core", "symbols": ["packed"]} if place == "symbols" else {}
-    with pytest.raises(TargetError, match=f"packed.*{program}") as caught:
+    with pytest.raises(TargetError, match=r"packed.*bzip2") as caught:
         open_target(TargetOptions(**(given or {"files": ["packed"]})))
-    assert f"{program} -d" in caught.value.hint
+    assert "bzip2 -d" in caught.value.hint
+
+
+@pytest.mark.parametrize("module", [gzip, lzma, zstandard])
+def test_images_are_unpacked_into_the_cache(tmp_path, monkeypatch, module):
+    """Once, whole, and never under the final name before."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    image = make_elf(sections=random.Random(0).randbytes(1 << 16) + bytes(1 << 21))
+    packed, cut, bomb = tmp_path / "vmlinux.packed", tmp_path / "cut", tmp_path / "bomb"
+    data = module.compress(image)
+    packed.write_bytes(data)
+    first = dumpfile.unpack(packed)
+    assert (first.path.read_bytes(), first.path.is_relative_to(tmp_path / "cache")) == (image, True)
+    status = first.path.stat()
+    again = dumpfile.unpack(packed)
+    assert (again.path, again.path.stat().st_mtime_ns, again.notes) == (first.path, status.st_mtime_ns, ())
+    assert dumpfile.identify(packed) is dumpfile.FileKind.ELF
+    cut.write_bytes(data[: len(data) * 3 // 4])
+    with pytest.raises(TargetError, match=r"cut"):
+        dumpfile.unpack(cut)
+    monkeypatch.setenv("KCOVDBG_LIMITS", "unpacked-size=1048576")
+    bomb.write_bytes(module.compress(make_elf(sections=bytes(1 << 24))))
+    with pytest.raises(LimitError, match=r"bomb") as caught:
+        dumpfile.unpack(bomb)
+    assert "unpacked-size" in caught.value.hint
+    assert list(first.path.parent.iterdir()) == [first.path]
+
+
+@pytest.mark.parametrize("offset", ["", "KERNELOFFSET=0\n"])
+def test_no_offset_is_as_no_vmcoreinfo(tmp_path, offset):
+    """drgn would take it to be 0, and fail later with another reason."""
+    info = NOTES.replace(b"KERNELOFFSET=0\n", b"X" * 15)
+    core = b"".join(slices.build_slice(62, info if not offset else NOTES, {0x1000: bytes(4096)}, 0xFFFF888000000000, ()))
+    (tmp_path / "core").write_bytes(core)
+    with pytest.raises(TargetError) as caught:
+        open_target(TargetOptions(core=str(tmp_path / "core")))
+    assert ("KERNELOFFSET" in str(caught.value)) is not bool(offset)
 
 
 def test_a_file_that_is_read_in_order_only():

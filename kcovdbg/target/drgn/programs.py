@@ -402,19 +402,22 @@ class _DumpedKernel(NamedTuple):
 
 
 def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> _DumpedKernel | None:
-    """Return the kernel in a dump of QEMU that has no VMCOREINFO, None for other dumps.
+    """Return the kernel in a dump of QEMU whose VMCOREINFO is missing, or does not say where it is; None for other dumps.
 
     :param name: what messages call the dump.
     :raises TargetError: when it cannot be found.
     """
     notes = [*dumpfile.parse_dump_notes(path)]
     cpus = [stub_kernel.CpuRegisters(*cpu) for cpu in find_qemu_cpus(notes)]
-    if not cpus or find_vmcoreinfo(notes):
+    info = find_vmcoreinfo(notes)
+    # That of every kernel with KCOV for x86-64 has it; without, drgn would take the offset to be 0.
+    lack = "VMCOREINFO" if not info else "KERNELOFFSET in its VMCOREINFO" if "KERNELOFFSET" not in info else None
+    if lack is None or not (cpus or (info and _is_x86_core(path))):
         return None
     given = [file for file in files if file.is_kernel]
     images = [file for file in given or _find_images(Path(name).parent) if file.header.machine == EM_X86_64]
-    if not images:
-        raise TargetError(f"{name} has no VMCOREINFO", hint=_VMCOREINFO_HINT)
+    if not images or not cpus:
+        raise TargetError(f"{name} has no {lack}", hint=_VMCOREINFO_HINT)
     read = _make_physical_reader(_open_physical(name, path, images[:1]))
     failure: TargetError | None = None
     for image in images:
@@ -425,14 +428,21 @@ def _find_dumped_kernel(name: str, path: Path, files: Sequence[DebugFile]) -> _D
                 failure = TargetError(str(error), hint=f"give the vmlinux of the same build; {image.name} is of another")
             except TargetError as error:
                 failure = failure or TargetError(
-                    f"{name} has no VMCOREINFO, and no kernel was found in it: {error}",
+                    f"{name} has no {lack}, and no kernel was found in it: {error}",
                     hint="dump the guest again when its kernel has booted",
                 )
             else:
-                note = f"{name} has no VMCOREINFO; the kernel was found by its interrupt descriptor table"
+                note = f"{name} has no {lack}; the kernel was found by its interrupt descriptor table"
                 return _DumpedKernel(vmcoreinfo, image, (note,) if given else (note, _beside_dump(image)))
     assert failure is not None
     raise failure
+
+
+def _is_x86_core(path: Path) -> bool:
+    if dumpfile.identify(path) is not dumpfile.FileKind.CORE:
+        return False
+    with ElfFile(path) as core:
+        return core.header.machine == EM_X86_64
 
 
 def _complete_vmcoreinfo(name: str, path: Path, files: Sequence[DebugFile]) -> bytes | None:
