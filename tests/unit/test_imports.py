@@ -22,7 +22,7 @@ from kcovdbg.commands import MODULES as COMMAND_MODULES
 ROOT = Path(kcovdbg.__file__).parent
 LAYERS = (
     ("kcovdbg", "kcovdbg.errors", "kcovdbg.child_process"),
-    ("kcovdbg.limits", "kcovdbg.user_folder", "kcovdbg.compiled_module"),
+    ("kcovdbg.limits", "kcovdbg.user_folder", "kcovdbg.compiled_module", "kcovdbg.packings"),
     ("kcovdbg.input_file", "kcovdbg.output_file"),
     ("kcovdbg.abi",),
     ("kcovdbg.model", "kcovdbg.elf"),
