@@ -64,7 +64,9 @@ def find_module_sets(places: Iterable[ModulePlace], paths: Mapping[str, str]) ->
     for place in places:
         path = paths.get(place.build_id or "")
         if path is not None and place.sections:
-            yield list_points(find_place_points(place, path), place.span, place.name)
+            # Points of a file that cannot be read are unknown.
+            with contextlib.suppress(TargetError):
+                yield list_points(find_place_points(place, path), place.span, place.name)
 
 
 def find_base(target: Target, name: str) -> int | None:

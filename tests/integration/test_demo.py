@@ -54,6 +54,15 @@ def test_lines_to_type_work(unpacked: Path, tmp_path: Path) -> None:
         assert (done.returncode, "TRACE_PC" in done.stdout) == (0, True), done.stderr
 
 
+def test_points_are_found_without_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The debug info is in files without a name, which drgn resolves to paths that lead nowhere."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    done = run_kcovdbg("--demo", "-e", "points vfs_read --json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
+
+
 @pytest.mark.parametrize("kind", ["file", "link"])
 def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
     there = tmp_path / "vmlinux"
