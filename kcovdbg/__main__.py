@@ -20,23 +20,21 @@ def main() -> int:
     if takes_interrupts:
         # Importing takes long enough to be interrupted, and a traceback of it says nothing: let the signal end the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from kcovdbg.frontends.cli import end_by_signal
     from kcovdbg.frontends.cli import main as run
+    from kcovdbg.target.end_signals import end_handling, exit_status, take_signals
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        # What is ignored, under nohup for instance, stays so.
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, end_by_signal)
     try:
         if takes_interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+        # A signal's own way would leave behind stopped machines, a terminal in disorder, and what was decompressed, gigabytes
+        # for some dumps.
+        take_signals()
         status = run()
     except KeyboardInterrupt:
         status = _INTERRUPTED
-    if takes_interrupts:
-        # What is left is to delete temporary files.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return status
+    finally:
+        end_handling()
+    return exit_status(status)
 
 
 if __name__ == "__main__":

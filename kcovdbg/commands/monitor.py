@@ -38,7 +38,7 @@ from kcovdbg.render.sample_summary_rows import (
     section_table,
 )
 from kcovdbg.render.writer import Format
-from kcovdbg.target.stop_record import signals_as_exit
+from kcovdbg.target.end_signals import signals_as_exit
 from kcovdbg.target.watchpoints import RunEnd, Watchpoints
 
 _MOST_PERCENT: Final = 100

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from kcovdbg import __version__
 from kcovdbg.child_process import python_command
@@ -174,14 +173,6 @@ def main(
         status = explain(error).status
     _settle_stdout()
     return status
-
-
-def end_by_signal(number: int, _frame: FrameType | None) -> NoReturn:
-    """Exit as a shell reports a signal.
-
-    A signal's own way would leave behind what was decompressed, gigabytes for some dumps, and a terminal in disorder.
-    """
-    sys.exit(128 + number)
 
 
 def _refuse_folders() -> Iterator[str]:

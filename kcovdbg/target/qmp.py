@@ -24,15 +24,9 @@ from kcovdbg.errors import GoneError, TargetError
 from kcovdbg.input_file import parse_json
 from kcovdbg.limits import REPLY_TIME, find_limit, over_limit
 from kcovdbg.target.connection import MachineState
+from kcovdbg.target.end_signals import holds_signals, signals_as_exit
 from kcovdbg.target.socket_address import SocketAddress, connect, is_closed_by_peer, receive
-from kcovdbg.target.stop_record import (
-    describe_record,
-    read_record,
-    remove_record,
-    signals_as_exit,
-    signals_delayed,
-    write_record,
-)
+from kcovdbg.target.stop_record import describe_record, read_record, remove_record, write_record
 from kcovdbg.target.stub_kernel import read_by_monitor
 
 if TYPE_CHECKING:
@@ -181,9 +175,12 @@ class Qmp:
                 self.execute("stop")
                 yield True
             finally:
-                with signals_delayed():
-                    self.execute("cont")
-                    remove_record(self.address)
+                self._let_go_on()
+
+    @holds_signals
+    def _let_go_on(self) -> None:
+        self.execute("cont")
+        remove_record(self.address)
 
     def stop_note(self) -> str | None:
         """Return a note on who stopped the guest, None while it runs."""
@@ -210,8 +207,7 @@ class Qmp:
                 f"the guest at {self.address.text} was not left stopped by kcovdbg",
                 hint="in QEMU's monitor, cont lets it go on",
             )
-        self.execute("cont")
-        remove_record(self.address)
+        self._let_go_on()
 
     def monitor(self, line: str) -> str:
         """Run a command of the human monitor and return its output."""

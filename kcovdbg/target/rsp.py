@@ -15,8 +15,16 @@ from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.limits import REPLY_SIZE, REPLY_TIME, find_limit, over_limit
 from kcovdbg.target.connection import MachineState
+from kcovdbg.target.end_signals import holds_signals
 from kcovdbg.target.socket_address import SocketAddress, connect, is_closed_by_peer, receive
-from kcovdbg.target.stop_record import describe_record, read_record, remove_record, signals_delayed, write_record
+from kcovdbg.target.stop_record import (
+    StopRecord,
+    describe_record,
+    read_record,
+    remove_record,
+    restore_record,
+    write_record,
+)
 
 _HINT: Final = "start QEMU with -gdb tcp::1234 (or -s), or run gdbserver in its monitor; give that address"
 _PACKET: Final = re.compile(rb"\$([^#$]*)#([0-9a-fA-F]{2})", re.DOTALL)
@@ -90,11 +98,10 @@ class Stub(Protocol):
 class RspClient:
     """One connection to a stub.
 
-    Attaching stops the machine; :meth:`close` continues it if it ran before.
+    :meth:`attach` stops the machine; :meth:`close` continues it if it ran before.
 
     :param address: of the stub.
     :param timeout: for each answer, in seconds.
-    :raises TargetError: when nothing listens there, it does not answer, or it is not a stub.
     """
 
     def __init__(self, address: SocketAddress, timeout: float = 10.0) -> None:
@@ -104,44 +111,74 @@ class RspClient:
         self.kaslr_offsets: Sequence[int] = ()
         self._timeout = timeout
         self._buffer = bytearray()
-        self._socket = connect(address, "a GDB stub", _HINT, timeout)
+        self._socket = socket.socket()
         self._process = "1"
         self._is_physical = False
         self.was_running = True
         self.is_run_assumed = False
         """Whether :attr:`was_running` is a guess."""
+        self._is_attached = False
         self._is_running = False
         self._is_unfinished = False
         self._register_numbers: Mapping[str, int] | None = None
         self.reads = 0
+
+    def attach(self) -> RspClient:
+        """Connect, which stops the machine; return this client.
+
+        :raises TargetError: when nothing listens there, it does not answer, or it is not a stub.
+        """
+        previous = read_record(self.address)
+        is_left = previous is not None and (previous.reason != "" or not previous.is_running)
+        # What a killed run left stopped is already recorded, and this client does not let it go on.
+        self.was_running = not is_left
         try:
+            if not is_left:
+                write_record(self.address)
+            self._socket.close()
+            self._socket = connect(self.address, "a GDB stub", _HINT, self._timeout)
             if self._socket.family == socket.AF_INET:
                 # Each read waits for the answer to a small packet.
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._attach()
+            self._attach(is_left)
+            if self.was_running:
+                write_record(self.address)
+            else:
+                restore_record(self.address, previous)
+            self._is_attached = True
         except BaseException:
-            self._give_up()
+            self._give_up(previous)
             raise
+        return self
 
-    def _give_up(self) -> None:
+    @holds_signals
+    def _give_up(self, previous: StopRecord | None) -> None:
         """Close a connection that is not attached yet.
 
         A busy stub accepts this connection when its client leaves, and stops the machine; it then reads this packet, which
         continues it.
+
+        :param previous: the record of the machine from before.
         """
-        with contextlib.suppress(OSError):
-            self._socket.settimeout(0)
-            self._socket.sendall(b"+$D;1#b0")
+        if self.was_running:
+            with contextlib.suppress(OSError):
+                self._socket.settimeout(0)
+                self._socket.sendall(b"+$D;1#b0")
+            restore_record(self.address, previous)
         self._socket.close()
 
-    def _attach(self) -> None:
+    def _attach(self, is_left: bool) -> None:
+        """Find out what the stub can do, and whether the machine ran.
+
+        :param is_left: whether a run of kcovdbg that has ended left it stopped, as far as is recorded.
+        """
         # QEMU keeps "multiprocess" for the next client, and then ignores a `D` without a process: always ask for it, always
         # send the process.
         self._send(b"qSupported:multiprocess+;hwbreak+")
         deadline = self._deadline()
         reply = self._receive(deadline)
         # A machine that ran sends a stop reply before any answer; one that was stopped already sends none.
-        self.was_running = reply.startswith(_STOP)
+        was_running = reply.startswith(_STOP)
         while reply.startswith(_STOP):
             reply = self._receive(deadline)
         self.features = dict(_split_feature(item) for item in reply.decode(errors="replace").split(";") if item)
@@ -155,21 +192,20 @@ class RspClient:
             raise TargetError(f"the stub at {self.address.text} has no machine: {stop[:40]!r}", hint=_HINT)
         if match := re.search(rb"thread:p([0-9a-fA-F]+)\.", stop):
             self._process = f"{int(match[1], 16):x}"
-        if not self.was_running:
-            self.was_running = self.is_run_assumed = self._may_have_run()
-        if self.was_running:
-            write_record(self.address)
+        if not was_running and not is_left:
+            was_running = self.is_run_assumed = self._may_have_run()
+        self.was_running = was_running
 
     def _may_have_run(self) -> bool:
         """Return whether a machine that sent no stop reply may have run before: QEMU commit "gdbstub: only send stop-reply
-        packets when allowed to" (in v8.1) sends none to a client that connects. What kcovdbg left stopped did not run.
+        packets when allowed to" (in v8.1) sends none to a client that connects.
         """
         version = re.match(r"(\d{1,9})\.(\d{1,9})", self.monitor("info version") or "")
         if version is None or (int(version[1]), int(version[2])) < _SILENT_SINCE:
             return False
         # Before its start, or after a panic, the status has a reason in parentheses.
         status = (self.monitor("info status") or "").split()
-        return status == ["VM", "status:", "paused"] and read_record(self.address) is None
+        return status == ["VM", "status:", "paused"]
 
     def stop_note(self) -> str | None:
         """Return a note on the run of kcovdbg that left the machine stopped, None when none did."""
@@ -190,14 +226,16 @@ class RspClient:
         self.was_running = True
         return "the machine goes on when kcovdbg ends"
 
+    @holds_signals
     def close(self) -> None:
         """Detach: the machine continues if it ran before. May be called twice."""
+        if not self._is_attached:
+            self._socket.close()
         if self._socket.fileno() < 0:
             return
-        with signals_delayed():
-            self._detach()
-            if self.was_running:
-                remove_record(self.address)
+        self._detach()
+        if self.was_running:
+            remove_record(self.address)
 
     def leave_stopped(self, reason: str) -> str:
         """Leave the machine stopped at :meth:`close`, and record why, for later runs of kcovdbg; return a note for the user."""

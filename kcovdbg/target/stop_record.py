@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Records of runs of kcovdbg that stopped a machine. A signal that ends a run lets the machine continue first; if a run was
-killed, its record says that it stopped the machine.
+"""Records of runs of kcovdbg that stop a machine. If a run was killed, its record says that it stopped the machine.
 
-The record is a file beside the machine's socket; for TCP addresses, in the user's directory for state.
+The record is written before the machine is stopped, and removed after it goes on. It is a file beside the machine's socket; for
+TCP addresses, in the user's directory for state.
 """
 
 from __future__ import annotations
@@ -11,13 +11,9 @@ import contextlib
 import json
 import os
 import shlex
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Final, NamedTuple
 
 from kcovdbg.errors import LimitError
@@ -26,17 +22,6 @@ from kcovdbg.target.socket_address import SocketAddress
 from kcovdbg.user_folder import find_user_folder
 
 _SUFFIX: Final = ".kcovdbg-stopped"
-# Those that end a process and can be handled. C-c is Python's to handle; the processor's faults end kcovdbg itself.
-_SIGNALS: Final = (
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGABRT,
-    signal.SIGALRM,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGXCPU,
-)
 
 
 class StopRecord(NamedTuple):
@@ -56,54 +41,6 @@ class StopRecord(NamedTuple):
         return self.started != "" and _start_time(self.pid) == self.started
 
 
-@contextlib.contextmanager
-def signals_as_exit() -> Iterator[None]:
-    """Let signals that would end the process raise SystemExit in a block, so that it is left in order.
-
-    Signals that are ignored or handled stay so. Outside of the main thread, nothing can be done.
-    """
-    previous: dict[signal.Signals, signal.Handlers] = {}
-    received: int | None = None
-
-    def leave(number: int, _frame: FrameType | None) -> None:
-        nonlocal received
-        received = number
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is threading.main_thread():
-        for number in _SIGNALS:
-            if signal.getsignal(number) is signal.SIG_DFL:
-                previous[number] = signal.SIG_DFL
-                signal.signal(number, leave)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-    if received is not None:
-        # Raised while drgn called back, it may have been lost.
-        raise SystemExit(128 + received)
-
-
-@contextlib.contextmanager
-def signals_delayed() -> Iterator[None]:
-    """Delay C-c and signals that would end the process until the end of a block."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pending: list[int] = []
-    # Not by masks, which are a thread's own: a library's threads would take the signals.
-    known = (signal.SIGINT, *_SIGNALS)
-    before = {number: signal.signal(number, lambda which, _frame: pending.append(which)) for number in known}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for which in pending:
-            signal.raise_signal(which)
-
-
 def write_record(address: SocketAddress, reason: str = "") -> None:
     """Record that this run stops the machine at an address; without a place for it, there is no record.
 
@@ -111,12 +48,18 @@ def write_record(address: SocketAddress, reason: str = "") -> None:
     """
     command = shlex.join(["kcovdbg", *sys.argv[1:]])
     now = time.strftime("%Y-%m-%d %H:%M:%S")
-    record = StopRecord(os.getpid(), _start_time(os.getpid()), command, now, reason)
+    restore_record(address, StopRecord(os.getpid(), _start_time(os.getpid()), command, now, reason))
+
+
+def restore_record(address: SocketAddress, record: StopRecord | None) -> None:
+    """Let the record of the machine at an address be one that was read before."""
     path = _find_path(address)
     with contextlib.suppress(OSError):
         if address.path is None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
+        if record is None:
+            return
         # Exclusive: not through a link that another user made in the meantime.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb") as file:
             file.write(json.dumps(record._asdict()).encode())
@@ -151,7 +94,10 @@ def describe_record(record: StopRecord) -> str:
 
 
 def remove_record(address: SocketAddress) -> None:
-    """Remove the record: the machine goes on."""
+    """Remove the record, because the machine goes on; not that of another run, which is about to stop it."""
+    record = read_record(address)
+    if record is not None and record.is_running and record.pid != os.getpid():
+        return
     with contextlib.suppress(OSError):
         _find_path(address).unlink()
 

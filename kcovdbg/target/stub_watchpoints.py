@@ -10,8 +10,8 @@ from typing import Final
 
 from kcovdbg.errors import CapabilityError, GoneError, TargetError
 from kcovdbg.model.memory import StackFrame
+from kcovdbg.target.end_signals import holds_signals
 from kcovdbg.target.rsp import RspClient, StopReply
-from kcovdbg.target.stop_record import signals_delayed
 from kcovdbg.target.stub_registers import PtRegs, StubRegisters
 from kcovdbg.target.watchpoints import MemorySpan, RunEnd
 
@@ -70,11 +70,15 @@ class StubWatchpoints:
                 self._client.insert_watchpoint(*span)
             yield
         finally:
-            with signals_delayed(), self._naming_end():
-                self._stop(inserted)
-                for span in inserted:
-                    self._client.remove_watchpoint(*span)
-                self._forget()
+            self._unwatch(inserted)
+
+    @holds_signals
+    def _unwatch(self, inserted: Sequence[MemorySpan]) -> None:
+        with self._naming_end():
+            self._stop(inserted)
+            for span in inserted:
+                self._client.remove_watchpoint(*span)
+            self._forget()
 
     def _run(self, spans: Sequence[MemorySpan], seconds: float | None) -> RunEnd:
         with self._naming_end():

@@ -185,7 +185,7 @@ def test_first_write(guest: Guest) -> None:
     span = MemorySpan(int(told(guest)["memory"], 16), 4)
     firsts: list[tuple[int, int]] = []
     for _ in range(300):
-        client = RspClient(parse_address(guest.sockets.gdb_remote))
+        client = RspClient(parse_address(guest.sockets.gdb_remote)).attach()
         try:
             watchpoints = StubWatchpoints(client, "", lambda: None, StubRegisters(EM_X86_64), lambda _: ())
             values = [client.read(*span)]

@@ -131,7 +131,7 @@ def stub(tmp_path):
 
     def start(answers, **options):
         made.append(Stub(tmp_path / f"stub{len(made)}", answers=answers, **options))
-        return RspClient(parse_address(str(tmp_path / f"stub{len(made) - 1}")), timeout=2)
+        return RspClient(parse_address(str(tmp_path / f"stub{len(made) - 1}")), timeout=2).attach()
 
     yield start
     for server in made:
@@ -150,7 +150,7 @@ def endless(item):
 )
 def test_a_stub_that_never_comes_to_the_point(tmp_path, talk):
     with serving(tmp_path / "stub", talk) as address, in_time(), pytest.raises(KcovdbgError):
-        RspClient(address, timeout=1)
+        RspClient(address, timeout=1).attach()
 
 
 def test_endless_output_of_a_monitor(stub):
@@ -194,7 +194,7 @@ def test_memory_that_is_none(stub, answer):
 def test_a_version_that_is_none(tmp_path):
     output = b"O" + (b"9" * 10_000 + b".1").hex().encode()
     server = Stub(tmp_path / "stub", answers={b"qRcmd": [output, b"OK"]}, running=False)
-    client = RspClient(parse_address(str(tmp_path / "stub")), timeout=2)
+    client = RspClient(parse_address(str(tmp_path / "stub")), timeout=2).attach()
     assert client.was_running is False
     client.close()
     server.close()

@@ -2,6 +2,7 @@
 """The client of GDB stubs, with a test stub that can misbehave."""
 
 import contextlib
+import os
 import re
 import socket
 import threading
@@ -10,6 +11,7 @@ import pytest
 
 from kcovdbg.elf.header import EM_AARCH64, EM_X86_64
 from kcovdbg.errors import CapabilityError, TargetError
+from kcovdbg.target import rsp
 from kcovdbg.target.rsp import RspClient, StubReadError
 from kcovdbg.target.socket_address import parse_address
 from kcovdbg.target.stop_record import describe_record, read_record, remove_record
@@ -128,7 +130,7 @@ def stub(tmp_path):
     def start(**options):
         made = Stub(tmp_path / f"stub{len(running)}", **options)
         running.append(made)
-        return made, RspClient(parse_address(str(tmp_path / f"stub{len(running) - 1}")), timeout=2)
+        return made, RspClient(parse_address(str(tmp_path / f"stub{len(running) - 1}")), timeout=2).attach()
 
     yield start
     for made in running:
@@ -209,7 +211,7 @@ def test_a_stub_that_announces_no_stop(stub):
     made, client = stub(announces=False, answers=qemu("10.0.13", "paused"))
     client.leave_stopped("a write was caught")
     client.close()
-    later = RspClient(client.address, timeout=2)
+    later = RspClient(client.address, timeout=2).attach()
     assert (later.was_running, later.is_run_assumed) == (False, False)
     later.close()
     assert not made.running
@@ -264,9 +266,9 @@ def test_a_stub_without_a_monitor(stub):
 
 def test_a_busy_stub_says_so_and_isnt_left_stopped(tmp_path):
     made = Stub(tmp_path / "busy")
-    first = RspClient(parse_address(str(tmp_path / "busy")), timeout=2)
+    first = RspClient(parse_address(str(tmp_path / "busy")), timeout=2).attach()
     with pytest.raises(TargetError, match=r"busy\b.*0\.2 s") as caught:
-        RspClient(parse_address(str(tmp_path / "busy")), timeout=0.2)
+        RspClient(parse_address(str(tmp_path / "busy")), timeout=0.2).attach()
     assert "one client at a time" in caught.value.hint
     first.close()
     # The stub accepts the second connection only now; its leftovers must not keep the machine stopped.
@@ -279,14 +281,35 @@ def test_a_busy_stub_says_so_and_isnt_left_stopped(tmp_path):
     made.close()
 
 
+def test_what_attaching_stops_is_recorded_before(tmp_path, monkeypatch):
+    made = Stub(tmp_path / "stub")
+    address = parse_address(str(tmp_path / "stub"))
+    seen = []
+
+    def interrupt(*arguments):
+        seen.append(read_record(address))
+        connection = connect(*arguments)
+        monkeypatch.setattr(rsp, "connect", connect)
+        del connection
+        raise KeyboardInterrupt
+
+    connect = rsp.connect
+    monkeypatch.setattr(rsp, "connect", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        RspClient(address, timeout=2).attach()
+    assert seen[0].pid == os.getpid()
+    assert read_record(address) is None
+    made.close()
+
+
 def test_nothing_listens(tmp_path):
     with pytest.raises(TargetError, match=r"none\b.*no such") as caught:
-        RspClient(parse_address(str(tmp_path / "none")))
+        RspClient(parse_address(str(tmp_path / "none"))).attach()
     assert "-gdb" in caught.value.hint
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         with pytest.raises(TargetError, match="connection refused"):
-            RspClient(parse_address(f"127.0.0.1:{unused.getsockname()[1]}"))
+            RspClient(parse_address(f"127.0.0.1:{unused.getsockname()[1]}")).attach()
 
 
 def test_a_stub_that_goes_away(stub):

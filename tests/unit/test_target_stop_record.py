@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Records of runs that stopped a machine, and signals that are turned into an exit."""
+"""Records of runs that stopped a machine."""
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 
@@ -11,11 +9,11 @@ import pytest
 
 from kcovdbg.target.socket_address import parse_address
 from kcovdbg.target.stop_record import (
+    _start_time,
     describe_record,
     read_record,
     remove_record,
-    signals_as_exit,
-    signals_delayed,
+    restore_record,
     write_record,
 )
 
@@ -75,51 +73,14 @@ def test_no_place_for_a_record_and_no_following_of_links(tmp_path):
     assert read_record(address).pid == os.getpid()
 
 
-@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1])
-def test_signals_leave_a_block_in_order(number):
-    steps = []
-
-    def block():
-        with signals_as_exit():
-            try:
-                os.kill(os.getpid(), number)
-            finally:
-                steps.append("left")
-
-    before = signal.getsignal(number)
-    with pytest.raises(SystemExit) as caught:
-        block()
-    assert steps == ["left"]
-    assert caught.value.code == 128 + number
-    assert signal.getsignal(number) is before
-
-
-def test_an_exit_that_a_library_loses_is_repeated():
-    def block():
-        with signals_as_exit(), contextlib.suppress(SystemExit):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(SystemExit):
-        block()
-
-
-def test_ignored_signals_stay_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with signals_as_exit():
-            os.kill(os.getpid(), signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-def test_signals_wait_for_the_end_of_a_block():
-    steps = []
-
-    def block():
-        with signals_delayed():
-            os.kill(os.getpid(), signal.SIGINT)
-            steps.append("done")
-
-    with pytest.raises(KeyboardInterrupt):
-        block()
-    assert steps == ["done"]
+def test_the_record_of_a_run_that_is_about_to_stop_the_machine_stays(address):
+    """Another run that finds the machine running leaves it."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        write_record(address)
+        record = read_record(address)._replace(pid=other.pid, started=_start_time(other.pid))
+        restore_record(address, record)
+        remove_record(address)
+        assert read_record(address) == record
+        other.communicate(b"\n")
+    remove_record(address)
+    assert read_record(address) is None

@@ -11,6 +11,7 @@ from drgn.helpers.linux.mm import follow_phys, phys_to_virt
 
 from kcovdbg.elf.note import parse_vmcoreinfo
 from kcovdbg.errors import ReadError
+from kcovdbg.target.end_signals import holds_signals
 from kcovdbg.target.pointer import UPPER_HALF_START
 from kcovdbg.target.riscv_pages import PageTables, find_direct_map, find_page_tables
 
@@ -66,6 +67,7 @@ def _page_tables(prog: drgn.Program) -> PageTables:
 
 
 def _make_reader(tables: PageTables) -> Callable[[int, int, int, bool], bytes]:
+    @holds_signals
     def answer(address: int, count: int, offset: int, physical: bool) -> bytes:
         del offset, physical
         try:

@@ -25,6 +25,7 @@ from kcovdbg.target.drgn.kernel_memory import add_kernel_memory, direct_map_star
 from kcovdbg.target.drgn.machines import SLICE_MACHINES
 from kcovdbg.target.drgn.target import DrgnTarget
 from kcovdbg.target.dump_file import working_path
+from kcovdbg.target.end_signals import holds_signals
 from kcovdbg.target.pointer import is_kernel_pointer, read_pointer, read_word
 from kcovdbg.target.protocol import Target
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE, PageRun, build_slice, merge_pages, write_file
@@ -72,6 +73,7 @@ class RecordedMemory:
         self._read = read
         self.pages: dict[int, bytes] = {}
 
+    @holds_signals
     def read(self, address: int, count: int, offset: int = 0, physical: bool = True) -> bytes:
         """Return any span of memory, as drgn calls a memory reader; pages that cannot be read are not recorded."""
         del offset, physical

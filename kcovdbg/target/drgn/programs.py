@@ -34,6 +34,7 @@ from kcovdbg.target.drgn.kernel_memory import add_kernel_memory
 from kcovdbg.target.drgn.machines import SLICE_MACHINES, platform_of
 from kcovdbg.target.drgn.target import DrgnTarget, read_vmcoreinfo
 from kcovdbg.target.dump_file import working_path
+from kcovdbg.target.end_signals import give_back_signals, holds_signals, take_signals
 from kcovdbg.target.kaslr import MismatchError, check_image, find_offset
 from kcovdbg.target.kdump_file import KdumpFile
 from kcovdbg.target.lowcore import read_lowcore_vmcoreinfo
@@ -42,7 +43,6 @@ from kcovdbg.target.riscv_pages import LINKED_SYMBOLS, add_kaslr_offset, search_
 from kcovdbg.target.rsp import RspClient, Stub, StubReadError
 from kcovdbg.target.slice_file import NOTE_INCONSISTENT, NOTE_NAME, NOTE_SLICE
 from kcovdbg.target.socket_address import parse_address
-from kcovdbg.target.stop_record import signals_as_exit
 from kcovdbg.target.stub_registers import StubRegisters
 from kcovdbg.target.stub_watchpoints import StubWatchpoints
 
@@ -236,6 +236,7 @@ def _stopped_program(prog: drgn.Program, qmp: Qmp) -> Iterator[drgn.Program]:
     assert platform is not None
     read = prog.read
 
+    @holds_signals
     def answer(address: int, count: int, offset: int, physical: bool) -> bytes:
         del offset, physical
         data: bytes = read(address, count, True)
@@ -265,6 +266,7 @@ def _make_found_program(memory: drgn.Program, vmcoreinfo: bytes) -> drgn.Program
     prog = drgn.Program(memory.platform)
     read = memory.read
 
+    @holds_signals
     def answer(address: int, count: int, offset: int, physical: bool) -> bytes:
         del offset, physical
         data: bytes = read(address, count, True)
@@ -324,16 +326,17 @@ def open_stub(address: str, symbols: Sequence[str]) -> DrgnTarget:
     files, notes = _unpack_symbols(symbols)
     kernel = _find_kernel_file(files)
     client = RspClient(parse_address(address))
-    # Until it is closed, as it is stopped so long.
-    signals = contextlib.ExitStack()
-    signals.enter_context(signals_as_exit())
+    # Until it is closed, as the machine is stopped so long.
+    taken = take_signals()
 
+    @holds_signals
     def close() -> None:
         client.close()
-        signals.close()
+        give_back_signals(taken)
 
     atexit.register(close)
     try:
+        client.attach()
         connection = Connection(
             state=client.state,
             is_gone=client.is_gone,
@@ -640,6 +643,7 @@ class StubMachine:
 
 
 def _make_reader(read: Callable[[int, int], bytes]) -> Callable[[int, int, int, bool], bytes]:
+    @holds_signals
     def answer(address: int, count: int, offset: int, physical: bool) -> bytes:
         del offset, physical
         try:
@@ -691,6 +695,7 @@ def _add_memory_at_zero(prog: drgn.Program, path: Path, name: str) -> None:
         return
     (memory,) = segments
 
+    @holds_signals
     def answer(address: int, count: int, offset: int, physical: bool) -> bytes:
         del address, physical
         try:
@@ -709,6 +714,7 @@ def _open_by_pages(path: Path, name: str, notes: bytes) -> drgn.Program:
     # Open as long as the Program exists.
     dump = KdumpFile(path.open("rb"), name)
 
+    @holds_signals
     def answer(address: int, count: int, offset: int, physical: bool) -> bytes:
         del offset, physical
         try:

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""C-c and the signals that end a process: exceptions in kcovdbg's own code only.
+
+An exception within a plugin that drgn imports, or within a function that drgn calls, is lost or is taken for that function's
+failure. There, and where a machine is let go on, signals wait.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Final, ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+# Those that end a process and can be handled; the processor's faults end kcovdbg itself.
+_SIGNALS: Final = (
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGABRT,
+    signal.SIGALRM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGXCPU,
+)
+# What these call may lose exceptions.
+_FOREIGN_MODULES: Final = frozenset({"_drgn_util.plugins", "logging"})
+# Seconds after which a signal that had to wait is sent again.
+_WAIT: Final = 0.005
+
+
+class _Process:
+    """What this process has received, and where its signals wait."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self.is_over = False
+        self.codes: set[CodeType] = set()
+        self.waiting: set[int] = set()
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        if self.is_over:
+            return
+        if self.must_wait(frame):
+            if number not in self.waiting:
+                self.waiting.add(number)
+                # Not by threading, whose locks the interrupted code may hold.
+                _thread.start_new_thread(self.send_again, (number,))
+            return
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.received = number
+        raise SystemExit(128 + number)
+
+    def must_wait(self, frame: FrameType | None) -> bool:
+        while frame is not None:
+            if frame.f_code in self.codes or frame.f_code.co_name == "__del__":
+                return True
+            if frame.f_globals.get("__name__") in _FOREIGN_MODULES:
+                return True
+            frame = frame.f_back
+        return False
+
+    def send_again(self, number: int) -> None:
+        time.sleep(_WAIT)
+        self.waiting.discard(number)
+        identifier = threading.main_thread().ident
+        if identifier is not None:
+            signal.pthread_kill(identifier, number)
+
+
+_PROCESS: Final = _Process()
+
+
+def holds_signals(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Let signals wait until a function of the main thread has returned.
+
+    Of a generator, while it runs, not while it has yielded.
+    """
+    _PROCESS.codes.add(function.__code__)
+    return function
+
+
+def take_signals() -> list[signal.Signals]:
+    """Let C-c raise KeyboardInterrupt, and the other signals SystemExit, where they do not have to wait; return those taken.
+
+    Signals that are ignored or handled stay so. Outside of the main thread, nothing can be done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    taken = [number for number in _SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        taken.append(signal.SIGINT)
+    for number in taken:
+        signal.signal(number, _PROCESS.handle)
+    return taken
+
+
+@holds_signals
+def give_back_signals(taken: list[signal.Signals]) -> None:
+    """Undo :func:`take_signals`; those that wait are handled as before."""
+    # By others at exit, where there are no handlers any more.
+    with contextlib.suppress(ValueError):
+        for number in taken:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def signals_as_exit() -> Iterator[None]:
+    """Take signals for a block, so that it is left in order.
+
+    :raises SystemExit: when a signal was lost in the block.
+    """
+    taken = take_signals()
+    received = _PROCESS.received
+    try:
+        yield
+    finally:
+        give_back_signals(taken)
+    if taken and _PROCESS.received != received:
+        raise SystemExit(exit_status(0))
+
+
+def exit_status(status: int) -> int:
+    """Return the exit status of this process: that of a signal that should have ended it, otherwise the given one."""
+    return status if _PROCESS.received is None else 128 + _PROCESS.received
+
+
+def end_handling() -> None:
+    """Let no signal change how the process ends, because it ends: what is left is to let machines go on and delete files."""
+    _PROCESS.is_over = True
