@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, TypeAlias, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TextIO, TypeAlias, cast
 
 from kcovdbg.engine.command_line import CommandLine
 from kcovdbg.errors import CapabilityError, KcovdbgError
@@ -38,8 +38,20 @@ def no_inputs() -> Iterable[str]:
     return ()
 
 
+class Destination(NamedTuple):
+    """Where the output of a line goes."""
+
+    stream: TextIO
+    pipeline: subprocess.Popen[str] | None = None
+
+    @property
+    def status(self) -> int:
+        """The exit status of the part of the pipeline that failed, once it has ended; 0 where none did."""
+        return 0 if self.pipeline is None else _wait(self.pipeline)
+
+
 @contextlib.contextmanager
-def open_destination(line: CommandLine, stdout: TextIO, inputs: Inputs = no_inputs) -> Iterator[TextIO]:
+def open_destination(line: CommandLine, stdout: TextIO, inputs: Inputs = no_inputs) -> Iterator[Destination]:
     """Open the destination of a line's output.
 
     A file that is replaced gets its name when it is complete; after an error the old file is still there.
@@ -48,14 +60,14 @@ def open_destination(line: CommandLine, stdout: TextIO, inputs: Inputs = no_inpu
     :raises KcovdbgError: when the file cannot be written, or the pipeline cannot be started.
     """
     if line.pipeline is not None:
-        with _open_pipeline(line.pipeline, stdout) as stream:
-            yield stream
+        with _open_pipeline(line.pipeline, stdout) as found:
+            yield found
     elif line.redirection is not None:
         check_output(line.redirection.path, inputs)
         with open_text(line.redirection.path, inputs, append=line.redirection.append) as stream:
-            yield stream
+            yield Destination(stream)
     else:
-        yield stdout
+        yield Destination(stdout)
 
 
 def check_output(path: str, inputs: Inputs = no_inputs) -> None:
@@ -169,26 +181,30 @@ def binary_stdout(stdout: TextIO) -> BinaryIO:
 
 
 @contextlib.contextmanager
-def _open_pipeline(pipeline: str, stdout: TextIO) -> Iterator[TextIO]:
+def _open_pipeline(pipeline: str, stdout: TextIO) -> Iterator[Destination]:
+    import shutil
     import subprocess
+
+    # Not every sh has pipefail yet; without bash, the last part's status is the pipeline's.
+    shell = ["bash", "--posix", "-o", "pipefail", "-c"] if shutil.which("bash") else ["sh", "-c"]
 
     with (
         _stdout_file(stdout) as file,
         subprocess.Popen(
-            ["sh", "-c", pipeline], stdin=subprocess.PIPE, stdout=file, encoding="utf-8", errors="backslashreplace"
+            [*shell, pipeline], stdin=subprocess.PIPE, stdout=file, encoding="utf-8", errors="backslashreplace"
         ) as process,
     ):
         assert process.stdin is not None
         try:
             with process.stdin as stream:
-                yield cast("TextIO", stream)
+                yield Destination(cast("TextIO", stream), process)
         except BrokenPipeError:
             # The reader, such as head, is done.
             pass
         finally:
             status = _wait(process)
     if status >= _NOT_STARTED:
-        # Lower statuses, such as grep's 1, are not errors.
+        # At lower statuses, such as grep's 1, it has said itself what is to say.
         raise KcovdbgError(f"pipeline failed with status {status}: {pipeline}")
 
 

@@ -82,8 +82,10 @@ def _run_words_of(workspace: Workspace, line: CommandLine, terminal: Terminal) -
                 hint="collect … & can",
             )
         return run_command(workspace, replace(command, run=_starter(command, line)), args, terminal)
-    with open_destination(line, terminal.stdout, partial(find_input_files, workspace, command, args)) as stream:
-        return run_command(workspace, command, args, terminal if stream is terminal.stdout else terminal.with_stdout(stream))
+    with open_destination(line, terminal.stdout, partial(find_input_files, workspace, command, args)) as destination:
+        stream = destination.stream
+        status = run_command(workspace, command, args, terminal if stream is terminal.stdout else terminal.with_stdout(stream))
+    return destination.status or status
 
 
 def _starter(command: Command, line: CommandLine) -> Callable[[Context, Namespace], CommandResult]:

@@ -83,8 +83,12 @@ def test_a_pipeline_that_has_seen_enough_is_no_error(workspace, streams):
     assert streams.take() == ("N\n0\n", "")
 
 
-def test_grep_that_finds_nothing_is_no_error(workspace):
-    assert run_line(workspace, "say one | grep two") == 0
+@pytest.mark.parametrize(
+    ("pipeline", "status"), [("grep two", 1), ("(cat; exit 5)", 5), ("(cat >&2; exit 5) | cat", 5), ("cat | (cat; exit 5)", 5)]
+)
+def test_a_failed_part_of_a_pipe_is_its_status(workspace, streams, pipeline, status):
+    assert run_line(workspace, f"say one | {pipeline}") == status
+    assert "pipeline" not in streams.take()[1]
 
 
 def test_a_pipeline_that_cannot_start(workspace):
