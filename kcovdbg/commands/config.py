@@ -26,11 +26,12 @@ _COMMAND_LINE: Final = "command line"
 
 class _Row(NamedTuple):
     setting: str
-    value: str
+    value: str | None
     origin: str
+    problem: str | None = None
 
 
-_COLUMNS: Final = (Column("setting"), Column("value"), Column("origin", PATH, title="FROM"))
+_COLUMNS: Final = (Column("setting"), Column("value"), Column("origin", PATH, title="FROM"), Column("problem"))
 
 
 def _rows(workspace: Workspace) -> Iterator[_Row]:
@@ -60,6 +61,9 @@ def _rows(workspace: Workspace) -> Iterator[_Row]:
         value = find_limit(name)
         is_set = value == settings.limits.get(name, limit.default)
         yield _Row(f"limits.{name}", limit.format(value), settings.origin(f"limits.{name}") if is_set else _COMMAND_LINE)
+    for problem in settings.problems:
+        text = problem.text if problem.hint is None else f"{problem.text}; {problem.hint}"
+        yield _Row("not used", None, problem.place, text)
 
 
 def _run(context: Context, args: Namespace) -> Table:  # noqa: ARG001
@@ -81,6 +85,7 @@ COMMAND: Final = Command(
                 "setting": Meaning("name of the setting"),
                 "value": Meaning("its value as text"),
                 "origin": Meaning("what decided it: a file, an option or the default"),
+                "problem": Meaning("why a line of the file is not used, null for settings in force"),
             },
         ),
     ),
@@ -88,7 +93,7 @@ COMMAND: Final = Command(
         "Settings are read from $XDG_CONFIG_HOME/kcovdbg/config.toml, by default ~/.config/kcovdbg/config.toml: color, pager, "
         "keys (auto, emacs, vi), source-dirs, symbol-tables, and the tables substitute-paths, columns, aliases and limits. "
         "Options of the command line go before them. FROM is a file with its line, a variable of the environment, the command "
-        "line, or default. Limits of one input: "
+        "line, or default. A line that is wrong is not used, and shown with its problem. Limits of one input: "
         + "; ".join(f"{name}, {limit.meaning} ({limit.format(limit.default)})" for name, limit in LIMITS.items())
         + "."
     ),

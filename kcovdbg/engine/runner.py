@@ -127,6 +127,7 @@ def run_command(workspace: Workspace, command: Command, args: Namespace, termina
     :return: the exit status.
     :raises KcovdbgError: when it fails.
     """
+    _ = workspace.told_problems
     workspace = _find_workspace(workspace, command, args)
     context = make_context(workspace, command, args, terminal, find_format(workspace, args))
     output = Output(terminal.stdout, terminal.stderr, context.format, terminal.painter, terminal.width, terminal.error_painter)

@@ -14,7 +14,7 @@ from kcovdbg.compiled_module import has_native
 from kcovdbg.engine.code_names import ModuleCode
 from kcovdbg.engine.command import CommandTable
 from kcovdbg.engine.file_confinement import FileConfinement
-from kcovdbg.engine.settings import Settings
+from kcovdbg.engine.settings import Problem, Settings
 from kcovdbg.engine.symbol_sources import find_point_proof, find_remote_calls, find_symbolizer, make_source_tree
 from kcovdbg.engine.table_progress import wait_with_progress
 from kcovdbg.engine.terminal import Terminal, find_terminal, write_remarks
@@ -214,6 +214,13 @@ class Workspace:
         yield from (new for _, new in self.substitutions)
         if "source" in opened:
             yield from map(str, self.source.paths)
+
+    @cached_property
+    def told_problems(self) -> Sequence[Problem]:
+        """What is wrong in the configuration file, told when first asked for."""
+        problems = self.settings.problems
+        write_remarks(self.terminal(), [f"not used: {problem.place}: {problem.text}" for problem in problems])
+        return problems
 
     def announce(self) -> list[Line]:
         """Return what has ended in the background since the last call, a line each."""

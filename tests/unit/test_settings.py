@@ -9,7 +9,6 @@ import pytest
 
 from kcovdbg.commands import COMMANDS
 from kcovdbg.engine.settings import read_settings
-from kcovdbg.errors import KcovdbgError
 from kcovdbg.frontends.cli import main
 from kcovdbg.frontends.shell.pager import find_pager
 from kcovdbg.render.theme import Color
@@ -93,17 +92,36 @@ def test_the_pager_goes_before_the_environment(tmp_path):
         ('[aliases]\na = "info"\nb = "nothing"\n', 3, "'nothing'"),
         ('[aliases]\na = "tasks | head"\n', 2, "'a'"),
         ('[aliases]\na = "tasks \'"\n', 2, "'a'"),
-        ('\n[columns]\nhelp = ["nosuch"]\n', 3, "'nosuch'"),
+        ('source-dirs = ["/a",\nkeys = "vi"\n', 1, ""),
     ],
 )
-def test_an_error_is_one_line_with_file_and_line(write, capsys, text, line, named):
-    path = write(text)
+def test_a_wrong_line_is_told_and_not_used(write, capsys, text, line, named):
+    path = write(f"{text}\n[limits]\nreply-time = 7\n")
+    assert main(["-e", "help"]) == 0
+    (told,) = capsys.readouterr().err.splitlines()
+    assert re.search(rf" {re.escape(str(path))}:{line}: .*{named}", told)
+    assert main(["config", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["origin"] for row in rows if row["problem"] is not None] == [f"{path}:{line}"]
+    # The rest of the file is in force.
+    assert [row["origin"] for row in rows if row["setting"] == "limits.reply-time"] == [f"{path}:{line_of_limit(text)}"]
+
+
+def line_of_limit(text):
+    return text.count("\n") + 3
+
+
+def test_several_wrong_lines(write, capsys):
+    path = write('pager = less\nkeys = "vi"\nkeys = "emacs"\n[aliases]\na = "nothing"\nb = "info"\nc = [\n')
+    settings = read_settings(COMMANDS, os.environ)
+    assert sorted(problem.place for problem in settings.problems) == [f"{path}:{line}" for line in (1, 3, 5, 7)]
+    assert (settings.keys, settings.pager, settings.aliases) == ("vi", None, {"b": ("info",)})
+
+
+def test_a_column_that_a_command_does_not_have(write, capsys):
+    path = write('\n[columns]\nhelp = ["nosuch"]\n')
     assert main(["-e", "help"]) == 2
-    said = capsys.readouterr()
-    first, *hints = said.err.splitlines()
-    assert re.match(rf"kcovdbg: {re.escape(str(path))}:{line}: .*{named}", first)
-    assert all(hint.startswith("  ") for hint in hints)
-    assert "Traceback" not in said.err
+    assert capsys.readouterr().err.startswith(f"kcovdbg: {path}:3: ")
 
 
 def test_the_documented_file_is_valid(write):
@@ -118,5 +136,5 @@ def test_the_documented_file_is_valid(write):
 def test_a_file_that_cannot_be_read(write):
     path = write("")
     path.write_bytes(b"\xff")
-    with pytest.raises(KcovdbgError, match=re.escape(str(path))):
-        read_settings(COMMANDS, os.environ)
+    settings = read_settings(COMMANDS, os.environ)
+    assert [problem.place for problem in settings.problems] == [str(path)]
