@@ -34,7 +34,7 @@ def _run(context: Context, args: Namespace) -> Lines | None:
     if args.width is not None and not _LEAST <= args.width <= _MOST:
         raise WordError(f"view: --width {args.width} is impossible, {_LEAST} to {_MOST} are possible", str(args.width))
     show = context.workspace.show_view
-    has_text = args.text or context.format is not Format.TEXT
+    has_text = args.text or context.format is not Format.TEXT or context.terminal.is_dumb
     if not has_text and (show is None or not context.terminal.is_terminal):
         raise CapabilityError(
             "view: standard output is not a terminal" if show is not None else "view: no full-screen view here",
@@ -119,8 +119,8 @@ COMMAND: Final = Command(
         "buffer beside the kernel's, rereads both every second, and reports differences beyond the record in flight as "
         "findings; user:PID/FD names the user's view. At the last record the view follows new ones. ? shows the keys.\n\n"
         "Traces of two builds of a kernel are aligned by function and line, as diff compares them.\n\n"
-        "--text prints the two sides instead, as wide as the terminal, also in a pipe, or as --width says: < marks records "
-        "only on the left, > only on the right, | a pair that differs."
+        "--text prints the two sides instead, as a dumb terminal gets them: as wide as the terminal, also in a pipe, or as "
+        "--width says. < marks records only on the left, > only on the right, | a pair that differs."
     ),
     arguments=(
         Argument(("what",), Value.BUFFER, "the buffer, or the left one", metavar="A"),

@@ -28,6 +28,8 @@ class Terminal:
     color: Color = Color.AUTO
     error_width: int | None = None
     """Width of the terminal that errors go to; None where stderr is not a terminal."""
+    is_dumb: bool = False
+    """Whether answers go to a terminal that has no cursor to move."""
 
     @property
     def is_terminal(self) -> bool:
@@ -37,13 +39,18 @@ class Terminal:
     def with_stdout(self, stream: TextIO) -> Terminal:
         """Return this terminal with answers going to a file or a pipe."""
         painter = Painter.colored() if self.color is Color.ALWAYS else Painter()
-        return replace(self, stdout=stream, width=None, painter=painter)
+        return replace(self, stdout=stream, width=None, painter=painter, is_dumb=False)
 
 
 def write_remarks(terminal: Terminal, remarks: Iterable[str]) -> None:
     """Write remarks to standard error, for an answer that has no place for them."""
     for remark in remarks:
         terminal.stderr.write(f"kcovdbg: {terminal.error_painter.paint(remark_line(remark))}\n")
+
+
+def is_dumb(environment: Mapping[str, str]) -> bool:
+    """Return whether the terminal has no cursor to move, as in an editor's shell window."""
+    return environment.get("TERM", "dumb") in ("dumb", "unknown")
 
 
 def find_terminal(
@@ -67,4 +74,7 @@ def find_terminal(
     def width(stream: TextIO) -> int | None:
         return shutil.get_terminal_size().columns if is_terminal(stream) else None
 
-    return Terminal(stdout, stderr, width(stdout), painter(stdout), painter(stderr), color, width(stderr))
+    painters = painter(stdout), painter(stderr)
+    return Terminal(
+        stdout, stderr, width(stdout), *painters, color, width(stderr), is_terminal(stdout) and is_dumb(environment)
+    )

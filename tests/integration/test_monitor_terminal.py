@@ -100,10 +100,22 @@ def test_stopped_and_continued():
         assert is_cooked(screen)
 
 
-def test_a_signal_leaves_the_terminal_as_it_was():
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
+def test_a_signal_leaves_the_terminal_as_it_was(number):
     with open_monitor() as screen:
         screen.wait("look ")
         screen.settle()
-        os.kill(screen.process.pid, signal.SIGTERM)
-        assert screen.end() == 128 + signal.SIGTERM
+        os.kill(screen.process.pid, number)
+        assert screen.end() == 128 + number
         assert b"\x1b[?1049l" in screen.raw
+
+
+@pytest.mark.parametrize("words", [("monitor", EXAMPLE), ("--demo", "view", "kc-again")])
+def test_a_dumb_terminal_gets_text(words):
+    command = [sys.executable, "-m", "kcovdbg", *words]
+    with Screen(*command, rows=50, columns=100, XDG_CONFIG_HOME="/nonexistent", TERM="dumb") as screen:
+        screen.wait("rounds-fill" if "monitor" in words else "46 ")
+        if "monitor" in words:
+            screen.type("\x03")
+        assert screen.end() == 0
+        assert b"\x1b" not in screen.raw

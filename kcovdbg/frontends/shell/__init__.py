@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kcovdbg.engine.completion.harvest import Harvest
+from kcovdbg.engine.terminal import is_dumb
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.frontends.shell.banner import banner_lines
 from kcovdbg.frontends.shell.exit_command import LEAVE
@@ -60,7 +61,7 @@ def _find_reader(
         return PlainReader()
     if screen is None and not (is_terminal(sys.stdout) or is_terminal(sys.stderr)):
         return PlainReader()
-    if environment.get("TERM", "dumb") in ("dumb", "unknown") and screen is None:
+    if is_dumb(environment) and screen is None:
         return PlainReader()
     # Imported here: it takes a tenth of a second, which scripts and single commands do not need.
     from kcovdbg.frontends.shell.prompt import make_reader

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
+import os
+import shutil
 import time
 from collections.abc import Callable
 from typing import Final
@@ -24,6 +25,7 @@ from prompt_toolkit.output import Output
 
 from kcovdbg.engine.monitor_rows import place_columns
 from kcovdbg.engine.monitor_source import LiveSource, MonitorSource
+from kcovdbg.engine.terminal import find_terminal, is_dumb
 from kcovdbg.frontends.shell.job_control import redraw_when_continued
 from kcovdbg.frontends.shell.monitor_keys import KEYS, PLAYBACK_KEYS, help_lines
 from kcovdbg.frontends.shell.monitor_state import MonitorState, Region, ScreenLine
@@ -40,7 +42,6 @@ _IDLE: Final = 0.2
 # Of a machine that is stopped for each look: seconds that it runs before keys are answered, and seconds for keys.
 _STEP: Final = 0.15
 _BREATH: Final = 0.01
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def _classes(line: Line, extra: str = "") -> StyleAndTextTuples:
@@ -159,17 +160,8 @@ class MonitorScreen:
 
     def _start(self, _application: Application[str | None]) -> None:
         self.application.after_render -= self._start
-        loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            # Outside of the main thread there are no handlers.
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, self._end_by_signal, number)
         redraw_when_continued(self.application)
         self.application.create_background_task(self._advance())
-
-    def _end_by_signal(self, number: signal.Signals) -> None:
-        if self.application.is_running:
-            self.application.exit(exception=SystemExit(128 + number))
 
     async def _advance(self) -> None:
         state = self.state
@@ -349,5 +341,25 @@ def show_monitor(source: MonitorSource, share: float | None, view: Callable[[str
     :param view: views a buffer until the user leaves that, and returns why it could not.
     """
     state = MonitorState(source, share)
+    if is_dumb(os.environ):
+        _print_looks(state)
+        return
     while (name := MonitorScreen(state).run()) is not None:
         state.message = view(name) or ""
+
+
+def _print_looks(state: MonitorState) -> None:
+    """Print each look as text, until C-c or the end of the source."""
+    source = state.source
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            terminal = find_terminal()
+            size = shutil.get_terminal_size()
+            shown = [terminal.painter.paint(line.fragments).rstrip() for line in state.lines(size.columns, size.lines)]
+            terminal.stdout.write("".join(f"{line}\n" for line in shown if line) + "\n")
+            terminal.stdout.flush()
+            if source.pause is None:
+                return
+            wait = source.wait if isinstance(source, LiveSource) else time.sleep
+            wait(source.pause)
+            state.advance()

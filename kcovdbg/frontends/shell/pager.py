@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TextIO, cast
 
-from kcovdbg.engine.terminal import Terminal
+from kcovdbg.engine.terminal import Terminal, is_dumb
 from kcovdbg.render.width import text_width
 
 # -S: chop long lines, which suits tables; prose is wrapped before it gets here.
@@ -27,7 +27,7 @@ def find_pager(environment: Mapping[str, str], configured: str | None = None) ->
 
     :param configured: the user's setting, which goes before ``PAGER``.
     """
-    if environment.get("TERM", "dumb") in ("dumb", "unknown"):
+    if is_dumb(environment):
         return None
     pager = environment.get("PAGER", "less") if configured is None else configured
     try:
