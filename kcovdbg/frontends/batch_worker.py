@@ -22,6 +22,7 @@ from kcovdbg.engine.context import Context
 from kcovdbg.engine.crash_summary import find_crashed_task, has_buffer, summarize_crash
 from kcovdbg.engine.output_files import open_text
 from kcovdbg.engine.runner import answer, explain, find_command, run_line
+from kcovdbg.engine.trace_builds import find_workspace
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.object_names import name_task
@@ -29,7 +30,6 @@ from kcovdbg.render.escape import escape
 from kcovdbg.render.parquet import import_arrow, write_parquet
 from kcovdbg.render.renderable import find_data
 from kcovdbg.render.writer import Format
-from kcovdbg.symbols.symbolizer import open_symbolizer
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.opener import TargetOptions, open_target
 
@@ -93,19 +93,21 @@ def _open_dump(job: BatchJob) -> _Opened:
 
 
 def _open_trace(job: BatchJob) -> _Opened:
-    """Return a workspace without a kernel, with names from the debug info of the trace's build.
+    """Return a workspace for a trace: with the image of its build, or the only one, as target, where one is given.
 
     :raises KcovdbgError: when the file is not a trace either.
     """
     read_trace(job.path)
     header = read_header(Path(job.path))
-    build_id = None if header is None else header.build_id
-    if build_id is None:
-        return _Opened(Workspace(COMMANDS), None)
-    image = next((path for known, path in job.symbols if known == build_id), None)
-    unpacked = None if image is None else dumpfile.unpack(image).path
-    symbolizer = open_symbolizer(0, build_id=build_id, image=unpacked, may_build=False)
-    return _Opened(Workspace(COMMANDS, find_symbolizer=lambda _target: symbolizer), build_id)
+    build_id = None if header is None or header.build_id is None else header.build_id.lower()
+    images = {known for known, _ in job.symbols if known is not None}
+    if build_id is None and len(images) == 1:
+        (build_id,) = images
+    if build_id not in images:
+        return _Opened(Workspace(COMMANDS, is_target_named=False), build_id)
+    paths = [path for known, path in job.symbols if known in (None, build_id)]
+    target = open_target(TargetOptions(symbols=paths, image=True))
+    return _Opened(Workspace(COMMANDS, lambda: target), build_id)
 
 
 def _open_report(job: BatchJob) -> _Opened:
@@ -122,10 +124,11 @@ def _run(opened: _Opened, job: BatchJob, line: str) -> dict[str, object]:
     try:
         words = [word.text for word in parse_line(line.replace("{}", quote(f"file:{job.path}"))).words]
         command, args = find_command(opened.workspace, words)
-        context = Context(opened.workspace, command, opened.workspace.terminal(), Format.JSON)
+        workspace = find_workspace(opened.workspace, command, args)
+        context = Context(workspace, command, workspace.terminal(), Format.JSON)
         path = Path(job.output, f"command={command.name}", f"{job.key}-{job.lines.index(line)}.parquet")
         damage = "; ".join(opened.damage) or None
-        constants = {"dump": job.path, "dump_build_id": opened.build_id, "dump_damage": damage, "line": line}
+        constants = {"dump": job.path, "dump_build_id": opened.build_id, "dump_damage": damage, "command_line": line}
         rows = write_parquet(path, filter(None, map(find_data, answer(context, args))), constants)
     except Exception as error:  # noqa: BLE001 - continue with the other commands
         return _outcome(line, error)

@@ -13,7 +13,7 @@ from kcovdbg.elf.header import ET_REL
 from kcovdbg.errors import CapabilityError, TargetError, UsageError
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target.demo_files import open_arguments
-from kcovdbg.target.local_kernel import running_build_id
+from kcovdbg.target.local_kernel import has_loaded_module, running_build_id
 from kcovdbg.target.socket_address import parse_address
 
 if TYPE_CHECKING:
@@ -77,13 +77,14 @@ def sort_files(options: TargetOptions) -> TargetOptions:
 def _find_images(options: TargetOptions) -> dict[str, str | None]:
     """Return the kernel images among the debug info, with their build IDs; modules are none.
 
-    :raises UsageError: when they are of more than one kernel, or --image has none.
+    :raises UsageError: when they are of more than one kernel, --image has none, or modules alone are given that the running
+        kernel does not have.
     """
     images: dict[str, str | None] = {}
+    modules: dict[str, str | None] = {}
     for name in options.symbols:
         with ElfFile(dumpfile.unpack(name).path, name) as file:
-            if file.header.type != ET_REL:
-                images[name] = file.build_id
+            (modules if file.header.type == ET_REL else images)[name] = file.build_id
     # A stripped image and its debug file have one build ID.
     if len({build_id or name for name, build_id in images.items()}) > 1:
         raise UsageError(
@@ -92,6 +93,12 @@ def _find_images(options: TargetOptions) -> dict[str, str | None]:
         )
     if options.image and not images:
         raise UsageError("--image: no vmlinux is given", hint="kcovdbg --image -s VMLINUX")
+    strange = [name for name, build_id in modules.items() if not has_loaded_module(build_id)] if not images else []
+    if strange:
+        raise UsageError(
+            f"no vmlinux is given, and the running kernel has not loaded {', '.join(strange)}",
+            hint="kcovdbg -s VMLINUX -s MODULE.ko; -k means the running kernel",
+        )
     return images
 
 
@@ -163,7 +170,8 @@ def open_target(options: TargetOptions) -> DrgnTarget | ImageTarget:
         return programs.open_core(core, options.symbols or debug_info, name="demo")
     if not images:
         return programs.open_kernel(options.symbols)
-    if options.image or running_build_id() not in images.values():
+    running = running_build_id()
+    if options.image or running is None or running not in images.values():
         return programs.open_image(options.symbols)
     try:
         return programs.open_kernel(options.symbols)

@@ -90,7 +90,7 @@ def test_rows_are_those_of_json(tmp_path: Path, vmlinux: Path) -> None:
         alone = json.loads(run("-c", str(dump), "-s", str(vmlinux), "-e", f"{line} --json", check=False).stdout)
         kept = read_rows(output, line.split()[0])
         assert [row.pop("dump") for row in kept] == [str(dump)] * len(alone)
-        assert {row.pop("line") for row in kept} <= {line}
+        assert {row.pop("command_line") for row in kept} <= {line}
         assert len({row.pop("dump_build_id") for row in kept}) <= 1
         assert {row.pop("dump_damage") for row in kept} <= {None}
         assert len(kept) == len(alone)
@@ -332,6 +332,19 @@ def test_traces(tmp_path: Path) -> None:
     text.write_text("".join(f"{pc}\n" for pc in pcs))
     run("batch", "-e", "buffer {}", str(text), "-o", str(tmp_path / "out"))
     assert [row["pc"] for row in read_rows(tmp_path / "out", "buffer")] == pcs
+
+
+def test_a_list_of_pcs_and_an_image(tmp_path: Path, vmlinux: Path) -> None:
+    """The list does not say its build, and the rows of top have a key of their own for the line."""
+    text = tmp_path / "one.txt"
+    run("--demo", "-e", f"export hex 41 -o {text}")
+    expected = json.loads(run("--demo", "-e", "top 41 --json").stdout)
+    run("batch", "-e", "top {}", "-s", str(vmlinux), str(text), "-o", str(tmp_path / "out"))
+    rows = read_rows(tmp_path / "out", "top")
+    assert {row["command_line"] for row in rows} == {"top {}"}
+    assert [(row["function"], row["count"], row["line"]) for row in rows] == [
+        (row["function"], row["count"], row["line"]) for row in expected
+    ]
 
 
 @pytest.mark.parametrize(

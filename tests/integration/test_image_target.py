@@ -67,15 +67,22 @@ def rows(files: Path) -> Rows:
 def test_names_are_those_of_addr2line(files: Path, rows: Rows) -> None:
     pcs = [int(line, 16) for line in (files / "41.hex").read_text().split()]
     words = [f"{pc - 1:x}" for pc in pcs]
-    run = subprocess.run(["addr2line", "-f", "-e", files / "vmlinux", *words], capture_output=True, text=True, check=True)
-    # The function that the code is in, and the line in what was inlined there.
-    told = run.stdout.splitlines()
-    lines = [match[1] for match in (re.search(r":([0-9]+|[?])", place) for place in told[1::2]) if match is not None]
+    run = subprocess.run(["addr2line", "-a", "-f", "-i", "-e", files / "vmlinux", *words], capture_output=True, text=True)
+    told: list[list[tuple[str, str]]] = []
+    lines = iter(run.stdout.splitlines())
+    for line in lines:
+        if line.startswith("0x"):
+            told.append([])
+            continue
+        place = re.search(r":([0-9]+|[?])", next(lines))
+        assert place is not None
+        told[-1].append((line, place[1]))
     for target in (("-s", "{}/vmlinux"), ("{}/vmlinux",), ("--image", "-s", "{}/vmlinux")):
         found = rows("buffer", "file:{}/41.hex", target=target)
         assert [int(row["pc"], 16) for row in found] == pcs
-        assert [row["frames"][-1]["function"] for row in found] == told[::2]
-        assert [str(row["frames"][0]["line"]) for row in found] == lines
+        # With the demo's slim debug info, addr2line has no names of what is inlined.
+        assert [row["frames"][-1]["function"] for row in found] == [frames[-1][0] for frames in told]
+        assert [str(row["frames"][0]["line"]) for row in found] == [frames[0][1] for frames in told]
 
 
 @pytest.mark.parametrize("line", STATE)

@@ -27,7 +27,7 @@ from kcovdbg.elf.header import MAGIC
 from kcovdbg.elf.note import make_note
 from kcovdbg.errors import KcovdbgError, LimitError, TargetError, UsageError
 from kcovdbg.frontends.options import parse_options
-from kcovdbg.target import debug_files, opener
+from kcovdbg.target import debug_files, local_kernel, opener
 from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.target import slice_file as slices
 from kcovdbg.target.drgn import programs
@@ -563,6 +563,28 @@ def test_images_without_a_dump(files, monkeypatch):
     # The running kernel's own, and modules.
     open_target(TargetOptions(files=["one", "module.ko"]))
     assert tried == [("one", "module.ko")]
+    # A module is the running kernel's if that has loaded it.
+    with pytest.raises(UsageError, match=r"module\.ko") as caught:
+        open_target(TargetOptions(symbols=["module.ko"]))
+    assert "VMLINUX" in caught.value.hint
+    assert tried == [("one", "module.ko")]
+    monkeypatch.setattr(opener, "has_loaded_module", lambda _build_id: True)
+    open_target(TargetOptions(symbols=["module.ko"]))
+    open_target(TargetOptions(symbols=["module.ko"], kernel=True))
+    assert tried[1:] == [("module.ko",)] * 2
+    # Which kernel runs is unknown: the image is not known to be its own.
+    monkeypatch.setattr(opener, "running_build_id", lambda: None)
+    images.clear()
+    open_target(TargetOptions(symbols=["one"]))
+    assert images == [["one"]]
+
+
+def test_loaded_modules_are_known_by_their_notes(tmp_path):
+    (tmp_path / "mod/notes").mkdir(parents=True)
+    (tmp_path / "mod/notes/.note.gnu.build-id").write_bytes(make_note("GNU", 3, b"\x07" * 20))
+    assert local_kernel.has_loaded_module("07" * 20, tmp_path)
+    assert not local_kernel.has_loaded_module("08" * 20, tmp_path)
+    assert not local_kernel.has_loaded_module(None, tmp_path)
 
 
 def test_a_trace_as_target(files, monkeypatch):
