@@ -99,9 +99,9 @@ COMMAND: Final = Command(
     ),
     description=(
         "The rows of each command go to DIR/command=NAME/, with the columns dump, dump_build_id, dump_damage (what is wrong "
-        "with a dump that was cut) and command_line, then a column for each key of its JSON. Each file has a process of its own: "
-        "one that is damaged or hangs does not stop the others, and is listed at the end. Of a directory, all files that are dumps "
-        "are read. Running the same batch again skips files that are done, unless they have changed.\n\n"
+        "with a dump that was cut) and command_line, then a column for each key of its JSON. Each file has a process of its "
+        "own: one that is damaged or hangs does not stop the others, and is listed at the end. Of a directory, all files that "
+        "are dumps are read. Running the same batch again skips files that are done, unless they have changed.\n\n"
         "In a command for trace files, {} stands for the trace: buffer {}, top {}. Files are processed on this machine, or by "
         "the workers of a Dask cluster that sees the same paths.\n\n"
         "DIR is a directory for the results alone, without links.\n\n"
