@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from kcovdbg.engine.argument import Argument, Count, Value, parse_address
+from kcovdbg.engine.argument import Argument, Count, Value, WordError, parse_address
 from kcovdbg.engine.buffer_sources import find_tids, is_address
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
@@ -138,11 +138,16 @@ def _select(context: Context, objects: Mapping[int, Kcov], word: str) -> tuple[S
 
     :raises WordError: when it is not an address, a thread id or the name of one task.
     """
-    with suppress(ValueError):
-        if not word.isdecimal() and is_address(word):
-            address = strip_tag(context.target, parse_address(word))
-            return [objects[address]] if address in objects else [], f"nothing refers to a struct kcov at {address:#x}"
-    tids = set(find_tids(context, word))
+    try:
+        tids = set() if is_address(word) and not word.isdecimal() else set(find_tids(context, word))
+    except WordError:
+        # The digits of an address may also be without 0x.
+        with suppress(ValueError):
+            return _select(context, objects, f"{parse_address(word):#x}")
+        raise
+    if not tids:
+        address = strip_tag(context.target, parse_address(word))
+        return [objects[address]] if address in objects else [], f"nothing refers to a struct kcov at {address:#x}"
     pointers = {
         pointer
         for task in context.state(Part.TASKS).tasks

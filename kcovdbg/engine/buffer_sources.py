@@ -72,10 +72,10 @@ def find_buffer(context: Context, what: str, kernel: TraceKernel | None = None) 
         return buffer
     if what.startswith(FILE):
         return _read_traces(context, what.removeprefix(FILE), kernel)
+    if what.startswith(USER) and context.workspace.confinement is not None:
+        raise CapabilityError("the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}")
     context.require(Need.MEMORY)
     if what.startswith(USER):
-        if context.workspace.confinement is not None:
-            raise CapabilityError("the memory of processes is not read here", hint=f"{FD}{what.removeprefix(USER)}")
         return read_both_views(context, FD + what.removeprefix(USER)).user
     if what == ALL or is_pattern(what):
         return _read_together(context, what)

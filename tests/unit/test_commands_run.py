@@ -16,6 +16,7 @@ from kcovdbg.engine.runner import run_line, run_reporting, run_words
 from kcovdbg.engine.workspace import Workspace
 from kcovdbg.errors import KcovdbgError, LineError, UsageError
 from kcovdbg.render.column import Column
+from kcovdbg.render.json_schema import RowType
 from kcovdbg.render.paint import Painter
 from kcovdbg.render.renderable import Lines, Table, text_lines
 from kcovdbg.render.theme import Color
@@ -458,7 +459,7 @@ def test_json_lines_come_one_by_one(workspace, streams):
             self.count += 1
 
     flushed = streams.stdout = Flushed()
-    slow = make_command(lambda _context, _args: Table((Column("n"),), rows()), "slow")
+    slow = make_command(lambda _context, _args: Table((Column("n"),), rows()), "slow", row_types=(RowType((Column("n"),)),))
     workspace.commands = workspace.commands.with_commands(slow)
     run_line(workspace, "slow --jsonl")
     assert seen == [(1, 1), (2, 2), (3, 3)]
