@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from kcovdbg.engine.argument import Argument, Count, Value, WordError, parse_address
-from kcovdbg.engine.buffer_sources import find_tids, is_address
+from kcovdbg.engine.buffer_sources import find_tids, is_address, suggest_task
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.model.kcov import Kcov
@@ -144,7 +144,8 @@ def _select(context: Context, objects: Mapping[int, Kcov], word: str) -> tuple[S
         # The digits of an address may also be without 0x.
         with suppress(ValueError):
             return _select(context, objects, f"{parse_address(word):#x}")
-        raise
+        hint = suggest_task(context, word, is_any=True) or "objects without arguments lists all"
+        raise WordError(f"'{word}' is not an address, thread id or task name", word, hint=hint) from None
     if not tids:
         address = strip_tag(context.target, parse_address(word))
         return [objects[address]] if address in objects else [], f"nothing refers to a struct kcov at {address:#x}"
