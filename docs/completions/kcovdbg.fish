@@ -530,7 +530,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -s n -x -d 'show at most N
 complete -c kcovdbg -n '_shtab_kcovdbg_using symbols' -s h -l help -d 'show help for this command'
 complete -c kcovdbg -n '_shtab_kcovdbg_using symbols; and test $_shtab_kcovdbg_npos -eq 0' -ka "build info" -d 'what to do'
 complete -c kcovdbg -n '_shtab_kcovdbg_using symbols; and test $_shtab_kcovdbg_npos -ge 1' -ka "(__fish_complete_path (commandline -ct))" -d 'a vmlinux, its debug info, or a table'
-complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a syzkaller -d 'read a syzkaller manager'"'"'s dumps and logs, list where each crash ended'
+complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a syzkaller -d 'list where each of a syzkaller manager'"'"'s crashes ended'
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'write to DIR/crashes/CRASH; DIR is not in WORKDIR'
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -s s -l symbols -xka "(__fish_complete_path (commandline -ct))" -d 'a vmlinux, or a directory of them'
 complete -c kcovdbg -n '_shtab_kcovdbg_using syzkaller' -s j -l jobs -x -d 'run N files at a time; default: the number of CPUs'

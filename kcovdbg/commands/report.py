@@ -248,10 +248,11 @@ def _ask(context: Context, name: str, caption: str) -> Iterator[str]:
     command = context.workspace.commands.find(name)
     try:
         answer = command.run(context, parse_arguments(command, []))
-        if isinstance(answer, Table):
-            yield from table_markup(answer, caption)
-        elif isinstance(answer, Fields):
-            yield from fields_markup(answer, caption)
+        for part in (answer,) if isinstance(answer, (Fields, Table)) else answer or ():
+            if isinstance(part, Table):
+                yield from table_markup(part, caption)
+            elif isinstance(part, Fields):
+                yield from fields_markup(part, caption)
     except GoneError:
         raise
     except KcovdbgError as error:

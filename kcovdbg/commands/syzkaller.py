@@ -226,7 +226,7 @@ def _remarks(rows: Sequence[_Row], earlier: int, output: Path, *, has_image: boo
 
 COMMAND: Final = Command(
     name="syzkaller",
-    summary="read a syzkaller manager's dumps and logs, list where each crash ended",
+    summary="list where each of a syzkaller manager's crashes ended",
     topic=Topic.OUTPUT,
     run=_run,
     row_types=(

@@ -67,6 +67,8 @@ class Qmp:
         By another process: drgn waits without letting other threads of Python or handlers of signals run.
         """
         seconds = find_limit(REPLY_TIME)
+        # Before the other clock starts: when that one has ended the talk, the time is over by this one too.
+        start = time.monotonic()
         watch = os.fork()
         if not watch:
             with contextlib.suppress(BaseException):
@@ -74,7 +76,6 @@ class Qmp:
                 time.sleep(seconds)
                 self._socket.shutdown(socket.SHUT_RDWR)
             os._exit(0)
-        start = time.monotonic()
         try:
             yield
         except Exception as error:

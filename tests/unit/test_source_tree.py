@@ -87,9 +87,10 @@ def test_a_huge_file_is_not_read(home, monkeypatch):
 def test_a_compiler_s_line_directive_names_no_other_file(home):
     """As gcc writes it into debug info."""
     (home / "tree/a.c").write_text('#line 1 "/etc/passwd"\nvoid f(void) {}\n#line 1 "../secret"\nvoid g(void) {}\n')
-    subprocess.run(["gcc", "-g", "-c", "-o", "vmlinux", "a.c"], cwd=home / "tree", check=True)
+    subprocess.run(["gcc", "-g", "-shared", "-nostdlib", "-o", "vmlinux", "a.c"], cwd=home / "tree", check=True)
     with ElfFile(home / "tree/vmlinux") as elf:
         directory = read_comp_dir(elf)
+    assert directory == str(home / "tree")
     tree = SourceTree(build_directory=directory, image=str(home / "tree/vmlinux"))
     assert tree.read("a.c").lines
     for name in ("/etc/passwd", "../secret"):

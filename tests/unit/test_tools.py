@@ -375,7 +375,7 @@ def test_without_a_directory_only_the_named_traces_are_read(make_box, folder):
 
 def test_the_memory_of_processes_is_not_read(make_box):
     assert make_box().call("buffer", {"what": "user:41/3"}).is_error
-    context = SimpleNamespace(workspace=Workspace(COMMANDS, confinement=FileConfinement()))
+    context = SimpleNamespace(workspace=Workspace(COMMANDS, confinement=FileConfinement()), require=lambda _need: None)
     with pytest.raises(CapabilityError):
         find_buffer(context, "user:41/3")
 
