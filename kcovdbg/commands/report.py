@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 from argparse import Namespace
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -248,7 +248,7 @@ def _ask(context: Context, name: str, caption: str) -> Iterator[str]:
     command = context.workspace.commands.find(name)
     try:
         answer = command.run(context, parse_arguments(command, []))
-        for part in (answer,) if isinstance(answer, (Fields, Table)) else answer or ():
+        for part in answer if isinstance(answer, Iterable) else (answer,):
             if isinstance(part, Table):
                 yield from table_markup(part, caption)
             elif isinstance(part, Fields):
