@@ -135,8 +135,7 @@ class RspClient:
         try:
             if not is_left:
                 write_record(self.address)
-            self._socket.close()
-            self._socket = connect(self.address, "a GDB stub", _HINT, self._timeout)
+            self._connect()
             if self._socket.family == socket.AF_INET:
                 # Each read waits for the answer to a small packet.
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -150,6 +149,12 @@ class RspClient:
             self._give_up(previous)
             raise
         return self
+
+    @holds_signals
+    def _connect(self) -> None:
+        # A signal between the connection and its assignment would lose it, and with it the packet that lets the machine go on.
+        self._socket.close()
+        self._socket = connect(self.address, "a GDB stub", _HINT, self._timeout)
 
     @holds_signals
     def _give_up(self, previous: StopRecord | None) -> None:

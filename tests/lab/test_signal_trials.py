@@ -42,15 +42,50 @@ def command(guest: Guest, way: str, *words: str) -> list[str]:
     return [sys.executable, "-m", "kcovdbg", way, str(address), "-s", str(guest.kernel.vmlinux), *words]
 
 
-def run_until(words: list[str], number: int, seconds: float) -> tuple[int, str]:
-    """Run a command, send it a signal, and return its status and what it says."""
+def run_until(words: list[str], number: int, seconds: float) -> tuple[subprocess.Popen[str], str]:
+    """Run a command and send it a signal; return the ended process and what it said."""
     with subprocess.Popen(
         words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=restore_signals
     ) as running:
         time.sleep(seconds)
         running.send_signal(number)
         _, errors = running.communicate(timeout=60)
-    return running.returncode, errors
+    return running, errors
+
+
+def resume(guest: Guest, way: str, pid: int) -> bool:
+    """Let a guest go on that a process left stopped; return whether kcovdbg named the process, and the guest runs."""
+    done = subprocess.run(command(guest, way, "-e", "resume"), cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode == 0 and f"{pid}" in done.stderr and guest.qmp.running()
+
+
+# The signal arrives when the connection stops the guest.
+INJECTED = """
+import os, sys, time
+from kcovdbg.__main__ import main
+from kcovdbg.target import rsp
+number = int(sys.argv.pop())
+connect = rsp.connect
+def connect_and_signal(*arguments):
+    made = connect(*arguments)
+    time.sleep(0.5)
+    os.kill(os.getpid(), number)
+    return made
+rsp.connect = connect_and_signal
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_connecting_stops_the_guest(guest: Guest, number: int) -> None:
+    words = [sys.executable, "-c", INJECTED, *command(guest, "--gdb-remote", "-e", "tasks")[3:], str(int(number))]
+    ended, errors = run_until(words, 0, 0)
+    assert ended.returncode in (128 + number, -number), errors
+    assert "ignored" not in errors
+    if number == signal.SIGKILL:
+        assert not guest.qmp.running()
+        assert resume(guest, "--gdb-remote", ended.pid)
+    assert guest.qmp.running()
 
 
 def test_signals_at_random_moments(guest: Guest, request: pytest.FixtureRequest, tmp_path: Path) -> None:
@@ -73,7 +108,8 @@ def test_signals_at_random_moments(guest: Guest, request: pytest.FixtureRequest,
         path.unlink(missing_ok=True)
         # Before, it is Python that starts.
         seconds = chance.uniform(0.15, longest[way])
-        status, errors = run_until(commands[way], number, seconds)
+        ended, errors = run_until(commands[way], number, seconds)
+        status = ended.returncode
         case = f"trial {trial}: {way}, {number!r} after {seconds:.3f} s: {status}, {errors}"
         # It may have ended by itself, or before it took the signals; 130 is C-c.
         assert status in (0, 128 + number, -number), case
@@ -83,7 +119,5 @@ def test_signals_at_random_moments(guest: Guest, request: pytest.FixtureRequest,
             continue
         left += 1
         assert number == signal.SIGKILL, case
-        done = subprocess.run(command(guest, way, "resume"), cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{case}\n{done.stderr}"
-        assert guest.qmp.running(), case
+        assert resume(guest, way, ended.pid), case
     print(f"left stopped and resumed after SIGKILL: {left}")
