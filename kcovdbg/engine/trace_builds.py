@@ -211,14 +211,15 @@ def _complete_builds(
     """Return the builds of all sides, and which of them are assumed.
 
     Traces that do not say of which build they are belong, in order, to the builds that were named and have no trace yet; the
-    first ones to the workspace's kernel if those are fewer.
+    first ones, if those are fewer, to the workspace's kernel, or without one to the first build that was named.
 
     :param found: the builds of the sides; None for an unknown one.
     """
     free = [build for build in named if build not in found]
     unknown = [number for number, build in enumerate(found) if build is None]
     in_order = dict(zip(reversed(unknown), reversed(free), strict=False))
-    builds = [build or in_order.get(number, own) for number, build in enumerate(found)]
+    default = named[0] if named and own.build_id is None else own
+    builds = [build or in_order.get(number, default) for number, build in enumerate(found)]
     assumptions = tuple(
         f"{' '.join(sides[number])}: no build ID; assumed to be of the build with build-id {builds[number].build_id}"
         for number in unknown
