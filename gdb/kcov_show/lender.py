@@ -99,10 +99,10 @@ class Stub:
         return True
 
     def restore(self) -> None:
-        """Leave the mode as it was."""
-        before, mode, self._before, self._mode = self._before, self._mode, None, None
-        if before in (_PHYSICAL, _VIRTUAL) and mode != before:
-            self.send("Qqemu.PhyMemMode:" + before.decode())
+        """Leave the mode as it was. After C-c in the middle, it can be called again."""
+        if self._before is not None and self._before in (_PHYSICAL, _VIRTUAL) and self._mode != self._before:
+            self.send("Qqemu.PhyMemMode:" + self._before.decode())
+        self._before = self._mode = None
 
     def read(self, address: int, size: int, *, physical: bool) -> Tuple[bytes, Optional[str]]:
         """Return memory, or as much as can be read, and why that is not all."""

@@ -3,35 +3,21 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Callable
-from functools import cache
-
 ELLIPSIS = "…"
-
-
-@cache
-def _character_width() -> Callable[[str], int]:
-    try:
-        # Newer than Python's own table; GDB's Python may lack it.
-        from wcwidth import wcwidth
-    except ImportError:
-        return _unicodedata_width
-    return lambda character: max(wcwidth(character), 0)
-
-
-def _unicodedata_width(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def text_width(text: str) -> int:
     """Return the width of printable text, see :func:`kcovdbg.render.escape.escape`."""
     if text.isascii():
         return len(text)
-    width = _character_width()
-    return sum(width(character) for character in text)
+    return sum(map(_character_width, text))
+
+
+def _character_width(character: str) -> int:
+    # Most text is ASCII, and this table is large.
+    from wcwidth import wcwidth
+
+    return max(wcwidth(character), 0)
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
@@ -63,10 +49,9 @@ def elide_start(text: str, width: int) -> str:
 def _take(text: str, width: int) -> str:
     if text.isascii():
         return text[:width]
-    of = _character_width()
     taken = 0
     for index, character in enumerate(text):
-        taken += of(character)
+        taken += _character_width(character)
         if taken > width:
             return text[:index]
     return text

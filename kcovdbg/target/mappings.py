@@ -62,7 +62,6 @@ class MappingWalk:
 
     @cached_property
     def _trees(self) -> MapleTrees:
-        # On first use: GDB finds their types in another compilation unit than kernel/kcov.c.
         return MapleTrees(self._target)
 
     def _for_each_in_tree(self, tree: int) -> Iterator[int]:

@@ -138,6 +138,7 @@ def test_gdb(guest: Guest, tmp_path: Path) -> None:
                 "kcov-show watch 1 tasks kc-owner",
             ],
             program=program,
+            timeout=400,
         )
 
     with ThreadPoolExecutor() as pool:
