@@ -177,7 +177,7 @@ ERRORS = (
     ("taks", "'taks'", 0, "did you mean tasks?"),
     ("xyzzy", "'xyzzy'", 0, "help lists the commands"),
     ("tasks --jsn", "'--jsn'", 6, "did you mean --json or --jsonl?"),
-    ("objects ff zz", "'zz'", 11, "tasks -a"),
+    ("objects ff zz", "'zz'", 11, "objects"),
     ("info 1 ", "'1'", 5, "usage: info"),
     ("saved 1", "saved", 6, "usage: saved"),
     ("saved 1", "'1'", 6, "usage: saved"),
