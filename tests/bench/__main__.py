@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""python -m tests.bench [--rounds N] [symbols|buffers|views…]: ratios of one run; status 1 when one misses its goal."""
+"""python -m tests.bench [--rounds N] [symbols|buffers|views|lists…]: ratios of one run; status 1 when one misses its goal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kcovdbg.symbols.location_table import LocationTable
 from kcovdbg.symbols.table_builder import build_table
-from tests.bench import buffers, symbols, views
+from tests.bench import buffers, pc_lists, symbols, views
 from tests.bench.measure import Result, format_result
 from tests.bench.traces import record
 from tests.lab import kernel, recipe
@@ -21,18 +21,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument("--rounds", type=int, default=5, help="each time is the best of so many")
     parser.add_argument("--recipe", default="default", choices=sorted(recipe.RECIPES))
-    parser.add_argument("part", nargs="*", choices=["symbols", "buffers", "views", []], help="default: all")
+    parser.add_argument("part", nargs="*", choices=["symbols", "buffers", "views", "lists", []], help="default: all")
     options = parser.parse_args()
-    built = kernel.find(recipe.RECIPES[options.recipe])
-    if built is None:
-        parser.error("no kernel: python -m tests.lab build")
-    traces = record(built)
     results: list[Result] = []
 
     def show(result: Result) -> None:
         results.append(result)
         print(format_result(result), flush=True)
 
+    if not options.part or "lists" in options.part:
+        for result in pc_lists.run(options.rounds):
+            show(result)
+    if options.part == ["lists"]:
+        return 0 if all(result.good for result in results) else 1
+    built = kernel.find(recipe.RECIPES[options.recipe])
+    if built is None:
+        parser.error("no kernel: python -m tests.lab build")
+    traces = record(built)
     if not options.part or "symbols" in options.part:
         for result in symbols.run(built, traces, options.rounds):
             show(result)
