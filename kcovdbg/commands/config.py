@@ -85,7 +85,7 @@ COMMAND: Final = Command(
                 "setting": Meaning("name of the setting"),
                 "value": Meaning("its value as text"),
                 "origin": Meaning("what decided it: a file, an option or the default"),
-                "problem": Meaning("why a line of the file is not used, null for settings in force"),
+                "problem": Meaning("why a line of the file is not used", "the setting is in force"),
             },
         ),
     ),

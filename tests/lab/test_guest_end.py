@@ -89,12 +89,12 @@ def test_a_guest_left_stopped_by_a_killed_run(guest: Guest) -> None:
     assert not guest.qmp.running()
     asking = start(guest, "-e", "info", "-e", "info --json", "-e", "resume --json", "-e", "resume")
     output, errors = asking.communicate(timeout=60)
-    text, _, answers = output.partition("[")
+    text, _, answers = output.partition("\n[\n")
     for told in (text, errors):
         assert [str(killed.pid) in line for line in told.splitlines() if line.startswith("note:") and "stopped" in line] == [
             True
         ]
-    states = [row["state"] for part in f"[{answers}".split("\n]") if part.strip() for row in json.loads(f"{part}]")]
+    states = [row["state"] for part in f"[\n{answers}".split("\n]") if part.strip() for row in json.loads(f"{part}]")]
     assert states == ["stopped", "running"]
     assert guest.qmp.running()
     # It runs already.
