@@ -59,7 +59,7 @@ def _check_lines(context: Context, lines: Sequence[str]) -> tuple[str, ...]:
 def _run(context: Context, args: Namespace) -> Lines:
     import_arrow()
     lines = _check_lines(context, args.execute or [])
-    symbols = find_debug_info("batch", args.symbols or [], unpacked=args.scheduler is None)
+    symbols = find_debug_info(args.symbols or [], unpacked=args.scheduler is None)
     paths = find_inputs(args.dumps, traces=any("{}" in line for line in lines))
     if not paths:
         raise UsageError(f"batch: no dump in {', '.join(args.dumps)}", hint="give dumps, or directories with dumps")

@@ -189,7 +189,7 @@ def _run(context: Context, args: Namespace) -> Table:
     found = [(crash, dump, output / "crashes" / crash.path.name / dump.path.name) for crash in crashes for dump in crash.dumps]
     others = [(crash, output / "crashes" / crash.path.name) for crash in crashes if not crash.dumps]
     places = [*(args.symbols or []), *map(str, manager.images)]
-    symbols = find_debug_info("syzkaller", places, unpacked=args.scheduler is None)
+    symbols = find_debug_info(places, unpacked=args.scheduler is None)
     timeout = args.timeout or TIMEOUT
     jobs = [_make_job(dump, answers, output, symbols, timeout) for _, dump, answers in found]
     # A report does not say which kernel it is of.

@@ -22,6 +22,7 @@ from kcovdbg.engine.context import Context
 from kcovdbg.engine.terminal import write_remarks
 from kcovdbg.errors import CapabilityError, KcovdbgError, UsageError
 from kcovdbg.target import dump_file as dumpfile
+from kcovdbg.target.debug_files import list_debug_files
 
 _IS_DUMP_NAME: Final = re.compile(r"(vm)?core|dump", re.IGNORECASE)
 TIMEOUT: Final = 600.0
@@ -180,29 +181,17 @@ def _find_link(folder: Path) -> str | None:
     return None
 
 
-def find_debug_info(command: str, places: Sequence[str], *, unpacked: bool) -> DebugInfo:
+def find_debug_info(places: Sequence[str], *, unpacked: bool) -> DebugInfo:
     """Return the debug info files named or in the folders named, with the build-ids of kernels; modules have None.
 
-    :param command: the name of the command that needs them.
     :param unpacked: return the paths of decompressed copies, which exist as long as this process does.
     :raises TargetError: when one cannot be read.
     """
     found: list[tuple[str | None, str]] = []
-    for place in map(Path, places):
-        if place.is_dir():
-            paths = [path for path in sorted(place.rglob("*")) if path.is_file() and _is_debug_info(path)]
-            if not paths:
-                raise UsageError(f"{command}: no debug info in '{place}'", hint="-s takes a vmlinux or a folder of them")
-        else:
-            paths = [place]
-        for path in paths:
-            plain = dumpfile.unpack(path).path
-            found.append((_read_build_id(plain), str(plain.absolute() if unpacked else path.resolve())))
+    for path in (Path(file) for place in places for file in list_debug_files(place)):
+        plain = dumpfile.unpack(path).path
+        found.append((_read_build_id(plain), str(plain.absolute() if unpacked else path.resolve())))
     return tuple(found)
-
-
-def _is_debug_info(path: Path) -> bool:
-    return dumpfile.identify(path) is dumpfile.FileKind.ELF
 
 
 def _read_build_id(path: Path) -> str | None:

@@ -1,19 +1,44 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Separate debug files of stripped images: by .gnu_debuglink, in build-id directories, in debuginfod's cache."""
+"""Files with debug info: those below a folder, and of stripped images by .gnu_debuglink, build ID or debuginfod's cache."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_CORE
 from kcovdbg.errors import TargetError
+from kcovdbg.target import dump_file as dumpfile
 from kcovdbg.user_folder import find_stranger
 
 _ROOT: Final = Path("/usr/lib/debug")
+
+
+def list_debug_files(name: str) -> Sequence[str]:
+    """Return a file that was named, or of a folder the images and modules below it.
+
+    :raises TargetError: when a folder has none.
+    """
+    folder = Path(name)
+    if not folder.is_dir():
+        return (name,)
+    # Object files of a build have debug info as well, thousands of them.
+    paths = (path for path in sorted(folder.rglob("*")) if path.suffix != ".o" and path.is_file())
+    found = [str(path) for path in paths if _is_elf(path)]
+    if not found:
+        raise TargetError(f"no debug info in '{name}'", hint="-s takes a vmlinux, a module, or a folder of them")
+    return found
+
+
+def _is_elf(path: Path) -> bool:
+    try:
+        return dumpfile.identify(path) is dumpfile.FileKind.ELF
+    except TargetError:
+        # Nobody named it: that it cannot be read is no error.
+        return False
 
 
 def read_stripped(path: str | os.PathLike[str]) -> tuple[str, str | None] | None:

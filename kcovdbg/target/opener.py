@@ -12,6 +12,7 @@ from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import ET_REL
 from kcovdbg.errors import CapabilityError, TargetError, UsageError
 from kcovdbg.target import dump_file as dumpfile
+from kcovdbg.target.debug_files import list_debug_files
 from kcovdbg.target.demo_files import open_arguments
 from kcovdbg.target.local_kernel import has_loaded_module, running_build_id
 from kcovdbg.target.socket_address import parse_address
@@ -53,7 +54,7 @@ def sort_files(options: TargetOptions) -> TargetOptions:
     :raises TargetError: when a file cannot be read, or is neither a dump nor debug info.
     """
     core = options.core
-    symbols = list(options.symbols)
+    symbols = [path for name in options.symbols for path in list_debug_files(name)]
     for name in options.files:
         kind = dumpfile.identify(name)
         if kind.is_dump:

@@ -238,3 +238,25 @@ def test_pcs_need_no_names(recorded: Path, tmp_path: Path) -> None:
         write_side_file(tmp_path / "t.kcov", "ab" * 20)
         nameless = run_kcovdbg("-e", f"export {name} file:{tmp_path / 't.kcov'}")
         assert (named.returncode, nameless.returncode, nameless.stdout) == (0, 0, named.stdout)
+
+
+def test_a_folder_of_several_builds(files: Path, tmp_path: Path) -> None:
+    """The one of the dump's build ID is taken; without a dump it has to be the only one."""
+    others = Path(__file__).parents[1] / "golden/generations/6.12-gcc/vmlinux.zst"
+    (tmp_path / "builds").mkdir()
+    (tmp_path / "builds/a").symlink_to(others.parent)
+    shutil.copy(others, tmp_path / "builds/other.zst")
+    shutil.copy(files / "vmlinux", tmp_path / "builds/vmlinux")
+    (tmp_path / "builds/notes.bz2").write_bytes(b"BZh91AY&SY")
+    dump = unpack(find_demo() / "demo.slice.zst").path
+    done = run_kcovdbg("-c", dump, "-s", tmp_path / "builds", "-e", "tasks --json")
+    named = run_kcovdbg("-c", dump, "-s", files / "vmlinux", "-e", "tasks --json")
+    assert (done.returncode, done.stdout) == (0, named.stdout)
+    alone = run_kcovdbg("-s", tmp_path / "builds", "info")
+    assert alone.returncode == 2
+    assert "other.zst" in alone.stderr
+    assert run_kcovdbg("-s", files, "info").returncode == 0
+    (tmp_path / "empty").mkdir()
+    empty = run_kcovdbg("-s", tmp_path / "empty", "info")
+    assert empty.returncode == 2
+    assert str(tmp_path / "empty") in empty.stderr

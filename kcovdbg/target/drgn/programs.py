@@ -103,6 +103,7 @@ def open_core(
 
 def _open_unpacked(path: str, symbols: Sequence[str], name: str | None, unpacked: dumpfile.UnpackedFile) -> DrgnTarget:
     files, notes = _unpack_symbols(symbols)
+    files = _of_build(files, dumpfile.read_vmcoreinfo(unpacked.path).get("BUILD-ID"))
     notes = [] if name is not None else [*unpacked.notes, *notes]
     with collect_warnings() as warnings:
         found = _find_dumped_kernel(path, unpacked.path, files)
@@ -154,6 +155,7 @@ def open_kernel(symbols: Sequence[str]) -> DrgnTarget:
             ) from None
         except Exception as error:  # noqa: BLE001 (drgn raises bare Exceptions)
             raise TargetError(f"could not open /proc/kcore: {_one_line(error)}") from None
+        files = _of_build(files, read_vmcoreinfo(prog).get("BUILD-ID"))
         notes += _load_symbols(prog, files)
     notes += warnings.notes
     connection = Connection(pause=keeps_running, state=lambda: MachineState.RUNNING)
@@ -201,6 +203,7 @@ def open_qemu(address: str, symbols: Sequence[str]) -> DrgnTarget:
                     "memory is read through QEMU's monitor, which is a thousand times slower: run kcovdbg as root or as QEMU's "
                     "user, on the same machine, with a unix socket, to read it directly"
                 )
+            files = _of_build(files, read_vmcoreinfo(prog).get("BUILD-ID"))
             notes += _load_symbols(prog, files)
         notes += warnings.notes
         connection = Connection(
@@ -760,6 +763,15 @@ def _unpack_symbols(symbols: Sequence[str]) -> tuple[list[DebugFile], list[str]]
         files = [file._replace(code=str(path)) if file is found else file for file in files]
         notes.append(f"debug info: {found.name}; {name} has none, its code is read for coverage points")
     return files, notes
+
+
+def _of_build(files: list[DebugFile], wanted: str | None) -> list[DebugFile]:
+    """Leave out the images of other builds, where a folder has those of several.
+
+    :param wanted: the kernel's build ID, None if unknown.
+    """
+    is_there = any(file.is_kernel and file.build_id == wanted for file in files)
+    return [file for file in files if not file.is_kernel or not is_there or file.build_id == wanted]
 
 
 def _find_code(files: Iterable[DebugFile]) -> str | None:
