@@ -6,7 +6,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import cache
-from importlib.util import find_spec
 from typing import Any, Final, Literal
 
 from kcovdbg.errors import CapabilityError
@@ -29,18 +28,6 @@ def load_native() -> tuple[Any, Any]:
             hint="install a C compiler, then kcovdbg again; in a checkout: pip install -e .",
         ) from None
     return ffi, lib
-
-
-@cache
-def has_native() -> bool:
-    """Return whether the compiled module can be used; inside a GDB whose Python has no cffi it cannot."""
-    if find_spec("_cffi_backend") is None:
-        return False
-    try:
-        load_native()
-    except CapabilityError:
-        return False
-    return True
 
 
 def column(code: Literal["B", "I", "Q"], values: Sequence[int], count: int) -> Any:

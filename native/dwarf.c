@@ -30,8 +30,11 @@ enum {
 	TAG_inlined_subroutine = 0x1d,
 	TAG_subprogram = 0x2e,
 	TAG_call_site = 0x48,
+	TAG_skeleton_unit = 0x4a,
 	TAG_GNU_call_site = 0x4109,
 };
+
+enum { UNIT_compile = 1, UNIT_partial = 3, UNIT_skeleton = 4 };
 
 enum {
 	AT_sibling = 0x01,
@@ -411,7 +414,8 @@ static bool is_wanted(uint64_t tag, uint64_t attribute)
 	case AT_low_pc:
 	case AT_high_pc:
 	case AT_ranges:
-		return tag == TAG_compile_unit || tag == TAG_subprogram || tag == TAG_inlined_subroutine;
+		return tag == TAG_compile_unit || tag == TAG_skeleton_unit || tag == TAG_subprogram ||
+		       tag == TAG_inlined_subroutine;
 	case AT_inline:
 	case AT_abstract_origin:
 	case AT_specification:
@@ -425,7 +429,7 @@ static bool is_wanted(uint64_t tag, uint64_t attribute)
 	case AT_str_offsets_base:
 	case AT_addr_base:
 	case AT_rnglists_base:
-		return tag == TAG_compile_unit;
+		return tag == TAG_compile_unit || tag == TAG_skeleton_unit;
 	default:
 		return false;
 	}
@@ -769,7 +773,7 @@ static bool list_entry_ranges(const struct kcovdbg_dwarf *dwarf, const struct un
 static bool read_header(const struct kcovdbg_dwarf *dwarf, uint64_t offset, struct unit *unit)
 {
 	struct cursor cursor = open_at(dwarf, &dwarf->sections.info, offset);
-	uint64_t length = get(&cursor, 4), kind = 1;
+	uint64_t length = get(&cursor, 4), kind = UNIT_compile;
 
 	memset(unit, 0, sizeof(*unit));
 	unit->offset = offset;
@@ -782,13 +786,17 @@ static bool read_header(const struct kcovdbg_dwarf *dwarf, uint64_t offset, stru
 		kind = get(&cursor, 1);
 		unit->address_size = get(&cursor, 1);
 		unit->abbrev = get(&cursor, 4);
+		/* The ID of its other half. */
+		if (kind == UNIT_skeleton)
+			skip(&cursor, 8);
 	} else {
 		unit->abbrev = get(&cursor, 4);
 		unit->address_size = get(&cursor, 1);
 	}
 	unit->entry = cursor.at - (const unsigned char *)dwarf->sections.info.data;
-	/* Type units, and units whose entries are in another file, have no code here. Partial units are referred to. */
-	unit->is_known = !cursor.is_bad && (unit->version == 4 || unit->version == 5) && (kind == 1 || kind == 3) &&
+	/* Type units have no code. Partial units are referred to. A skeleton has the lines of a unit whose entries are elsewhere. */
+	unit->is_known = !cursor.is_bad && (unit->version == 4 || unit->version == 5) &&
+			 (kind == UNIT_compile || kind == UNIT_partial || kind == UNIT_skeleton) &&
 			 (unit->address_size == 4 || unit->address_size == 8);
 	return true;
 }
@@ -841,7 +849,7 @@ static int read_unit(struct kcovdbg_dwarf *dwarf, struct unit *unit, struct kcov
 	unit->str_offsets_base = entry.str_offsets_base.form ? entry.str_offsets_base.number : 8;
 	unit->addr_base = entry.addr_base.form ? entry.addr_base.number : 8;
 	unit->rnglists_base = entry.rnglists_base.form ? entry.rnglists_base.number : 12;
-	if (entry.tag != TAG_compile_unit)
+	if (entry.tag != TAG_compile_unit && entry.tag != TAG_skeleton_unit)
 		return 0;
 	unit->low = address_of(dwarf, unit, entry.low);
 	unit->has_lines = entry.lines.form != 0;

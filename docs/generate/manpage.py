@@ -29,7 +29,6 @@ _ENVIRONMENT = (
         "symbol tables are kept in kcovdbg/symbols under it; ~/.cache by default; under TMPDIR where that cannot be written",
     ),
     ("XDG_STATE_HOME", "the shell's history is kept in kcovdbg/history under it; ~/.local/state by default"),
-    ("LLVM_SYMBOLIZER_PATH", "the llvm-symbolizer that builds symbol tables"),
 )
 _DESCRIPTION = (
     "KCOV passes the Linux kernel's code coverage to fuzzers through a buffer shared with user space. kcovdbg shows KCOV's own "

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from kcovdbg.abi.address import address_of
 from kcovdbg.analysis.located_records import is_file_name, matches_path
-from kcovdbg.analysis.point_search import find_points
 from kcovdbg.engine.argument import Argument, Count, Value
 from kcovdbg.engine.buffer_arguments import TRACE_OPTIONS
 from kcovdbg.engine.buffer_sources import find_counts
@@ -54,14 +53,14 @@ def _find_place(table: LocationTable, wanted: str) -> _Place:
     :raises KcovdbgError: when the kernel image has no code of that name.
     """
     if not is_file_name(wanted):
-        found = find_points(table, function=wanted)
+        found = table.find(function=wanted)
         named = table.functions_named(wanted)
         if found or named:
             units = {symbol.unit for symbol in named if symbol.unit}
             return _Place(found, "" if found else _explain_absence(table, wanted, units))
     files = {file for file in table.files() if matches_path(wanted, file)}
     if files or any(matches_path(wanted, unit) for unit in table.units()):
-        pcs = find_points(table, files=files) if files else ()
+        pcs = table.find(files=files) if files else ()
         return _Place(pcs, f"'{wanted}' is not instrumented: its code has no coverage point")
     if is_file_name(wanted):
         raise unknown_file([table], wanted)
@@ -92,7 +91,7 @@ def _explain_absence(table: LocationTable, function: str, units: Collection[str]
     if not units:
         return text
     names = " and ".join(sorted(units))
-    if find_points(table, files=units):
+    if table.find(files=units):
         return f"{text}, though {names} is instrumented: noinstr or __no_sanitize_coverage excludes single functions"
     return f"{text}, and neither has anything else in {names}: KCOV_INSTRUMENT in a Makefile excludes whole files"
 

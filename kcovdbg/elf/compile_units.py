@@ -7,7 +7,7 @@ Forms are those of DWARF 4 and 5, section 7.5, in its 32-bit format; lists of ra
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -145,17 +145,6 @@ class _DebugInfo:
         found = self._version(0)
         return None if found is None else self._text(self._entry(0, found[1])[1], _COMP_DIR)
 
-    def units(self) -> Iterator[CompileUnit]:
-        at = 0
-        while (found := self._version(at)) is not None:
-            length, version = found
-            tag, unit = self._entry(at, version)
-            name = self._text(unit, _NAME)
-            # Partial and type units have no code.
-            if tag == _COMPILE_UNIT and name is not None:
-                yield CompileUnit(name, self._text(unit, _COMP_DIR), tuple(self._ranges(unit)))
-            at += 4 + length
-
     def _entry(self, at: int, version: int) -> tuple[int, _Unit]:
         """Return the tag and the attributes of the entry of the unit at an offset."""
         if version == 5:
@@ -216,81 +205,6 @@ class _DebugInfo:
             base = self._number(unit, _STR_OFFSETS_BASE, 8)
             form, value = _STRP, self._cursor(".debug_str_offsets", base + 4 * value).number(4)
         return self._cursor(".debug_line_str" if form == _LINE_STRP else ".debug_str", value).string()
-
-    def _indexed_address(self, unit: _Unit, index: int) -> int:
-        base = self._number(unit, _ADDR_BASE, 8)
-        return self._cursor(".debug_addr", base + unit.address_size * index).number(unit.address_size)
-
-    def _ranges(self, unit: _Unit) -> Iterator[tuple[int, int]]:
-        form, low = unit.values.get(_LOW_PC, (0, 0))
-        assert isinstance(low, int)
-        if form in _ADDRX_FORMS:
-            low = self._indexed_address(unit, low)
-        if _HIGH_PC in unit.values:
-            form, high = unit.values[_HIGH_PC]
-            assert isinstance(high, int)
-            if form in _ADDRX_FORMS:
-                high = self._indexed_address(unit, high)
-            elif form != _ADDRESS:
-                high += low
-            if low < high:
-                yield low, high
-        if _RANGES in unit.values:
-            form, at = unit.values[_RANGES]
-            assert isinstance(at, int)
-            if unit.version < 5:
-                yield from self._old_ranges(unit, at, low)
-                return
-            if form == _RNGLISTX:
-                base = self._number(unit, _RNGLISTS_BASE, 12)
-                at = base + self._cursor(".debug_rnglists", base + 4 * at).number(4)
-            yield from self._range_list(unit, at, low)
-
-    def _old_ranges(self, unit: _Unit, at: int, base: int) -> Iterator[tuple[int, int]]:
-        cursor, size = self._cursor(".debug_ranges", at), unit.address_size
-        highest = (1 << 8 * size) - 1
-        while True:
-            start, end = cursor.number(size), cursor.number(size)
-            if start == highest:
-                base = end
-            elif start == end == 0:
-                return
-            elif start < end:
-                yield base + start, base + end
-
-    def _range_list(self, unit: _Unit, at: int, base: int) -> Iterator[tuple[int, int]]:
-        cursor, size = self._cursor(".debug_rnglists", at), unit.address_size
-        while kind := cursor.number(1):
-            # Of DWARF 5, table 7.30: DW_RLE_base_addressx to DW_RLE_start_length.
-            if kind == 1:
-                base = self._indexed_address(unit, cursor.uleb())
-                continue
-            if kind == 5:
-                base = cursor.number(size)
-                continue
-            if kind in (2, 3):
-                start, second = self._indexed_address(unit, cursor.uleb()), cursor.uleb()
-                end = self._indexed_address(unit, second) if kind == 2 else start + second
-            elif kind == 4:
-                start, end = base + cursor.uleb(), base + cursor.uleb()
-            elif kind in (6, 7):
-                start = cursor.number(size)
-                end = cursor.number(size) if kind == 6 else start + cursor.uleb()
-            else:
-                raise ValueError(f"range list entry {kind}")
-            if start < end:
-                yield start, end
-
-
-def read_units(elf: ElfFile) -> tuple[CompileUnit, ...]:
-    """Return the compilation units of a linked image.
-
-    :return: empty when its debug info has none, is damaged, or has them in an unknown form.
-    """
-    try:
-        return tuple(_DebugInfo(elf).units())
-    except (struct.error, IndexError, KeyError, ValueError, ElfError):
-        return ()
 
 
 def read_comp_dir(elf: ElfFile) -> str | None:

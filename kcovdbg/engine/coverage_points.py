@@ -48,7 +48,7 @@ def find_point_table(context: Context) -> LocationTable:
     if table is None and symbolizer.waits_for_table:
         raise CapabilityError(
             "the table of this build's coverage points is still being built in the background",
-            hint="try again in a few minutes; the compiled module or llvm-symbolizer makes it much faster",
+            hint="try again in a few minutes",
         )
     if table is None and symbolizer.table_problem is not None:
         raise CapabilityError(

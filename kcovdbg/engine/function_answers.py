@@ -14,7 +14,6 @@ from kcovdbg.analysis.missing_coverage import (
     find_interrupt,
     find_task,
 )
-from kcovdbg.analysis.point_search import find_points
 from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.engine.buffer_sources import BufferCounts, find_counts, list_buffers
 from kcovdbg.engine.code_names import check_functions
@@ -38,7 +37,7 @@ def explain_function(context: Context, function: str, what: str | None) -> Itera
     )
     names = context.workspace.names
     check_functions([names], [function])
-    points = find_points(table, kinds, function=function)
+    points = table.find(kinds, function=function)
     wanted = PcFilter(names, (function,))
     tail_calls = sum(pc in table and wanted(pc) for pc in table.pcs(PointKind.TAIL_KNOWN) if pc in counts)
     if not points:
@@ -146,11 +145,11 @@ def explain_elsewhere(context: Context, state: State, function: str, subject: st
                 {"function": function},
             )
     table = find_point_table(context)
-    others = [other for other in list_buffers(state) if other[0] != what] if find_points(table, function=function) else []
+    others = [other for other in list_buffers(state) if other[0] != what] if table.find(function=function) else []
     for name, whose in others[:_LOOKED_AT]:
         try:
             counts, _, kinds = find_counts(context, name)
-            covered = sum(pc in counts for pc in find_points(table, kinds, function=function))
+            covered = sum(pc in counts for pc in table.find(kinds, function=function))
         except KcovdbgError:
             continue
         if covered:

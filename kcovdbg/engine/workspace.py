@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kcovdbg.analysis.compact_buffer import Kept
 from kcovdbg.analysis.pc_names import Names
-from kcovdbg.compiled_module import has_native
 from kcovdbg.engine.code_names import ModuleCode
 from kcovdbg.engine.command import CommandTable
 from kcovdbg.engine.file_confinement import FileConfinement
@@ -168,13 +167,11 @@ class Workspace:
         """Wait a moment for a table that is being built: without it, lines are less exact and tail calls are unknown."""
         if symbolizer.table is not None or not symbolizer.waits_for_table:
             return symbolizer.table
-        # Other readers take minutes.
-        patience = _TABLE_PATIENCE if has_native() else 0
         wait_with_progress(
             self.terminal(),
             lambda: None if symbolizer.table is None and symbolizer.waits_for_table else symbolizer,
             symbolizer.progress,
-            patience,
+            _TABLE_PATIENCE,
             is_quiet=True,
         )
         return symbolizer.table

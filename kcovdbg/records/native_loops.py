@@ -1,18 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Loops over every word of a buffer, in C.
-
-Numbering has a Python implementation for installations without the compiled module: the same results, 10 to 100 times slower.
-Loops over locations are in :mod:`.chain_loops`. The headers in native/ document the C functions.
-"""
+"""Loops over every word of a buffer, in C; loops over locations are in :mod:`.chain_loops`."""
 
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from kcovdbg.compiled_module import column, has_native, load_native, zeros
+from kcovdbg.compiled_module import column, load_native, zeros
 
 NO_ID: Final = 0xFFFFFFFF
 """The number of a PC that has none."""
@@ -33,16 +27,27 @@ class Block(NamedTuple):
     length: int
 
 
-class _NativeNumbering:
-    def __init__(self, base: int, size: int) -> None:
+class Numbering:
+    """Numbers for the distinct PCs of buffers, ascending by address. A buffer is an array of type ``Q`` or ``I``.
+
+    Takes an eighth of the text's size in memory, which is reused by each call of :meth:`number`.
+
+    :param text: first address of the kernel's code and the address after the last one, as recorded in buffers (minus the KASLR
+        offset). PCs outside are numbered more slowly.
+    """
+
+    def __init__(self, text: tuple[int, int] = (0, 0)) -> None:
         ffi, lib = load_native()
-        self._text = lib.kcovdbg_text_new(base, size)
+        start, end = text
+        size = min(max(0, end - start), _MAX_TEXT)
+        self._text = lib.kcovdbg_text_new(start, size)
         if self._text == ffi.NULL:
             raise MemoryError
         self._text = ffi.gc(self._text, lib.kcovdbg_text_free, size // 8)
         self._count = 0
 
-    def number(self, buffers: Sequence[array[int]]) -> array[int]:
+    def number(self, *buffers: array[int]) -> array[int]:
+        """Return the distinct PCs of all the buffers, ascending; a PC's number is its index."""
         ffi, lib = load_native()
         lib.kcovdbg_text_reset(self._text)
         for words in buffers:
@@ -56,77 +61,26 @@ class _NativeNumbering:
         return pcs
 
     def ids(self, words: array[int]) -> array[int]:
+        """Return the number of each record's PC; :data:`NO_ID` for one that :meth:`number` was not given."""
         ffi, lib = load_native()
         ids = zeros("I", len(words))
         lib.kcovdbg_text_ids(self._text, ffi.from_buffer(words), len(words), words.itemsize, column("I", ids, len(words)))
         return ids
 
-    def counts(self, buffers: Sequence[array[int]]) -> array[int]:
-        ffi, lib = load_native()
-        counts = zeros("Q", self._count)
-        native_counts = column("Q", counts, self._count)
-        for words in buffers:
-            lib.kcovdbg_text_count(self._text, ffi.from_buffer(words), len(words), words.itemsize, native_counts, self._count)
-        return counts
-
-
-class _PythonNumbering:
-    def __init__(self) -> None:
-        self._pcs = array("Q")
-        self._ids: dict[int, int] = {}
-
-    def number(self, buffers: Sequence[array[int]]) -> array[int]:
-        self._pcs = array("Q", sorted(set().union(*buffers)))
-        self._ids = {pc: index for index, pc in enumerate(self._pcs)}
-        return self._pcs[:]
-
-    def ids(self, words: array[int]) -> array[int]:
-        find = self._ids.get
-        return array("I", [find(pc, NO_ID) for pc in words])
-
-    def counts(self, buffers: Sequence[array[int]]) -> array[int]:
-        counter: Counter[int] = Counter()
-        for words in buffers:
-            counter.update(words)
-        return array("Q", [counter[pc] for pc in self._pcs])
-
-
-class Numbering:
-    """Numbers for the distinct PCs of buffers, ascending by address. A buffer is an array of type ``Q`` or ``I``.
-
-    Takes an eighth of the text's size in memory, which is reused by each call of :meth:`number`.
-
-    :param text: first address of the kernel's code and the address after the last one, as recorded in buffers (minus the KASLR
-        offset). PCs outside are numbered more slowly.
-    :param native: whether to use the compiled module; None to use it if it is there.
-    """
-
-    def __init__(self, text: tuple[int, int] = (0, 0), *, native: bool | None = None) -> None:
-        start, end = text
-        if native is None:
-            native = has_native()
-        if native:
-            self._numbering: _NativeNumbering | _PythonNumbering = _NativeNumbering(start, min(max(0, end - start), _MAX_TEXT))
-        else:
-            self._numbering = _PythonNumbering()
-
-    def number(self, *buffers: array[int]) -> array[int]:
-        """Return the distinct PCs of all the buffers, ascending; a PC's number is its index."""
-        return self._numbering.number(buffers)
-
-    def ids(self, words: array[int]) -> array[int]:
-        """Return the number of each record's PC; :data:`NO_ID` for one that :meth:`number` was not given."""
-        return self._numbering.ids(words)
-
     def counts(self, *buffers: array[int]) -> array[int]:
         """Return how often each numbered PC occurs in the buffers."""
-        return self._numbering.counts(buffers)
+        ffi, lib = load_native()
+        counts = zeros("Q", self._count)
+        pointer = column("Q", counts, self._count)
+        for words in buffers:
+            lib.kcovdbg_text_count(self._text, ffi.from_buffer(words), len(words), words.itemsize, pointer, self._count)
+        return counts
 
 
 def find_blocks(
     left: array[int], right: array[int], groups: array[int] | None = None, *, budget: int = _DIFF_BUDGET
 ) -> tuple[tuple[Block, ...], bool]:
-    """Align two sequences of numbers; needs the compiled module.
+    """Align two sequences of numbers.
 
     :param groups: the group of each number. Consecutive records of one group (for PCs, a function) are aligned as one first:
         sequences of a million nearly equal records take a fifth of a second.

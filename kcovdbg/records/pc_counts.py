@@ -104,12 +104,9 @@ def to_array(words: Sequence[int]) -> array[int]:
     return words if isinstance(words, array) else array("Q", words)
 
 
-def make_numbering(words: Sequence[int], *, native: bool | None = None) -> Numbering:
-    """Return a numbering whose range fits some words.
-
-    :param native: whether to use the compiled module; None to use it if it is there.
-    """
-    return Numbering(find_text(words), native=native)
+def make_numbering(words: Sequence[int]) -> Numbering:
+    """Return a numbering whose range fits some words."""
+    return Numbering(find_text(words))
 
 
 def count_pcs(buffer: Buffer) -> PcCounts:

@@ -10,7 +10,7 @@ import mmap
 import os
 import sys
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
@@ -20,7 +20,7 @@ from kcovdbg.elf.compile_units import CompileUnit
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_X86_64
 from kcovdbg.errors import CapabilityError
-from kcovdbg.symbols.numbered_locations import LocationArrays, LocationError
+from kcovdbg.symbols.numbered_locations import LocationArrays, Locations, check_status
 
 NO_UNIT: Final = 0xFFFFFFFF
 """The number of the unit of an address that is in none; of the chain of one whose unit cannot be read."""
@@ -102,128 +102,6 @@ def find_branches(
     return found
 
 
-def merge_points(columns: Sequence[tuple[array[int], int]]) -> tuple[array[int], bytes]:
-    """Merge columns of PCs, each with their kind, into the ascending PCs and the kind of each."""
-    ffi, lib = load_native()
-    pointers = [column("Q", pcs, len(pcs)) for pcs, _ in columns]
-    given = ffi.new("struct kcovdbg_points[]", len(columns))
-    for one, pointer, (pcs, kind) in zip(given, pointers, columns, strict=True):
-        one.pcs, one.count, one.kind = pointer, len(pcs), kind
-    size = sum(len(pcs) for pcs, _ in columns)
-    merged, kinds = zeros("Q", size), bytearray(size)
-    if lib.kcovdbg_merge_points(given, len(columns), column("Q", merged, size), column("B", kinds, size), size):
-        raise ValueError("points of columns that do not ascend")
-    return merged, bytes(kinds)
-
-
-def make_rows(
-    pcs: array[int],
-    kinds: bytes,
-    chains: array[int],
-    base: int,
-    chain_ends: array[int],
-    shift: int,
-    bucket_count: int,
-) -> tuple[array[int], array[int], array[int]]:
-    """Return the offset of each PC, the word of its chain, and buckets of offsets.
-
-    :raises ValueError: when PCs do not ascend or have chains that there are not.
-    """
-    _, lib = load_native()
-    count = len(pcs)
-    offsets, rows, buckets = zeros("I", count), zeros("Q", count), zeros("I", bucket_count)
-    failed = lib.kcovdbg_make_rows(
-        column("Q", pcs, count),
-        column("B", kinds, count),
-        column("I", chains, count),
-        count,
-        base,
-        column("I", chain_ends, len(chain_ends)),
-        len(chain_ends),
-        shift,
-        column("I", offsets, count),
-        column("Q", rows, count),
-        column("I", buckets, bucket_count),
-        bucket_count,
-    )
-    if failed:
-        raise ValueError("PCs that do not ascend, or chains out of range")
-    return offsets, rows, buckets
-
-
-def _check(status: int) -> None:
-    """Raise what a function of native/locations.h or native/dwarf.h says.
-
-    :raises CapabilityError: when the locations take more memory than there is, or than those of any kernel.
-    :raises LocationError: when they are damaged.
-    """
-    if status == -1:
-        raise CapabilityError("its debug info has more locations than fit into memory")
-    if status < 0:
-        raise LocationError("numbers out of range")
-
-
-class NativeLocations:
-    """Numbered locations, kept in C: :class:`~kcovdbg.symbols.numbered_locations.Locations`."""
-
-    def __init__(self) -> None:
-        ffi, lib = load_native()
-        self.pointer = lib.kcovdbg_locations_new()
-        if self.pointer == ffi.NULL:
-            raise MemoryError
-        self.pointer = ffi.gc(self.pointer, lib.kcovdbg_locations_free)
-
-    def arrays(self) -> LocationArrays:
-        """Return a copy of what there is."""
-        ffi, lib = load_native()
-        found = ffi.new("struct kcovdbg_location_arrays *")
-        lib.kcovdbg_locations_arrays(self.pointer, found)
-
-        def copy(pointer: Any, count: int) -> array[int]:
-            numbers = array("I")
-            if count:
-                numbers.frombytes(ffi.buffer(pointer, 4 * count))
-            return numbers
-
-        text = bytes(ffi.buffer(found.text, found.text_size)) if found.text_size else b""
-        return LocationArrays(
-            text,
-            copy(found.frames, 4 * found.frame_count),
-            copy(found.chain_ends, found.chain_count),
-            copy(found.chain_frames, found.chain_frame_count),
-        )
-
-    def add(self, more: LocationArrays) -> array[int]:
-        """Add locations; return the number that each of them has here.
-
-        :raises LocationError: when they are damaged.
-        """
-        ffi, lib = load_native()
-        given = ffi.new("struct kcovdbg_location_arrays *")
-        text = ffi.from_buffer(more.text)
-        if len(more.frames) % 4:
-            raise LocationError("numbers out of range")
-        pointers = [column("I", numbers, len(numbers)) for numbers in more[1:]]
-        given.text, given.text_size = text, len(more.text)
-        given.frames, given.frame_count = pointers[0], len(more.frames) // 4
-        given.chain_ends, given.chain_count = pointers[1], len(more.chain_ends)
-        given.chain_frames, given.chain_frame_count = pointers[2], len(more.chain_frames)
-        numbers = zeros("I", len(more.chain_ends))
-        _check(lib.kcovdbg_locations_add(self.pointer, given, column("I", numbers, len(numbers))))
-        return numbers
-
-    def common(self, groups: Iterable[Sequence[int]]) -> list[int]:
-        """Return what the locations of each group have in common: all of it, or the outermost function alone, or nothing."""
-        _, lib = load_native()
-        numbers = zeros("I", 1)
-        common = column("I", numbers, 1)
-        found = []
-        for group in groups:
-            _check(lib.kcovdbg_locations_common(self.pointer, group, len(group), common))
-            found.append(numbers[0])
-        return found
-
-
 class DwarfReader:
     """The debug info of a linked image, mapped.
 
@@ -274,7 +152,7 @@ class DwarfReader:
         _, lib = load_native()
         count = len(addresses)
         found = zeros("I", count)
-        _check(lib.kcovdbg_dwarf_find_units(self._dwarf, column("Q", addresses, count), count, column("I", found, count)))
+        check_status(lib.kcovdbg_dwarf_find_units(self._dwarf, column("Q", addresses, count), count, column("I", found, count)))
         return found
 
     def locate(self, units: Sequence[int], ends: Sequence[int], addresses: array[int]) -> tuple[array[int], LocationArrays]:
@@ -285,7 +163,7 @@ class DwarfReader:
         :return: the chain of each address, :data:`NO_UNIT` where its unit cannot be read; and the chains.
         """
         ffi, lib = load_native()
-        locations = NativeLocations()
+        locations = Locations()
         count = len(addresses)
         chains = zeros("I", count)
         if len(units) != len(ends):
@@ -300,5 +178,5 @@ class DwarfReader:
             locations.pointer,
             column("I", chains, count),
         )
-        _check(status)
+        check_status(status)
         return chains, locations.arrays()

@@ -18,12 +18,10 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
-from functools import partial
 from itertools import compress
 from typing import Final, NamedTuple
 
 from kcovdbg.abi.record import Codec
-from kcovdbg.compiled_module import has_native
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_386, EM_AARCH64, EM_RISCV, EM_S390, EM_X86_64
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable
@@ -170,8 +168,6 @@ class _CompiledCode(NamedTuple):
 # Displacements of 128 MiB at most, more than the size of a kernel's text: fewer other bytes look like a call.
 _X86_CALL: Final = re.compile(rb"\xe8(?=...[\x00-\x07\xf8-\xff])", re.DOTALL)
 _X86_JUMP: Final = re.compile(rb"(?:\xe9|\x0f[\x80-\x8f])(?=...[\x00-\x07\xf8-\xff])", re.DOTALL)
-_X86_INDIRECT: Final = re.compile(rb"\xff(?=[\xd0-\xd7\x10-\x13\x16\x17\x50-\x53\x55-\x57\x90-\x93\x95-\x97])")
-_X86_INDIRECT_JUMP: Final = re.compile(rb"\xff(?=[\xe0-\xe7\x20-\x27\x60-\x67\xa0-\xa7])")
 
 
 def _scan_x86(text: bytes | memoryview, address: int, is_big_endian: bool) -> Code:  # noqa: ARG001
@@ -185,31 +181,11 @@ def _scan_x86(text: bytes | memoryview, address: int, is_big_endian: bool) -> Co
     return Code(follow(_X86_CALL), follow(_X86_JUMP), [], [])
 
 
-def _scan_x86_indirect(text: bytes | memoryview, address: int) -> list[int]:
-    # Other bytes that look like such a call only add an address that is never looked up.
-    lengths = {0x10: 2, 0x50: 3, 0x90: 6, 0xD0: 2}
-    return [address + match.start() + lengths[text[match.end()] & 0xF0] for match in _X86_INDIRECT.finditer(text)]
-
-
 X86_SHORT: Final = re.compile(rb"[\xeb\x70-\x7f]")
 
 
 def _no_jumps(target: int) -> tuple[int, ...]:  # noqa: ARG001
     return ()
-
-
-def _find_short_jumps(elf: ElfFile, target: int) -> list[int]:
-    """Return the addresses of x86 jumps with a short displacement to an address."""
-    section = elf.section_at(target)
-    if section is None:
-        return []
-    start = max(target - 129, section.address)
-    text = elf.read(start, target + 128 - start)
-    return [
-        start + match.end()
-        for match in X86_SHORT.finditer(text, 0, len(text) - 1)
-        if start + match.end() + 1 + (text[match.end()] ^ 0x80) - 0x80 == target
-    ]
 
 
 def _words(text: bytes | memoryview) -> array[int]:
@@ -475,10 +451,9 @@ def _scan(elf: ElfFile, machine: int, *, has_thunks: bool) -> Code | _CompiledCo
     # By address, so that what is found in them is ascending.
     sections = sorted(elf.text_sections(), key=lambda section: section.address)
     texts = [(section.address, elf.map_section(section)) for section in sections]
-    if machine in SEARCHED and has_native():
+    if machine in SEARCHED:
         return _CompiledCode(texts, machine, not has_thunks)
     code = Code(Branches([], []), Branches([], []), [], [])
-    is_x86 = machine in (EM_X86_64, EM_386)
     for address, text in texts:
         part = SCANNERS[machine](text, address, elf.header.big_endian)
         for branches, more in ((code.calls, part.calls), (code.jumps, part.jumps)):
@@ -486,9 +461,6 @@ def _scan(elf: ElfFile, machine: int, *, has_thunks: bool) -> Code | _CompiledCo
             branches.target.extend(more.target)
         code.indirect.extend(part.indirect)
         code.indirect_jumps.extend(part.indirect_jumps)
-        if is_x86 and not has_thunks:
-            code.indirect.extend(_scan_x86_indirect(text, address))
-            code.indirect_jumps.extend(address + match.start() for match in _X86_INDIRECT_JUMP.finditer(text))
     return code
 
 
@@ -519,7 +491,7 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     """Return all points of a linked kernel image, with addresses as in the image.
 
     There are none without text (a file of debug info alone), without symbols, or on machines without a scanner.
-    With the compiled module, 10 MiB of text of x86 or arm64 take 0.1 s of processor time; all cores search.
+    10 MiB of text of x86 or arm64 take 0.1 s of processor time; all cores search.
 
     :param symbols: its symbols, where another file has them.
     :raises ElfError: when the file is damaged.
@@ -538,8 +510,6 @@ def find_points(elf: ElfFile, symbols: SymbolTable | None = None) -> Points:
     short_jumps: Callable[[int], Iterable[int]] = _no_jumps
     if isinstance(code, _CompiledCode):
         short_jumps = code.short_jumps_to(callbacks.keys() | functions.starts)
-    elif machine in (EM_X86_64, EM_386):
-        short_jumps = partial(_find_short_jumps, elf)
     tail_calls = _TailCalls(jumps, short_jumps, callbacks.keys(), functions)
     if not tail_calls.functions:
         return found

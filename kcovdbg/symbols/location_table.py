@@ -24,14 +24,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
-from kcovdbg.compiled_module import has_native
 from kcovdbg.errors import KcovdbgError
 from kcovdbg.model.frame_columns import KIND_BITS, KIND_MASK, MAX_DEPTH, FrameColumns
 from kcovdbg.model.location import Frame
 from kcovdbg.output_file import open_output
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
-from kcovdbg.symbols.numbered_locations import LocationArrays, PythonLocations
-from kcovdbg.symbols.table_rows import BUCKET_SHIFT, check_table, make_columns
+from kcovdbg.symbols.numbered_locations import LocationArrays, Locations
+from kcovdbg.symbols.table_rows import BUCKET_SHIFT, check_table, combine_flags, make_columns
 
 FORMAT: Final = 5
 """Part of the file's name: another version of kcovdbg with another format has files of its own."""
@@ -163,7 +162,7 @@ class LocationTable:
             if start < 0 or start + size > len(payload) or at % 8 or size % array(code).itemsize:
                 raise TableError(f"{self.path} is damaged: {name} is incomplete")
             self._parts[name] = memoryview(payload)[start : start + size].cast(code)
-        if has_native() and not check_table(base, self._parts, len(PointKind)):
+        if not check_table(base, self._parts, len(PointKind)):
             raise TableError(f"{self.path} is damaged: numbers out of range")
         self._offset = self._parts["offset"]
         self._chain = self._parts["chain"]
@@ -271,11 +270,19 @@ class LocationTable:
         :param files: relative to the build root; a leading ``./`` makes no difference.
         """
         of_kinds = frozenset(map(int, kinds))
-        if function is not None and files is None:
-            return array("Q", sorted({*self._find_by_frames(of_kinds, function), *self.find_in_symbols(of_kinds, function)}))
-        return self._find_by_frames(of_kinds, function, files)
+        columns = self.columns
+        flags = bytearray(len(columns.frames.function))
+        for frame in self.find_frames(function=function, files=files):
+            flags[frame] = 1
+        found = array("Q")
+        for index in compress(count(), combine_flags(columns.frames, columns.chain, bytes(flags))):
+            if columns.chain[index] & KIND_MASK in of_kinds:
+                found.append(columns.base + columns.offset[index])
+        if function is None or files is not None:
+            return found
+        return array("Q", sorted({*found, *self._find_in_symbols(of_kinds, function)}))
 
-    def find_in_symbols(self, kinds: Collection[int], name: str) -> Iterator[int]:
+    def _find_in_symbols(self, kinds: Collection[int], name: str) -> Iterator[int]:
         """Yield the points in the code of the symbols with a name.
 
         :param kinds: of :class:`PointKind`.
@@ -286,23 +293,6 @@ class LocationTable:
             for index in range(first, last):
                 if self._chain[index] & KIND_MASK in kinds:
                     yield self._base + self._offset[index]
-
-    def _find_by_frames(
-        self, of_kinds: Collection[int], function: str | None, files: Iterable[str] | None = None
-    ) -> array[int]:
-        wanted = self.find_frames(function=function, files=files)
-        # Of each chain with a wanted frame, the place of the first such frame; chains do not overlap.
-        places: dict[int, int] = {}
-        for place in compress(count(), map(wanted.__contains__, self._chain_frame)):
-            places.setdefault(self._is_chain_start.rfind(1, 0, place + 1), place)
-        base = self._base
-        found = array("Q")
-        for index in compress(count(), map(places.__contains__, self._chain_start)):
-            word = self._chain[index]
-            end = (word >> 16) + (word >> KIND_BITS & MAX_DEPTH)
-            if places[word >> 16] < end and word & KIND_MASK in of_kinds:
-                found.append(base + self._offset[index])
-        return found
 
     def find_frames(self, *, function: str | None = None, files: Iterable[str] | None = None) -> set[int]:
         """Find the frames in a function, or in some files, or both: their indexes in :attr:`columns`.
@@ -324,19 +314,6 @@ class LocationTable:
     def _find_frames(self, column: str, strings: set[int]) -> set[int]:
         """Return the frames that have one of some strings in a column."""
         return set(compress(count(), map(strings.__contains__, self._parts[column])))
-
-    @cached_property
-    def _chain_start(self) -> array[int]:
-        """Of each PC the place of its chain's first frame."""
-        return array("I", [word >> 16 for word in self._chain])
-
-    @cached_property
-    def _is_chain_start(self) -> bytearray:
-        """Of each place in the array of chains whether a chain begins there."""
-        flags = bytearray(len(self._chain_frame) + 1)
-        for start in self._chain_start:
-            flags[start] = 1
-        return flags
 
     def prepare(self) -> None:
         """Compute in advance what the first search needs, for a process that searches more than once."""
@@ -414,14 +391,13 @@ class TableWriter:
         self._build_id = bytes.fromhex(build_id)
         self._ranges = ranges
         self._base = min((text.start for text in ranges), default=0)
-        self._locations = PythonLocations()
-        self._rows: dict[int, tuple[int, int]] = {}
+        self._rows: dict[int, tuple[int, tuple[Frame, ...]]] = {}
         self._columns: tuple[Sequence[int], Sequence[int], Sequence[int], LocationArrays] | None = None
         self._functions: dict[int, FunctionSymbol] = {}
 
     def add_frames(self, pc: int, kind: PointKind, frames: Iterable[Frame]) -> None:
         """Add a PC with its location."""
-        self._rows[pc] = int(kind), self._locations.add_chain(frames)
+        self._rows[pc] = int(kind), tuple(frames)
 
     def set_rows(self, pcs: Sequence[int], kinds: Sequence[int], chains: Sequence[int], locations: LocationArrays) -> None:
         """Set all PCs of an image at once, in place of those that were added.
@@ -440,7 +416,9 @@ class TableWriter:
             return self._columns
         pcs = sorted(self._rows)
         rows = [self._rows[pc] for pc in pcs]
-        return pcs, [kind for kind, _ in rows], [chain for _, chain in rows], self._locations.arrays()
+        locations = Locations()
+        chains = locations.add_frames(frames for _, frames in rows)
+        return pcs, [kind for kind, _ in rows], chains, locations.arrays()
 
     def _arrays(self) -> Mapping[str, array[int]]:
         base = self._base

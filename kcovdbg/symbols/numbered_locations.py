@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from kcovdbg.errors import KcovdbgError
+from kcovdbg.compiled_module import column, load_native, zeros
+from kcovdbg.errors import CapabilityError, KcovdbgError
 from kcovdbg.model.location import Frame
 
 
@@ -33,83 +33,91 @@ class LocationArrays(NamedTuple):
         return self.text.decode("utf-8", "replace").split("\0")[:-1]
 
 
-class Locations(Protocol):
-    """A set of locations that others are added to."""
+def check_status(status: int) -> None:
+    """Raise what a function of native/locations.h or native/dwarf.h says.
 
-    def add(self, more: LocationArrays) -> Sequence[int]:
-        """Add locations; return the number that each of them has here."""
+    :raises CapabilityError: when the locations take more memory than there is, or than those of any kernel.
+    :raises LocationError: when they are damaged.
+    """
+    if status == -1:
+        raise CapabilityError("its debug info has more locations than fit into memory")
+    if status < 0:
+        raise LocationError("numbers out of range")
 
-    def common(self, groups: Iterable[Sequence[int]]) -> list[int]:
-        """Return what the locations of each group have in common: all of it, or the outermost function alone, or nothing."""
 
-    def arrays(self) -> LocationArrays:
-        """Return what there is."""
-
-
-class PythonLocations:
-    """:class:`Locations` without the compiled module."""
+class Locations:
+    """A set of locations that others are added to, kept in C."""
 
     def __init__(self) -> None:
-        self._strings: dict[str, int] = {}
-        self._frames: dict[tuple[int, int, int, int], int] = {}
-        self._chains: dict[tuple[int, ...], int] = {}
+        ffi, lib = load_native()
+        self.pointer = lib.kcovdbg_locations_new()
+        if self.pointer == ffi.NULL:
+            raise MemoryError
+        self.pointer = ffi.gc(self.pointer, lib.kcovdbg_locations_free)
 
-    def _string(self, text: str | None) -> int:
-        # Zeros separate strings.
-        return 0 if text is None else self._strings.setdefault(text.replace("\0", ""), len(self._strings) + 1)
+    def arrays(self) -> LocationArrays:
+        """Return a copy of what there is."""
+        ffi, lib = load_native()
+        found = ffi.new("struct kcovdbg_location_arrays *")
+        lib.kcovdbg_locations_arrays(self.pointer, found)
 
-    def add_chain(self, frames: Iterable[Frame]) -> int:
-        """Add one location; return its number."""
-        known = self._frames
-        chain = tuple(
-            [
-                known.setdefault((self._string(name), self._string(file), line or 0, column or 0), len(known))
-                for name, file, line, column in frames
-            ]
+        def copy(pointer: Any, count: int) -> array[int]:
+            numbers = array("I")
+            if count:
+                numbers.frombytes(ffi.buffer(pointer, 4 * count))
+            return numbers
+
+        text = bytes(ffi.buffer(found.text, found.text_size)) if found.text_size else b""
+        return LocationArrays(
+            text,
+            copy(found.frames, 4 * found.frame_count),
+            copy(found.chain_ends, found.chain_count),
+            copy(found.chain_frames, found.chain_frame_count),
         )
-        return self._chains.setdefault(chain, len(self._chains))
 
-    def add(self, more: LocationArrays) -> Sequence[int]:
+    def add(self, more: LocationArrays) -> array[int]:
         """Add locations; return the number that each of them has here.
 
         :raises LocationError: when they are damaged.
         """
-        ends = list(more.chain_ends)
-        if ends != sorted(ends) or (ends and ends[-1] > len(more.chain_frames)) or more.text[-1:] not in (b"", b"\0"):
+        ffi, lib = load_native()
+        given = ffi.new("struct kcovdbg_location_arrays *")
+        text = ffi.from_buffer(more.text)
+        if len(more.frames) % 4:
             raise LocationError("numbers out of range")
-        strings = [0, *map(self._string, more.strings())]
-        known, chains = self._frames, self._chains
-        fields = iter(more.frames)
-        try:
-            frames = [
-                known.setdefault((strings[name], strings[file], line, column), len(known))
-                for name, file, line, column in zip(fields, fields, fields, fields, strict=True)
-            ]
-            return [
-                chains.setdefault(tuple([frames[number] for number in more.chain_frames[start:end]]), len(chains))
-                for start, end in pairwise((0, *ends))
-            ]
-        except (IndexError, ValueError):
-            raise LocationError("numbers out of range") from None
+        pointers = [column("I", numbers, len(numbers)) for numbers in more[1:]]
+        given.text, given.text_size = text, len(more.text)
+        given.frames, given.frame_count = pointers[0], len(more.frames) // 4
+        given.chain_ends, given.chain_count = pointers[1], len(more.chain_ends)
+        given.chain_frames, given.chain_frame_count = pointers[2], len(more.chain_frames)
+        numbers = zeros("I", len(more.chain_ends))
+        check_status(lib.kcovdbg_locations_add(self.pointer, given, column("I", numbers, len(numbers))))
+        return numbers
 
     def common(self, groups: Iterable[Sequence[int]]) -> list[int]:
         """Return what the locations of each group have in common: all of it, or the outermost function alone, or nothing."""
-        frames, known = list(self._frames), list(self._chains)
-        numbers: list[int] = []
+        _, lib = load_native()
+        numbers = zeros("I", 1)
+        common = column("I", numbers, 1)
+        found = []
         for group in groups:
-            if len(set(group)) == 1:
-                numbers.append(group[0])
-                continue
-            outer = {(*frames[known[chain][-1]][:2], 0, 0) for chain in group if known[chain]}
-            found = (self._frames.setdefault(outer.pop(), len(self._frames)),) if len(outer) == 1 else ()
-            numbers.append(self._chains.setdefault(found, len(self._chains)))
-        return numbers
+            check_status(lib.kcovdbg_locations_common(self.pointer, group, len(group), common))
+            found.append(numbers[0])
+        return found
 
-    def arrays(self) -> LocationArrays:
-        """Return what there is."""
-        ends, numbers = array("I"), array("I")
-        for chain in self._chains:
-            numbers.extend(chain)
+    def add_frames(self, chains: Iterable[Iterable[Frame]]) -> array[int]:
+        """Add locations as chains of frames, innermost first; return the number that each of them has here."""
+        strings: dict[str, int] = {}
+        frames, ends, numbers = array("I"), array("I"), array("I")
+
+        def string(text: str | None) -> int:
+            # Zeros separate strings.
+            return 0 if text is None else strings.setdefault(text.replace("\0", ""), len(strings) + 1)
+
+        for chain in chains:
+            for name, file, line, place in chain:
+                numbers.append(len(numbers))
+                frames.extend((string(name), string(file), line or 0, place or 0))
             ends.append(len(numbers))
-        text = "".join(f"{string}\0" for string in self._strings).encode("utf-8", "replace")
-        return LocationArrays(text, array("I", [field for frame in self._frames for field in frame]), ends, numbers)
+        text = "".join(f"{string}\0" for string in strings).encode("utf-8", "replace")
+        return self.add(LocationArrays(text, frames, ends, numbers))

@@ -18,7 +18,6 @@ from kcovdbg.errors import CapabilityError, TargetError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.gc_pause import without_collection
-from kcovdbg.symbols.llvm_symbolizer import find_symbolizer, symbolize
 from kcovdbg.symbols.location_table import LocationTable, TextRange
 from kcovdbg.symbols.part_store import Progress
 from kcovdbg.symbols.table_cache import (
@@ -40,18 +39,11 @@ NO_LINES: Final = "no line information"
 
 _INIT: Final = ".init"
 
-# For at least so many PCs llvm-symbolizer, which reads the functions of each unit once, is faster than looking them up one by
-# one: 3600 take two thirds of the time, 13500 a third. For fewer, starting it takes longer.
-_BATCH: Final = 2000
-
 # Seconds between two looks for a table that is being built.
 _TABLE_WAIT: Final = 0.05
 
 Fallback = Callable[[int], Sequence[Frame]]
 """Returns the location of an instruction of the running kernel, empty when it has none. Raises nothing."""
-
-Batch = Callable[[Sequence[int]], Sequence[tuple[Frame, ...]]]
-"""Returns the locations of instructions by their addresses in the image. Raises CapabilityError when it cannot."""
 
 Functions = Callable[[int], str | None]
 """Returns the name of the function that an address in the image is in, None when it is in none. Raises nothing."""
@@ -88,7 +80,6 @@ class Symbolizer:
     :param text: the code of the image; with a table, taken from that.
     :param word_size: bytes of the kernel's ``unsigned long``.
     :param find_table: called from time to time while there is no table, until it returns one.
-    :param batch: for many PCs of the image while there is no table; None to use the fallback for each.
     :param functions: for PCs of the image without a source line, while there is no table.
     :param note: where the table is built, if that is not the cache.
     :param table_problem: why there will be no table unless another process builds it.
@@ -105,7 +96,6 @@ class Symbolizer:
         text: Sequence[TextRange] = (),
         word_size: int = 8,
         find_table: Callable[[], LocationTable | None] | None = None,
-        batch: Batch | None = None,
         functions: Functions | None = None,
         note: str | None = None,
         table_problem: CapabilityError | None = None,
@@ -123,7 +113,6 @@ class Symbolizer:
         self._init_span = (0, 0)
         self._find_table = find_table
         self._find_progress = find_progress
-        self._batch = batch
         self._functions = functions
         self._next_look = 0.0
         self._known: dict[int, Location] = {}
@@ -190,8 +179,7 @@ class Symbolizer:
         if missing:
             with without_collection():
                 if self._table is None:
-                    frames = self._locate_in_batch(missing)
-                    found = {pc: self._locate_without_table(pc, frames.get(pc)) for pc in missing}
+                    found = {pc: self._locate_without_table(pc) for pc in missing}
                 else:
                     found = self._locate_by_table(self._table, missing)
             # A damaged buffer may have millions of random words, which take no time to recognize.
@@ -229,28 +217,12 @@ class Symbolizer:
         text = self._section_of(pc)
         return text is not None and text.name.startswith(_INIT)
 
-    def _locate_in_batch(self, pcs: Sequence[int]) -> dict[int, tuple[Frame, ...]]:
-        """Return the frames of PCs looked up in a batch, without incomplete ones; empty when a batch is not worth it."""
-        if self._batch is None or len(pcs) < _BATCH:
-            return {}
-        inside = [pc for pc in pcs if self._section_of(pc) is not None]
-        if len(inside) < _BATCH:
-            return {}
-        try:
-            chains = self._batch([pc - 1 for pc in inside])
-        except CapabilityError:
-            # The fallback remains.
-            self._batch = None
-            return {}
-        found = zip(inside, chains, strict=True)
-        return {pc: frames for pc, frames in found if frames and all(frame.function is not None for frame in frames)}
-
-    def _locate_without_table(self, pc: int, known: tuple[Frame, ...] | None = None) -> Location:
+    def _locate_without_table(self, pc: int) -> Location:
         address = pc + self._offset & self._mask
         text = self._section_of(pc)
         if text is None and self._text:
             return self._locate_outside(address)
-        frames = known or tuple(self._fallback(address - 1 & self._mask))
+        frames = tuple(self._fallback(address - 1 & self._mask))
         if text is None:
             # Without the ranges of text, debug info decides.
             return Location(address, frames, None) if frames else self._locate_outside(address)
@@ -352,15 +324,6 @@ class ImageFunctions:
         return [named[start] for start in sorted(named)]
 
 
-def _make_batch(image: str | os.PathLike[str]) -> Batch | None:
-    symbolizer = find_symbolizer()
-    return None if symbolizer is None else partial(symbolize, symbolizer, Path(image), make_frame=_same)
-
-
-def _same(frame: Frame) -> Frame:
-    return frame
-
-
 def _start_table(
     image: str | os.PathLike[str], build_id: str, cache: UsableCache, code: str | os.PathLike[str] | None
 ) -> TableBuild:
@@ -399,7 +362,6 @@ def open_symbolizer(
     else:
         table = None if build_id is None else open_table(build_id, folder)
     find_table: Callable[[], LocationTable | None] | None = None
-    batch: Batch | None = None
     functions: Functions | None = None
     note: str | None = None
     table_problem: CapabilityError | None = None
@@ -410,7 +372,6 @@ def open_symbolizer(
         functions = ImageFunctions(image).function_at if text else None
         if text and build_id is not None and has_lines(image):
             find_table = partial(open_table, build_id, folder)
-            batch = _make_batch(image)
             if may_build:
                 cache = find_usable_cache() if folder is None else UsableCache(folder)
                 note = cache.note
@@ -431,7 +392,6 @@ def open_symbolizer(
         text=text,
         word_size=word_size,
         find_table=find_table,
-        batch=batch,
         functions=functions,
         note=note,
         table_problem=table_problem,

@@ -1,112 +1,45 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The builder of an image's location table: ``python -m kcovdbg.symbols.table_builder VMLINUX``.
 
-Lines come from the compiled module's reader of DWARF, which takes a fifth of the time of llvm-symbolizer. Without the module,
-and for units of forms that it does not read, they come from llvm-symbolizer or drgn. All cores work, each on parts.
+All cores work, each on parts.
 """
 
 from __future__ import annotations
 
 import argparse
 import fcntl
-import multiprocessing
 import os
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import partial
-from itertools import chain, compress, count, groupby, islice, repeat
+from itertools import chain, compress, count, groupby, islice, pairwise, repeat
 from operator import attrgetter, ne, not_, sub
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kcovdbg.compiled_module import has_native
-from kcovdbg.elf.compile_units import CompileUnit, read_units
+from kcovdbg.elf.compile_units import CompileUnit
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.symbol_table import ElfSymbol, SymbolTable, strip_clone_suffix
 from kcovdbg.errors import CapabilityError, KcovdbgError, TargetError
 from kcovdbg.model.location import Frame
-from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, NativeLocations, core_count
+from kcovdbg.symbols.compiled_reader import NO_UNIT, DwarfReader, core_count
 from kcovdbg.symbols.coverage_points import PointKind, Points, can_find_points, find_points
 from kcovdbg.symbols.gc_pause import without_collection
-from kcovdbg.symbols.llvm_symbolizer import find_symbolizer, symbolize
 from kcovdbg.symbols.location_table import FunctionSymbol, TableWriter, TextRange
-from kcovdbg.symbols.numbered_locations import LocationArrays, LocationError, Locations, PythonLocations
+from kcovdbg.symbols.numbered_locations import LocationArrays, LocationError, Locations
 from kcovdbg.symbols.part_store import LocatedPart, PartStore
 from kcovdbg.symbols.table_cache import CACHE_HINT, lock_path, open_table, table_path
 from kcovdbg.symbols.table_rows import MergedPoints, merge_kinds
 
-# Parts are small enough that all cores have work to the end and that little is lost when a build is killed, and large enough
-# that starting llvm-symbolizer for each costs little.
+# Parts are small enough that all cores have work to the end and that little is lost when a build is killed.
 _PART_BYTES: Final = 8 << 20
-_LLVM_PART: Final = 1 << 16
-_DRGN_PART: Final = 2000
-# Memory of drgn's Programs.
-_MAX_PROCESSES: Final = 4
 
 
 def _text_ranges(elf: ElfFile) -> list[TextRange]:
     return [TextRange(text.address, text.address + text.size, text.name) for text in elf.text_sections()]
-
-
-def _frames_by_drgn(image: Path, start: int, end: int, addresses: Sequence[int]) -> list[tuple[Frame, ...]]:
-    from kcovdbg.target.drgn.locations import frames_at, open_image
-
-    program = open_image(image, start, end)
-    return [frames_at(program, address) for address in addresses]
-
-
-def _complete_names(symbolizer: str, image: Path, span: tuple[int, int], addresses: Sequence[int]) -> list[tuple[Frame, ...]]:
-    """Return locations for which llvm-symbolizer has no short names: by drgn, or else with names of ELF symbols."""
-    try:
-        return _frames_by_drgn(image, *span, addresses)
-    except (ImportError, KcovdbgError):
-        chains = symbolize(symbolizer, image, addresses, lambda frame: frame, function_names="linkage")
-        return [
-            tuple(frame._replace(function=frame.function and strip_clone_suffix(frame.function)) for frame in frames)
-            for frames in chains
-        ]
-
-
-def _frames_by_llvm(symbolizer: str, image: Path, span: tuple[int, int], addresses: Sequence[int]) -> list[tuple[Frame, ...]]:
-    chains = symbolize(symbolizer, image, addresses, lambda frame: frame)
-    again = [index for index, chain in enumerate(chains) if any(frame.function is None for frame in chain)]
-    if again:
-        completed = _complete_names(symbolizer, image, span, [addresses[index] for index in again])
-        for index, chain in zip(again, completed, strict=True):
-            chains[index] = chain
-    return chains
-
-
-class _Worker:
-    """What a process of the pool locates with."""
-
-    locate: Callable[[Sequence[int]], list[tuple[Frame, ...]]] | None = None
-
-    @classmethod
-    def open(cls, symbolizer: str | None, image: Path, span: tuple[int, int]) -> None:
-        if symbolizer is not None:
-            cls.locate = partial(_frames_by_llvm, symbolizer, image, span)
-            return
-        from kcovdbg.target.drgn.locations import frames_at, open_image
-
-        program = open_image(image, *span)
-        cls.locate = lambda addresses: [frames_at(program, address) for address in addresses]
-
-
-def _locate_part(addresses: Sequence[int]) -> LocatedPart:
-    assert _Worker.locate is not None
-    locations = PythonLocations()
-    known: dict[tuple[Frame, ...], int] = {}
-    chains = array("I")
-    for frames in _Worker.locate(addresses):
-        if frames not in known:
-            known[frames] = locations.add_chain(frames)
-        chains.append(known[frames])
-    return LocatedPart(chains, locations.arrays())
 
 
 def _function_name(symbols: SymbolTable, address: int, *, is_assembly: bool) -> str | None:
@@ -179,64 +112,39 @@ def _find_nameless(locations: LocationArrays) -> set[int]:
 class _Locator:
     """Locates addresses of an image.
 
-    :param symbolizer: path of llvm-symbolizer; None for drgn.
-    :param elf: the image, or its file of debug info.
-    :param ranges: its text.
+    :param reader: of its debug info.
     :param symbols: its symbols.
     :param store: where finished parts are kept.
     """
 
-    def __init__(
-        self,
-        symbolizer: str | None,
-        elf: ElfFile,
-        ranges: Sequence[TextRange],
-        symbols: SymbolTable,
-        store: PartStore | None,
-    ) -> None:
-        self._symbolizer = symbolizer
+    def __init__(self, reader: DwarfReader, symbols: SymbolTable, store: PartStore | None) -> None:
+        self._reader = reader
         self._symbols = symbols
-        self._elf = elf
-        self._span = min(text.start for text in ranges), max(text.end for text in ranges)
         self._store = store
-        self.locations: Locations = NativeLocations() if has_native() else PythonLocations()
+        self.locations = Locations()
 
-    def locate(self, addresses: array[int], reader: DwarfReader | None) -> array[int]:
+    def locate(self, addresses: array[int]) -> array[int]:
         """Return the location of each address, by its number in ``locations``.
 
         :param addresses: ascending.
-        :param reader: None where it cannot be used.
-        :raises CapabilityError: when most of them could not be located.
         """
-        nothing = self._add_nothing()
-        chains = array("I", [nothing]) * len(addresses)
-        unread: list[int] = []
-        if reader is None:
-            unread = list(range(len(addresses)))
-        else:
-            parts, runs = _plan_by_units(reader, addresses)
-            located = array("I")
-            for numbers in self._run(parts, partial(self._locate_by_reader, reader)):
-                located.extend(numbers)
-            at = 0
-            for _, start, end in runs:
-                if at == len(located):
-                    break
-                chains[start:end] = located[at : at + end - start]
-                at += end - start
-            unread = list(compress(count(), map(NO_UNIT.__eq__, chains)))
-            for index, number in self._complete_names(addresses, chains):
-                chains[index] = number
-        if unread:
-            wanted = array("Q", map(addresses.__getitem__, unread))
-            for index, number in zip(unread, self._locate_slowly(wanted, nothing), strict=True):
-                chains[index] = number
+        chains = self.locations.add_frames([()]) * len(addresses)
+        nothing = chains[:1]
+        parts, runs = _plan_by_units(self._reader, addresses)
+        located = array("I")
+        for numbers in self._run(parts):
+            located.extend(numbers)
+        at = 0
+        for _, start, end in runs:
+            if at == len(located):
+                break
+            chains[start:end] = located[at : at + end - start]
+            at += end - start
+        for index in compress(count(), map(NO_UNIT.__eq__, chains)):
+            chains[index] = nothing[0]
+        for index, number in self._complete_names(addresses, chains):
+            chains[index] = number
         return chains
-
-    def _add_nothing(self) -> int:
-        locations = PythonLocations()
-        locations.add_chain(())
-        return self.locations.add(locations.arrays())[0]
 
     def _complete_names(self, addresses: array[int], chains: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Name functions without a name in DWARF, such as copies of identical ones, as their ELF symbols.
@@ -247,9 +155,8 @@ class _Locator:
         nameless = _find_nameless(found)
         wanted = list(compress(count(), map(nameless.__contains__, chains)))
         strings = [None, *found.strings()]
-        completed = PythonLocations()
-        ids = array("I")
-        for index in wanted:
+
+        def complete(index: int) -> list[Frame]:
             chain = chains[index]
             start = found.chain_ends[chain - 1] if chain else 0
             frames = [
@@ -258,38 +165,25 @@ class _Locator:
             ]
             is_assembly = (frames[-1].file or "").endswith(".S")
             frames[-1] = frames[-1]._replace(function=_function_name(self._symbols, addresses[index], is_assembly=is_assembly))
-            ids.append(completed.add_chain(frames))
-        numbers = self.locations.add(completed.arrays())
-        return zip(wanted, map(numbers.__getitem__, ids), strict=True)
+            return frames
 
-    def _locate_slowly(self, wanted: array[int], nothing: int) -> Iterator[int]:
-        """Yield the locations of addresses that the compiled reader could not locate: by other programs."""
-        size = _DRGN_PART if self._symbolizer is None else _LLVM_PART
-        parts = [_Part((), (), wanted[at : at + size]) for at in range(0, len(wanted), size)]
-        known = 0
-        for numbers in self._run(parts, self._locate_by_pool):
-            known += sum(number != nothing for number in numbers)
-            yield from numbers
-        if self._symbolizer is not None:
-            _check_known(self._elf, known, len(wanted), self._symbolizer)
+        return zip(wanted, self.locations.add_frames(map(complete, wanted)), strict=True)
 
-    def _run(
-        self, parts: Sequence[_Part], locate: Callable[[Sequence[_Part]], Iterator[LocatedPart]]
-    ) -> Iterator[Sequence[int]]:
+    def _run(self, parts: Sequence[_Part]) -> Iterator[Sequence[int]]:
         """Yield the locations of each part, by their numbers in ``locations``."""
         total = len(parts)
         kept = [
             None if self._store is None else self._store.load(number, total, part.addresses)
             for number, part in enumerate(parts)
         ]
-        made = locate([part for part, found in zip(parts, kept, strict=True) if found is None])
+        made = self._locate([part for part, found in zip(parts, kept, strict=True) if found is None])
         for number, (part, old) in enumerate(zip(parts, kept, strict=True)):
             new = None
             if old is not None:
                 try:
                     yield self._number(old)
                 except LocationError:
-                    new = next(locate([part]))
+                    new = next(self._locate([part]))
             else:
                 new = next(made)
             if new is not None:
@@ -307,20 +201,11 @@ class _Locator:
                 raise LocationError("numbers out of range") from None
             return array("I", [NO_UNIT if chain == NO_UNIT else numbers[chain] for chain in part.chains])
 
-    def _locate_by_reader(self, reader: DwarfReader, parts: Sequence[_Part]) -> Iterator[LocatedPart]:
+    def _locate(self, parts: Sequence[_Part]) -> Iterator[LocatedPart]:
         with ThreadPoolExecutor(core_count()) as pool:
             # C code runs in parallel.
-            for chains, locations in pool.map(lambda part: reader.locate(*part), parts):
+            for chains, locations in pool.map(lambda part: self._reader.locate(*part), parts):
                 yield LocatedPart(chains, locations)
-
-    def _locate_by_pool(self, parts: Sequence[_Part]) -> Iterator[LocatedPart]:
-        if not parts:
-            return
-        processes = max(1, min(core_count(), len(parts), _MAX_PROCESSES))
-        # Not by fork: drgn has threads of its own.
-        context = multiprocessing.get_context("spawn")
-        with context.Pool(processes, _Worker.open, (self._symbolizer, self._elf.path, self._span)) as pool:
-            yield from pool.imap(_locate_part, [part.addresses for part in parts])
 
 
 # Of each kind, whether the location of a PC is that of the byte before.
@@ -340,9 +225,7 @@ def _merge(points: Points) -> MergedPoints:
     )
 
 
-def _locate_rows(
-    rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]], locator: _Locator, reader: DwarfReader | None
-) -> array[int]:
+def _locate_rows(rows: MergedPoints, jumps: Mapping[int, tuple[int, ...]], locator: _Locator) -> array[int]:
     """Return the location of each PC.
 
     :param jumps: of PCs after calls of functions that end in jumps to a callback: addresses inside these jumps.
@@ -350,7 +233,7 @@ def _locate_rows(
     plain = array("Q", [pc - 1 for pc in compress(rows.pcs, rows.kinds.translate(_IS_PLAIN))])
     inside = sorted(set().union(*jumps.values()).difference(plain))
     addresses = array("Q", sorted((*plain, *inside))) if inside else plain
-    chains = locator.locate(addresses, reader)
+    chains = locator.locate(addresses)
     if not jumps:
         return chains
     groups = sorted(set(jumps.values()))
@@ -409,18 +292,14 @@ def _add_functions(
 def make_table(
     elf: ElfFile,
     *,
-    symbolizer: str | None,
     code: ElfFile | None = None,
     store: PartStore | None = None,
-    may_read: bool = True,
 ) -> TableWriter:
     """Return a table of all points of an image.
 
     :param elf: the image, or its file of debug info.
-    :param symbolizer: path of llvm-symbolizer, for what the compiled reader cannot read; None for drgn.
     :param code: the image where debug info is in a file of its own.
     :param store: where finished parts are kept.
-    :param may_read: whether the compiled reader may be used.
     :raises CapabilityError: when the image has no build ID, text or source lines, or resolving fails.
     :raises ElfError: when the image is damaged.
     """
@@ -440,16 +319,17 @@ def make_table(
     if max(text.end for text in ranges) - min(text.start for text in ranges) >= 1 << 32:
         raise CapabilityError(f"{code.name}: its code is spread over more than 4 GiB")
     symbols = elf.symbols if len(elf.symbols) else code.symbols
-    reader = DwarfReader(elf) if may_read and has_native() else None
+    reader = DwarfReader(elf)
     writer = TableWriter(build_id, ranges)
-    _add_functions(writer, symbols, tuple(reader.units()) if reader is not None else read_units(elf), ranges)
+    _add_functions(writer, symbols, tuple(reader.units()), ranges)
     points = find_points(code, symbols)
     rows = _merge(points)
     if not rows.pcs:
         known = "" if can_find_points(code.header.machine) else f" for {code.header.machine_name}, whose calls are unknown"
         raise CapabilityError(f"{code.name}: no coverage points{known}", hint="build the kernel with CONFIG_KCOV")
-    locator = _Locator(symbolizer, elf, ranges, symbols, store)
-    chains = _locate_rows(rows, points.jumps, locator, reader)
+    locator = _Locator(reader, symbols, store)
+    chains = _locate_rows(rows, points.jumps, locator)
+    _check_known(elf, chains, locator.locations.arrays())
     writer.set_rows(rows.pcs, rows.kinds, chains, locator.locations.arrays())
     return writer
 
@@ -492,13 +372,19 @@ def _name(image: str | os.PathLike[str]) -> str:
         return str(path)
 
 
-def _check_known(elf: ElfFile, known: int, asked: int, by: str) -> None:
-    """Check that there are locations: an image with source lines has one for nearly every point.
+def _check_known(elf: ElfFile, chains: array[int], locations: LocationArrays) -> None:
+    """Check that most points have lines: an image with debug info of a known form has them for nearly all.
 
-    :raises CapabilityError: when most are missing.
+    :raises CapabilityError: when they have not.
     """
-    if elf.section(".debug_line") is not None and known < asked // 2:
-        raise CapabilityError(f"{by} located only {known} of {asked} points of {elf.name}")
+    ends = locations.chain_ends
+    empty = {number for number, (start, end) in enumerate(pairwise((0, *ends))) if start == end}
+    known = len(chains) - sum(map(empty.__contains__, chains))
+    if known < len(chains) // 2:
+        raise CapabilityError(
+            f"{elf.name}: debug info has lines of only {known} of {len(chains)} coverage points",
+            hint="it is damaged or in the 64-bit format, which is not read",
+        )
 
 
 def build_table(
@@ -506,14 +392,10 @@ def build_table(
     *,
     code: str | os.PathLike[str] | None = None,
     folder: Path | None = None,
-    symbolizer: str | None = None,
-    may_read: bool = True,
 ) -> Path | None:
     """Build an image's table in the cache, unless it exists or another process is building it.
 
     :param code: the image, where the first one is its file of debug info.
-    :param symbolizer: path of llvm-symbolizer; None for drgn.
-    :param may_read: whether the compiled reader of DWARF may be used, which is faster than both.
     :return: the table's file; None where another process is building it.
     :raises CapabilityError: see :func:`make_table`.
     :raises TargetError: when the image cannot be read.
@@ -534,7 +416,7 @@ def build_table(
             return path
         store = PartStore(path)
         with without_collection():
-            make_table(elf, symbolizer=symbolizer, code=other, store=store, may_read=may_read).write(path)
+            make_table(elf, code=other, store=store).write(path)
         store.remove()
     return path
 
@@ -548,22 +430,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("image", metavar="VMLINUX", help="kernel image with debug info, or its debug info alone")
     parser.add_argument("--code", metavar="IMAGE", help="the kernel image, where debug info is in a file of its own")
     parser.add_argument("--folder", type=Path, help="directory of the table (default: the user's cache)")
-    parser.add_argument(
-        "--with",
-        dest="tool",
-        choices=("reader", "llvm", "drgn"),
-        help="what reads debug info (default: the compiled reader, else llvm-symbolizer if installed)",
-    )
     parser.add_argument("--nice", action="store_true", help="run at low priority")
     options = parser.parse_args(arguments)
     if options.nice:
         os.nice(10)
-    symbolizer = None if options.tool == "drgn" else find_symbolizer()
-    if options.tool == "llvm" and symbolizer is None:
-        parser.error("no llvm-symbolizer in PATH")
-    may_read = options.tool in (None, "reader")
     try:
-        build_table(options.image, code=options.code, folder=options.folder, symbolizer=symbolizer, may_read=may_read)
+        build_table(options.image, code=options.code, folder=options.folder)
     except (KcovdbgError, OSError) as error:
         told, hint = str(error), CACHE_HINT
         if isinstance(error, KcovdbgError):

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from kcovdbg.child_process import python_command
 from kcovdbg.errors import CapabilityError, TargetError
@@ -247,7 +247,6 @@ def start_build(
     *,
     code: str | os.PathLike[str] | None = None,
     nice: bool = True,
-    tool: Literal["reader", "llvm", "drgn"] | None = None,
     errors: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes] | None:
     """Start building an image's table in a background process.
@@ -257,7 +256,6 @@ def start_build(
     :param image: a kernel image with debug info, or its file of debug info.
     :param code: the image, where the first one is its file of debug info.
     :param nice: whether it runs at low priority.
-    :param tool: what reads debug info; None for the fastest.
     :param errors: the descriptor that its errors go to.
     :return: the process, None when it cannot be started.
     """
@@ -266,8 +264,6 @@ def start_build(
         command.append("--nice")
     if folder is not None:
         command += ["--folder", str(folder)]
-    if tool is not None:
-        command += ["--with", tool]
     try:
         with ExitStack() as stack:
             # Open in the child as well: a decompressed image is removed when this process exits.

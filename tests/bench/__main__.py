@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -44,7 +43,7 @@ def main() -> int:
     parts = [part for name, part in (("buffers", buffers), ("views", views)) if not options.part or name in options.part]
     if parts:
         with tempfile.TemporaryDirectory() as folder:
-            path = build_table(built.vmlinux, folder=Path(folder), symbolizer=shutil.which("llvm-symbolizer"))
+            path = build_table(built.vmlinux, folder=Path(folder))
             assert path is not None
             for part in parts:
                 for result in part.run(LocationTable(path), traces, options.rounds):

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from kcovdbg.abi.record import PC, Encoding
 from kcovdbg.analysis.compact_buffer import keep
-from kcovdbg.compiled_module import has_native
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.records.native_loops import Block, Numbering, find_blocks
 from kcovdbg.symbols.location_table import LocationTable
@@ -106,5 +105,3 @@ def _diff(table: LocationTable, traces: dict[str, array[int]], folder: Path, rou
     for pair in (("vfs-a", "proc"), ("mixed-a", "mixed-b"), ("vfs-a", "mixed-a")):
         mine = best(partial(compare, *pair), half)
         yield at_most(describe(*pair), mine, near, "diff, near-equal", 20)
-    if not has_native():
-        sys.stderr.write("without the compiled module: pip install -e . makes it\n")

@@ -53,7 +53,7 @@ def run(kernel: Kernel, traces: dict[str, array[int]], rounds: int) -> Iterator[
         def build() -> Path:
             nonlocal number
             number += 1
-            path = build_table(image, folder=scratch / str(number), symbolizer=llvm)
+            path = build_table(image, folder=scratch / str(number))
             assert path is not None
             return path
 

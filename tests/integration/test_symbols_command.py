@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from kcovdbg.compiled_module import has_native
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.engine import coverage_points
 from kcovdbg.engine.terminal import Terminal
@@ -159,7 +158,6 @@ def test_a_function_is_shown_before_the_table_is_built(image, monkeypatch):
     assert not coverage_points.find_own_points(context, "second")
 
 
-@pytest.mark.skipif(not has_native(), reason="not built")
 @pytest.mark.parametrize("line", ["buffer 26", "trace 26", "diff 41 34"])
 def test_the_first_answer_is_that_of_a_built_table(run, line):
     """It waits for the table: without one, lines differ and no tail call is known."""

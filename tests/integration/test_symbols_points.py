@@ -2,6 +2,7 @@
 """Finding coverage points in code that gcc makes here, and in code of other machines laid out by hand."""
 
 import platform
+import re
 import shutil
 import struct
 import subprocess
@@ -11,17 +12,18 @@ from random import Random
 import pytest
 
 from kcovdbg.abi.record import CMP, PC
-from kcovdbg.compiled_module import has_native
-from kcovdbg.elf.compile_units import read_comp_dir, read_units
+from kcovdbg.elf.compile_units import read_comp_dir
 from kcovdbg.elf.file import ElfFile
 from kcovdbg.elf.header import EM_AARCH64, EM_X86_64
 from kcovdbg.errors import ReadError, TargetError
 from kcovdbg.symbols import coverage_points as points
 from kcovdbg.symbols.code_proof import CodeProof
+from kcovdbg.symbols.compiled_reader import DwarfReader
 from kcovdbg.symbols.coverage_points import find_points, find_points_between
 
+X86_INDIRECT_CALL = re.compile(rb"\xff(?=[\xd0-\xd7\x10-\x13\x16\x17\x50-\x53\x55-\x57\x90-\x93\x95-\x97])")
+X86_INDIRECT_JUMP = re.compile(rb"\xff(?=[\xe0-\xe7\x20-\x27\x60-\x67\xa0-\xa7])")
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None or platform.machine() != "x86_64", reason="needs gcc for x86-64")
-needs_reader = pytest.mark.skipif(not has_native(), reason="needs the compiled module")
 
 SOURCE = """
 __attribute__((no_sanitize_coverage)) void __sanitizer_cov_trace_pc(void) { asm volatile(""); }
@@ -266,7 +268,6 @@ def test_riscv_branches():
     assert code.indirect_jumps == [0x101A]
 
 
-@needs_reader
 @pytest.mark.parametrize("machine", [EM_X86_64, EM_AARCH64])
 def test_compiled_search_finds_what_python_finds(machine):
     """Random code with many branches, in several parts for the threads; some branches cross the borders of parts."""
@@ -293,8 +294,11 @@ def test_compiled_search_finds_what_python_finds(machine):
     assert compiled.calls_to(targets) == code.calls_to(targets)
     assert compiled.jumps_to(targets) == code.jumps_to(targets)
     if machine == EM_X86_64:
-        code.indirect.extend(points._scan_x86_indirect(bytes(text), address))
-        code.indirect_jumps.extend(address + match.start() for match in points._X86_INDIRECT_JUMP.finditer(text))
+        lengths = {0x10: 2, 0x50: 3, 0x90: 6, 0xD0: 2}
+        code.indirect.extend(
+            address + match.start() + lengths[text[match.end()] & 0xF0] for match in X86_INDIRECT_CALL.finditer(text)
+        )
+        code.indirect_jumps.extend(address + match.start() for match in X86_INDIRECT_JUMP.finditer(text))
         short = compiled.short_jumps_to(targets)
         found = [match.end() for match in points.X86_SHORT.finditer(text, 0, size - 1)]
         ends = {at: address + at + 1 + (text[at] ^ 0x80) - 0x80 for at in found}
@@ -302,15 +306,6 @@ def test_compiled_search_finds_what_python_finds(machine):
     assert set(compiled.indirect_beside(targets)) == set(code.indirect_beside(targets))
     assert list(compiled.indirect_jumps) == code.indirect_jumps
     assert min(len(compiled.calls_to(targets).back), len(code.indirect), len(code.indirect_jumps)) > 500
-
-
-@needs_gcc
-@needs_reader
-def test_points_without_the_compiled_module(built, monkeypatch):
-    with ElfFile(built / "a") as elf:
-        expected = find_points(elf)
-        monkeypatch.setattr(points, "has_native", lambda: False)
-        assert find_points(elf) == expected
 
 
 def test_x86_calls_within_another_calls_bytes():
@@ -337,7 +332,7 @@ def test_compilation_units_against_the_symbol_table(tmp_path, compiler, version)
     nm = subprocess.run(["nm", "-S", "a"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     sizes = {line.split()[3]: line.split() for line in nm.splitlines() if len(line.split()) == 4}
     with ElfFile(tmp_path / "a") as elf:
-        units = {unit.name: unit for unit in read_units(elf)}
+        units = {unit.name: unit for unit in DwarfReader(elf).units()}
         assert read_comp_dir(elf) == str(tmp_path)
     assert units.keys() == {"a.c", "sub/b.c"}
     for name, functions in (("a.c", ["early", "_start"]), ("sub/b.c", ["other"])):

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.elf.file import ElfFile
-from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.symbols import symbolizer as resolve
 from kcovdbg.symbols.coverage_points import PointKind
@@ -134,46 +133,6 @@ def test_a_table_is_taken_over_when_it_is_there(table, monkeypatch):
     symbolizer._next_look = 0
     assert symbolizer.locate_all([BASE + 0x20])[0].remark == resolve.TAIL_CALL
     assert symbolizer.table is table
-
-
-def test_many_without_a_table_are_located_at_once(monkeypatch):
-    monkeypatch.setattr(resolve, "_BATCH", 3)
-    asked = []
-    chains = {BASE + 0xF: (F,), BASE + 0x1F: (), BASE + 0x2F: (Frame(None, "a.c", 1, None),), BASE + 0x3F: (F, F)}
-
-    def batch(addresses):
-        asked.append(list(addresses))
-        return [chains[address] for address in addresses]
-
-    one, other = Frame("g", None, None, None), Frame("h", None, None, None)
-    fallback = Recorder({BASE + OFFSET + 0x1F: (one,), BASE + OFFSET + 0x2F: (other,)})
-    symbolizer = Symbolizer(OFFSET, text=TEXT, fallback=fallback, batch=batch)
-    # Too few, as words that are no text don't count.
-    symbolizer.locate_all([BASE + 0x10, BASE + 0x20, 5])
-    assert asked == []
-    assert fallback.asked == [BASE + OFFSET + 0xF, BASE + OFFSET + 0x1F]
-    symbolizer = Symbolizer(OFFSET, text=TEXT, fallback=fallback, batch=batch)
-    fallback.asked.clear()
-    found = symbolizer.locate_all([BASE + 0x10, BASE + 0x20, 5, BASE + 0x30, BASE + 0x40])
-    assert asked == [[BASE + 0xF, BASE + 0x1F, BASE + 0x2F, BASE + 0x3F]]
-    # PCs without a location or a name are looked up again.
-    assert fallback.asked == [BASE + OFFSET + 0x1F, BASE + OFFSET + 0x2F]
-    assert [location.frames for location in found] == [(F,), (one,), (), (other,), (F, F)]
-    assert [location.address for location in found[:2]] == [BASE + OFFSET + 0x10, BASE + OFFSET + 0x20]
-
-
-def test_a_batch_that_fails_is_not_asked_again(monkeypatch):
-    monkeypatch.setattr(resolve, "_BATCH", 2)
-    asked = []
-
-    def batch(addresses):
-        asked.append(addresses)
-        raise CapabilityError("no")
-
-    symbolizer = Symbolizer(text=TEXT, fallback=Recorder({BASE + 0x1F: (F,)}), batch=batch)
-    assert [one.frames for one in symbolizer.locate_all([BASE + 0x10, BASE + 0x20])] == [(), (F,)]
-    symbolizer.locate_all([BASE + 0x30, BASE + 0x40])
-    assert len(asked) == 1
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")

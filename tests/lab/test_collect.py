@@ -15,7 +15,6 @@ import pytest
 
 from kcovdbg.abi import record
 from kcovdbg.collect.trace_file import read_header
-from kcovdbg.symbols.llvm_symbolizer import find_symbolizer
 from kcovdbg.symbols.table_builder import build_table
 from tests.lab.collect_guest import SHARED, Lab, put_programs
 from tests.lab.guest import Guest, Machine
@@ -37,7 +36,7 @@ def lab(kernel: Kernel, userland: Userland, tmp_path_factory: pytest.TempPathFac
     # Python would compile these modules in every process of the guest, which cannot write caches.
     subprocess.run([sys.executable, "-m", "compileall", "-q", ROOT / "kcovdbg", *drgn.__path__], check=True)
     # It takes seconds here, and minutes of each test in the guest.
-    build_table(kernel.vmlinux, symbolizer=find_symbolizer())
+    build_table(kernel.vmlinux)
     machine = Machine(memory_mib=1024, cpus=2, append="kcovlab.mode=none", shares=(("root", "/"),), exchange=str(exchange))
     with Guest(kernel, userland, machine) as guest:
         guest.wait_done()

@@ -19,7 +19,8 @@ from kcovdbg.elf.symbol_table import strip_clone_suffix
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols.coverage_points import PointKind, find_points
 from kcovdbg.symbols.location_table import LocationTable
-from kcovdbg.symbols.table_builder import _frames_by_drgn, build_table
+from kcovdbg.symbols.table_builder import build_table
+from kcovdbg.target.drgn.locations import frames_at, open_image
 from tests.lab import kernel, recipe
 from tests.lab.comparison import parse_outputs
 from tests.lab.kcovdbg_run import run_kcovdbg, symbol_options
@@ -41,7 +42,7 @@ def image():
 
 @pytest.fixture(scope="module")
 def table(image, tmp_path_factory):
-    path = build_table(image, folder=tmp_path_factory.mktemp("symbols"), symbolizer=shutil.which("llvm-symbolizer"))
+    path = build_table(image, folder=tmp_path_factory.mktemp("symbols"))
     return LocationTable(path)
 
 
@@ -135,16 +136,11 @@ def test_table_equals_llvm_symbolizer(image, table):
     assert names["other"] <= len(pcs) // 100
 
 
-def test_table_equals_drgn(image, table, tmp_path):
-    if ALL:
-        other = LocationTable(build_table(image, folder=tmp_path, symbolizer=None))
-        pcs = table.pcs()
-        theirs = [row[1] for row in other.get_rows(pcs)]
-    else:
-        pcs = plain_pcs(table)
-        ranges = table.text_ranges()
-        start, end = min(text.start for text in ranges), max(text.end for text in ranges)
-        theirs = _frames_by_drgn(image, start, end, [pc - 1 for pc in pcs])
+def test_table_equals_drgn(image, table):
+    pcs = list(table.pcs()) if ALL else plain_pcs(table)
+    ranges = table.text_ranges()
+    program = open_image(image, min(text.start for text in ranges), max(text.end for text in ranges))
+    theirs = [frames_at(program, pc - 1) for pc in pcs]
     counts, examples = compare(table, pcs, theirs)
     print(f"drgn: {len(pcs)} points, differences {dict(counts)}")
     assert not counts, examples

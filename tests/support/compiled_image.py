@@ -77,14 +77,18 @@ def compile_image(folder: Path, compiler: str = "gcc", *flags: str) -> Path:
     for name, text in (("sub/inlined.h", HEADER), ("src/first.c", FIRST), ("src/second.c", SECOND)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+    sanitize = "-fsanitize-coverage=trace-pc"
     common = ["-g", *(flags or VARIANTS["DWARF 5"]), "-O2", "-fno-pie"]
     for name in ("first", "second"):
-        run([compiler, *common, "-ffunction-sections", "-I.", "-fsanitize-coverage=trace-pc", "-c", f"src/{name}.c"], folder)
+        run([compiler, *common, "-ffunction-sections", "-I.", sanitize, "-c", f"src/{name}.c"], folder)
     image = folder / "image"
     is_clang = compiler.startswith("clang")
-    linker = [f"-fuse-ld={find_lld(compiler)}"] if is_clang and any("lto" in flag for flag in flags) else []
+    linker = [] if is_clang else [sanitize]
+    if is_clang and any("lto" in flag for flag in flags):
+        linker.append(f"-fuse-ld={find_lld(compiler)}")
     # gcc's linker compiles again, and clang's optimizes for the last time, with the flags of the first time.
-    linker += ["-fsanitize-coverage=trace-pc", "-no-pie", "-nostdlib", "-static", "-Wl,--build-id=sha1"]
+    # clang would link a runtime for coverage of programs.
+    linker += ["-no-pie", "-nostdlib", "-static", "-Wl,--build-id=sha1"]
     run([compiler, *common, *linker, "-o", str(image), "first.o", "second.o"], folder)
     return image
 
@@ -98,4 +102,4 @@ def run(command: Sequence[str], folder: Path) -> None:
     """Run a compiler; skip the test where it cannot do what it is asked for."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"{command[0]}: {done.stderr.strip().splitlines()[0]}")
+        pytest.skip(f"{command[0]}: {next((line for line in done.stderr.splitlines() if 'error' in line), 'failed')}")

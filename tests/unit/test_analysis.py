@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kcovdbg.abi.record import CMP, PC, RecordKind
-from kcovdbg.analysis.alignment import align, exact_blocks
+from kcovdbg.analysis.alignment import align
 from kcovdbg.analysis.call_tree import CallKind, Event, build_calls, find_events
 from kcovdbg.analysis.compact_buffer import decode_ascending, encode_ascending, keep, restore
 from kcovdbg.analysis.loop_folding import find_runs, fold_runs, round_length
@@ -18,7 +18,6 @@ from kcovdbg.analysis.recorded_syscalls import find_recorded_syscalls
 from kcovdbg.analysis.run_counts import DiffSide, RunCounts, compare_runs
 from kcovdbg.analysis.set_expressions import evaluate, is_expression
 from kcovdbg.analysis.view_rows import ContentRows, IndexRows, Mark, SingleRows, filter_rows, fold_equal, fold_groups
-from kcovdbg.compiled_module import has_native
 from kcovdbg.errors import LineError
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.location import Frame, Location
@@ -30,7 +29,6 @@ POINTS = st.builds(pc, st.integers(0, 12), st.integers(0, 7))
 TRACES = st.lists(POINTS, max_size=120)
 SMALL = st.lists(st.integers(0, 4), max_size=40)
 WORDS = st.lists(POINTS | st.integers(0, (1 << 64) - 1) | st.just(0), max_size=120)
-WAYS = [pytest.param(True, marks=pytest.mark.skipif(not has_native(), reason="not built")), False]
 
 
 # Counting.
@@ -183,37 +181,28 @@ def check_alignment(found, left, right):
     assert j <= len(right)
 
 
-@given(SMALL, SMALL)
-def test_exact_alignment(left, right):
-    blocks = exact_blocks(left, right, 1000)
-    assert sum(block.length for block in blocks) == longest_common(left, right)
-
-
-@pytest.mark.parametrize("native", WAYS)
 @settings(deadline=None)
 @given(left=TRACES, edits=st.lists(st.tuples(st.integers(0, 119), st.integers(0, 5), TRACES.map(lambda t: t[:4])), max_size=4))
-def test_alignment(native, left, edits):
+def test_alignment(left, edits):
     right = list(left)
     for at, removed, added in edits:
         right[at : at + removed] = added
-    found = align(left, right, native=native)
+    found = align(left, right)
     check_alignment(found, left, right)
     assert (found.left, found.right) == (len(left), len(right))
     if not found.is_coarse:
-        # With anchors, an alignment of similar traces is only slightly worse.
-        assert found.common >= longest_common(left, right) * 0.8
+        assert found.common == longest_common(left, right)
     if left == right:
         assert found.common == len(left)
 
 
-@pytest.mark.parametrize("native", WAYS)
-def test_unlike_traces_say_that_the_answer_is_coarse(native):
+def test_unlike_traces_say_that_the_answer_is_coarse():
     import random
 
     chosen = random.Random(3)
     left = [chosen.randrange(1 << 20) for _ in range(200_000)]
     right = [chosen.randrange(1 << 20) for _ in range(200_000)]
-    found = align(left, right, native=native)
+    found = align(left, right)
     check_alignment(found, left, right)
     assert found.is_coarse
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The C loops give what the Python ones give, and both give what the definition says."""
+"""The C loops give what their definitions say, in a few lines of Python."""
 
 import random
 import sys
@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kcovdbg import compiled_module
 from kcovdbg.analysis.alignment import align
-from kcovdbg.compiled_module import has_native
-from kcovdbg.records import native_loops as hot
+from kcovdbg.errors import CapabilityError
 from kcovdbg.records.native_loops import NO_ID, Block, Numbering, find_blocks
 
-needs_native = pytest.mark.skipif(not has_native(), reason="needs the compiled module")
-WAYS = [False, pytest.param(True, marks=needs_native)]
 TEXT = (0xFFFFFFFF81000000, 0xFFFFFFFF81010000)
 IN_TEXT = st.integers(TEXT[0], TEXT[1] - 1)
 PCS = (
@@ -27,11 +25,10 @@ PCS = (
 )
 
 
-@pytest.mark.parametrize("native", WAYS)
 @settings(deadline=None)
 @given(buffers=st.lists(st.lists(PCS), max_size=3), extra=PCS)
-def test_numbers(native, buffers, extra):
-    numbering = Numbering(TEXT, native=native)
+def test_numbers(buffers, extra):
+    numbering = Numbering(TEXT)
     # What was there before must leave no trace.
     numbering.number(array("Q", [*range(TEXT[0], TEXT[1], 977), 5, extra]))
     words = [array("Q", pcs) for pcs in buffers]
@@ -45,11 +42,10 @@ def test_numbers(native, buffers, extra):
     assert unknown == [distinct.index(extra) if extra in distinct else NO_ID]
 
 
-@pytest.mark.parametrize("native", WAYS)
-def test_long_buffers_and_short_ones_together(native):
+def test_long_buffers_and_short_ones_together():
     rng = random.Random(4)
     pcs = [rng.choice([rng.randrange(*TEXT), rng.randrange(2**64), TEXT[0] + 7]) for _ in range(140_000)]
-    numbering = Numbering(TEXT, native=native)
+    numbering = Numbering(TEXT)
     buffers = [array("Q", pcs), array("Q", [TEXT[0] + 1, 3])]
     for _ in range(2):
         assert numbering.number(*buffers).tolist() == sorted({*pcs, TEXT[0] + 1, 3})
@@ -58,16 +54,14 @@ def test_long_buffers_and_short_ones_together(native):
     assert numbering.number().tolist() == []
 
 
-@pytest.mark.parametrize("native", WAYS)
 @pytest.mark.parametrize("text", [(0, 0), TEXT, (5, 4), (0, 2**64), (2**64 - 99, 2**64 + 99)])
-def test_any_text(native, text):
-    numbering = Numbering(text, native=native)
+def test_any_text(text):
+    numbering = Numbering(text)
     assert numbering.number(array("Q", [9, 2**64 - 1, 9, TEXT[0]])).tolist() == [9, TEXT[0], 2**64 - 1]
 
 
-@pytest.mark.parametrize("native", WAYS)
-def test_32_bit_words(native):
-    numbering = Numbering(TEXT, native=native)
+def test_32_bit_words():
+    numbering = Numbering(TEXT)
     words = array("I", [0x81000010, 0x81000000, 0x81000010])
     assert numbering.number(words).tolist() == [0x81000000, 0x81000010]
     assert numbering.ids(words).tolist() == [1, 0, 1]
@@ -102,7 +96,6 @@ def check(left, right, blocks):
 IDS = st.lists(st.integers(0, 5), max_size=40)
 
 
-@needs_native
 @settings(deadline=None, max_examples=300)
 @given(left=IDS, right=IDS, grouped=st.booleans(), budget=st.sampled_from([0, 1, 100, 10**9]))
 def test_blocks(left, right, grouped, budget):
@@ -116,7 +109,6 @@ def test_blocks(left, right, grouped, budget):
         assert not is_coarse
 
 
-@needs_native
 @pytest.mark.parametrize("seed", range(4))
 def test_alignments_of_what_is_unlike_are_cut_short(seed):
     rng = random.Random(seed)
@@ -129,7 +121,6 @@ def test_alignments_of_what_is_unlike_are_cut_short(seed):
     check(left, right, blocks)
 
 
-@needs_native
 def test_near_equal_traces():
     rng = random.Random(1)
     loop = [rng.randrange(900) for _ in range(3000)]
@@ -142,20 +133,30 @@ def test_near_equal_traces():
     assert find_blocks(array("I"), left) == ((), False)
 
 
-@needs_native
 def test_refusals():
     with pytest.raises(ValueError, match="group"):
         find_blocks(array("I", [3]), array("I"), array("I", [0, 0]))
 
 
-def test_a_module_that_can_t_be_loaded_is_none(monkeypatch):
+def test_a_module_that_cannot_be_loaded_is_an_error_with_a_hint(monkeypatch):
     """One that was compiled for another machine lies where ours would."""
     monkeypatch.setitem(sys.modules, "kcovdbg._native", None)
-    hot.has_native.cache_clear()
-    hot.load_native.cache_clear()
+    compiled_module.load_native.cache_clear()
     try:
-        assert not has_native()
-        assert align([1, 2, 3], [1, 3]).blocks == (Block(0, 0, 1), Block(2, 1, 1))
+        with pytest.raises(CapabilityError) as refused:
+            align([1, 2, 3], [1, 3])
+        assert refused.value.hint
     finally:
-        hot.has_native.cache_clear()
-        hot.load_native.cache_clear()
+        compiled_module.load_native.cache_clear()
+
+
+def test_columns_of_other_lengths_or_items_are_refused():
+    """No C function is given them."""
+    for code, values, count in (
+        ("Q", array("Q", [1]), 2),
+        ("I", array("Q", [1]), 1),
+        ("B", b"ab", 1),
+        ("Q", array("I", [1, 2]), 2),
+    ):
+        with pytest.raises(ValueError, match="items"):
+            compiled_module.column(code, values, count)

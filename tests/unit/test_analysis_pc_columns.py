@@ -3,7 +3,9 @@
 
 from array import array
 from collections import Counter, defaultdict
+from functools import reduce
 from itertools import groupby
+from operator import or_
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,19 +16,18 @@ from kcovdbg.analysis.line_coverage import find_lines
 from kcovdbg.analysis.located_records import PcFilter
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.top import count_repeats, no_repeats, rank
-from kcovdbg.compiled_module import has_native
-from kcovdbg.model.frame_columns import FrameColumns, chain_word
+from kcovdbg.model.frame_columns import FrameColumns, chain_word, frames_of_chain
 from kcovdbg.model.location import Frame
-from kcovdbg.records import chain_loops, native_loops
+from kcovdbg.records import chain_loops
 from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.records.pc_counts import PcCounts, as_counts
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
+from kcovdbg.symbols.table_rows import combine_flags
 
 BASE = 0xFFFFFFFF81000000
 TEXT = TextRange(BASE, BASE + 0x1000, ".text")
-NATIVE = pytest.param(True, marks=pytest.mark.skipif(not has_native(), reason="needs the compiled module"))
 FRAMES = st.builds(
     Frame,
     st.none() | st.sampled_from(["f", "g", "h"]),
@@ -44,13 +45,6 @@ PCS = st.integers(BASE + 1, BASE + 60)
 ROWS = st.dictionaries(PCS, st.tuples(st.sampled_from(PointKind), CHAINS), max_size=40)
 # Some PCs are in no table: in the text, in a module, or in no code.
 TRACES = st.lists(PCS | st.sampled_from([BASE + 0x2000, 0xFFFFFFFFC0000010, 5, (1 << 64) - 1]), max_size=80)
-
-
-@pytest.fixture(params=[False, NATIVE], ids=["python", "native"])
-def native(request, monkeypatch):
-    for module in (chain_loops, native_loops):
-        monkeypatch.setattr(module, "has_native", lambda: request.param)
-    return request.param
 
 
 def make_names(folder, rows):
@@ -78,7 +72,7 @@ def random_traces(test):
 
 
 @random_traces
-def test_repeats(native, tmp_path_factory, rows, words):
+def test_repeats(tmp_path_factory, rows, words):
     names = make_names(tmp_path_factory.mktemp("t"), rows)
     expected = Counter()
     for _, members in groupby([*words, 0, *words], lambda pc: names.symbol(pc) if pc else ""):
@@ -94,7 +88,7 @@ def test_repeats(native, tmp_path_factory, rows, words):
 @random_traces
 @pytest.mark.parametrize("by", ["function", "file", "pc"])
 @pytest.mark.parametrize("patterns", [(None, None, None), (["f*"], ["b.h"], ["g"])])
-def test_ranking(native, tmp_path_factory, by, patterns, rows, words):
+def test_ranking(tmp_path_factory, by, patterns, rows, words):
     names = make_names(tmp_path_factory.mktemp("t"), rows)
     counts = Counter(words)
 
@@ -123,7 +117,7 @@ def test_ranking(native, tmp_path_factory, by, patterns, rows, words):
 
 @random_traces
 @pytest.mark.parametrize("file", [None, "a.c"])
-def test_lines_of_executed_functions(native, tmp_path_factory, file, rows, words):
+def test_lines_of_executed_functions(tmp_path_factory, file, rows, words):
     names = make_names(tmp_path_factory.mktemp("t"), rows)
     kinds = {PointKind.PC, PointKind.ENTRY}
     counts = {pc: count for pc, count in Counter(words).items() if not names[pc].approximate}
@@ -153,7 +147,7 @@ def test_lines_of_executed_functions(native, tmp_path_factory, file, rows, words
 
 
 @random_traces
-def test_functions(native, tmp_path_factory, rows, words):
+def test_functions(tmp_path_factory, rows, words):
     rows = rows or {}
     table = make_names(tmp_path_factory.mktemp("t"), rows)._find_table()
     points = PointRows(table.columns, {PointKind.PC})
@@ -191,7 +185,6 @@ WORDS = st.lists(st.builds(chain_word, st.integers(0, 5), st.integers(0, 14), st
 )
 
 
-@pytest.mark.skipif(not has_native(), reason="needs the compiled module")
 @settings(deadline=None)
 @given(chain_frame=NUMBERS, chains=WORDS, values=NUMBERS, data=st.data())
 def test_damaged_numbers_do_no_harm(chain_frame, chains, values, data):
@@ -199,12 +192,18 @@ def test_damaged_numbers_do_no_harm(chain_frame, chains, values, data):
     frames = FrameColumns(chain_frame, values, values, values, values, ())
     hits = array("Q", data.draw(st.lists(st.integers(0, 9), min_size=len(chains), max_size=len(chains))))
     flags = bytes(value & 7 for value in values)
-    for loop, *arguments in (
-        (chain_loops.find_innermost, frames, chains),
-        (chain_loops.find_outermost, frames, chains),
-        (chain_loops.flatten_chains, frames, chains),
-        (chain_loops.combine_flags, frames, chains, flags),
-        (chain_loops.add_lines, frames, [(chains, hits), (chains, None)], values, 9),
-        (chain_loops.gather, chain_frame, values, 77),
-    ):
-        assert loop(*arguments, native=True) == loop(*arguments, native=False)
+    plain = [frames_of_chain(frames, chain) for chain in chains]
+    assert list(chain_loops.find_innermost(frames, chains)) == [chain[0] if len(chain) else NO_ID for chain in plain]
+    assert list(chain_loops.find_outermost(frames, chains)) == [chain[-1] if len(chain) else NO_ID for chain in plain]
+    lengths, flat = chain_loops.flatten_chains(frames, chains)
+    assert (list(lengths), list(flat)) == ([*map(len, plain)], [frame for chain in plain for frame in chain])
+    assert list(combine_flags(frames, chains, flags)) == [
+        reduce(or_, (flags[frame] for frame in chain if frame < len(flags)), 0) for chain in plain
+    ]
+    assert list(chain_loops.gather(chain_frame, values, 77)) == [values[at] if at < len(values) else 77 for at in chain_frame]
+    sums = chain_loops.add_lines(frames, [(chains, hits), (chains, None)], values, 9)
+    lines = [{values[frame] for frame in chain if frame < len(values)} for chain in plain]
+    for line in range(9):
+        of_line = [hit for hit, own in zip(hits, lines, strict=True) if line in own]
+        found = sums.hits[line], sums.points[line], sums.covered[line]
+        assert found == (sum(of_line), 2 * len(of_line), sum(hit > 0 for hit in of_line))

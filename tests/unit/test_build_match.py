@@ -7,14 +7,11 @@ from array import array
 
 import pytest
 
-from kcovdbg.analysis import alignment
 from kcovdbg.analysis.build_match import Unmatched, match_builds
 from kcovdbg.analysis.function_pairs import BuildFunctions, PairKind
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.source_changes import find_changes
-from kcovdbg.compiled_module import has_native
 from kcovdbg.model.location import Frame
-from kcovdbg.records import chain_loops, native_loops
 from kcovdbg.symbols.coverage_points import PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableWriter, TextRange
 from kcovdbg.symbols.symbolizer import Symbolizer
@@ -231,44 +228,6 @@ def test_the_first_pc_of_inlined_copies_is_found(sides):
     inlined = left.points["f", 12][0]
     found = match_builds(left.functions([inlined]), right.functions(right.all()))
     assert found.pcs[found.left.numbers[inlined]][1] == right.points["f", 13][0]
-
-
-def make_at_random(image, dice, *, changes):
-    """Add functions with inlined frames and points on one line; a share of the lines is left out, added or moved."""
-    shapes = random.Random(1)
-    for number in range(8):
-        chains = []
-        line = 10 * (number + 1)
-        for _ in range(shapes.randrange(1, 9)):
-            line += shapes.randrange(3)
-            inlined = shapes.choice([(), (), (Frame("helper", "h.h", shapes.randrange(1, 4), 1),)])
-            if dice.random() >= changes:
-                chains.append((*inlined, line) if dice.random() >= changes else line + 1)
-        if chains:
-            image.add(f"f{number}", "a.c", *chains)
-            for pc in image.points.get((f"f{number}", line), ()):
-                if dice.random() < changes:
-                    image.writer.add_frames(pc, PointKind.CMP, (Frame(f"f{number}", "a.c", line, 1),))
-    return image
-
-
-@pytest.mark.skipif(not has_native(), reason="needs the compiled module")
-@pytest.mark.parametrize("seed", range(30))
-def test_native_loops_and_python_give_the_same_match(tmp_path, monkeypatch, seed):
-    dice = random.Random(seed)
-    left, right = (
-        make_at_random(Image(tmp_path / name, shift), dice, changes=changes)
-        for name, shift, changes in (("left", 0, 0), ("right", 0x4000, 0.15))
-    )
-    recorded = [[pc for pc in image.all() if dice.random() < 0.8] for image in (left, right)]
-    found = []
-    for native in (True, False):
-        for module in (chain_loops, native_loops, alignment):
-            monkeypatch.setattr(module, "has_native", lambda native=native: native)
-        found.append(match_builds(*(image.functions(pcs) for image, pcs in zip((left, right), recorded, strict=True))))
-    assert found[0] == found[1]
-    assert found[0].left.numbers.keys() == {*recorded[0]}
-    assert any(pc not in found[0].left.unmatched for pc in recorded[0])
 
 
 def test_inlining_differs(sides):

@@ -13,18 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcovdbg.analysis.point_search import find_points
-from kcovdbg.compiled_module import has_native
 from kcovdbg.engine.table_progress import ProgressBar
 from kcovdbg.engine.terminal import Terminal
 from kcovdbg.errors import CapabilityError
 from kcovdbg.model.location import Frame
 from kcovdbg.symbols import table_builder as build
 from kcovdbg.symbols import table_cache as cache
-from kcovdbg.symbols.compiled_reader import NativeLocations
 from kcovdbg.symbols.coverage_points import POINT_KINDS, PointKind
 from kcovdbg.symbols.location_table import FunctionSymbol, LocationTable, TableError, TableWriter, TextRange
-from kcovdbg.symbols.numbered_locations import LocationError, PythonLocations
+from kcovdbg.symbols.numbered_locations import LocationError, Locations
 from kcovdbg.symbols.part_store import Progress
 from kcovdbg.symbols.symbolizer import Symbolizer
 
@@ -76,8 +73,6 @@ def test_round_trip(tmp_path_factory, rows, others):
             names = {file, f"./{file}"}
             files = None if file is None else [file]
             found = table.find(function=function, files=files)
-            for native in (False, True) if has_native() else (False,):
-                assert find_points(table, function=function, files=files, native=native) == found
             assert list(found) == sorted(
                 pc
                 for pc, (kind, frames) in rows.items()
@@ -249,26 +244,29 @@ def test_no_progress_bar_without_a_terminal():
     assert len(stream.getvalue().splitlines()) == 1
 
 
-def test_locations_are_numbered_alike_in_both_languages():
-    chains = [(), (Frame("f", "a.c", 1, 2), Frame("g", "b.h", None, None)), (Frame(None, "a.c", 7, None),), ()]
-    made = PythonLocations()
-    numbers = [made.add_chain(chain) for chain in chains]
-    assert numbers[0] == numbers[3]
+def test_locations_are_numbered():
+    made = Locations()
+    numbers = made.add_frames(
+        [(), (Frame("f", "a.c", 1, 2), Frame("g", "b.h", None, None)), (Frame(None, "a.c", 7, None),), ()]
+    )
+    assert list(numbers) == [0, 1, 2, 0]
     arrays = made.arrays()
-    for other in (PythonLocations(), NativeLocations()) if has_native() else (PythonLocations(),):
-        assert list(other.add(arrays)) == list(other.add(arrays)) == list(range(3))
-        assert other.arrays() == arrays
-        groups = [(1, 1), (1, 2), (0, 1), (0, 0)]
-        same, nothing, outer, empty = other.common(groups)
-        assert (same, empty) == (1, 0)
-        ends, frames = other.arrays().chain_ends, other.arrays().chain_frames
-        assert ends[nothing] == (ends[nothing - 1] if nothing else 0)
-        assert other.arrays().strings()[other.arrays().frames[4 * frames[ends[outer] - 1]] - 1] == "g"
-        for damaged in (
-            arrays._replace(text=b"x"),
-            arrays._replace(chain_frames=array("I", [9] * len(arrays.chain_frames))),
-            arrays._replace(chain_ends=array("I", [5, 1, 2])),
-            arrays._replace(frames=array("I", [77] * len(arrays.frames))),
-        ):
-            with pytest.raises(LocationError):
-                other.add(damaged)
+    other = Locations()
+    assert list(other.add(arrays)) == list(other.add(arrays)) == list(range(3))
+    assert other.arrays() == arrays
+    same, nothing, outer, empty = other.common([(1, 1), (1, 2), (0, 1), (0, 0)])
+    assert (same, empty) == (1, 0)
+    ends, frames = other.arrays().chain_ends, other.arrays().chain_frames
+    assert ends[nothing] == (ends[nothing - 1] if nothing else 0)
+    assert other.arrays().strings()[other.arrays().frames[4 * frames[ends[outer] - 1]] - 1] == "g"
+    with pytest.raises(LocationError):
+        other.common([(1, 77)])
+    for damaged in (
+        arrays._replace(text=b"x"),
+        arrays._replace(chain_frames=array("I", [9] * len(arrays.chain_frames))),
+        arrays._replace(chain_ends=array("I", [5, 1, 2])),
+        arrays._replace(frames=array("I", [77] * len(arrays.frames))),
+        arrays._replace(frames=arrays.frames[:-1]),
+    ):
+        with pytest.raises(LocationError):
+            other.add(damaged)
