@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import traceback
@@ -217,7 +218,9 @@ class Server:
             self._harvest = Harvest(workspace)
         # A serial line takes too long for a key.
         if request["state"].get("stub") != "kgdb":
-            self._harvest.refresh()
+            # Without a target, commands and options are completed.
+            with contextlib.suppress(KcovdbgError):
+                self._harvest.refresh()
         # GDB replaces the end of the word only, which begins after the last "-", "=", ":" or "/".
         head = len(typed) - len(word)
         found = find_candidates(cursor, INSIDE, self._harvest.index, workspace.settings.aliases)

@@ -98,7 +98,7 @@ def test_completion(demo):
         "kcov-show tasks --mode=trace-p": ["kcov-show tasks --mode=trace-pc"],
         "kcov-show buffer 34": ["kcov-show buffer 34"],
         "kcov-show buffer sa": ["kcov-show buffer saved:"],
-        "kcov-show why usb": ["kcov-show why usb:1"],
+        "kcov-show why usb": [f"kcov-show why usb:{number}" for number in (1, 12648430, 12648431, 200, 201)],
         "kcov-show help ta": ["kcov-show help tasks"],
     }
     said = run_gdb(demo.vmlinux, demo.core, ask=[f"complete {text}" for text in asked])
