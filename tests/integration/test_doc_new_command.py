@@ -50,12 +50,13 @@ def installation(tmp_path_factory):
     (commands / "modes.py").write_text(module)
     table = (commands / "__init__.py").read_text()
     (commands / "__init__.py").write_text(table.replace("MODULES: Final = {\n", f"MODULES: Final = {{\n{line}"))
+    subprocess.run((sys.executable, "-m", "docs.generate"), cwd=top, env=os.environ | {"PYTHONPATH": str(top)}, check=False)
     return top
 
 
 def ask(installation, command, **options):
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(installation), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment["LANG"] = "C.UTF-8"
+    environment |= {"LANG": "C.UTF-8", "KCOVDBG_PYTHON": sys.executable}
     result = subprocess.run(command, capture_output=True, text=True, cwd=installation, env=environment, timeout=60, **options)
     assert result.returncode == 0, result.stderr
     return result.stdout

@@ -33,7 +33,9 @@ def folder(unpacked, tmp_path):
     """A directory with a dump of its own and a trace; the vmlinux is shared, and only read."""
     (tmp_path / "vmcore").write_bytes((unpacked / "vmcore").read_bytes())
     (tmp_path / "vmlinux").symlink_to(unpacked / "vmlinux")
-    (tmp_path / "run.kcov").write_bytes((3).to_bytes(8, "little") + b"".join(pc.to_bytes(8, "little") for pc in range(1, 4)))
+    (tmp_path / "run.kcov").write_bytes(
+        (3).to_bytes(8, "little") + b"".join(pc.to_bytes(8, "little") for pc in range(0xFFFFFFFF81000001, 0xFFFFFFFF81000004))
+    )
     return tmp_path
 
 
@@ -144,7 +146,7 @@ def test_standard_output_in_a_file_keeps_all_of_it(folder):
         done = run(folder, "-e", "export hex file:run.kcov -o /dev/stdout", capture_output=False, stdout=out)
     assert done.returncode == 0
     lines = (folder / "out").read_text().splitlines()
-    assert lines[:3] == ["0x1", "0x2", "0x3"]
+    assert lines[:3] == [f"0xffffffff8100000{number}" for number in (1, 2, 3)]
     # The table that describes the file.
     assert any(line.startswith("/dev/stdout") for line in lines[3:])
 
