@@ -147,7 +147,10 @@ def _select(context: Context, objects: Mapping[int, Kcov], word: str) -> tuple[S
         hint = suggest_task(context, word, is_any=True) or "objects without arguments lists all"
         raise WordError(f"'{word}' is not an address, thread id or task name", word, hint=hint) from None
     if not tids:
-        address = strip_tag(context.target, parse_address(word))
+        try:
+            address = strip_tag(context.target, parse_address(word))
+        except ValueError:
+            raise WordError(f"'{word}' is larger than any address", word) from None
         return [objects[address]] if address in objects else [], f"nothing refers to a struct kcov at {address:#x}"
     pointers = {
         pointer

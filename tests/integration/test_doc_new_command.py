@@ -69,7 +69,6 @@ FRONTENDS = {
     "completion of options": ((*PYTHON, COMPLETE), "--all also count tasks without KCOV state"),
     "answer": ((*PYTHON, ANSWER), '"mode": "TRACE_PC"'),
     "drgn": ((*PYTHON, DRGN), "modes - count the tasks in each mode"),
-    "gdb": (("gdb", "-nx", "-batch", "-ex", "source gdb/kcov.py", "-ex", "kcov-show help modes"), "modes - count"),
 }
 
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Mappings, vmalloc areas and slab objects as drgn's helpers list them, on every kept slice."""
 
-import contextlib
-import re
 from pathlib import Path
 
 import drgn
@@ -10,58 +8,22 @@ import pytest
 from drgn.helpers.linux.list import list_for_each_entry
 from drgn.helpers.linux.mm import for_each_vma, for_each_vmap_area
 from drgn.helpers.linux.rbtree import rbtree_inorder_for_each_entry
-from drgn.helpers.linux.slab import for_each_slab_cache, slab_cache_for_each_allocated_object
 
 from kcovdbg.abi.address import PAGE_SIZE
 from kcovdbg.errors import ReadError
 from kcovdbg.target.drgn.programs import open_core
+from kcovdbg.target.drgn.target import DrgnSlab
 from kcovdbg.target.page_array import find_page_array
-from kcovdbg.target.protocol import SlabObject
 from kcovdbg.target.slab_memory import SlabWalk, find_slab_memory
 from tests.lab.golden import DEBUG_INFO, DESTINATION, SLICE
 
-# The general caches that objects of KCOV come from.
-_GENERAL_CACHE = re.compile(r"kmalloc-(?:(?!dma|cg|rcl)\w+-)*\d+[kM]?$")
 KEPT = sorted(path for path in DESTINATION.iterdir() if path.is_dir())
-
-
-def allocated(cache):
-    return slab_cache_for_each_allocated_object(cache, "char")
-
-
-def read_objects(prog, caches, size):
-    for address in (one.value_() for cache in caches for one in allocated(cache)):
-        with contextlib.suppress(drgn.FaultError):
-            yield SlabObject(address, prog.read(address, size))
-
-
-def find_in_direct_map(prog, name, flags, _file):
-    """Debug info of some object files only may lack the variable by which drgn finds the direct map, but not its symbol."""
-    if name != "saved_command_line" or not flags & drgn.FindObjectFlags.VARIABLE:
-        return None
-    return drgn.Object(prog, prog.pointer_type(prog.type("char")), address=prog.symbol(name).address)
-
-
-def find_caches(prog, name):
-    return [cache for cache in for_each_slab_cache(prog) if cache.name.string_().decode() == name]
-
-
-def find_general_caches(prog, size):
-    """The smallest general caches with room for the size, one of each family."""
-    best = {}
-    for cache in for_each_slab_cache(prog):
-        name, room = cache.name.string_().decode(errors="replace"), cache.object_size.value_()
-        family = name.rpartition("-")[0]
-        if _GENERAL_CACHE.match(name) and room >= size and (family not in best or room < best[family][0]):
-            best[family] = room, cache
-    return [cache for _, cache in best.values()]
 
 
 @pytest.fixture(scope="module", params=KEPT, ids=lambda path: path.name)
 def target(request):
     directory: Path = request.param
     opened = open_core(str(directory / SLICE), [str(directory / DEBUG_INFO)])
-    opened.prog.register_object_finder("direct map", find_in_direct_map, enable_index=-1)
     yield opened
     opened.close()
 
@@ -104,14 +66,14 @@ def test_slab_objects(target):
     if target.machine != "x86_64":
         pytest.skip("only x86-64 kernels have a walk of their own")
     assert isinstance(target.slab, SlabWalk)
-    files = [found.value_() for cache in find_caches(target.prog, "filp") for found in allocated(cache)]
+    helpers = DrgnSlab(target.prog)
+    files = list(helpers.for_each_file())
     assert len(files) > 50
     assert sorted(target.slab.for_each_file()) == sorted(set(files) - find_freed(target, files))
     for size in (target.type_size("struct kcov"), 96, 192):
         # Slices have what was searched: these caches of some kernels only, as one was searched for lost buffers.
         try:
-            caches = find_general_caches(target.prog, size)
-            objects = sorted(read_objects(target.prog, caches, size))
+            objects = sorted(helpers.for_each_slab_object(size))
             freed = find_freed(target, (found.address for found in objects))
         except (ReadError, drgn.FaultError):
             with pytest.raises(ReadError):

@@ -36,7 +36,9 @@ LIMIT_OF_ALL = 20 << 20
 # What is asked of each, in this order; what it answers is compared with the truth, but check's, which must be nothing.
 LINES = {**COMMANDS, "check": "check --json"}
 # What is rightly said of what is kept: it is a slice, it is compressed, and the module's debug info isn't there.
-_NOTES = re.compile("kcovdbg: note: (missing debugging symbols for kcovlab_keep$|this is a slice: |.* was decompressed to a )")
+_NOTES = re.compile(
+    "kcovdbg: note: (missing debugging symbols for kcovlab_keep$|this is a slice: |the kernel's log is unreadable: |.* was decompressed to a )"
+)
 
 
 def ask_all(target: Sequence[str | Path], symbols: Sequence[str | Path]) -> dict[str, list[dict[str, Any]]]:
