@@ -37,6 +37,9 @@ LIMIT_OF_ALL = 20 << 20
 LINES = {**COMMANDS, "check": "check --json"}
 # What is rightly said of what is kept: it is a slice, it is compressed, and the module's debug info isn't there.
 _NOTES = re.compile(
+    "kcovdbg: note: (missing debugging symbols for kcovlab_keep$|this is a slice: |the kernel's log is unreadable: "
+    "|.* was decompressed to a )"
+)
     "kcovdbg: note: (missing debugging symbols for kcovlab_keep$|this is a slice: |the kernel's log is unreadable: |.* was decompressed to a )"
 )
 
