@@ -62,7 +62,7 @@ complete -c kcovdbg -n _shtab_kcovdbg_using -s k -l kernel -d 'the running kerne
 complete -c kcovdbg -n _shtab_kcovdbg_using -l qemu -x -d 'a running QEMU guest, through QMP: path of a Unix socket, or host:port'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l gdb-remote -x -d 'a GDB stub: host:port'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l demo -d 'the bundled demo dump'
-complete -c kcovdbg -n _shtab_kcovdbg_using -s s -l symbols -xka "(__fish_complete_path (commandline -ct))" -d 'a vmlinux, module or folder of them; the target if there is no other'
+complete -c kcovdbg -n _shtab_kcovdbg_using -s s -l symbols -xka "(__fish_complete_path (commandline -ct))" -d 'a vmlinux, a module or a folder of them; by itself a target'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l image -d 'the vmlinux alone, even if it is the running kernel'"'"'s'
 complete -c kcovdbg -n _shtab_kcovdbg_using -s e -l execute -x -d 'run a command and exit'
 complete -c kcovdbg -n _shtab_kcovdbg_using -l symbol-table -x -d 'the kernel'"'"'s location table, as written by: symbols build -o FILE'

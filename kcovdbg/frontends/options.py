@@ -79,7 +79,7 @@ TARGET_OPTIONS: Final = (
     Option(("--demo",), "the bundled demo dump"),
     Option(
         ("-s", "--symbols"),
-        "a vmlinux, module or folder of them; the target if there is no other",
+        "a vmlinux, a module or a folder of them; by itself a target",
         "PATH",
         repeatable=True,
     ),

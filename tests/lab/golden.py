@@ -40,8 +40,6 @@ _NOTES = re.compile(
     "kcovdbg: note: (missing debugging symbols for kcovlab_keep$|this is a slice: |the kernel's log is unreadable: "
     "|.* was decompressed to a )"
 )
-    "kcovdbg: note: (missing debugging symbols for kcovlab_keep$|this is a slice: |the kernel's log is unreadable: |.* was decompressed to a )"
-)
 
 
 def ask_all(target: Sequence[str | Path], symbols: Sequence[str | Path]) -> dict[str, list[dict[str, Any]]]:
