@@ -239,7 +239,9 @@ class Lender:
         child = self._child
         assert child is not None
         self._count += 1
-        request = dict(fields, op=op, n=self._count, state=self.describe(), cwd=os.getcwd())
+        # Judging writes meanwhile takes further numbers.
+        number = self._count
+        request = dict(fields, op=op, n=number, state=self.describe(), cwd=os.getcwd())
         request["debug"] = bool(gdb.parameter("kcov debug"))
         interrupted: Optional[float] = None
         try:
@@ -255,7 +257,7 @@ class Lender:
                 try:
                     message, _ = child.receive()
                     if message["op"] == "done":
-                        if message["n"] != self._count:
+                        if message["n"] != number:
                             continue
                         break
                     self._serve(child, message, write, interrupted is not None)

@@ -106,10 +106,12 @@ class Link:
         """
         with self.interrupts.delayed():
             self._count += 1
-            self.send(op=op, n=self._count, **fields)
+            # What `answer` asks for meanwhile has numbers of its own.
+            number = self._count
+            self.send(op=op, n=number, **fields)
             while True:
                 message = self.receive()
-                if message.fields.get("re") == self._count:
+                if message.fields.get("re") == number:
                     break
                 if answer is not None and "op" in message.fields:
                     self.send(op="verdict", n=message.fields["n"], **answer(message.fields))
