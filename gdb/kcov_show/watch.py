@@ -47,8 +47,9 @@ class Watch:
             gdb.events.stop.connect(self._note)
             stack.callback(gdb.events.stop.disconnect, self._note)
             if self._seconds is not None:
-                stack.enter_context(_interrupting(self._seconds))
+                # Before the other clock starts: its C-c is not to be taken for the user's.
                 self._deadline = time.monotonic() + self._seconds
+                stack.enter_context(_interrupting(self._seconds))
             try:
                 gdb.execute("continue", to_string=True)
             except gdb.error as error:

@@ -6,7 +6,6 @@ The side file of ``NAME.kcov`` is ``NAME.kcov.json``. Without one, :mod:`kcovdbg
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import stat
@@ -85,7 +84,7 @@ def find_traces(path: Path | str) -> list[Path]:
     :param path: of a directory; with a pattern as its last component (``runs/a*.kcov``); or of a file, which is returned alone.
     :raises KcovdbgError: when a directory holds no trace file, or none matches.
     """
-    path = Path(os.path.expanduser(path))  # noqa: PTH111 - that of Path raises for an unknown user
+    path = Path(path)
     if path.is_dir():
         found = set(path.iterdir())
     elif not path.exists() and any(character in path.name for character in "*?["):

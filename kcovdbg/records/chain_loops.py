@@ -109,8 +109,7 @@ def add_lines(
     :param line_count: of lines.
     """
     sums = LineSums(zeros("Q", line_count), zeros("I", line_count), zeros("I", line_count))
-    _, lib = load_native()
-    ffi, _ = load_native()
+    ffi, lib = load_native()
     within, _keep = chain_pointer(frames)
     for chains, hits in groups:
         failed = lib.kcovdbg_chains_add(

@@ -94,7 +94,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "references[].start": Meaning("start address of the mapping", "it is not a mapping"),
     "references[].handle": Meaning("remote handle", "it is not one"),
     "references[].cpu": Meaning("CPU that keeps saved state", "it is not saved state of a CPU"),
-    "references[].pid": Meaning("id of the process, or thread id of the task whose it is", "it is not a task's"),
+    "references[].pid": Meaning("id of the process that has it, or thread id of the task", "it is not a task's"),
     "release": Meaning("kernel release, as `uname -r` prints it", NO_TARGET),
     "remote": Meaning("whether it has remote handles", UNREAD),
     "remote_size": Meaning("size of the areas for its sections", UNREAD, "words"),
