@@ -520,9 +520,14 @@ static int uses_device(const char *device, int tid)
 		return 0;
 	snprintf(text, sizeof(text), "/proc/%d/fd", tid);
 	folder = opendir(text);
-	while (folder && !uses && (entry = readdir(folder)))
-		uses = !fstatat(dirfd(folder), entry->d_name, &found, 0) && found.st_dev == wanted.st_dev &&
-		       found.st_ino == wanted.st_ino;
+	while (folder && !uses && (entry = readdir(folder))) {
+		/* The names first: to ask for the inode of a file may take a request to a server. */
+		ssize_t length = readlinkat(dirfd(folder), entry->d_name, text, sizeof(text) - 1);
+
+		text[length > 0 ? length : 0] = '\0';
+		uses = !strcmp(basename(text), basename(device)) && !fstatat(dirfd(folder), entry->d_name, &found, 0) &&
+		       found.st_dev == wanted.st_dev && found.st_ino == wanted.st_ino;
+	}
 	if (folder)
 		closedir(folder);
 	snprintf(text, sizeof(text), "/proc/%d/maps", tid);

@@ -255,7 +255,8 @@ def test_a_folder_of_several_builds(files: Path, tmp_path: Path) -> None:
     alone = run_kcovdbg("-s", tmp_path / "builds", "info")
     assert alone.returncode == 2
     assert "other.zst" in alone.stderr
-    assert run_kcovdbg("-s", files, "info").returncode == 0
+    (tmp_path / "builds/other.zst").unlink()
+    assert run_kcovdbg("-s", tmp_path / "builds", "info").returncode == 0
     (tmp_path / "empty").mkdir()
     empty = run_kcovdbg("-s", tmp_path / "empty", "info")
     assert empty.returncode == 2

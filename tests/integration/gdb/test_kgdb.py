@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,5 +59,10 @@ def test_same_as_from_outside():
     assert said.json(0)[0]["kaslr_offset"] == offset != "0x0"
     assert said.answers[-1] == "kgdb"
     assert len(said.json(1)) > 20
-    for line, answer in zip(_LINES, said.answers[1:], strict=False):
-        assert answer == outside.texts[line]
+    for number, line in enumerate(_LINES, 1):
+        assert drop_stack(said.json(number)) == drop_stack(outside.rows(line))
+
+
+def drop_stack(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """kgdb shows the registers of the exception, QEMU those of kgdb's own loop: there, the frames have other numbers."""
+    return [{key: value for key, value in row.items() if key != "stack"} for row in rows]

@@ -79,7 +79,7 @@ def test_gdbs_pager(session):
     session.ask("set height 4")
     session.child.sendline("kcov-show tasks")
     session.child.expect_exact(_PAGER)
-    assert "kc-pc" in session.child.before
+    assert "kc-usb" in session.child.before
     session.child.sendline("q")
     session.child.expect_exact(_PROMPT)
     assert "Traceback" not in session.child.before
@@ -114,7 +114,7 @@ def test_tab_completes(session):
     session.child.expect_exact("c")
     session.child.sendline(" --json")
     session.child.expect_exact(_PROMPT)
-    assert '"pid": 26' in _ESCAPES.sub("", session.child.before)
+    assert '"pid": 34' in _ESCAPES.sub("", session.child.before)
 
 
 _SHOWN = (

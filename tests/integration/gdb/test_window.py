@@ -137,7 +137,7 @@ def test_keys_select_and_the_source_follows(terminal):
     terminal.send("typed\\n")
     terminal.wait("typed\n".strip())
     # To the right, what the column cuts off.
-    terminal.press("\x1bOC" * 20)
+    terminal.press("\x1bOC" * 30)
     terminal.wait("./include/linux/rcupdate.h:93")
 
 
