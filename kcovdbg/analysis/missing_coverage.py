@@ -307,7 +307,7 @@ def _explain_count(state: State, kcov: Kcov, what: str) -> Iterator[Answer]:
     elif kcov.full:
         yield Answer(
             Reason.BUFFER_FULL,
-            f"{what} is full: everything since is lost. Reset its count, or pass a larger size to KCOV_INIT_TRACE",
+            f"{what} is full: the kernel drops all further records. Reset its count, or pass a larger size to KCOV_INIT_TRACE",
             shown,
             named,
         )
@@ -321,7 +321,7 @@ def _explain_count(state: State, kcov: Kcov, what: str) -> Iterator[Answer]:
         answer = f"there is coverage: {kcov.count} records in {what}"
         offset = state.kernel.kaslr_offset
         if offset:
-            answer += ". User space reads addresses minus the KASLR offset, those of modules included"
+            answer += ". Its PCs are addresses minus the KASLR offset, in modules too"
             shown["kaslr_offset"] = offset
         yield Answer(Reason.COVERAGE, answer, shown, named)
 

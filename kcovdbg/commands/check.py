@@ -146,13 +146,18 @@ def _lines(report: Report) -> Iterator[Line]:
         for cause in finding.causes:
             yield (("", f"  known bug, {cause.certainty.value} ({cause.reason}): {cause}"),)
     violations, others = report.violations, report.others
-    said = f"{violations} violations" if violations != 1 else "1 violation"
+    said = "1 violation" if violations == 1 else f"{violations or 'no'} violations"
     said = f"at least {said}" if report.is_least else said
     tail = f", {others} other findings" if others > 1 else ", 1 other finding" if others else ""
-    rules = "1 rule" if report.applied == 1 else f"{report.applied} rules"
-    reasons = ", ".join(f"{count} {reason}" for count, reason in report.skipped if count)
-    tail += f"; not applied: {reasons}" if reasons else ""
-    yield (("header" if violations else "remark", f"{rules}: {said if violations else 'none violated'}{tail}"),)
+    yield (("header" if violations else "remark", f"{_rules(report.applied)} applied: {said}{tail}"),)
+    skipped = [(count, reason) for count, reason in report.skipped if count]
+    if skipped:
+        reasons = ", ".join(f"{count} ({reason})" for count, reason in skipped)
+        yield (("remark", f"{_rules(sum(count for count, _ in skipped))} not applied: {reasons}"),)
+
+
+def _rules(count: int) -> str:
+    return "1 rule" if count == 1 else f"{count} rules"
 
 
 def _name_rules() -> Iterable[tuple[str, str]]:

@@ -74,7 +74,7 @@ def _check_kernel(_context: Context) -> Diagnosis:
     if config.get("CONFIG_KCOV") == "y":
         return Diagnosis(question, True, f"{running_release()}: CONFIG_KCOV=y")
     return Diagnosis(
-        question, False, f"{running_release()} is not", "build one with CONFIG_KCOV=y and CONFIG_KCOV_INSTRUMENT_ALL=y"
+        question, False, f"no, {running_release()} is not", "build one with CONFIG_KCOV=y and CONFIG_KCOV_INSTRUMENT_ALL=y"
     )
 
 
@@ -263,7 +263,7 @@ def _check_symbols(context: Context) -> Diagnosis:
         fix = "install the kernel's debug symbols, or name its vmlinux: -s VMLINUX" if is_readable else "see the line above"
         return Diagnosis(question, False if is_readable else None, context.workspace.target_problem, fix)
     if not is_this_machine(target):
-        return Diagnosis(question, None, f"{target.name} is not the kernel that runs here", "kcovdbg -k -s VMLINUX doctor")
+        return Diagnosis(question, None, f"no, {target.name} is another kernel", "kcovdbg -k -s VMLINUX doctor")
     lines = getattr(target, "lines", None)
     image = None if lines is None else lines.image
     if image is None:

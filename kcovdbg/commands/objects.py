@@ -56,17 +56,14 @@ def _references_text(kcov: Kcov) -> str:
 
 def _detail_lines(kcov: Kcov) -> Iterator[Line]:
     for reference in kcov.references:
-        facts = [
-            ("", f"  {'counts' if reference.counts else '      '}  "),
-            ("key", f"{reference.kind:<8}"),
-            ("", reference_text(reference)),
-        ]
+        noun = "handle " if reference.kind == "remote" else ""
+        facts = [("", "  counted    " if reference.counts else "  uncounted  "), ("key", f"{noun}{reference_text(reference)}")]
         if reference.file is not None and reference.fd is not None:
-            facts += [("", "  file "), ("address", f"{reference.file:#x}")]
+            facts += [("", ", file "), ("address", f"{reference.file:#x}")]
         if reference.start is not None:
-            facts += [("", "  at "), ("address", f"{reference.start:#x}")]
-        if reference.cpu is not None:
-            facts.append(("", f"  CPU {reference.cpu}"))
+            facts += [("", " at "), ("address", f"{reference.start:#x}")]
+        if reference.cpu is not None and reference.pid is not None:
+            facts.append(("", f" on CPU {reference.cpu}"))
         yield facts
 
 

@@ -240,7 +240,7 @@ COMMAND: Final = Command(
         "softirq interrupted the task; the interrupted role follows 'over'), remote owner (the task did KCOV_REMOTE_ENABLE, "
         "others collect for it). SYSCALL is the system call that the task is in, by the registers saved on its stack; a "
         "task that runs on a CPU may be in none, and without the CPU's registers that is unknown.\n\n"
-        "A task with a sequence number and nothing else is shown only with -a: tasks keep the number when they stop."
+        "Tasks that no longer collect keep the sequence number of their last session; they are listed only with -a."
     ),
     arguments=(
         Argument(("-a", "--all"), Value.FLAG, "also list tasks without KCOV state"),

@@ -33,7 +33,7 @@ def _keep_rows(renderable: Renderable) -> Renderable:
 
 
 def _look_at_buffers(shown: Iterable[Renderable]) -> Iterator[BufferLook]:
-    """Yield the buffers that an answer tells about."""
+    """Yield the buffers in an answer."""
     for part in shown:
         if not isinstance(part, Table) or part.label is None:
             continue
@@ -47,7 +47,8 @@ def _describe_overflows(counts: OverflowCounts, looks: int) -> Lines:
     times = counts.times
     named = ", ".join(f"{name} {count}" for name, count in list(times.items())[:_NAMED])
     more = f", {len(times) - _NAMED} more" if len(times) > _NAMED else ""
-    text = f"became full in {looks} looks, at least: {named or 'none'}{more}"
+    seen = "1 look" if looks == 1 else f"{looks} looks"
+    text = f"buffers seen full (times), in {seen}: {named}{more}" if named else f"no buffer was full in {seen}"
     return Lines(((("remark", text),),), is_prose=True)
 
 
@@ -95,7 +96,7 @@ def _find_still(context: Context, its_context: Context) -> str | None:
     """Return why all further answers would be the same, None where they may differ."""
     if not (its_context.uses_target or its_context.shows_target) or context.target.live:
         return None
-    return f"watch: nothing can change: {context.target.name} stands still"
+    return f"watch: {context.target.name} cannot change; one answer is all"
 
 
 COMMAND: Final = Command(

@@ -57,7 +57,7 @@ def _is_still(_reason: str) -> str | None:
 
 
 def _not_stopped_by_kcovdbg() -> str | None:
-    raise TargetError("this is not a machine that kcovdbg stopped")
+    raise TargetError("kcovdbg did not stop this machine")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def test_bounded(claim, command, said):
     ("claim", "number", "said"),
     [
         # Fewer than the command claims: the tests are to be cheap.
-        ("looped-tasks", 10_000, " rules: 10001 violations"),
+        ("looped-tasks", 10_000, " rules applied: 10001 violations"),
         ("looped-tasks", 20_000, "at least 16385 violations"),
         ("endless-areas", None, "and at least 16364 more"),
         ("looped-chain", None, "and at least 16364 more"),

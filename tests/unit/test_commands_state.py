@@ -259,8 +259,8 @@ def test_tasks_and_objects_fit_a_hundred_columns_in_pipes(streams, monkeypatch):
 def test_one_object(ask):
     lines = ask(f"objects {REMOTE_KCOV:x}").splitlines()
     assert len(lines) == 2 + 6
-    assert lines[2] == "  counts  vma     vma 42  at 0x7f0000000000"
-    assert lines[3] == "          remote  usb:1"
+    assert lines[2] == "  counted    vma 42 at 0x7f0000000000"
+    assert lines[3] == "  uncounted  handle usb:1"
     assert ask("objects ffff888000000000 --json") == []
     assert ask.status == 2
     assert "nothing refers to a struct kcov at 0xffff888000000000" in ask.said

@@ -130,13 +130,13 @@ def check(
     of_kernel = [rule for rule in rules if rule.applies(kernel.generation)]
     chosen = [rule for rule in of_kernel if advice or rule.severity is not Severity.ADVICE]
     skipped: tuple[tuple[int, str], ...] = (
-        (len(rules) - len(of_kernel), "for other kernels"),
-        (len(of_kernel) - len(chosen), "advice, see -a"),
+        (len(rules) - len(of_kernel), "other kernels"),
+        (len(of_kernel) - len(chosen), "advice, shown with -a"),
     )
     most = _COMPARED if kernel.live else _SHOWN
     found = _look(chosen, source, advice, about, most)
     obstacles = Counter(of_rule.obstacle for of_rule in found if of_rule.obstacle is not None)
-    skipped += tuple((count, f"because {obstacle}") for obstacle, count in obstacles.items())
+    skipped += tuple((count, obstacle) for obstacle, count in obstacles.items())
     findings = _findings_of(found)
     first = len(findings)
     looks = 1
