@@ -573,7 +573,7 @@ complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l wide -d 'show all columns,
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -l vertical -d 'show a line for each value'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -s n -x -d 'show at most N rows'
 complete -c kcovdbg -n '_shtab_kcovdbg_using help' -s h -l help -d 'show help for this command'
-complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "areas catch check info log monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command'
+complete -c kcovdbg -n '_shtab_kcovdbg_using help; and test $_shtab_kcovdbg_npos -eq 0' -ka "areas catch check info log monitor objects percpu remote sites tasks why buffer diff keep last points source sym top trace tree view collect doctor jobs batch demo export report slice symbols syzkaller config gdb gdb-path help mcp resume watch" -d 'a command, or output: the options for output'
 complete -c kcovdbg -n '_shtab_kcovdbg_using; and test $_shtab_kcovdbg_npos -eq 0' -a mcp -d 'serve read-only commands to programs, through the Model Context Protocol'
 complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -s o -l output -xka "(__fish_complete_path (commandline -ct))" -d 'the directory for slices and trace files'
 complete -c kcovdbg -n '_shtab_kcovdbg_using mcp' -s h -l help -d 'show help for this command'

@@ -9,12 +9,21 @@ from typing import Final
 from kcovdbg.engine.argument import Argument, Count, Value, WordError
 from kcovdbg.engine.command import Command, CommandResult, Example, Topic
 from kcovdbg.engine.context import Context
-from kcovdbg.engine.help_text import COMMAND_ROW, command_help, command_list, command_schema
+from kcovdbg.engine.help_text import (
+    COMMAND_ROW,
+    OPTION_ROW,
+    OUTPUT_TOPIC,
+    command_help,
+    command_list,
+    command_schema,
+    output_help,
+)
 from kcovdbg.errors import UsageError
 from kcovdbg.render.renderable import text_lines
 
 _ADVICE: Final = """
-help COMMAND, or COMMAND?, shows help for a command. Unique prefixes of names work: obj for objects.
+help COMMAND, or COMMAND?, shows help for a command; help output, for the options that most commands share.
+Unique prefixes of names work: obj for objects.
 Every answer can be piped and redirected: tasks | grep syz, objects > file.
 ! runs a shell command.
 """
@@ -25,6 +34,8 @@ def _run(context: Context, args: Namespace) -> CommandResult:
         raise UsageError("help: --schema needs a command", hint="help tasks --schema")
     if args.command is None:
         return command_list(context.workspace.commands), text_lines(_ADVICE, "hint")
+    if args.command == OUTPUT_TOPIC and not args.schema:
+        return output_help(context.width)
     # Of an alias, help for the command that it stands for.
     (name, *_) = context.workspace.settings.expand((args.command,))
     try:
@@ -39,14 +50,15 @@ COMMAND: Final = Command(
     summary="list the commands, or show help for one",
     topic=Topic.OTHER,
     run=_run,
-    row_types=(COMMAND_ROW,),
+    row_types=(COMMAND_ROW, OPTION_ROW),
     arguments=(
-        Argument(("command",), Value.COMMAND, "a command", count=Count.OPTIONAL),
+        Argument(("command",), Value.COMMAND, "a command, or output: the options for output", count=Count.OPTIONAL),
         Argument(("--schema",), Value.FLAG, "print the JSON Schema of what the command writes with --json"),
     ),
     examples=(
         Example("help", "which commands are there?"),
         Example("help tasks", "the same as tasks?"),
+        Example("help output", "how do I get JSON, CSV, or fewer rows and columns?"),
         Example("help tasks --schema > tasks.schema.json", "validate the output of tasks --json"),
     ),
     needs=frozenset(),

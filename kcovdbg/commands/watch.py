@@ -45,10 +45,10 @@ def _look_at_buffers(shown: Iterable[Renderable]) -> Iterator[BufferLook]:
 
 def _describe_overflows(counts: OverflowCounts, looks: int) -> Lines:
     times = counts.times
-    named = ", ".join(f"{name} {count}" for name, count in list(times.items())[:_NAMED])
+    named = ", ".join(f"{name} ({count}×)" for name, count in list(times.items())[:_NAMED])
     more = f", {len(times) - _NAMED} more" if len(times) > _NAMED else ""
     seen = "1 look" if looks == 1 else f"{looks} looks"
-    text = f"buffers seen full (times), in {seen}: {named}{more}" if named else f"no buffer was full in {seen}"
+    text = f"in {seen}, buffers that became full: {named}{more}" if named else f"in {seen}, no buffer became full"
     return Lines(((("remark", text),),), is_prose=True)
 
 

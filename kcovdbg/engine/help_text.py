@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
 from kcovdbg.engine.argument import EXPLANATIONS, Argument
-from kcovdbg.engine.command import Command, CommandTable
+from kcovdbg.engine.command import OUTPUT_OPTIONS, Command, CommandTable, Example
 from kcovdbg.errors import UsageError
 from kcovdbg.render.column import Column
 from kcovdbg.render.json_schema import RowType, schema_of
@@ -22,6 +22,9 @@ from kcovdbg.render.value_kinds import ANY, LIST
 _WIDTH = 80
 _USAGE = "Usage: "
 _INDENT = 4
+_FIRST_EXAMPLES: Final = 2
+OUTPUT_TOPIC: Final = "output"
+"""What ``help`` takes beside commands: the options that most of them share."""
 _ARGUMENT_WIDTH = 20
 
 _ARGUMENT_COLUMNS: Final = (
@@ -42,6 +45,13 @@ _COMMAND_COLUMNS: Final = (
     Column("arguments", ANY, items=_ARGUMENT_COLUMNS, json_only=True),
     Column("examples", ANY, items=(Column("line"), Column("purpose")), json_only=True),
 )
+_ARGUMENT_MEANINGS: Final = {
+    "names": Meaning("the names of an option, or the name of an argument"),
+    "value": Meaning("kind of the value"),
+    "count": Meaning("how many values it takes", "the usual number"),
+    "choices": Meaning("the values to choose from"),
+    "help": Meaning("what it is for"),
+}
 
 
 COMMAND_ROW: Final = RowType(
@@ -55,17 +65,15 @@ COMMAND_ROW: Final = RowType(
         "description": Meaning("what the summary does not say; may be empty"),
         "needs": Meaning("what it cannot do without"),
         "arguments": Meaning("its arguments and options"),
-        "arguments[].names": Meaning("the names of an option, or the name of an argument"),
-        "arguments[].value": Meaning("kind of the value"),
-        "arguments[].count": Meaning("how many values it takes", "the usual number"),
-        "arguments[].choices": Meaning("the values to choose from"),
-        "arguments[].help": Meaning("what it is for"),
+        **{f"arguments[].{key}": meaning for key, meaning in _ARGUMENT_MEANINGS.items()},
         "examples": Meaning("lines to type"),
         "examples[].line": Meaning("the line"),
         "examples[].purpose": Meaning("what it is good for"),
     },
 )
 """The row of JSON about a command."""
+OPTION_ROW: Final = RowType(_ARGUMENT_COLUMNS, _ARGUMENT_MEANINGS, when="of `help output`")
+"""The row of JSON about an option that commands share."""
 
 
 def command_list(commands: CommandTable) -> Lines:
@@ -111,22 +119,42 @@ def _help_lines(command: Command, width: int, prefix: str) -> Iterator[Line]:
         yield (("", " " * len(_USAGE) + line),)
     if command.aliases:
         yield (("header", "Also: "), ("", ", ".join(command.aliases)))
+    if command.further_needs:
+        yield (("header", "Needs: "), ("", " and ".join(command.further_needs)))
+    yield from _example_lines("Examples:", command.examples[:_FIRST_EXAMPLES], width, prefix)
+    yield ()
+    yield from _argument_lines((option for option in command.options if option not in OUTPUT_OPTIONS), width)
+    shared = [option.names[0] for option in command.options if option in OUTPUT_OPTIONS]
+    if shared:
+        yield from _wrap(f"{' '.join(shared)} ({prefix}help {OUTPUT_TOPIC})", width, _INDENT)
     for paragraph in filter(None, command.description.split("\n\n")):
         yield ()
         yield from _wrap(paragraph, width, 0)
+    yield from _example_lines("More examples:", command.examples[_FIRST_EXAMPLES:], width, prefix)
+
+
+def _example_lines(title: str, examples: Sequence[Example], width: int, prefix: str) -> Iterator[Line]:
+    if not examples:
+        return
     yield ()
-    yield from _argument_lines(command.options, width)
-    if command.further_needs:
-        yield ()
-        yield (("header", "Needs: "), ("", " and ".join(command.further_needs)))
-    if command.examples:
-        yield ()
-        yield (("header", "Examples:"),)
-        for example in command.examples:
-            # A line for the host's shell is typed as it is.
-            line = example.line if example.line.startswith("!") else prefix + example.line
-            yield (("", " " * _INDENT), ("command", line))
-            yield from _wrap(example.purpose, width, 2 * _INDENT, "hint")
+    yield (("header", title),)
+    for example in examples:
+        # A line for the host's shell is typed as it is.
+        line = example.line if example.line.startswith("!") else prefix + example.line
+        yield (("", " " * _INDENT), ("command", line))
+        yield from _wrap(example.purpose, width, 2 * _INDENT, "hint")
+
+
+def output_help(width: int | None) -> Lines:
+    """Return the help of the options that all commands with rows share."""
+    lines = (
+        (("", "Options of every command that has rows, unless it has one of that name itself:"),),
+        (),
+        *_argument_lines(OUTPUT_OPTIONS, min(width or _WIDTH, 100)),
+        (),
+        (("", "Any answer can be piped and redirected: tasks --json | jq ., objects > objects.txt"),),
+    )
+    return Lines(lines, data=Table(_ARGUMENT_COLUMNS, OUTPUT_OPTIONS))
 
 
 def _wrap_usage(command: Command, width: int, prefix: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from kcovdbg.commands import COMMANDS
 from kcovdbg.engine.argument import EXPLANATIONS, Argument, Count, Value, WordError
 from kcovdbg.engine.argument_parser import parse_arguments
-from kcovdbg.engine.command import Command, CommandTable, Example, Need
+from kcovdbg.engine.command import OUTPUT_OPTIONS, Command, CommandTable, Example, Need
 from kcovdbg.engine.help_text import command_help
 from kcovdbg.engine.runner import run_line, run_reporting, run_words
 from kcovdbg.engine.workspace import Workspace
@@ -243,6 +243,19 @@ def test_help(workspace, streams):
     assert streams.take()[0].startswith("percpu - ")
 
 
+def test_help_has_examples_before_options_and_the_shared_options_in_one_place(workspace, streams):
+    run_line(workspace, "help tasks")
+    said = streams.take()[0]
+    first, second, *others = (said.index(f"\n    {example.line}\n") for example in COMMANDS.find("tasks").examples)
+    assert first < second < said.index("--mode M  ") < min(others)
+    assert not any(option.help in said for option in OUTPUT_OPTIONS)
+    run_line(workspace, "help output")
+    said = " ".join(streams.take()[0].split())
+    assert all(f"{option.heading} {option.help}" in said for option in OUTPUT_OPTIONS)
+    run_line(workspace, "help output --json")
+    assert [row["names"] for row in json.loads(streams.take()[0])] == [list(option.names) for option in OUTPUT_OPTIONS]
+
+
 @pytest.mark.parametrize("command", list(COMMANDS), ids=lambda command: command.name)
 def test_commands_are_documented(command, workspace, streams):
     assert command.summary
@@ -343,13 +356,13 @@ def test_watch_counts_overflows(streams, monkeypatch):
 
     monkeypatch.setattr("time.sleep", sleep)
     assert run_line(workspace, f"watch 1 tasks {row['pid']}") == 130
-    lines = [line for line in streams.take()[0].splitlines() if "looks" in line]
-    counted = [re.findall(r"task \d+ (\d+)", line) for line in lines]
+    lines = [line for line in streams.take()[0].splitlines() if "became full" in line]
+    counted = [re.findall(r"task \d+ \((\d+)", line) for line in lines]
     assert counted == [[], ["1"], ["1"], ["2"], ["2"]]
     # Rows of JSON are the command's own.
     looks.clear()
     run_line(workspace, f"watch --json 1 tasks {row['pid']}")
-    assert "looks" not in "".join(streams.take())
+    assert "became full" not in "".join(streams.take())
 
 
 def test_watch_ends(streams, monkeypatch):
