@@ -9,7 +9,6 @@ from itertools import compress, count
 from typing import NamedTuple, overload
 
 from kcovdbg.analysis.pc_columns import PcColumns
-from kcovdbg.compiled_module import zeros
 from kcovdbg.records import chain_loops
 from kcovdbg.records.native_loops import NO_ID
 from kcovdbg.records.pc_counts import make_numbering
@@ -131,8 +130,3 @@ def count_repeats(columns: PcColumns, sequence: array[int]) -> array[int]:
         # Records without a PC are in no function, not even the unknown one.
         symbols.insert(0, NO_ID)
     return chain_loops.count_repeats(numbering.ids(sequence), symbols)[first:]
-
-
-def no_repeats(columns: PcColumns) -> array[int]:
-    """Return the repeated records of PCs that have no order."""
-    return zeros("Q", len(columns))

@@ -17,7 +17,6 @@ from kcovdbg.analysis.located_records import find_indices
 from kcovdbg.analysis.loop_folding import find_runs
 from kcovdbg.analysis.pc_names import Names
 from kcovdbg.analysis.run_counts import DifferingPc, DiffSide, RunCounts, RunDifference, compare_runs
-from kcovdbg.analysis.set_expressions import is_expression
 from kcovdbg.collect.pc_list import TraceKernel
 from kcovdbg.collect.trace_file import group_runs
 from kcovdbg.engine.argument import SEPARATOR, Argument, Count, Value, WordError
@@ -151,7 +150,7 @@ class _SideRuns(NamedTuple):
 def _read_runs(context: Context, words: Sequence[str], kernel: TraceKernel | None) -> Iterator[tuple[str, BufferCounts]]:
     """Yield the counts of each run of one side after the word that names it, one trace in memory at a time."""
     for word in words:
-        if is_expression(word) or not word.startswith(FILE):
+        if not word.startswith(FILE):
             yield word, find_counts(context, word, kernel)
             continue
         paths = find_trace_files(context.workspace, word.removeprefix(FILE))
@@ -201,8 +200,7 @@ def _count_side(context: Context, words: Sequence[str], build: TraceBuild, side:
         traces[word] += 1
     remarks: list[str] = []
     for word, its in told.items():
-        is_file = word.startswith(FILE) and not is_expression(word)
-        remarks += _sum_up_remarks(word, its, traces[word]) if is_file else its
+        remarks += _sum_up_remarks(word, its, traces[word]) if word.startswith(FILE) else its
     return _SideRuns(runs, remarks)
 
 
@@ -239,7 +237,7 @@ def _unordered(
     rows = _find_rows(context, args, builds, comparison, difference)
     real = any(row.differing.side is not DiffSide.FLICKER for row in rows)
     context.status = 1 if real else 0
-    if real and not _is_of_several(difference) and not any(is_expression(what) for words in sides for what in words):
+    if real and not _is_of_several(difference):
         remarks.append(f"single runs vary; give several per side: {_SEVERAL}, or directories of trace files")
     columns = _COLUMNS if comparison.match is None else (*_COLUMNS, *_BUILD_COLUMNS)
     data = Table(columns, rows, errors=lambda row: approximate_errors(row.location))
@@ -354,9 +352,6 @@ _CHANGE_COLUMNS: Final = (
 
 
 def _ordered(context: Context, args: Namespace, whats: Sequence[str], builds: Sequence[TraceBuild]) -> Iterator[Renderable]:
-    for what in whats:
-        if is_expression(what):
-            raise WordError("diff: --ordered takes buffers, not expressions", what)
     buffers = [find_buffer(context, what, build.kernel) for what, build in zip(whats, builds, strict=True)]
     for buffer in buffers:
         require_points(buffer, "diff")
@@ -465,7 +460,6 @@ COMMAND: Final = Command(
         "the same set: given several runs per side, separated by --, diff separates what every run of one side and none of the "
         "other covers from what flickers. file:DIR stands for all trace files in a directory, and file:DIR/PATTERN for those "
         "that match; traces are read one at a time, so that thousands of them fit into memory.\n\n"
-        "An expression can take the place of a buffer's name: '@a & @b', '@a | @b', '@a - @b', '@a ^ @b', with parentheses.\n\n"
         "Traces of two builds of a kernel are compared by function and line: the side file of a trace says which build it is "
         "of, and the program's option --other-vmlinux names the vmlinux of each build that is not the target's. Lines are "
         "paired by a diff of the sources where both are at hand, or else by their order in each function; functions that were "
@@ -482,7 +476,6 @@ COMMAND: Final = Command(
         Example("diff file:a.kcov file:b.kcov", "functions that only one of two traces has"),
         Example("diff @a1 @a2 @a3 -- @b1 @b2 @b3", "differences that every run shows"),
         Example("diff file:before/ file:after/", "the same, for two directories of traces"),
-        Example("diff '@a & @b' @c", "what a and b share and c lacks"),
         Example("diff --ordered @a @b", "where two traces part"),
     ),
     needs=frozenset(),

@@ -62,7 +62,7 @@ COMMAND: Final = Command(
     ),
     description=(
         "A kept buffer does not change with the kernel's memory, and takes some KiB. @NAME names it wherever a command takes a "
-        "buffer. Expressions combine buffers as sets of PCs: '@a & @b', '@a - @b', '(@a | @b) ^ 41'."
+        "buffer."
     ),
     arguments=(
         Argument(("name",), Value.BUFFER_NAME, "a name", count=Count.OPTIONAL, metavar="@NAME"),

@@ -131,9 +131,6 @@ COMMAND: Final = Command(
         Argument(("--all",), Value.FLAG, "show whole files instead of lines around points"),
         *TRACE_OPTIONS,
     ),
-    examples=(
-        Example("source 41 tcp_sendmsg_locked", "which branches did it take?"),
-        Example("source '@a - @b' net/ipv4/tcp.c", "the lines that only @a covers"),
-    ),
+    examples=(Example("source 41 tcp_sendmsg_locked", "which branches did it take?"),),
     needs=frozenset(),
 )

@@ -7,11 +7,10 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kcovdbg.analysis.set_expressions import is_expression
-from kcovdbg.analysis.top import Share, count_repeats, no_repeats, rank
+from kcovdbg.analysis.top import Share, count_repeats, rank
 from kcovdbg.engine.argument import Argument, Value
 from kcovdbg.engine.buffer_arguments import FILTERS, TRACE_OPTIONS, make_filters
-from kcovdbg.engine.buffer_sources import find_buffer, find_counts, name_remarks
+from kcovdbg.engine.buffer_sources import find_buffer, name_remarks
 from kcovdbg.engine.command import Command, Example, Topic
 from kcovdbg.engine.context import Context
 from kcovdbg.model.location import Location
@@ -53,18 +52,12 @@ def _function_text(row: _Row) -> str:
     return f"{row.function} {APPROXIMATE}" if row.location.approximate else row.function
 
 
-def _make_columns(by: str, has_order: bool) -> tuple[Column, ...]:
+def _make_columns(by: str) -> tuple[Column, ...]:
     return (
         Column("count", NUMBER, title="RECORDS", value=lambda row: row.share.records),
         Column("share", SHARE, value=lambda row: row.share.share),
         Column("points", NUMBER, value=lambda row: row.share.points, json_only=by == "pc", priority=2),
-        Column(
-            "repeats",
-            NUMBER,
-            value=lambda row: row.share.repeats if has_order else None,
-            json_only=not has_order,
-            priority=1,
-        ),
+        Column("repeats", NUMBER, value=lambda row: row.share.repeats, priority=1),
         Column("function", SYMBOL, elastic=16, json_only=by == "file", text=_function_text),
         Column("file", PATH, elastic=16, elide_start=True),
         Column("line", NUMBER, json_only=by != "pc"),
@@ -76,19 +69,12 @@ def _make_columns(by: str, has_order: bool) -> tuple[Column, ...]:
 def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
     names = context.workspace.names
     remarks = [*name_remarks(context)]
-    if is_expression(args.what):
-        # A set has no order, so it shows no loops.
-        counts, its_remarks, _ = find_counts(context, args.what)
-        remarks += its_remarks
-        heading, sequence = f"{args.what}, {len(counts)} points", None
-    else:
-        buffer = find_buffer(context, args.what)
-        remarks += buffer.remarks
-        counts, heading, sequence = count_pcs(buffer), buffer_title(buffer), pc_sequence(buffer)
-    known = as_counts(counts)
+    buffer = find_buffer(context, args.what)
+    remarks += buffer.remarks
+    known = as_counts(count_pcs(buffer))
     columns = names.columns(known.pcs)
     (wanted,) = make_filters(args, names)
-    repeats = no_repeats(columns) if sequence is None else count_repeats(columns, sequence)
+    repeats = count_repeats(columns, pc_sequence(buffer))
     shares = rank(columns, known.records, repeats, args.by, None if wanted.passes_all else wanted.select(columns))
     limit = args.n if args.n is not None else _SHOWN if context.format is Format.TEXT else len(shares)
     shown = shares[:limit]
@@ -101,9 +87,9 @@ def _run(context: Context, args: Namespace) -> Iterator[Renderable]:
         part = f"{shares.repeats} of {shares.records} records ({shares.repeats / shares.records:.0%})"
         remarks.append(f"{part} repeat a point within one run of a function")
     names.learn(share.pc for share in shown)
-    yield Lines(((("header", heading),),))
+    yield Lines(((("header", buffer_title(buffer)),),))
     yield Table(
-        _make_columns(args.by, sequence is not None),
+        _make_columns(args.by),
         tuple(_Row(share, names[share.pc], args.by) for share in shown),
         remarks=remarks,
         empty="no records",
@@ -118,11 +104,9 @@ COMMAND: Final = Command(
     run=_run,
     row_types=(
         RowType(
-            _make_columns("pc", has_order=True),
+            _make_columns("pc"),
             {
-                "repeats": Meaning(
-                    "records of points that the same run of a function already had", "a set of points has no order", "records"
-                ),
+                "repeats": Meaning("records of points that the same run of a function already had", unit="records"),
                 "pc": Meaning("PC of the group with the most records"),
                 "function": Meaning("name of the function", "grouped by file, or unknown"),
                 "line": Meaning("line in the file", "not grouped by PC, or unknown"),
@@ -144,7 +128,6 @@ COMMAND: Final = Command(
     examples=(
         Example("top 41", "why is the buffer full?"),
         Example("top file:boot.kcov --by file", "which parts of the kernel are in a boot trace?"),
-        Example("top '@a - @b'", "only the points that @b lacks"),
     ),
     needs=frozenset(),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Buffers by name: ``41``, ``kcov:0xffff…``, ``file:PATH``, ``@name``, and expressions over them."""
+"""Buffers by name: ``41``, ``kcov:0xffff…``, ``file:PATH``, ``@name``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from kcovdbg.analysis.compact_buffer import Kept, restore
 from kcovdbg.analysis.pc_names import Names, is_pattern
 from kcovdbg.analysis.recorded_syscalls import find_recorded_syscalls
-from kcovdbg.analysis.set_expressions import evaluate, is_expression
 from kcovdbg.collect.machine import is_this_machine
 from kcovdbg.collect.pc_list import ReadingOptions, TraceKernel
 from kcovdbg.collect.trace_file import NAMES_MAY_BE_WRONG, find_traces, merge_buffers, read_trace
@@ -352,34 +351,26 @@ def find_kept(context: Context, name: str) -> Kept:
 
 
 class BufferCounts(NamedTuple):
-    """How often each PC is in a buffer, or in the result of an expression over buffers."""
+    """How often each PC is in a buffer."""
 
     counts: Mapping[int, int]
     """PC -> records."""
     remarks: tuple[str, ...]
-    """What the buffers say about themselves, after their names."""
+    """What the buffer says about itself, after its name."""
     kinds: frozenset[PointKind]
-    """The kinds of points that can be in the buffers."""
+    """The kinds of points that can be in the buffer."""
 
 
 def find_counts(context: Context, what: str, kernel: TraceKernel | None = None) -> BufferCounts:
-    """Count the PCs of a buffer or of an expression over buffers.
+    """Count the PCs of a buffer.
 
     :param kernel: as for :func:`find_buffer`.
     :raises KcovdbgError: as :func:`find_buffer`.
     """
-    remarks: dict[str, None] = {}
-    kinds: set[PointKind] = set()
-
-    def find(name: str) -> Mapping[int, int]:
-        buffer = find_buffer(context, name, kernel)
-        require_points(buffer, context.command.name)
-        kinds.update(recorded_kinds(buffer.encoding.codec))
-        remarks.update(dict.fromkeys(f"{name}: {remark}" for remark in buffer.remarks))
-        return count_pcs(buffer)
-
-    counts = evaluate(what, find) if is_expression(what) else find(what)
-    return BufferCounts(counts, tuple(remarks), frozenset(kinds))
+    buffer = find_buffer(context, what, kernel)
+    require_points(buffer, context.command.name)
+    remarks = tuple(dict.fromkeys(f"{what}: {remark}" for remark in buffer.remarks))
+    return BufferCounts(count_pcs(buffer), remarks, recorded_kinds(buffer.encoding.codec))
 
 
 def syscall_remarks(context: Context, buffer: Buffer) -> tuple[str, ...]:

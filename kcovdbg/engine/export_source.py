@@ -12,15 +12,11 @@ from typing import Final
 from kcovdbg.abi.record import RecordKind
 from kcovdbg.analysis.call_tree import build_calls, find_events
 from kcovdbg.analysis.function_coverage import FunctionPoints
-from kcovdbg.analysis.set_expressions import is_expression
 from kcovdbg.engine.buffer_arguments import make_filters
-from kcovdbg.engine.buffer_sources import BufferCounts, find_buffer, find_counts, name_remarks, require_points
+from kcovdbg.engine.buffer_sources import find_buffer, name_remarks, require_points
 from kcovdbg.engine.context import Context
 from kcovdbg.engine.coverage_points import FunctionTable, find_function_points, find_point_table
-from kcovdbg.engine.trace_coverage import (
-    find_call_length,
-    find_module_points,
-)
+from kcovdbg.engine.trace_coverage import find_call_length, find_module_points
 from kcovdbg.errors import CapabilityError, UsageError
 from kcovdbg.model.buffer import Buffer
 from kcovdbg.model.call import Call
@@ -52,10 +48,8 @@ class ExportSource:
         (self.filter,) = make_filters(args, self.names)
 
     @cached_property
-    def buffer(self) -> Buffer | None:
-        """The buffer; None for an expression, which has no order."""
-        if is_expression(self.what):
-            return None
+    def buffer(self) -> Buffer:
+        """The buffer."""
         buffer = find_buffer(self.context, self.what)
         if buffer.encoding.codec.kind is RecordKind.EDGE:
             raise CapabilityError(
@@ -65,27 +59,20 @@ class ExportSource:
         require_points(buffer, "export")
         return buffer
 
-    @cached_property
-    def _counted(self) -> BufferCounts:
-        if self.buffer is None:
-            return find_counts(self.context, self.what)
-        kinds = recorded_kinds(self.buffer.encoding.codec)
-        return BufferCounts(count_pcs(self.buffer), self.buffer.remarks, kinds)
-
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the buffer or buffers say about themselves."""
-        return (*name_remarks(self.context), *(self._counted if self.buffer is None else self.buffer).remarks)
+        """What the buffer says about itself."""
+        return (*name_remarks(self.context), *self.buffer.remarks)
 
     @property
     def kinds(self) -> frozenset[PointKind]:
         """The kinds of points that can be in the trace."""
-        return self._counted.kinds
+        return recorded_kinds(self.buffer.encoding.codec)
 
     @cached_property
     def all_counts(self) -> PcCounts:
         """How often each PC was recorded, filtered out or not: a line belongs to more places than one."""
-        return as_counts(self._counted.counts)
+        return as_counts(count_pcs(self.buffer))
 
     @cached_property
     def counts(self) -> PcCounts:
@@ -95,9 +82,7 @@ class ExportSource:
 
     @property
     def sequence(self) -> Iterable[int]:
-        """The PCs that pass the filter in the order of their records; of an expression, ascending."""
-        if self.buffer is None:
-            return self.counts
+        """The PCs that pass the filter in the order of their records."""
         if self.filter.passes_all:
             return (pc for pc in pc_sequence(self.buffer) if pc)
         wanted = self.counts
@@ -156,7 +141,7 @@ class ExportSource:
         :raises UsageError: when only some records are asked for.
         """
         buffer = self.buffer
-        if buffer is None or not buffer.encoding.codec.has_calls:
+        if not buffer.encoding.codec.has_calls:
             raise CapabilityError(
                 f"{self.what} has no entry and exit records, which {self.format} needs",
                 hint=f"{call_mode_hint()}; lcov, jsonl and modoff need none",

@@ -151,7 +151,7 @@ def _open_table_target(
 def find_builds(context: Context, sides: Sequence[Sequence[str]]) -> list[TraceBuild]:
     """Return the build that the traces of each side are of; sides of one build have the same one.
 
-    :param sides: names of buffers, and expressions over them.
+    :param sides: names of buffers.
     :raises KcovdbgError: when traces of one side are of several builds, or a file cannot be read.
     """
     own = _make_own(context)

@@ -4,7 +4,6 @@
 from collections import Counter
 from itertools import groupby, pairwise
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -16,9 +15,7 @@ from kcovdbg.analysis.loop_folding import find_runs, fold_runs, round_length
 from kcovdbg.analysis.overflow_counts import BufferLook, OverflowCounts
 from kcovdbg.analysis.recorded_syscalls import find_recorded_syscalls
 from kcovdbg.analysis.run_counts import DiffSide, RunCounts, compare_runs
-from kcovdbg.analysis.set_expressions import evaluate, is_expression
 from kcovdbg.analysis.view_rows import ContentRows, IndexRows, Mark, SingleRows, filter_rows, fold_equal, fold_groups
-from kcovdbg.errors import LineError
 from kcovdbg.model.buffer import Gap
 from kcovdbg.model.location import Frame, Location
 from kcovdbg.records.pc_counts import count_pcs, pc_sequence
@@ -117,43 +114,6 @@ def test_differences(left, right):
         assert row.records == sum(run.count(row.pc) for run in (*left, *right))
         assert row.left_runs == sum(row.pc in run for run in lefts)
         assert row.right_runs == sum(row.pc in run for run in rights)
-
-
-@st.composite
-def expressions(draw, depth=0):
-    if depth > 3 or draw(st.booleans()):
-        name = draw(st.sampled_from("abc"))
-        return f"@{name}", name
-    left, right = draw(expressions(depth + 1)), draw(expressions(depth + 1))
-    operator = draw(st.sampled_from("&|-^"))
-    return f"({left[0]} {operator} {right[0]})", f"({left[1]} {operator} {right[1]})"
-
-
-@given(expressions(), st.fixed_dictionaries({name: st.sets(st.integers(1, 9)) for name in "abc"}))
-def test_expressions(expression, sets):
-    text, python = expression
-    found = evaluate(text, lambda name: dict.fromkeys(sets[name[1:]], 1))
-    assert set(found) == eval(python, {}, dict(sets))
-
-
-def test_precedence_and_names():
-    sets = {"@a": {1: 1, 2: 1}, "@b": {2: 1, 3: 1}, "@c": {2: 5}, "file:x-1.kcov": {7: 1}}
-    assert set(evaluate("@a | @b & @c", sets.__getitem__)) == {1, 2}
-    assert set(evaluate("@a - @b - @c", sets.__getitem__)) == {1}
-    assert evaluate("@a&@c", sets.__getitem__) == {2: 6}
-    assert set(evaluate("file:x-1.kcov", sets.__getitem__)) == {7}
-    assert not is_expression("file:x-1.kcov")
-    assert is_expression("@a - @b")
-    assert is_expression("@a&@b")
-
-
-@pytest.mark.parametrize(
-    ("text", "column"), [("@a &", 4), ("& @a", 0), ("@a @b", 3), ("(@a", 0), ("@a )", 3), ("@a & | @b", 5), ("", 0)]
-)
-def test_wrong_expressions(text, column):
-    with pytest.raises(LineError) as caught:
-        evaluate(text, lambda _name: {})
-    assert caught.value.column == column
 
 
 # Alignment.

@@ -15,7 +15,8 @@ from kcovdbg.analysis.function_coverage import PointRows, count_functions
 from kcovdbg.analysis.line_coverage import find_lines
 from kcovdbg.analysis.located_records import PcFilter
 from kcovdbg.analysis.pc_names import Names
-from kcovdbg.analysis.top import count_repeats, no_repeats, rank
+from kcovdbg.analysis.top import count_repeats, rank
+from kcovdbg.compiled_module import zeros
 from kcovdbg.model.frame_columns import FrameColumns, chain_word, frames_of_chain
 from kcovdbg.model.location import Frame
 from kcovdbg.records import chain_loops
@@ -106,7 +107,7 @@ def test_ranking(tmp_path_factory, by, patterns, rows, words):
     ]
     known = as_counts(counts)
     columns = names.columns(known.pcs)
-    shares = rank(columns, known.records, no_repeats(columns), by, None if wanted.passes_all else wanted.select(columns))
+    shares = rank(columns, known.records, zeros("Q", len(columns)), by, None if wanted.passes_all else wanted.select(columns))
     expected.sort(key=lambda share: (-share[0], share[2]))
     assert [(share.records, share.points, share.pc) for share in shares] == expected
     assert [shares[index] for index in range(len(shares))] == list(shares) == shares[:]

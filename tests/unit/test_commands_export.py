@@ -291,12 +291,6 @@ def test_only_some(trace, ask):
     assert list(read_lcov(ask(f"export lcov {name} --file include")[0])) == ["include/helper.h"]
 
 
-def test_sets(trace, ask):
-    ask(f"keep @a {trace('a.kcov', [pc(3), pc(1), pc(2)])}")
-    ask(f"keep @b {trace('b.kcov', [pc(1)])}")
-    assert [int(line, 16) for line in ask("export hex '@a - @b'")[0]] == [pc(2), pc(3)]
-
-
 def test_edges_are_no_addresses(trace, workspace):
     with pytest.raises(KcovdbgError, match="edges"):
         run_line(workspace, f"export hex {trace('e.kcov', [pc(1)], 'TRACE_UNIQ_EDGE')}")
